@@ -48,7 +48,8 @@ static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYT
     return why == NULL;
 }
 
-/* Queue q is polled by core q modulo the number of cores, and a core without a queue sends through one of those. */
+/* Queue q is polled by core q modulo the number of cores, and a core without a queue sends through one of
+ * those. */
 static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
 {
     uint32_t cores = dp->config.core_count;

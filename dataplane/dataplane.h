@@ -1,7 +1,7 @@
 /* The data plane: DPDK ports, polling cores, Ethernet to UDP, and the transport's endpoint on each core.
  *
- * Knows nothing of what the calls mean: the application above gives a dispatch table indexed by the op enum, and gets
- * requests on the core that the packet named. ps/ includes this header and none of DPDK's.
+ * Knows nothing of what the calls mean: the application above gives a dispatch table indexed by the op enum,
+ * and gets requests on the core that the packet named. ps/ includes this header and none of DPDK's.
  */
 #ifndef DP_DATAPLANE_H
 #define DP_DATAPLANE_H
@@ -52,8 +52,8 @@ struct dp_config {
     uint32_t hugepage_memory_mib; /* DPDK's own memory: packet buffers and rings */
     int hugepages;                /* 1 = required, 0 = never, -1 = when there are enough free ones */
     /* port */
-    enum dp_driver
-        driver; /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
+    /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
+    enum dp_driver driver;
     char device[128];  /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
     bool memif_client; /* memif: connect to the socket instead of offering it */
     char mac[20];      /* "" = the device's own */
@@ -94,16 +94,18 @@ struct dp_app {
     uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
     /* A hint, see mr_on_upcoming. NULL: not told. */
     void (*upcoming)(void *core_app, const struct mr_upcoming *requests, uint32_t count);
-    /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and mr_on_session. NULL: it only
-     * serves, as the other cores' do. An address to call is one that a request came from (mr_call_ref_address), which has the way back,
-     * or one with a path of zero: IPv4 and on the link, its MAC address is asked for. */
+    /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and
+     * mr_on_session. NULL: it only serves, as the other cores' do. An address to call is one that a request
+     * came from (mr_call_ref_address), which has the way back, or one with a path of zero: IPv4 and on the
+     * link, its MAC address is asked for. */
     void (*on_reply)(void *core_app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply);
     void (*on_session)(void *core_app, struct mr_session *session, enum mr_session_event event);
 };
 
-/* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp at a
- * time and per process; and one per device, which it holds a lock on until dp_destroy or the process's end. On failure writes one line that says what, where and how to mend it. */
+/* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp
+ * at a time and per process; and one per device, which it holds a lock on until dp_destroy or the process's
+ * end. On failure writes one line that says what, where and how to mend it. */
 enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES]);
 /* Starts the polling threads; returns once each core's core_start has returned. */
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES]);
@@ -114,14 +116,15 @@ void dp_destroy(struct dp *dp);
 enum dp_port_state {
     DP_PORT_UP,
     DP_PORT_DOWN, /* no link; it may come back */
-    DP_PORT_LOST, /* gone, or taken by somebody else: nothing arrives any more, and dp_destroy is all that is left */
+    /* gone, or taken by somebody else: nothing arrives any more, and dp_destroy is all that is left */
+    DP_PORT_LOST,
 };
-/* How the port is. Nothing else says so: to the cores a lost port looks like a quiet one. To be asked a few times a second, by one
- * thread. Unless it is up, one line that says why is in `why`. */
+/* How the port is. Nothing else says so: to the cores a lost port looks like a quiet one. To be asked a few
+ * times a second, by one thread. Unless it is up, one line that says why is in `why`. */
 enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
 
-/* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a few words), for
- * logs, doctor and the demo. */
+/* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a
+ * few words), for logs, doctor and the demo. */
 const char *dp_driver_name(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
@@ -139,18 +142,19 @@ uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
 struct dp_core *dp_core_at(struct dp *dp, uint32_t index);
 
-/* Run `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full (try again).
- * The task's memory is the caller's and must live until run() has been called; run() may hand it on. What was posted before
- * dp_stop() runs before the core ends. */
+/* Run `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
+ * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it
+ * on. What was posted before dp_stop() runs before the core ends. */
 struct dp_task {
     void (*run)(struct dp_task *task, void *core_app, struct dp_core *core);
 };
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
 
-/* The application has work for core `index` where its core_poll finds it: that is called soon, also when the core sleeps. Any
- * thread; never blocks. */
+/* The application has work for core `index` where its core_poll finds it: that is called soon, also when the
+ * core sleeps. Any thread; never blocks. */
 void dp_wake(struct dp *dp, uint32_t index);
-/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: whenever there is a turn. The core's thread. */
+/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: whenever there is a turn. The
+ * core's thread. */
 void dp_core_due(struct dp_core *core, uint64_t due_us);
 
 /* ---- counters ---- */
@@ -191,8 +195,9 @@ struct dp_counters {
 };
 const struct dp_counters *dp_core_counters(const struct dp_core *core);
 
-/* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's and the
- * data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must outlive the core. */
+/* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's
+ * and the data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must
+ * outlive the core. */
 void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
                           const uint64_t *values, uint32_t count);
 /* Visit every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */

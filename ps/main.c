@@ -1,4 +1,5 @@
-/* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to stop. */
+/* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to
+ * stop. */
 #include <assert.h>
 #include <getopt.h>
 #include <signal.h>
@@ -190,7 +191,8 @@ static int wait_for_end(struct ps_server *server, const sigset_t *signals)
     }
 }
 
-/* Serves until a signal says stop, or the port is lost. Signals are blocked before any thread is made, so that only this one takes them. */
+/* Serves until a signal says stop, or the port is lost. Signals are blocked before any thread is made, so
+ * that only this one takes them. */
 static int serve(const struct ps_config *config)
 {
     char error[DP_ERROR_BYTES];

@@ -1,4 +1,5 @@
-/* The commands of `millrace`. Each takes its own arguments, argv[0] being its name, and returns the exit code. */
+/* The commands of `millrace`. Each takes its own arguments, argv[0] being its name, and returns the exit
+ * code. */
 #ifndef TOOL_COMMANDS_H
 #define TOOL_COMMANDS_H
 

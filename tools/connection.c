@@ -14,7 +14,7 @@ int tool_connect(const char *command, const struct tool_connection *c, struct mr
         .connect_ms = c->deadline_ms,
     };
     char error[512] = "";
-    enum mr_status status = mr_client_create(&options, client, error, sizeof error);
+    enum mr_status status = mr_client_create(&options, client, error, sizeof(error));
     if (status == MR_OK)
         return 0;
     return tool_fail(command, "%s", error[0] ? error : mr_status_text(status));

@@ -1,4 +1,5 @@
-/* What every command that talks to a server has in common: its options, connecting, and saying what went wrong. */
+/* What every command that talks to a server has in common: its options, connecting, and saying what went
+ * wrong. */
 #ifndef TOOL_CONNECTION_H
 #define TOOL_CONNECTION_H
 
@@ -29,12 +30,12 @@ struct tool_connection {
 
 /* 0, or the exit code after one line about what is wrong. */
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
-/* The head of a command that takes no words: its options, which fill `c`, and then the connection. False: there is nothing left
- * to do but to return *exit_code. */
+/* The head of a command that takes no words: its options, which fill `c`, and then the connection. False:
+ * there is nothing left to do but to return *exit_code. */
 bool tool_parse_and_connect(const struct tool_usage *usage, int argc, char **argv,
                             const struct tool_connection *c, struct mr_client **client, int *exit_code);
-/* The cores that `--core` names, first .. end - 1: `core`, or all of them for TOOL_ALL_CORES. 0, or the exit code after one line when the
- * server has no such core. */
+/* The cores that `--core` names, first .. end - 1: `core`, or all of them for TOOL_ALL_CORES. 0, or the exit
+ * code after one line when the server has no such core. */
 #define TOOL_ALL_CORES UINT32_MAX
 int tool_pick_cores(const char *command, const struct mr_client *client, uint32_t core, uint32_t *first,
                     uint32_t *end);

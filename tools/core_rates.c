@@ -31,7 +31,7 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         {"checkpoint.trainers_held", &s->trainers_held},
         {"checkpoint.trainers_awaited", &s->trainers_awaited},
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
         if (strcmp(name, wanted[i].name) == 0)
             *wanted[i].sum += value;
 }
@@ -67,7 +67,7 @@ struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
 const char *tool_node_state_name(uint32_t state)
 {
     static const char *const names[] = {"?", "serving", "saving", "restoring", "stopping", "read only"};
-    return names[state < sizeof names / sizeof *names ? state : 0];
+    return names[state < sizeof(names) / sizeof(*names) ? state : 0];
 }
 
 void tool_short_number(double value, char out[16])
@@ -80,7 +80,7 @@ void tool_short_number(double value, char out[16])
     uint32_t unit = 0;
     value /= 1000.0;
     /* 999.5 would be printed as 1000 */
-    while (value >= 999.5 && unit + 1 < sizeof units) {
+    while (value >= 999.5 && unit + 1 < sizeof(units)) {
         value /= 1000.0;
         unit++;
     }
@@ -108,11 +108,11 @@ void tool_core_line(const struct tool_core_sample *now, const struct tool_core_r
     char number[16];
     int at = snprintf(out, out_bytes, "%4" PRIu32 " %-10s%4.0f%%", now->state.core,
                       tool_node_state_name(now->state.state), 100.0 * now->state.busy_share);
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
         tool_short_number(values[i], number);
         at = add_number(out, out_bytes, at, number);
     }
-    (void)snprintf(number, sizeof number, "%.1f", tool_mib(now->state.memory_bytes));
+    (void)snprintf(number, sizeof(number), "%.1f", tool_mib(now->state.memory_bytes));
     at = add_number(out, out_bytes, at, number);
     tool_short_number((double)now->state.cached_batches, number);
     (void)add_number(out, out_bytes, at, number);
@@ -140,18 +140,18 @@ bool tool_checkpoint_line(const struct tool_core_sample *before, const struct to
     char text[160];
     int at = 0;
     if (now->running_id != 0) {
-        (void)snprintf(text, sizeof text, "checkpoint %" PRIu64 ": %.1f of %.1f MiB, %.1f MiB/s now",
+        (void)snprintf(text, sizeof(text), "checkpoint %" PRIu64 ": %.1f of %.1f MiB, %.1f MiB/s now",
                        now->running_id, tool_mib(now->running_bytes), tool_mib(now->running_bytes_total),
                        written_per_s(before, now) / (double)(1u << 20));
         at = add_text(out, out_bytes, at, text);
     }
     if (now->saves_queued != 0) {
-        (void)snprintf(text, sizeof text, "%" PRIu64 " save%s queued", now->saves_queued,
+        (void)snprintf(text, sizeof(text), "%" PRIu64 " save%s queued", now->saves_queued,
                        mr_plural(now->saves_queued));
         at = add_text(out, out_bytes, at, text);
     }
     if (now->waiting_step != 0) {
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(text, sizeof(text),
                        "a cut waits for step %" PRIu64 ", where %" PRIu64 " of %" PRIu64 " trainers are",
                        now->waiting_step, now->trainers_held, now->trainers_awaited);
         at = add_text(out, out_bytes, at, text);
@@ -164,7 +164,7 @@ static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, cons
     char text[96];
     if (count == 0)
         return;
-    (void)snprintf(text, sizeof text, "%" PRIu64 " %s", count, count == 1 ? one : many);
+    (void)snprintf(text, sizeof(text), "%" PRIu64 " %s", count, count == 1 ? one : many);
     *at = add_text(out, out_bytes, *at, text);
 }
 

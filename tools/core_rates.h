@@ -20,20 +20,21 @@ struct tool_core_rates {
     double calls_per_s, keys_per_s, rx_packets_per_s, rx_bytes_per_s, tx_packets_per_s, tx_bytes_per_s;
 };
 
-/* A visitor for mr_stats(): picks what the sample (arg) holds out of a core's counters. Counters of all tables add up. */
+/* A visitor for mr_stats(): picks what the sample (arg) holds out of a core's counters. Counters of all
+ * tables add up. */
 void tool_core_sample_counter(void *arg, const char *name, uint64_t value);
 /* Zero between samples of different incarnations (counters began again) or of the same time. */
 struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
                                        const struct tool_core_sample *now);
 
-/* What the node's checkpoints are about, by core 0's samples: "checkpoint 7: 12.0 of 400.0 MiB, 250.0 MiB/s now; 1 save queued; a cut
- * waits for step 40, where 1 of 2 trainers are". False: about nothing. */
+/* What the node's checkpoints are about, by core 0's samples: "checkpoint 7: 12.0 of 400.0 MiB, 250.0 MiB/s
+ * now; 1 save queued; a cut waits for step 40, where 1 of 2 trainers are". False: about nothing. */
 bool tool_checkpoint_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
                           char *out, size_t out_bytes);
 json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
 
-/* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20 gradients without a row,
- * since the start". False: nothing. */
+/* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20
+ * gradients without a row, since the start". False: nothing. */
 bool tool_left_out_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
                         size_t out_bytes);
 

@@ -19,7 +19,7 @@ static const struct {
 static void print_help(void)
 {
     (void)printf("usage: millrace COMMAND [arguments]\n\nTools for the Millrace parameter server.\n\n");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
     (void)printf("  %-12s%s\n  %-12s%s\n\nmillrace COMMAND --help tells more.\n", "--version",
                  "print the version", "--help", "this text");
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
         (void)printf("millrace %s\n", MR_VERSION);
         return end_output(0);
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(word, commands[i].name) == 0)
             return end_output(commands[i].run(argc - 1, argv + 1));
     (void)fprintf(stderr, "millrace: %s%s; see millrace --help\n",

@@ -1,4 +1,5 @@
-/* Command lines: every option is declared once; parsing, --help and the errors follow from that. Pure but for the printing. */
+/* Command lines: every option is declared once; parsing, --help and the errors follow from that. Pure but for
+ * the printing. */
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
@@ -39,8 +40,9 @@ struct tool_usage {
     uint32_t words_min, words_max; /* arguments that are no options */
 };
 
-/* False when there is nothing left to do: --help has been printed (*exit_code 0), or one line about what is wrong
- * (TOOL_EXIT_USAGE). `words` has room for words_max. argv[0] is not looked at. "--" ends the options. */
+/* False when there is nothing left to do: --help has been printed (*exit_code 0), or one line about what is
+ * wrong (TOOL_EXIT_USAGE). `words` has room for words_max. argv[0] is not looked at. "--" ends the
+ * options. */
 bool tool_options_parse(const struct tool_usage *usage, int argc, char **argv, const char **words,
                         uint32_t *word_count, int *exit_code);
 
@@ -48,7 +50,8 @@ bool tool_options_parse(const struct tool_usage *usage, int argc, char **argv, c
 bool tool_parse_u64(const char *text, uint64_t max, uint64_t *out);
 bool tool_parse_float(const char *text, float *out);
 
-/* "millrace <command>: <text>" on standard error, one line. Returns TOOL_EXIT_FAILED, for return statements. */
+/* "millrace <command>: <text>" on standard error, one line. Returns TOOL_EXIT_FAILED, for return
+ * statements. */
 int tool_fail(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -67,7 +67,7 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     for (uint32_t core = 0; core < count; core++) {
         const struct tool_core_rates rates = tool_core_rates(&before[core], &now[core]);
         char line[256];
-        tool_core_line(&now[core], &rates, line, sizeof line);
+        tool_core_line(&now[core], &rates, line, sizeof(line));
         if (json)
             json_array_append_new(list, tool_core_json(&now[core], &rates));
         else
@@ -78,9 +78,9 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     if (json)
         return tool_print_json(command, list);
     char about[512];
-    if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof about))
+    if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof(about)))
         (void)printf("%s\n", about);
-    if (tool_left_out_line(now, count, about, sizeof about))
+    if (tool_left_out_line(now, count, about, sizeof(about)))
         (void)printf("%s\n", about);
     if (!terminal)
         (void)putchar('\n');
@@ -105,7 +105,8 @@ static void say_back(bool *is_away)
     *is_away = false;
 }
 
-/* Blocks until a signal, or until there were as many as were asked for. A server that ends, and may be started again, is waited for. */
+/* Blocks until a signal, or until there were as many as were asked for. A server that ends, and may be
+ * started again, is waited for. */
 static int show(struct mr_client *client, const struct tool_connection *c, float interval_s, uint32_t blocks)
 {
     struct tool_core_sample samples[2][CORES_MAX];
@@ -170,7 +171,7 @@ int tool_top(int argc, char **argv)
             "A terminal is refreshed; in a pipe there is one block per interval. A server that ends is "
             "waited\nfor, also in a pipe.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     uint32_t word_count;
     int exit_code;

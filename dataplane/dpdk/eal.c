@@ -178,7 +178,8 @@ static void make_arguments(struct arguments *a, const struct dp_config *config, 
     add_argument(a, "--log-level=*:%s", eal_log.to_stderr ? level : "error");
 }
 
-/* libbpf and libxdp print warnings to stderr by themselves; what matters of them comes back as a failure of the port. */
+/* libbpf and libxdp print warnings to stderr by themselves; what matters of them comes back as a failure of
+ * the port. */
 static void silence_library(const char *library_name, const char *setter_name)
 {
     void *library = dlopen(library_name, RTLD_LAZY | RTLD_NOLOAD);
@@ -263,8 +264,8 @@ static bool is_others(const char *directory, const char *name)
     return others;
 }
 
-/* The EAL leaves its directory behind, with the telemetry socket in it, and so does a process that was killed. Only sockets of
- * another server of the same name that runs stay. */
+/* The EAL leaves its directory behind, with the telemetry socket in it, and so does a process that was
+ * killed. Only sockets of another server of the same name that runs stay. */
 static void remove_runtime_directory(const char *path)
 {
     DIR *dir = opendir(path);

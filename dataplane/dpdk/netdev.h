@@ -24,8 +24,8 @@ void dp_netdev_xdp_name(uint32_t program, char name[16]);
 /* Receive queues in use; 1 when the driver does not tell. `*combined`: they transmit as well. */
 uint16_t dp_netdev_queue_count(const char *name, bool *combined);
 
-/* Open sockets of this process of one address family, ascending; returns how many (at most fds_max). Tells which socket a
- * driver has just opened, so that a core can sleep on it. */
+/* Open sockets of this process of one address family, ascending; returns how many (at most fds_max). Tells
+ * which socket a driver has just opened, so that a core can sleep on it. */
 uint32_t dp_netdev_sockets(int family, int *fds, uint32_t fds_max);
 
 #endif

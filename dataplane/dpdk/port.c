@@ -53,8 +53,8 @@ static bool check_mtu(enum dp_driver driver, const struct dp_config *config, uin
     return false;
 }
 
-/* net_af_xdp of DPDK 22.11 knows queues that receive and transmit, and takes one where they are apart. The others' packets
- * would go to the kernel. */
+/* net_af_xdp of DPDK 22.11 knows queues that receive and transmit, and takes one where they are apart. The
+ * others' packets would go to the kernel. */
 static bool check_queues(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
     bool combined;
@@ -207,8 +207,8 @@ static void find_fds(struct dp_port *port, const int *before, uint32_t before_co
     }
 }
 
-/* Over PCI the card has to be told. The kernel spreads packets over the queues of its own devices: AF_XDP as the device is
- * set up, a tap by the hash of the flow, and to where answers come from once there was one. */
+/* Over PCI the card has to be told. The kernel spreads packets over the queues of its own devices: AF_XDP as
+ * the device is set up, a tap by the hash of the flow, and to where answers come from once there was one. */
 static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info, struct rte_eth_conf *conf)
 {
     static const struct dp_rss_types udp = {
@@ -394,7 +394,8 @@ bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct d
 {
     if (config->driver != DP_DRIVER_AUTO)
         return open_with(port, config->driver, config, net, error);
-    /* tap would make an interface of any name, and so serve on a misspelt one where nobody is. It must be asked for. */
+    /* tap would make an interface of any name, and so serve on a misspelt one where nobody is. It must be
+     * asked for. */
     if (open_with(port, DP_DRIVER_AF_XDP, config, net, error))
         return true;
     return open_with(port, DP_DRIVER_AF_PACKET, config, net, error);

@@ -43,8 +43,8 @@ static void canonical_path(const char *path, char *out, size_t out_bytes)
     snprintf(out, out_bytes, "%s/%s", resolved, name);
 }
 
-/* What the device is called in the lock's name: the interface's first name, as it may have others, or a hash of what may be
- * long. */
+/* What the device is called in the lock's name: the interface's first name, as it may have others, or a hash
+ * of what may be long. */
 static void device_key(const struct dp_config *config, char *out, size_t out_bytes)
 {
     char text[PATH_MAX + sizeof(config->device)], interface[IF_NAMESIZE];
@@ -82,7 +82,8 @@ static int take_name(const char *name)
     return result;
 }
 
-/* The holder's label, "PID/NODE", from the kernel's list of sockets; false when it cannot be read or holds none. */
+/* The holder's label, "PID/NODE", from the kernel's list of sockets; false when it cannot be read or holds
+ * none. */
 static bool find_label(const char *prefix, char *label, size_t label_bytes)
 {
     FILE *file = fopen("/proc/thread-self/net/unix", "re");

@@ -10,7 +10,8 @@
 /* PACKET_MMAP's frames hold its own header and must tile the block. */
 uint32_t dp_port_af_packet_frame_bytes(uint32_t mtu);
 
-/* Makes a pool of buffers for each of the port's queues, and the queues. 0, or -errno: pools that were made stay in `port`. */
+/* Makes a pool of buffers for each of the port's queues, and the queues. 0, or -errno: pools that were made
+ * stay in `port`. */
 int dp_port_setup_queues(struct dp_port *port, const struct dp_config *config, const struct dp_net *net);
 
 #endif

@@ -1,5 +1,5 @@
-/* Whether an open port is still this process's: the interface may be deleted or moved away, and others may take its XDP
- * program from it. A data core sees none of that: it finds no packets, as on a quiet day. */
+/* Whether an open port is still this process's: the interface may be deleted or moved away, and others may
+ * take its XDP program from it. A data core sees none of that: it finds no packets, as on a quiet day. */
 #ifndef DP_PORT_WATCH_H
 #define DP_PORT_WATCH_H
 
@@ -15,7 +15,8 @@ struct dp_port_watch {
 
 /* Remembers what is to stay so. The port has just been opened. */
 void dp_port_watch_start(struct dp_port_watch *watch, const struct dp_port *port, const char *device);
-/* Looks again: costs one request to the kernel. Unless it is up, one line that says why is in `why`. One thread at a time. */
+/* Looks again: costs one request to the kernel. Unless it is up, one line that says why is in `why`. One
+ * thread at a time. */
 enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char why[DP_ERROR_BYTES]);
 
 #endif

@@ -1,4 +1,5 @@
-/* The polling thread: receive, serve, answer, a little background work, and sleep when there is nothing of it. */
+/* The polling thread: receive, serve, answer, a little background work, and sleep when there is nothing of
+ * it. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,15 +11,16 @@
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
 
-/* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them, so that a turn, with
- * a slice of a long call, takes no longer than a small call alone; else up to 25 us, which the first of the next ones may have to
- * wait. The kernel's copy path takes 1.5 to 2 us for one, and a burst out costs a system call. */
+/* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them,
+ * so that a turn, with a slice of a long call, takes no longer than a small call alone; else up to 25 us,
+ * which the first of the next ones may have to wait. The kernel's copy path takes 1.5 to 2 us for one, and a
+ * burst out costs a system call. */
 #define SEGMENTS_PER_TURN_KERNEL_BUSY 4u
 #define SEGMENTS_PER_TURN_KERNEL      16u
 #define SEGMENTS_PER_TURN             32u
 #define CALLS_KEEP_COMING_US          200u
-/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is served: else the
- * two sides work by turns. */
+/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is
+ * served: else the two sides work by turns. */
 #define PACKETS_PER_FLUSH 4u
 #define TASKS_PER_TURN    16u
 #define WINDOW_US         1000000u

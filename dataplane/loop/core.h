@@ -1,6 +1,7 @@
 /* A core from the inside: what the files of the data plane share. Not for ps/.
  *
- * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell, `woken` and `busy_ppm`.
+ * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell, `woken`
+ * and `busy_ppm`.
  */
 #ifndef DP_CORE_H
 #define DP_CORE_H
@@ -103,7 +104,8 @@ struct dp {
 void *dp_core_run(void *arg);
 
 /* transmit.c */
-/* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets sent. */
+/* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets
+ * sent. */
 uint32_t dp_transmit_flush(struct dp_core *core);
 /* Owner of a queue: takes over the packets of the cores without one. Returns packets taken. */
 uint32_t dp_transmit_handed(struct dp_core *core);
@@ -121,7 +123,8 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
 /* fault_port.c */
 bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);
 void dp_fault_port_destroy(struct dp_core *core);
-/* With core->rx_fault: a burst just received becomes what goes on; returns its length, up to DP_BURST + DP_FAULT_EXTRA. */
+/* With core->rx_fault: a burst just received becomes what goes on; returns its length, up to DP_BURST +
+ * DP_FAULT_EXTRA. */
 uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, uint32_t count,
                                uint64_t now_us);
 /* With core->tx_fault: the same for what waits in core->tx. */

@@ -1,7 +1,7 @@
 /* What a bad network does to packets, decided by a seed: loss, duplicates, reordering, delay, corruption.
  *
- * For tests of a real server. Pure: packets are opaque here, time comes in; fault_port.c applies it to a port's bursts.
- * The same seed and the same calls decide the same. One thread.
+ * For tests of a real server. Pure: packets are opaque here, time comes in; fault_port.c applies it to a
+ * port's bursts. The same seed and the same calls decide the same. One thread.
  */
 #ifndef DP_FAULT_H
 #define DP_FAULT_H
@@ -14,7 +14,8 @@
 #define DP_FAULT_PPM             1000000u /* always */
 #define DP_FAULT_REORDER_WAIT_US 10000u   /* a packet held back with nothing behind it */
 
-/* Parts per million of packets. A packet has one fault at most, but for a duplicate or a late one that is damaged too. */
+/* Parts per million of packets. A packet has one fault at most, but for a duplicate or a late one that is
+ * damaged too. */
 struct dp_fault_rates {
     uint32_t loss_ppm;
     uint32_t duplicate_ppm;
@@ -51,14 +52,15 @@ void dp_fault_init(struct dp_fault *fault, const struct dp_fault_rates *rates, u
 /* What becomes of the next packet. */
 struct dp_fault_choice dp_fault_choose(struct dp_fault *fault);
 
-/* Keeps a packet for which REORDER or DELAY was chosen; false when no more can be held: it goes on as it is. */
+/* Keeps a packet for which REORDER or DELAY was chosen; false when no more can be held: it goes on as it
+ * is. */
 bool dp_fault_hold(struct dp_fault *fault, enum dp_fault_kind kind, void *packet, uint64_t now_us);
 /* The next packet that has been held long enough, or NULL. */
 void *dp_fault_release(struct dp_fault *fault, uint64_t now_us);
 
-/* Damages a frame's bytes behind the first `spare` of them: either flips one to four bits, or exchanges two 16-bit words that
- * differ, which the Internet checksum cannot see (RFC 1071 adds the words up in any order). Does nothing when no byte is
- * left. */
+/* Damages a frame's bytes behind the first `spare` of them: either flips one to four bits, or exchanges two
+ * 16-bit words that differ, which the Internet checksum cannot see (RFC 1071 adds the words up in any order).
+ * Does nothing when no byte is left. */
 void dp_fault_damage(struct dp_fault *fault, uint8_t *bytes, size_t byte_count, size_t spare);
 
 #endif

@@ -1,4 +1,5 @@
-/* The fault port: bursts on their way between the port and the core pass through here when [fault] says so. */
+/* The fault port: bursts on their way between the port and the core pass through here when [fault] says
+ * so. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <rte_branch_prediction.h>

@@ -81,7 +81,8 @@ __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_f
     dp_transmit_or_drop(core, packet);
 }
 
-/* A router says that a datagram of ours was too long: the core that sent it looks into that. False: it says nothing of the kind. */
+/* A router says that a datagram of ours was too long: the core that sent it looks into that. False: it says
+ * nothing of the kind. */
 __attribute__((cold)) static bool take_report(struct dp_core *core, struct rte_mbuf *packet,
                                               const struct dp_frame *frame, enum dp_verdict verdict,
                                               bool steered, uint64_t now_us)
@@ -121,7 +122,8 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
             dp_steer(core, owner, packet);
             return;
         }
-        /* So a client learns that another source port would lead here directly. Nothing it can do helps with rings. */
+        /* So a client learns that another source port would lead here directly. Nothing it can do helps with
+         * rings. */
         if (steered && core->dp->port.steering.steering == DP_STEERING_RSS)
             mr_endpoint_arrived_at(core->endpoint, (uint16_t)packet->hash.usr);
         dp_frame_sender(&frame, &from);

@@ -1,4 +1,5 @@
-/* Packets out: room for the endpoint's datagrams behind their headers, bursts to the port or to the queue's owner. */
+/* Packets out: room for the endpoint's datagrams behind their headers, bursts to the port or to the queue's
+ * owner. */
 #include <assert.h>
 #include <string.h>
 #include <rte_branch_prediction.h>

@@ -2,8 +2,8 @@
 #include <string.h>
 #include "dataplane/net/bytes.h"
 
-/* Whole packets pass through here on their way out, so the loop is compiled for wide vectors as well. Instrumented
- * builds leave that out: the resolver would run before the sanitizer's runtime is up. */
+/* Whole packets pass through here on their way out, so the loop is compiled for wide vectors as well.
+ * Instrumented builds leave that out: the resolver would run before the sanitizer's runtime is up. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define DP_WIDE __attribute__((target_clones("avx2", "default"), optimize("O3")))
 #else
@@ -15,8 +15,8 @@
 
 typedef uint64_t lanes_t __attribute__((vector_size(LANES * sizeof(uint64_t))));
 
-/* Sum of the 32-bit words of `turns` pieces of LANES_PER_TURN vectors. Low and high halves of 64-bit lanes are summed apart,
- * so that no carry is lost: a frame has far fewer than 2^32 words. */
+/* Sum of the 32-bit words of `turns` pieces of LANES_PER_TURN vectors. Low and high halves of 64-bit lanes
+ * are summed apart, so that no carry is lost: a frame has far fewer than 2^32 words. */
 DP_WIDE static uint64_t sum_turns(const uint8_t *data, size_t turns)
 {
     lanes_t low[LANES_PER_TURN] = {0}, high[LANES_PER_TURN] = {0};

@@ -1,8 +1,8 @@
 /* Ethernet frames in and out: Ethernet, one VLAN tag, IPv4 or IPv6, UDP.
  *
- * Pure functions over bytes: no port, no mbuf, no state. Parsing believes nothing that the frame says: every length is
- * checked against what is there before it is used, and whatever is not exactly right gets a verdict that names the
- * counter to raise. Any thread.
+ * Pure functions over bytes: no port, no mbuf, no state. Parsing believes nothing that the frame says: every
+ * length is checked against what is there before it is used, and whatever is not exactly right gets a verdict
+ * that names the counter to raise. Any thread.
  */
 #ifndef DP_FRAME_H
 #define DP_FRAME_H
@@ -18,7 +18,8 @@ enum dp_verdict {
     DP_FRAME_UDP,  /* a datagram for one of the cores */
     DP_FRAME_ARP,  /* ARP, unchecked: see arp.h */
     DP_FRAME_ICMP, /* ICMP for this host, checksum checked: see icmp.h */
-    DP_FRAME_ICMPV6, /* ICMPv6, checksum checked: see icmp.h and nd.h. The destination may be a multicast group */
+    /* ICMPv6, checksum checked: see icmp.h and nd.h. The destination may be a multicast group */
+    DP_FRAME_ICMPV6,
     /* dropped, for this reason */
     DP_FRAME_OTHER,
     DP_FRAME_MALFORMED,
@@ -80,12 +81,14 @@ uint32_t dp_frame_header_bytes(const struct mr_address *to);
 /* Who writes the checksums of what is sent. */
 enum dp_checksums {
     DP_CHECKSUMS_HERE, /* both, in software */
-    DP_CHECKSUMS_BY_CARD, /* IPv4's is left 0 and UDP's holds the pseudo header's sum, as network cards want it */
-    DP_CHECKSUMS_NO_UDP, /* IPv4's here; UDP over IPv4 goes without (RFC 768: zero), over IPv6 it may not (RFC 8200, 8.1) */
+    /* IPv4's is left 0 and UDP's holds the pseudo header's sum, as network cards want it */
+    DP_CHECKSUMS_BY_CARD,
+    /* IPv4's here; UDP over IPv4 goes without (RFC 768: zero), over IPv6 it may not (RFC 8200, 8.1) */
+    DP_CHECKSUMS_NO_UDP,
 };
 
-/* Writes the headers of a datagram whose `payload_bytes` bytes lie already behind them, and best have just been written: with
- * checksums made here they are read once more. */
+/* Writes the headers of a datagram whose `payload_bytes` bytes lie already behind them, and best have just
+ * been written: with checksums made here they are read once more. */
 void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8_t *bytes,
                     uint32_t payload_bytes, enum dp_checksums checksums);
 

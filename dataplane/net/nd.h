@@ -1,5 +1,5 @@
-/* IPv6 neighbour discovery, the answering half: a solicitation for one of our addresses is answered with an advertisement
- * (RFC 4861, sections 7.1.1 and 7.2.4). Pure, any thread. */
+/* IPv6 neighbour discovery, the answering half: a solicitation for one of our addresses is answered with an
+ * advertisement (RFC 4861, sections 7.1.1 and 7.2.4). Pure, any thread. */
 #ifndef DP_ND_H
 #define DP_ND_H
 
@@ -16,8 +16,8 @@ static inline bool dp_nd_is_solicitation(const struct dp_frame *frame)
     return frame->payload[0] == DP_ND_SOLICITATION;
 }
 
-/* Writes the advertisement; returns its length, or 0 with the reason in `*why`. A solicitation without a source address
- * (duplicate address detection) is answered to all nodes. */
+/* Writes the advertisement; returns its length, or 0 with the reason in `*why`. A solicitation without a
+ * source address (duplicate address detection) is answered to all nodes. */
 uint32_t dp_nd_answer(const struct dp_net *net, const struct dp_frame *frame,
                       uint8_t out[DP_ND_ANSWER_BYTES_MAX], enum dp_verdict *why);
 

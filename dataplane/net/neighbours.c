@@ -24,7 +24,7 @@ static uint32_t ip_word(const uint8_t ip[4])
 {
     uint32_t word;
 
-    memcpy(&word, ip, sizeof word);
+    memcpy(&word, ip, sizeof(word));
     return word;
 }
 

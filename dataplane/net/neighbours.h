@@ -1,8 +1,8 @@
 /* MAC addresses of hosts on the link, for packets that answer none: calls to workers that have not called us.
  *
- * Core 0 asks (ARP) and looks; the answer may arrive at any core. IPv4 only. Where there is no place for another, the one that
- * was looked up longest ago leaves. No lock: the word that holds the address counts whose place it is, so that an answer for who had it
- * before is not taken for the next one's.
+ * Core 0 asks (ARP) and looks; the answer may arrive at any core. IPv4 only. Where there is no place for
+ * another, the one that was looked up longest ago leaves. No lock: the word that holds the address counts
+ * whose place it is, so that an answer for who had it before is not taken for the next one's.
  */
 #ifndef DP_NEIGHBOURS_H
 #define DP_NEIGHBOURS_H
@@ -19,8 +19,8 @@ struct dp_neighbour {
     _Atomic uint32_t ip; /* as its bytes stand in memory */
     uint64_t asked_us;   /* core 0's; 0: never */
     uint64_t looked_us;  /* core 0's: when it was last looked up */
-    _Atomic uint64_t
-        mac; /* in the upper 48 bits; then the place's turn, 15 bits, odd while it changes hands; 1: known */
+    /* in the upper 48 bits; then the place's turn, 15 bits, odd while it changes hands; 1: known */
+    _Atomic uint64_t mac;
 };
 
 struct dp_neighbours {

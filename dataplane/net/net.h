@@ -41,13 +41,14 @@ struct dp_net {
     uint16_t mtu;
     uint16_t udp_port; /* core i answers on udp_port + i */
     uint16_t core_count;
-    /* Take a UDP checksum that covers the pseudo header only. A sender in the same machine leaves the rest to a
-     * network card that its packet never meets: Linux hands such packets to AF_XDP and AF_PACKET as they are. */
+    /* Take a UDP checksum that covers the pseudo header only. A sender in the same machine leaves the rest to
+     * a network card that its packet never meets: Linux hands such packets to AF_XDP and AF_PACKET as they
+     * are. */
     bool partial_checksums;
 };
 
-/* Reads the addresses out of the configuration. False, with one line in `error`, when one does not parse. `mac` stays
- * zero and link_local unset when the configuration names no MAC address: see dp_net_set_mac. */
+/* Reads the addresses out of the configuration. False, with one line in `error`, when one does not parse.
+ * `mac` stays zero and link_local unset when the configuration names no MAC address: see dp_net_set_mac. */
 bool dp_net_from_config(struct dp_net *net, const struct dp_config *config, char error[DP_ERROR_BYTES]);
 void dp_net_set_mac(struct dp_net *net, const uint8_t mac[6]);
 

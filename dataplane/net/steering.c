@@ -44,7 +44,8 @@ void dp_steering_choose(const struct dp_steering_facts *facts, struct dp_steerin
 
 uint64_t dp_steering_rss_types(const struct dp_rss_types *types, uint64_t offered)
 {
-    /* One version hashed by its ports and the other not would leave the other's clients without a way to learn. */
+    /* One version hashed by its ports and the other not would leave the other's clients without a way to
+     * learn. */
     if ((offered & types->udp_ipv4) == 0)
         return 0;
     return offered & (types->udp_ipv4 | types->udp_ipv6);

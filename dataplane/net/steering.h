@@ -3,7 +3,8 @@
  * One session belongs to one core, and core i's packets go to UDP port udp_port + i. In order of preference:
  *   flow rules  the port puts each UDP destination port on its core's queue
  *   rss         the port spreads packets over its queues by a hash of addresses and ports: a client learns which of its
- *               source ports lead to the right queue (mr_accept.arrived_core); until then rings carry its packets on
+ *               source ports lead to the right queue (mr_accept.arrived_core); until then rings carry its
+ *               packets on
  *   rings       the core that receives a packet hands it on
  */
 #ifndef DP_STEERING_H
@@ -35,8 +36,8 @@ void dp_steering_choose(const struct dp_steering_facts *facts, struct dp_steerin
 /* "one core", "flow rules", "rss", "rings" */
 const char *dp_steering_text(enum dp_steering steering);
 
-/* The RSS hash types to ask a port for that offers `offered` (RTE_ETH_RSS_...): those over UDP's ports; 0 when it has none
- * for IPv4 or, should it be wanted, for IPv6. */
+/* The RSS hash types to ask a port for that offers `offered` (RTE_ETH_RSS_...): those over UDP's ports; 0
+ * when it has none for IPv4 or, should it be wanted, for IPv6. */
 struct dp_rss_types {
     uint64_t udp_ipv4, udp_ipv6;
 };

@@ -1,5 +1,5 @@
-/* Logarithm, exponential function and cosine in double precision from IEEE additions, multiplications and divisions alone, in
- * a fixed order: the same bits in every build and with every C library. Pure, any thread.
+/* Logarithm, exponential function and cosine in double precision from IEEE additions, multiplications and
+ * divisions alone, in a fixed order: the same bits in every build and with every C library. Pure, any thread.
  */
 #ifndef MR_FIXED_MATH_H
 #define MR_FIXED_MATH_H

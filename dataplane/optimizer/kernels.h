@@ -1,7 +1,8 @@
 /* The loops over floats, compiled for several vector widths and chosen at run time.
  *
- * Every width gives the same bits: sums keep the order of the rows, norms are summed in eight fixed lanes, and the file is
- * compiled without contraction to fused multiply-add. Pointers need the alignment of a float. Any thread.
+ * Every width gives the same bits: sums keep the order of the rows, norms are summed in eight fixed lanes,
+ * and the file is compiled without contraction to fused multiply-add. Pointers need the alignment of a float.
+ * Any thread.
  */
 #ifndef MR_KERNELS_H
 #define MR_KERNELS_H
@@ -19,8 +20,8 @@ typedef uint32_t mr_rule_kernel(const struct mr_rule *o, float learning_rate, fl
                                 float *const *states, const float *const *gradients, uint32_t row_count,
                                 size_t count);
 
-/* rows[r]: `dim` values of the type that the kernel is for. Copying: out[r] = rows[r], out is [row_count, dim]. Adding:
- * out += rows[0], then rows[1], ... */
+/* rows[r]: `dim` values of the type that the kernel is for. Copying: out[r] = rows[r], out is [row_count,
+ * dim]. Adding: out += rows[0], then rows[1], ... */
 typedef void mr_rows_kernel(float *out, const void *const *rows, uint32_t row_count, size_t dim);
 
 /* out += weights[0] * rows[0], then weights[1] * rows[1], ...; the products are rounded. */
@@ -31,7 +32,8 @@ typedef void mr_weighted_rows_kernel(float *out, const void *const *rows, const 
 struct mr_half_kernels {
     mr_rows_kernel *copy_rows, *add_rows;
     mr_weighted_rows_kernel *add_weighted_rows;
-    /* rows[r] = values[r] rounded stochastically; values is [row_count, dim], seeds[r] is of mr_rounding_seed() (rounding.h). */
+    /* rows[r] = values[r] rounded stochastically; values is [row_count, dim], seeds[r] is of
+     * mr_rounding_seed() (rounding.h). */
     void (*round_rows)(void *const *rows, const float *values, const uint64_t *seeds, uint32_t row_count,
                        size_t dim);
 };

@@ -1,5 +1,5 @@
-/* Adam and AdamW. A row's state: first moments [dim], second moments [dim], and the number of its updates as the bits of a u32,
- * so that the bias correction of a row goes by what the row has seen. */
+/* Adam and AdamW. A row's state: first moments [dim], second moments [dim], and the number of its updates as
+ * the bits of a u32, so that the bias correction of a row goes by what the row has seen. */
 #include <assert.h>
 #include "dataplane/optimizer/kernels_optimizer.h"
 

@@ -1,4 +1,5 @@
-/* FTRL-proximal and its group-lasso form. A row's state: z [dim], n [dim], and the learning rate of the row's last update. */
+/* FTRL-proximal and its group-lasso form. A row's state: z [dim], n [dim], and the learning rate of the row's
+ * last update. */
 #include "dataplane/optimizer/kernels_optimizer.h"
 
 /* 1 / eta = (beta + sqrt n) / learning rate */
@@ -37,7 +38,8 @@ INLINE void accumulate(const struct mr_rule *o, float old_inverse, float new_inv
     }
 }
 
-/* What a learning rate of 0 leaves of an update: the weight stays, and so does the rate that it is worked out at; z follows n. */
+/* What a learning rate of 0 leaves of an update: the weight stays, and so does the rate that it is worked out
+ * at; z follows n. */
 INLINE void accumulate_squares(const struct mr_rule *o, const float *restrict w, float *restrict state,
                                const float *restrict gradient, struct transform t, size_t dim)
 {

@@ -1,5 +1,5 @@
-/* Rows of f16 and bf16: read as f32, and written back rounded. Compiled for several vector widths like the rest of the kernels
- * (kernels.h). */
+/* Rows of f16 and bf16: read as f32, and written back rounded. Compiled for several vector widths like the
+ * rest of the kernels (kernels.h). */
 #include "dataplane/optimizer/kernels_internal.h"
 #include "dataplane/optimizer/rounding.h"
 #ifdef __x86_64__
@@ -37,7 +37,8 @@ typedef uint16_t halves16 __attribute__((vector_size(32), aligned(2), may_alias)
         }                                                                                                    \
     }
 
-/* The loops over rows of `type`, in one set: `width` values at a time through load(), the rest through load_one(). */
+/* The loops over rows of `type`, in one set: `width` values at a time through load(), the rest through
+ * load_one(). */
 #define READ_ROWS(type, set, vector, width, load, load_one, ...)                                             \
     __VA_ARGS__ static void copy_rows_##type##_##set(float *out, const void *const *rows,                    \
                                                      uint32_t row_count, size_t dim)                         \

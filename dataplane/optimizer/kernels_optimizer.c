@@ -1,5 +1,6 @@
-/* The optimizers' steps, compiled for several vector widths like the rest of the kernels (kernels.h): those of the SGD and
- * Adagrad families, the one that sets, and the tables of all. What they compute is in rule.h. */
+/* The optimizers' steps, compiled for several vector widths like the rest of the kernels (kernels.h): those
+ * of the SGD and Adagrad families, the one that sets, and the tables of all. What they compute is in
+ * rule.h. */
 #include "dataplane/optimizer/kernels_optimizer.h"
 
 INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
@@ -11,7 +12,8 @@ INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const 
         w[i] -= lr * transformed(t, gradient[i], w[i]);
 }
 
-/* The state: velocity [dim], and with dampening 1 for a row that has been changed, as its first gradient is taken whole. */
+/* The state: velocity [dim], and with dampening 1 for a row that has been changed, as its first gradient is
+ * taken whole. */
 INLINE void momentum_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict velocity,
                          const float *restrict gradient, size_t dim, bool transforms)
 {

@@ -1,5 +1,5 @@
-/* What the files of optimizer kernels share: how a gradient is transformed, sums over a row, and the loop over rows that is
- * compiled for each set. Inside dataplane/optimizer/kernels_*.c only. */
+/* What the files of optimizer kernels share: how a gradient is transformed, sums over a row, and the loop
+ * over rows that is compiled for each set. Inside dataplane/optimizer/kernels_*.c only. */
 #ifndef MR_KERNELS_OPTIMIZER_H
 #define MR_KERNELS_OPTIMIZER_H
 
@@ -66,7 +66,8 @@ INLINE float transformed(struct transform t, float g, float w)
     return t.on ? clip(g, t.bound) * t.scale + t.decay * w : g;
 }
 
-/* A row as it was before its step: one that would come to hold NaN or Inf, or more than its type does, stays so, values and state. */
+/* A row as it was before its step: one that would come to hold NaN or Inf, or more than its type does, stays
+ * so, values and state. */
 #define MR_KEPT_ROWS   16u   /* kept at a time, where rows are short */
 #define MR_KEPT_FLOATS 1024u /* of a longer row, on the stack; larger ones are kept on the heap */
 
@@ -108,8 +109,9 @@ INLINE uint32_t bits_of(uint32_t row_count)
     return row_count < 32 ? ((uint32_t)1 << row_count) - 1 : UINT32_MAX;
 }
 
-/* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code;
- * state16: floats of their state, known to the compiler, so that keeping them is a few registers' work. */
+/* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform,
+ * have straight code; state16: floats of their state, known to the compiler, so that keeping them is a few
+ * registers' work. */
 #define MR_RULE_KERNEL(set, name, state16, ...)                                                              \
     __VA_ARGS__ static uint32_t name##_short_rows_##set(const struct mr_rule *o, float lr,                   \
                                                         float *const *values, float *const *states,          \

@@ -1,5 +1,6 @@
-/* Learning rates by training step: enum mr_schedule, with a linear warm-up before it. A rate is a pure function of the descriptor
- * and the step, computed in double with fixed_math.h and rounded to float once: the same bits on every node. Any thread.
+/* Learning rates by training step: enum mr_schedule, with a linear warm-up before it. A rate is a pure
+ * function of the descriptor and the step, computed in double with fixed_math.h and rounded to float once:
+ * the same bits on every node. Any thread.
  */
 #ifndef MR_RATES_H
 #define MR_RATES_H

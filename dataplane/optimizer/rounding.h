@@ -1,10 +1,12 @@
-/* Stochastic rounding of f32 to f16 and bf16: up with the probability that the distance to the lower neighbour is of the step
- * between the two, so that many small changes add up as they would in f32 (Gupta et al., ICML 2015).
+/* Stochastic rounding of f32 to f16 and bf16: up with the probability that the distance to the lower
+ * neighbour is of the step between the two, so that many small changes add up as they would in f32 (Gupta et
+ * al., ICML 2015).
  *
- * The random bits are a pure function of the key's hash (which the table's seed goes into), of how often the row has been
- * changed, and of the element: neither cores, other rows nor the vector width matter. 16 bits an element: exact for bf16 and for
- * f16's normal numbers; of its denormals, what lies below 2^-40 is cut off. A number that the type holds stays as it is;
- * finite numbers stay finite, at most the type's largest. NaN stays NaN, Inf stays Inf. Pure; any thread.
+ * The random bits are a pure function of the key's hash (which the table's seed goes into), of how often the
+ * row has been changed, and of the element: neither cores, other rows nor the vector width matter. 16 bits an
+ * element: exact for bf16 and for f16's normal numbers; of its denormals, what lies below 2^-40 is cut off. A
+ * number that the type holds stays as it is; finite numbers stay finite, at most the type's largest. NaN
+ * stays NaN, Inf stays Inf. Pure; any thread.
  */
 #ifndef MR_ROUNDING_H
 #define MR_ROUNDING_H
@@ -15,7 +17,8 @@
 #define MR_F16_LARGEST_BITS  0x7bffu /* 65504 */
 #define MR_BF16_LARGEST_BITS 0x7f7fu
 
-/* Of a row that has been changed `updates` times before. Bijective in each argument (the finalizer of splitmix64). */
+/* Of a row that has been changed `updates` times before. Bijective in each argument (the finalizer of
+ * splitmix64). */
 static inline uint64_t mr_rounding_seed(uint64_t key_hash, uint32_t updates)
 {
     uint64_t z = key_hash + updates * UINT64_C(0x9e3779b97f4a7c15);
@@ -24,8 +27,8 @@ static inline uint64_t mr_rounding_seed(uint64_t key_hash, uint32_t updates)
     return z ^ z >> 31;
 }
 
-/* 16 random bits for an element. In 32-bit steps, which vector registers have: a finalizer of a 32-bit hash over the element's
- * number, the seed's halves mixed in before and within. */
+/* 16 random bits for an element. In 32-bit steps, which vector registers have: a finalizer of a 32-bit hash
+ * over the element's number, the seed's halves mixed in before and within. */
 static inline uint32_t mr_rounding_bits(uint64_t seed, uint32_t element)
 {
     uint32_t x = element * 0x9e3779b9u + (uint32_t)seed;

@@ -115,8 +115,8 @@ size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
     }
 }
 
-/* z of elements [first, end) such that the optimizer's own formula gives their values: weights follow from z alone after the next
- * update, and an update with gradient 0 changes nothing but by rounding. */
+/* z of elements [first, end) such that the optimizer's own formula gives their values: weights follow from z
+ * alone after the next update, and an update with gradient 0 changes nothing but by rounding. */
 static void ftrl_align(const struct mr_rule *o, const float *values, float *state, size_t count, size_t first,
                        size_t end)
 {
@@ -139,7 +139,8 @@ static void ftrl_align(const struct mr_rule *o, const float *values, float *stat
     }
 }
 
-/* What weights are worked out at that no update has had a rate for: z is made such that it does not matter. */
+/* What weights are worked out at that no update has had a rate for: z is made such that it does not
+ * matter. */
 #define NO_RATE 1.0f
 
 static void ftrl_init(const struct mr_rule *o, const float *values, float *state, size_t count)

@@ -1,7 +1,9 @@
-/* The rules of optimizers: how a gradient changes a row (or a variable, or a parameter) and the state beside it. docs/optimizers.md tells more of each.
+/* The rules of optimizers: how a gradient changes a row (or a variable, or a parameter) and the state beside
+ * it. docs/optimizers.md tells more of each.
  *
  * For each row, in this order: a gradient that holds NaN or Inf changes nothing; each element is clipped to
- * [-clip_value, clip_value]; the whole is scaled down to the L2 norm clip_norm; weight_decay * value is added (not for AdamW); then
+ * [-clip_value, clip_value]; the whole is scaled down to the L2 norm clip_norm; weight_decay * value is added
+ * (not for AdamW); then
  *   sgd              value -= lr * g
  *   momentum         v = momentum * v + (1 - dampening) * g, and v = g the first time;  value -= lr * v,
  *                    with Nesterov lr * (g + momentum * v)                                (torch.optim.SGD)
@@ -13,12 +15,12 @@
  *   adamw            value *= 1 - lr * weight_decay, then adam                            (Loshchilov and Hutter, ICLR 2019)
  *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
  *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
- *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it. A row that has been
- *                    updated at no other has 1 as its last h's
+ *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it. A row
+ *                    that has been updated at no other has 1 as its last h's
  *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
  *   assign           value = g; no learning rate, clipping or weight decay
- * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not
- * change, nor does its state. Any thread.
+ * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push
+ * does not touch does not change, nor does its state. Any thread.
  */
 #ifndef MR_RULE_H
 #define MR_RULE_H
@@ -68,7 +70,8 @@ struct mr_rule {
     struct mr_powers beta1_powers, beta2_powers; /* both Adams */
 };
 
-/* MR_UNSUPPORTED with *what set for an optimizer of an unknown number. `feature` has passed mr_feature_check(). */
+/* MR_UNSUPPORTED with *what set for an optimizer of an unknown number. `feature` has passed
+ * mr_feature_check(). */
 enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *out, const char **what);
 /* Whether what is pushed replaces values, instead of changing them. */
 static inline bool mr_rule_sets(const struct mr_rule *o)
@@ -79,17 +82,19 @@ static inline bool mr_rule_sets(const struct mr_rule *o)
 size_t mr_rule_state_floats(const struct mr_rule *o, size_t count);
 /* The state of a row (or variable) with its first values. */
 void mr_rule_state_init(const struct mr_rule *o, const float *values, float *state, size_t count);
-/* Values [first, first + set_count) of `count` have been set by hand: the state follows where values are worked out from it (FTRL),
- * and stays as it is elsewhere. */
+/* Values [first, first + set_count) of `count` have been set by hand: the state follows where values are
+ * worked out from it (FTRL), and stays as it is elsewhere. */
 void mr_rule_values_set(const struct mr_rule *o, const float *values, float *state, size_t count,
                         size_t first, size_t set_count);
-/* The learning rate of a push of training step `step`; `pushed`, if not NULL, is what the push itself asks for: 0 is one, too. */
+/* The learning rate of a push of training step `step`; `pushed`, if not NULL, is what the push itself asks
+ * for: 0 is one, too. */
 float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed);
 #define MR_RULE_ROWS_MAX 32u
-/* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none), gradients[i]: `count`
- * floats. Rows are distinct, and MR_RULE_ROWS_MAX at most. Returns a bit for each row that was changed; the others' gradients held NaN or
- * Inf, or would have made such values, or, unless they are set, values beyond the largest that the feature's type holds: these rows and their state are
- * as they were. */
+/* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none),
+ * gradients[i]: `count` floats. Rows are distinct, and MR_RULE_ROWS_MAX at most. Returns a bit for each row
+ * that was changed; the others' gradients held NaN or Inf, or would have made such values, or, unless they
+ * are set, values beyond the largest that the feature's type holds: these rows and their state are as they
+ * were. */
 uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
                        float *const *states, const float *const *gradients, uint32_t row_count, size_t count);
 

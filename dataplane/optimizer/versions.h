@@ -1,9 +1,9 @@
-/* An f32 tensor in versions. A version is a snapshot that does not change while anybody holds it: forwards and backwards of several
- * trainers read theirs while an optimizer makes the next. A change copies the values only when the newest version is held; else it
- * is made in place.
+/* An f32 tensor in versions. A version is a snapshot that does not change while anybody holds it: forwards
+ * and backwards of several trainers read theirs while an optimizer makes the next. A change copies the values
+ * only when the newest version is held; else it is made in place.
  *
- * Threads: any, at once. Changes of one mr_versions come one after the other. While values are changed in place mr_versions_hold()
- * waits: as long as an optimizer takes for one pass over them. All else is brief.
+ * Threads: any, at once. Changes of one mr_versions come one after the other. While values are changed in
+ * place mr_versions_hold() waits: as long as an optimizer takes for one pass over them. All else is brief.
  */
 #ifndef MR_VERSIONS_H
 #define MR_VERSIONS_H
@@ -18,7 +18,8 @@ struct mr_parameter_version; /* its name in millrace_rpc.h */
 
 /* Version 1 is a copy of `initial`; data NULL: zeros. MR_INVALID_ARGUMENT: not f32; MR_NO_MEMORY. */
 enum mr_status mr_versions_create(const struct mr_tensor *initial, struct mr_versions **out);
-/* One user more, and one less: behind the last there is no hold and no change. Versions that are held stay until they are let go. */
+/* One user more, and one less: behind the last there is no hold and no change. Versions that are held stay
+ * until they are let go. */
 void mr_versions_retain(struct mr_versions *versions);
 void mr_versions_release(struct mr_versions *versions); /* NULL is fine */
 const struct mr_tensor *
@@ -44,11 +45,13 @@ enum mr_status mr_versions_change(struct mr_versions *versions, mr_change_values
 /* The next version holds `values`, as many as there are. MR_NO_MEMORY: nothing is changed. */
 enum mr_status mr_versions_set(struct mr_versions *versions, const float *values);
 
-/* What a reader makes of a version's values once for all readers, such as another format of them, and keeps beside it. */
+/* What a reader makes of a version's values once for all readers, such as another format of them, and keeps
+ * beside it. */
 struct mr_version_extra;
 struct mr_version_extra_kind {
     struct mr_version_extra *(*create)(void); /* NULL: no memory */
-    /* The version gets other values, and nobody holds it: what was made of them is of no use. The memory may be used again. */
+    /* The version gets other values, and nobody holds it: what was made of them is of no use. The memory may
+     * be used again. */
     void (*outdate)(struct mr_version_extra *extra);
     void (*destroy)(struct mr_version_extra *extra);
 };
@@ -57,8 +60,8 @@ struct mr_version_extra {
     const struct mr_version_extra_kind *kind;
     struct mr_version_extra *next;
 };
-/* That of this kind, created if there is none yet; what becomes of it among those who hold the version is the kind's business. NULL: no
- * memory. */
+/* That of this kind, created if there is none yet; what becomes of it among those who hold the version is the
+ * kind's business. NULL: no memory. */
 struct mr_version_extra *mr_version_extra(struct mr_parameter_version *version,
                                           const struct mr_version_extra_kind *kind);
 

@@ -47,7 +47,8 @@ static inline void mr_endpoint_set_now(struct mr_endpoint *ep, uint64_t now_us)
 
 uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
-/* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is malformed. */
+/* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is
+ * malformed. */
 struct mr_fragment {
     uint64_t call_id;
     const uint8_t *payload;
@@ -90,8 +91,8 @@ void mr_sending_shorten(struct mr_endpoint *ep, struct mr_sending *sending, uint
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Flush all; false when the port had no room. */
 bool mr_transmit_flush(struct mr_endpoint *ep);
-/* Segments of large messages: higher priorities first, sessions of one priority in turn, and the messages of one session in
- * turn among themselves. */
+/* Segments of large messages: higher priorities first, sessions of one priority in turn, and the messages of
+ * one session in turn among themselves. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget);
 /* Nothing waits for a turn. */
 bool mr_transmit_idle(const struct mr_endpoint *ep);
@@ -102,7 +103,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet);
 /* The head of an answer to a packet of no session, or of none that is known. */
 struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
                                          enum mr_packet_type type, uint16_t payload_bytes);
-/* The session a packet to the serving side belongs to, verified; NULL: counted, and perhaps answered with a RESET. */
+/* The session a packet to the serving side belongs to, verified; NULL: counted, and perhaps answered with a
+ * RESET. */
 struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet *packet);
 void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served);
 void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served);
@@ -111,15 +113,16 @@ void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served);
 
 /* Take over the configured keys; no copy of them stays in the configuration. */
 void mr_keys_init(struct mr_endpoint *ep);
-/* Whether the packet is under the session's key, or its client has gone over to another of ours: then the session has. */
+/* Whether the packet is under the session's key, or its client has gone over to another of ours: then the
+ * session has. */
 bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
-/* Nothing is known of the session. If the packet proves that somebody with a key of ours made it, say so with a RESET, under
- * that same session's key. A hint: the client looks for itself with a HELLO. */
+/* Nothing is known of the session. If the packet proves that somebody with a key of ours made it, say so with
+ * a RESET, under that same session's key. A hint: the client looks for itself with a HELLO. */
 void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet);
 bool mr_keys_session_verify(struct mr_session *session, const struct mr_packet *packet);
 
-/* What is costly, and anybody can cause: true, and `cost` is counted, if less than `limit` is spent in this interval. `spent` is one of
- * the endpoint's `..._in_interval`. */
+/* What is costly, and anybody can cause: true, and `cost` is counted, if less than `limit` is spent in this
+ * interval. `spent` is one of the endpoint's `..._in_interval`. */
 bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit);
 
 /* ---- version.c ---- */
@@ -131,10 +134,12 @@ void mr_version_packet(struct mr_endpoint *ep, const struct mr_address *from, co
 /* ---- serve.c ---- */
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
-/* Message memory for the slot. NULL when there is none, or when the session holds its share, in other slots too. */
+/* Message memory for the slot. NULL when there is none, or when the session holds its share, in other slots
+ * too. */
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
                     size_t bytes);
-/* After that failed: it would fail even if no other call held memory, beside `beside_bytes` of the same call. */
+/* After that failed: it would fail even if no other call held memory, beside `beside_bytes` of the same
+ * call. */
 bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_served *served,
                         const struct mr_slot *slot, size_t bytes, size_t beside_bytes);
 /* Give back such a block; NULL is fine. */
@@ -146,10 +151,12 @@ void mr_slot_refuse(struct mr_endpoint *ep, struct mr_served *served, struct mr_
 
 /* ---- reply.c ---- */
 
-/* The message that stands in a slot marked ready. `status_message` (a preamble long, aligned) is used for those without tensors. */
+/* The message that stands in a slot marked ready. `status_message` (a preamble long, aligned) is used for
+ * those without tensors. */
 const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slot *slot,
                                uint8_t *status_message);
-/* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it in vain. */
+/* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it
+ * in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe);
 /* Segments of replies are so long from now on, also of those on their way if they were longer. */
 void mr_served_set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes);
@@ -216,7 +223,8 @@ void mr_session_away(struct mr_endpoint *ep, struct mr_session *session);
 
 /* Give slots to waiting calls, as far as there are free ones. */
 void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *session);
-/* The session is made anew: all slots are freed. What cannot be repeated is doomed, the rest waits for a slot again. */
+/* The session is made anew: all slots are freed. What cannot be repeated is doomed, the rest waits for a slot
+ * again. */
 void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *session);
 void mr_session_end_doomed(struct mr_endpoint *ep, struct mr_session *session, enum mr_status status);
 /* The session is being closed: end all with MR_CANCELLED. */

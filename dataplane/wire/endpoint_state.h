@@ -1,5 +1,5 @@
-/* What an endpoint remembers: its peers, calls and slots. For the files that implement endpoint.h and for nobody else, through
- * endpoint_internal.h. */
+/* What an endpoint remembers: its peers, calls and slots. For the files that implement endpoint.h and for
+ * nobody else, through endpoint_internal.h. */
 #ifndef MR_ENDPOINT_STATE_H
 #define MR_ENDPOINT_STATE_H
 
@@ -15,31 +15,35 @@
 #include "dataplane/wire/session/address_limit.h"
 #include "dataplane/wire/session/auth.h"
 
-#define MR_PRIORITIES            8u
-#define MR_QUEUE_AHEAD           MR_PRIORITIES /* the queue of calls that go before all priorities */
-#define MR_QUEUES                (MR_PRIORITIES + 1u)
-#define MR_SESSIONS_LIMIT        65536u   /* a session id holds 16 bits of index */
-#define MR_UNCONFIRMED_US        5000000u /* an accepted session must be used within this */
-#define MR_AWAY_US               1000000u /* calls pending and silence for so long: the server is away */
-#define MR_KEEPALIVE_US          10000000u
-#define MR_CONFIRM_US            50000u /* between pings until the server has answered under the session's key */
-#define MR_SLOTS_ACK_US          20000u /* calls that are over are acknowledged together, this long after the first */
+#define MR_PRIORITIES     8u
+#define MR_QUEUE_AHEAD    MR_PRIORITIES /* the queue of calls that go before all priorities */
+#define MR_QUEUES         (MR_PRIORITIES + 1u)
+#define MR_SESSIONS_LIMIT 65536u   /* a session id holds 16 bits of index */
+#define MR_UNCONFIRMED_US 5000000u /* an accepted session must be used within this */
+#define MR_AWAY_US        1000000u /* calls pending and silence for so long: the server is away */
+#define MR_KEEPALIVE_US   10000000u
+/* between pings until the server has answered under the session's key */
+#define MR_CONFIRM_US 50000u
+/* calls that are over are acknowledged together, this long after the first */
+#define MR_SLOTS_ACK_US          20000u
 #define MR_SLOTS_ACK_AGAIN_US    200000u
 #define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
 #define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without */
 #define MR_TURNS_PER_BULK        8u     /* one turn in so many is the lowest priority's that waits */
 #define MR_BUDGET_INTERVAL_US    10000u
 #define MR_RESETS_PER_INTERVAL   64u
-#define MR_VERIFIES_PER_INTERVAL 128u     /* of packets under no known key: about 2 us each */
-#define MR_REKEYS_PER_INTERVAL   128u     /* likewise, of known sessions: strangers cannot use these up */
-#define MR_VERSIONS_PER_INTERVAL 16u      /* HELLOs of other versions that are answered */
-#define MR_HINTS_PER_INTERVAL    16u      /* of paths that are looked at */
-#define MR_BUSY_BACKOFF_MAX      6u       /* doublings of busy_retry_us */
-#define MR_NARROW_US             1000000u /* for so long a router's word counts more than what the client says */
-#define MR_NARROW_AGAIN_US       10000u /* the same said again so soon is nothing new */
-#define MR_REPORTED_NUMBERS      65536u /* a router reports one of so many packets last sent */
-#define MR_DOUBT_PROBES          2u /* probes in a row without an answer after which the path is looked at */
-#define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
+#define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
+#define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
+#define MR_VERSIONS_PER_INTERVAL 16u  /* HELLOs of other versions that are answered */
+#define MR_HINTS_PER_INTERVAL    16u  /* of paths that are looked at */
+#define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
+/* for so long a router's word counts more than what the client says */
+#define MR_NARROW_US        1000000u
+#define MR_NARROW_AGAIN_US  10000u /* the same said again so soon is nothing new */
+#define MR_REPORTED_NUMBERS 65536u /* a router reports one of so many packets last sent */
+#define MR_DOUBT_PROBES     2u     /* probes in a row without an answer after which the path is looked at */
+/* probes in a row after which a peer that has less than it said is believed */
+#define MR_LOSS_PROBES 2u
 
 enum mr_timer_kind { MR_TIMER_SERVED, MR_TIMER_SESSION, MR_TIMER_CALL };
 
@@ -62,8 +66,8 @@ struct mr_peer {
     uint32_t segment_bytes;            /* of messages that begin now */
     uint32_t window;
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
-    uint32_t
-        ask_bytes; /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
+    /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
+    uint32_t ask_bytes;
     uint8_t turn_priority, low_turn_priority;
     bool serving;
 };
@@ -98,8 +102,9 @@ struct mr_later {
     struct mr_message message; /* last: only as many tensors as there are */
 };
 
-/* Invariant: a call id executes at most once, and never once it has been answered with BUSY. A slot leaves EXECUTING only by the
- * handler's answer; DONE and REFUSED never go back, except to a newer id; EMPTY with an id means that id has not executed. */
+/* Invariant: a call id executes at most once, and never once it has been answered with BUSY. A slot leaves
+ * EXECUTING only by the handler's answer; DONE and REFUSED never go back, except to a newer id; EMPTY with an
+ * id means that id has not executed. */
 struct mr_slot {
     uint64_t call_id; /* the newest seen; 0 = none */
     uint8_t *message; /* the reply; NULL: status only, or given back after its acknowledgement */
@@ -184,8 +189,8 @@ struct mr_session {
     uint32_t hello_tries;
     uint16_t core, core_count, arrived_core;
     uint8_t handshake; /* enum mr_handshake */
-    uint8_t
-        other_version; /* of the protocol, that the server is said to speak; 0: nothing is said since it was last heard */
+    /* of the protocol, that the server is said to speak; 0: nothing is said since it was last heard */
+    uint8_t other_version;
     bool held; /* made anew, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
@@ -220,8 +225,8 @@ struct mr_call {
     void *user;
     uint32_t request_bytes;
     uint32_t unread_bytes; /* of a reply that found no room */
-    uint32_t
-        segment_bytes; /* of the request in its present slot: never longer than it was there; 0: has no slot */
+    /* of the request in its present slot: never longer than it was there; 0: has no slot */
+    uint32_t segment_bytes;
     uint8_t state;
     uint8_t op;
     uint8_t queue;      /* its priority, or MR_QUEUE_AHEAD */

@@ -1,5 +1,6 @@
-/* A ring of buffer numbers between exactly one thread that puts and one that takes. Lock-free, no allocation, never blocks.
- * A ring of capacity n holds every one of n buffers, so putting back what was taken never fails.
+/* A ring of buffer numbers between exactly one thread that puts and one that takes. Lock-free, no allocation,
+ * never blocks. A ring of capacity n holds every one of n buffers, so putting back what was taken never
+ * fails.
  */
 #ifndef PS_BUFFER_RING_H
 #define PS_BUFFER_RING_H

@@ -1,4 +1,5 @@
-/* A limit on bytes per second: a little may go at once after a pause, and no more than that above the rate. Pure, one thread.
+/* A limit on bytes per second: a little may go at once after a pause, and no more than that above the rate.
+ * Pure, one thread.
  */
 #ifndef PS_BYTE_RATE_H
 #define PS_BYTE_RATE_H

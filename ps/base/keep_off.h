@@ -1,4 +1,5 @@
-/* Threads beside the data cores: these poll without a pause, and whoever shares a processor with one holds up its calls. */
+/* Threads beside the data cores: these poll without a pause, and whoever shares a processor with one holds up
+ * its calls. */
 #ifndef PS_KEEP_OFF_H
 #define PS_KEEP_OFF_H
 

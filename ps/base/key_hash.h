@@ -1,7 +1,7 @@
 /* mr_key_hash(), inlined for the tables' hot path, and its inverse: the test holds the two together.
  *
- * XXH3-64 of exactly 8 bytes is a bijection: distinct keys have distinct hashes, and the key follows from the hash. So an
- * index may keep hashes, or parts of them, instead of keys. */
+ * XXH3-64 of exactly 8 bytes is a bijection: distinct keys have distinct hashes, and the key follows from the
+ * hash. So an index may keep hashes, or parts of them, instead of keys. */
 #ifndef PS_KEY_HASH_H
 #define PS_KEY_HASH_H
 
@@ -27,8 +27,9 @@ static inline uint64_t ps_key_of_hash(uint64_t hash, uint64_t seed)
     hash *= inverse;
     hash ^= (hash >> 35) + sizeof(uint64_t);
     hash *= inverse;
-    /* h ^ rotl(h, 49) ^ rotl(h, 24) multiplies by f = 1 + x^49 + x^24, bits as polynomials modulo x^64 + 1. There f^(2^k) is
-     * 1 + x^(49 2^k) + x^(24 2^k), and f^64 is 1: so f^63 = f f^2 f^4 .. f^32 undoes it. From f^8 on the terms are one. */
+    /* h ^ rotl(h, 49) ^ rotl(h, 24) multiplies by f = 1 + x^49 + x^24, bits as polynomials modulo x^64 + 1.
+     * There f^(2^k) is 1 + x^(49 2^k) + x^(24 2^k), and f^64 is 1: so f^63 = f f^2 f^4 .. f^32 undoes it.
+     * From f^8 on the terms are one. */
     hash ^= XXH_rotl64(hash, 49) ^ XXH_rotl64(hash, 24);
     hash ^= XXH_rotl64(hash, 34) ^ XXH_rotl64(hash, 48);
     hash ^= XXH_rotl64(hash, 4) ^ XXH_rotl64(hash, 32);

@@ -1,4 +1,5 @@
-/* Small files of text that a node keeps in its checkpoint directory, beside the checkpoints. A crash leaves the old text or the new one. */
+/* Small files of text that a node keeps in its checkpoint directory, beside the checkpoints. A crash leaves
+ * the old text or the new one. */
 #ifndef PS_STATE_FILE_H
 #define PS_STATE_FILE_H
 
@@ -8,8 +9,8 @@
 
 /* DIRECTORY is made when its last part is missing. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_state_directory(const char *directory, char *error, size_t error_bytes);
-/* The whole file, ended by a NUL; *is_there tells whether there is one. MR_IO_ERROR, and a line in `error`: it cannot be read, or is
- * longer. */
+/* The whole file, ended by a NUL; *is_there tells whether there is one. MR_IO_ERROR, and a line in `error`:
+ * it cannot be read, or is longer. */
 enum mr_status ps_state_file_read(const char *directory, const char *name, char *text, size_t text_bytes,
                                   bool *is_there, char *error, size_t error_bytes);
 /* Is on disk when this returns. MR_IO_ERROR, and a line in `error`. */

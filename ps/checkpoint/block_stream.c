@@ -80,7 +80,7 @@ static void read_block(struct ps_stream *s, struct slot *slot)
     slot->status = MR_OK;
     if (wrong) {
         char why[128];
-        (void)snprintf(why, sizeof why, "block %" PRIu32 ": %s", slot->number, wrong);
+        (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", slot->number, wrong);
         slot->status = ps_checkpoint_corrupt(slot->text, f->path, why);
     }
 }
@@ -153,13 +153,13 @@ static void count_block(struct ps_stream *s, const struct slot *slot)
     struct file *f = &s->files[slot->file];
     if (slot->status != MR_OK) {
         s->status = slot->status;
-        memcpy(s->text, slot->text, sizeof s->text);
+        memcpy(s->text, slot->text, sizeof(s->text));
         return;
     }
     f->found.blocks++;
     f->found.payload_bytes += header->payload_bytes;
     f->found.records += header->record_count;
-    (void)XXH3_128bits_update(f->hash, &header->hash, sizeof header->hash);
+    (void)XXH3_128bits_update(f->hash, &header->hash, sizeof(header->hash));
     if (f->found.blocks == s->manifest->files[slot->file].blocks)
         check_file(s, slot->file);
 }
@@ -209,7 +209,7 @@ static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t 
     if (told->blocks == 0)
         check_file(s, core);
     if (s->status != MR_OK)
-        memcpy(text, s->text, sizeof s->text);
+        memcpy(text, s->text, sizeof(s->text));
     return s->status;
 }
 
@@ -223,7 +223,7 @@ static bool make_slots(struct ps_stream *s, uint32_t threads)
 {
     uint64_t count = (s->held + 1) * s->batch + threads;
     s->slot_count = (uint32_t)(count < s->total ? count : s->total);
-    s->slots = calloc(s->slot_count + 1, sizeof *s->slots);
+    s->slots = calloc(s->slot_count + 1, sizeof(*s->slots));
     for (uint32_t i = 0; i < s->slot_count && s->slots; i++) {
         s->slots[i].block = aligned_alloc(BLOCK_ALIGN, PS_BLOCK_BYTES);
         if (!s->slots[i].block)
@@ -237,7 +237,7 @@ enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
                               struct ps_stream **out, char *text)
 {
     assert(batch >= 1 && batch <= PS_STREAM_BATCH_MAX && held >= 1 && held <= PS_STREAM_HELD_MAX);
-    struct ps_stream *s = calloc(1, sizeof *s);
+    struct ps_stream *s = calloc(1, sizeof(*s));
     if (!s)
         return ps_checkpoint_fail(text, "read", path, -ENOMEM);
     s->store = store;
@@ -269,7 +269,7 @@ enum mr_status ps_stream_close(struct ps_stream *s, char *text)
 {
     enum mr_status status = s->status;
     if (status != MR_OK)
-        memcpy(text, s->text, sizeof s->text);
+        memcpy(text, s->text, sizeof(s->text));
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_cond_broadcast(&s->was_given_back);

@@ -1,5 +1,6 @@
-/* The blocks of a checkpoint's files, read ahead and checked on threads of their own, and handed out in one order: the first
- * block of each file, the second of each, and so on, so that cores whose rows lie in different files work at the same time.
+/* The blocks of a checkpoint's files, read ahead and checked on threads of their own, and handed out in one
+ * order: the first block of each file, the second of each, and so on, so that cores whose rows lie in
+ * different files work at the same time.
  *
  * Nothing is handed out that did not verify. One thread opens, takes and closes.
  */
@@ -17,10 +18,11 @@
 
 struct ps_stream;
 
-/* Opens the files in directory `path`. Store and manifest must outlive the stream. Blocks are the taker's until its `held`-th next
- * call of ps_stream_take(); (held + 1) * batch of them and one per thread are in memory, 56 MiB at most. They are read past the page
- * cache where that can be. A few are read when they are taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY;
- * `text` (PS_TEXT_BYTES) says what. */
+/* Opens the files in directory `path`. Store and manifest must outlive the stream. Blocks are the taker's
+ * until its `held`-th next call of ps_stream_take(); (held + 1) * batch of them and one per thread are in
+ * memory, 56 MiB at most. They are read past the page cache where that can be. A few are read when they are
+ * taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text` (PS_TEXT_BYTES) says
+ * what. */
 enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
                               const struct ps_manifest *manifest, uint32_t batch, uint32_t held,
                               struct ps_stream **out, char *text);

@@ -1,18 +1,20 @@
-/* Checkpoint files: what is written, and reading it back. Knows bytes and files; which bytes belong to which table is the
- * caller's business (ps/save/save.c, ps/restore/restore.c).
+/* Checkpoint files: what is written, and reading it back. Knows bytes and files; which bytes belong to which
+ * table is the caller's business (ps/save/save.c, ps/restore/restore.c).
  *
  *   DIR/ckpt-<id>/core-NNN.mrc   1 MiB blocks: header {magic, version, checkpoint id, core, block number, payload bytes,
  *                                XXH3-128 of header and payload}, then records
  *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes, incarnation; written last
- * The whole is written as DIR/.tmp-ckpt-<id> and renamed once file, directory and parent are synced: the rename commits.
- * docs/checkpoint-format.md has every field.
+ * The whole is written as DIR/.tmp-ckpt-<id> and renamed once file, directory and parent are synced: the
+ * rename commits. docs/checkpoint-format.md has every field.
  *
- * A checkpoint is full, or a delta on one that is published in the same directory, its parent: it has the rows changed or made
- * since, and the keys that are gone. A full and the deltas up to one of them are the chain that this one is restored from.
- * All else is whole in each link of a chain: of earlier links only rows and sightings count.
+ * A checkpoint is full, or a delta on one that is published in the same directory, its parent: it has the
+ * rows changed or made since, and the keys that are gone. A full and the deltas up to one of them are the
+ * chain that this one is restored from. All else is whole in each link of a chain: of earlier links only rows
+ * and sightings count.
  *
- * Writer: cores fill 1 MiB buffers that are registered with io_uring and hand them over through a ring; one writer thread
- * submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, and says so in the log).
+ * Writer: cores fill 1 MiB buffers that are registered with io_uring and hand them over through a ring; one
+ * writer thread submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, and says so
+ * in the log).
  */
 #ifndef PS_CHECKPOINT_H
 #define PS_CHECKPOINT_H
@@ -43,7 +45,8 @@ enum ps_record_kind {
     PS_RECORD_SIGHTINGS =
         7, /* feature, count = bytes, offset = partition: its share of an admission filter */
 };
-/* A key is in one PS_RECORD_ROWS or PS_RECORD_GONE of a link at most: the order of a link's records means nothing. */
+/* A key is in one PS_RECORD_ROWS or PS_RECORD_GONE of a link at most: the order of a link's records means
+ * nothing. */
 struct ps_record {
     uint32_t kind;
     uint32_t feature;
@@ -93,32 +96,35 @@ struct ps_writer_options {
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
     bool is_at_step;           /* all pushes up to `step` are in it, and none behind it */
-    const int
-        *avoid_cpus; /* where the data cores are: the thread keeps off them as far as there are others */
+    /* where the data cores are: the thread keeps off them as far as there are others */
+    const int *avoid_cpus;
     uint32_t avoid_cpu_count;
 };
 
-/* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.
- * On failure `text` (256 bytes) says what and where, and nothing is left behind. MR_CHECKPOINT_NOT_FOUND and
- * MR_CHECKPOINT_CORRUPT: of what a delta is based on, from its parent to the full, something is missing, has no MANIFEST that
- * verifies or files of other lengths than that says, or the parent is another one than parent_hash; MR_IO_ERROR: nobody can tell;
- * MR_INVALID_ARGUMENT: it has a feature that is missing or another one now, so only a full can be written. Control thread. */
+/* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must
+ * outlive the writer. On failure `text` (256 bytes) says what and where, and nothing is left behind.
+ * MR_CHECKPOINT_NOT_FOUND and MR_CHECKPOINT_CORRUPT: of what a delta is based on, from its parent to the
+ * full, something is missing, has no MANIFEST that verifies or files of other lengths than that says, or the
+ * parent is another one than parent_hash; MR_IO_ERROR: nobody can tell; MR_INVALID_ARGUMENT: it has a feature
+ * that is missing or another one now, so only a full can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);
 
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
 
-/* About so many bytes of records, without their headers, will come: room on the disk is set aside for them, which makes writing
- * faster. Before the first append; may be left out. */
+/* About so many bytes of records, without their headers, will come: room on the disk is set aside for them,
+ * which makes writing faster. Before the first append; may be left out. */
 void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
-/* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct ps_record) plus
- * its bytes rounded up to 8, and what it leaves at the end of a block may be lost: ask ps_writer_fits() for a promise. */
+/* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct
+ * ps_record) plus its bytes rounded up to 8, and what it leaves at the end of a block may be lost: ask
+ * ps_writer_fits() for a promise. */
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
-/* Whether `record_count` further records of at most `record_bytes` bytes each will find room, whatever their order. False
- * once the checkpoint failed. */
+/* Whether `record_count` further records of at most `record_bytes` bytes each will find room, whatever their
+ * order. False once the checkpoint failed. */
 bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, uint64_t record_bytes);
-/* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint failed). Fill it
- * before this core's next call. A record never spans blocks: bytes <= ps_writer_record_bytes_max(). */
+/* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint
+ * failed). Fill it before this core's next call. A record never spans blocks: bytes <=
+ * ps_writer_record_bytes_max(). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
 uint32_t ps_writer_record_bytes_max(void);
 void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* this core has written everything */
@@ -129,8 +135,8 @@ void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out);
 const char *ps_writer_method(const struct ps_writer *w);
 /* Fail it from the outside (shutdown, or a core that gave up). Any thread; no effect once done. */
 void ps_writer_abort(struct ps_writer *w);
-/* Joins the thread; frees. By then a failed one's files are removed. Control thread, after done or abort, and once no core
- * uses `w` any more: the buffers go with it. */
+/* Joins the thread; frees. By then a failed one's files are removed. Control thread, after done or abort, and
+ * once no core uses `w` any more: the buffers go with it. */
 void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
@@ -139,15 +145,17 @@ struct ps_manifest;
 
 #define PS_CHAIN_LINKS_MAX 1024u
 
-/* Open checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the MANIFESTs and verifies
- * every block of every file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT (also for a parent that is missing or
- * another one), MR_CHECKPOINT_NEWER (of a later format version: passed over for no older one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names checkpoint, file and block. On MR_OK it is empty, or tells
- * which newer checkpoint was passed over and why. Until it is closed no retention removes the chain, where the store has claims. */
+/* Open checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the
+ * MANIFESTs and verifies every block of every file before it returns. MR_CHECKPOINT_NOT_FOUND,
+ * MR_CHECKPOINT_CORRUPT (also for a parent that is missing or another one), MR_CHECKPOINT_NEWER (of a later
+ * format version: passed over for no older one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names
+ * checkpoint, file and block. On MR_OK it is empty, or tells which newer checkpoint was passed over and why.
+ * Until it is closed no retention removes the chain, where the store has claims. */
 enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text);
 enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
                                  struct ps_reader **out, char *text);
-/* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for whoever can drop all that it reads if a block turns out
- * to be bad. */
+/* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for whoever can drop all that it reads
+ * if a block turns out to be bad. */
 enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text);
 enum mr_status ps_reader_open_unread_on(const struct ps_store *store, const char *directory, uint64_t id,
                                         struct ps_reader **out, char *text);
@@ -161,11 +169,12 @@ uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that w
 uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
 /* Of all blocks' payload, in all links. */
 uint64_t ps_reader_bytes(const struct ps_reader *r);
-/* Visit all blocks, `batch` (1..16) at a time, each verified as it is read; others are read ahead meanwhile, on other threads.
- * Link by link: those of one come when all of the link before have been visited, and a batch has blocks of one link only. Within
- * a link the first blocks of all files come before their second ones. A batch stays until the `held`-th next visit (1 or 2); with 2,
- * each link ends, also after a failure, with a visit of no blocks, behind which there are none. Stops at the first status that is
- * not MR_OK and returns it; `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
+/* Visit all blocks, `batch` (1..16) at a time, each verified as it is read; others are read ahead meanwhile,
+ * on other threads. Link by link: those of one come when all of the link before have been visited, and a
+ * batch has blocks of one link only. Within a link the first blocks of all files come before their second
+ * ones. A batch stays until the `held`-th next visit (1 or 2); with 2, each link ends, also after a failure,
+ * with a visit of no blocks, behind which there are none. Stops at the first status that is not MR_OK and
+ * returns it; `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
 typedef enum mr_status (*ps_visit_blocks)(void *arg, uint32_t link, const uint8_t *const *blocks,
                                           uint32_t count);
 enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t held, ps_visit_blocks visit,
@@ -177,43 +186,47 @@ enum mr_status ps_block_each(const uint8_t *block,
                              enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                      const uint8_t *bytes),
                              void *arg);
-/* Whether a record means anything to who restores: all of the last link's, of earlier ones what is changed by later links. */
+/* Whether a record means anything to who restores: all of the last link's, of earlier ones what is changed by
+ * later links. */
 static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
 {
     return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_SIGHTINGS;
 }
-/* Visit every record that counts, link by link, each block verified once more. `bytes` points at its content, 8-byte aligned,
- * valid during the call. Stops at the first status that is not MR_OK and returns it; `text` is then the visitor's to fill. */
+/* Visit every record that counts, link by link, each block verified once more. `bytes` points at its content,
+ * 8-byte aligned, valid during the call. Stops at the first status that is not MR_OK and returns it; `text`
+ * is then the visitor's to fill. */
 enum mr_status ps_reader_each(struct ps_reader *r,
                               enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                       const uint8_t *bytes),
                               void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
-/* Tries the checkpoints of a directory, newest first, until one succeeds. A failure goes on to the next only if *is_damaged is set:
- * an older checkpoint loses training that a newer one holds. On MR_OK `text` (256 bytes) is empty, or has the text of the first
- * that was passed over; on failure that of the failure, or of the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none;
- * MR_IO_ERROR. */
+/* Tries the checkpoints of a directory, newest first, until one succeeds. A failure goes on to the next only
+ * if *is_damaged is set: an older checkpoint loses training that a newer one holds. On MR_OK `text` (256
+ * bytes) is empty, or has the text of the first that was passed over; on failure that of the failure, or of
+ * the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none; MR_IO_ERROR. */
 typedef enum mr_status (*ps_try_checkpoint)(void *arg, uint64_t id, bool *is_damaged, char *text);
 enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local */, const char *directory,
                                     ps_try_checkpoint attempt, void *arg, char *text);
 
-/* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of them; returns
- * how many there are. 0 when the directory cannot be read. */
+/* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of
+ * them; returns how many there are. 0 when the directory cannot be read. */
 uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max);
 uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
                                uint32_t ids_max);
-/* The same, into *count; a negative errno when the directory could not be read to its end: there may be more. One that is not there
- * has none. */
+/* The same, into *count; a negative errno when the directory could not be read to its end: there may be more.
+ * One that is not there has none. */
 int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
                            uint64_t *ids, uint32_t ids_max, uint32_t *count);
-/* The number of the next checkpoint in a directory, which need not be there. MR_IO_ERROR: it cannot be read, so that nobody knows;
- * MR_INVALID_ARGUMENT: there are no higher numbers. */
+/* The number of the next checkpoint in a directory, which need not be there. MR_IO_ERROR: it cannot be read,
+ * so that nobody knows; MR_INVALID_ARGUMENT: there are no higher numbers. */
 enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t *id, char *text);
-/* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary directories of dead writers.
- * A chain is a full with all deltas on it, and as new as its newest link. What is broken does not count as one, and goes when it is
- * older than all that stays. One of a later format version stays, and with it all that is older: it may be based on any of them. What cannot be removed, or is being read, stays until the next time. */
+/* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary
+ * directories of dead writers. A chain is a full with all deltas on it, and as new as its newest link. What
+ * is broken does not count as one, and goes when it is older than all that stays. One of a later format
+ * version stays, and with it all that is older: it may be based on any of them. What cannot be removed, or is
+ * being read, stays until the next time. */
 void ps_checkpoint_retain(const char *directory, uint32_t keep);
 void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep);
 

@@ -106,7 +106,7 @@ static int begin(struct ps_attempt *a, const char *directory, char text[PS_TEXT_
     const size_t room = PS_PATH_BYTES - 64;
     if (directory[0] == '\0' || strlen(directory) >= room)
         return fail(text, "save to", directory, directory[0] ? -ENAMETOOLONG : -ENOENT);
-    (void)snprintf(a->directory, sizeof a->directory, "%s", directory);
+    (void)snprintf(a->directory, sizeof(a->directory), "%s", directory);
     (void)ps_path_temporary(directory, a->manifest.id, a->temporary);
     (void)ps_path_published(directory, a->manifest.id, a->published);
     int error = make_base(a, text);
@@ -127,7 +127,8 @@ int ps_attempt_begin(struct ps_attempt *a, const char *directory, char text[PS_T
     return error;
 }
 
-/* Writes that make a file longer come one after the other, and each waits for the file's lock: hence room for many at a time. */
+/* Writes that make a file longer come one after the other, and each waits for the file's lock: hence room for
+ * many at a time. */
 void ps_attempt_reserve(struct ps_attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes)
 {
     const struct ps_store *s = a->store;
@@ -212,8 +213,9 @@ int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
     return error != 0 ? fail(text, "fsync of", a->directory, error) : 0;
 }
 
-/* Out of sight first, and on disk so: what a power failure leaves of it must not look like a damaged checkpoint. The MANIFEST goes
- * before all else: without it what remains is no checkpoint, should removing stop half-way. */
+/* Out of sight first, and on disk so: what a power failure leaves of it must not look like a damaged
+ * checkpoint. The MANIFEST goes before all else: without it what remains is no checkpoint, should removing
+ * stop half-way. */
 static void remove_failed(const struct ps_attempt *a)
 {
     const struct ps_store *s = a->store;

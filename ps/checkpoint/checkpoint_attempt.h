@@ -1,8 +1,9 @@
-/* The files of one checkpoint being written: made under a temporary name, then published as a whole or removed.
+/* The files of one checkpoint being written: made under a temporary name, then published as a whole or
+ * removed.
  *
- * Order of publishing, each step before the next: blocks, the length and an fsync of every file, MANIFEST, its fsync, fsync of the temporary
- * directory, rename to the published name, fsync of the parent. The rename commits; any error before or at the last fsync
- * discards everything. Belongs to one thread at a time.
+ * Order of publishing, each step before the next: blocks, the length and an fsync of every file, MANIFEST,
+ * its fsync, fsync of the temporary directory, rename to the published name, fsync of the parent. The rename
+ * commits; any error before or at the last fsync discards everything. Belongs to one thread at a time.
  */
 #ifndef PS_CHECKPOINT_ATTEMPT_H
 #define PS_CHECKPOINT_ATTEMPT_H
@@ -24,11 +25,11 @@ struct ps_attempt {
     bool claimed, made, renamed;
 };
 
-/* Make directory and files. `a->store` and `a->manifest` (id, file_count) are set. 0, or -errno with `text` filled in and
- * nothing left behind. */
+/* Make directory and files. `a->store` and `a->manifest` (id, file_count) are set. 0, or -errno with `text`
+ * filled in and nothing left behind. */
 int ps_attempt_begin(struct ps_attempt *a, const char *directory, char text[PS_TEXT_BYTES]);
-/* Before a core's block `block` is written: has room for it on the disk, and for the file up to about `expected_bytes` (0: unknown),
- * if that can be had ahead. */
+/* Before a core's block `block` is written: has room for it on the disk, and for the file up to about
+ * `expected_bytes` (0: unknown), if that can be had ahead. */
 void ps_attempt_reserve(struct ps_attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes);
 /* Make it durable and visible. 0, or -errno with `text`; the caller discards it then. */
 int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES]);

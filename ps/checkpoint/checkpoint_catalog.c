@@ -29,7 +29,7 @@ static void collect(void *arg, const char *name)
     if (at == list->limit)
         return;
     uint32_t tail = list->kept < list->limit ? list->kept - at : list->limit - 1 - at;
-    memmove(&list->ids[at + 1], &list->ids[at], tail * sizeof *list->ids);
+    memmove(&list->ids[at + 1], &list->ids[at], tail * sizeof(*list->ids));
     list->ids[at] = id;
     if (list->kept < list->limit)
         list->kept++;
@@ -109,15 +109,16 @@ static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkp
         status = attempt(arg, ids[i], &is_damaged, why);
         if (status == MR_OK)
             break;
-        /* Only a checkpoint that is broken may be passed over: an older one loses training that a newer one holds. */
+        /* Only a checkpoint that is broken may be passed over: an older one loses training that a newer one
+         * holds. */
         if (!is_damaged) {
-            memcpy(passed_over, why, sizeof why);
+            memcpy(passed_over, why, sizeof(why));
             break;
         }
         if (passed_over[0] == '\0')
-            memcpy(passed_over, why, sizeof why);
+            memcpy(passed_over, why, sizeof(why));
     }
-    memcpy(text, passed_over, sizeof passed_over);
+    memcpy(text, passed_over, sizeof(passed_over));
     return status;
 }
 
@@ -128,7 +129,7 @@ enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *di
     enum mr_status status = look_at(store, directory, text);
     if (status != MR_OK)
         return status;
-    uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof *ids);
+    uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof(*ids));
     if (!ids)
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
     uint32_t count = ps_checkpoint_list_on(store, directory, ids, CHECKPOINTS_MAX);

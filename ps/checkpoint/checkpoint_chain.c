@@ -11,7 +11,7 @@
 /* Puts the checkpoint behind the links read so far: they come newest first. */
 static enum mr_status read_link(struct ps_chain *c, const char *directory, uint64_t id, char *text)
 {
-    struct ps_chain_link *link = calloc(1, sizeof *link);
+    struct ps_chain_link *link = calloc(1, sizeof(*link));
     struct ps_chain_link **links = realloc(c->links, (c->count + 1u) * sizeof(struct ps_chain_link *));
     if (links)
         c->links = links;
@@ -33,7 +33,7 @@ static enum mr_status refuse(const char *directory, const struct ps_manifest *ch
                              char *text)
 {
     char why[PS_TEXT_BYTES];
-    (void)snprintf(why, sizeof why, "checkpoint %" PRIu64 " is a delta on %" PRIu64 ", %.120s", child->id,
+    (void)snprintf(why, sizeof(why), "checkpoint %" PRIu64 " is a delta on %" PRIu64 ", %.120s", child->id,
                    child->parent, what);
     return ps_checkpoint_corrupt(text, directory, why);
 }

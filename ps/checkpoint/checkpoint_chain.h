@@ -1,5 +1,5 @@
-/* A checkpoint with all that it is based on: the MANIFESTs from its full to itself, each tied to the one before by its hash.
- * One thread at a time.
+/* A checkpoint with all that it is based on: the MANIFESTs from its full to itself, each tied to the one
+ * before by its hash. One thread at a time.
  */
 #ifndef PS_CHECKPOINT_CHAIN_H
 #define PS_CHECKPOINT_CHAIN_H
@@ -23,12 +23,14 @@ struct ps_chain {
     bool claimed;
 };
 
-/* Reads the MANIFESTs; no block is looked at. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint. MR_CHECKPOINT_CORRUPT: its
- * MANIFEST is, or a parent is missing, broken or not the one that it was written on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text`
- * (PS_TEXT_BYTES) says what and where, and there is nothing to close. */
+/* Reads the MANIFESTs; no block is looked at. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
+ * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
+ * on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where,
+ * and there is nothing to close. */
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text);
-/* Whether each link's files are there, as long as its MANIFEST says; no block is read. Errors as those of ps_chain_open(). */
+/* Whether each link's files are there, as long as its MANIFEST says; no block is read. Errors as those of
+ * ps_chain_open(). */
 enum mr_status ps_chain_check_files(const struct ps_chain *chain, char *text);
 void ps_chain_close(struct ps_chain *chain); /* zeros are fine */
 

@@ -79,9 +79,9 @@ void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32
 {
     struct ps_block_header *header = (struct ps_block_header *)(void *)block;
     assert(header->payload_bytes <= PS_PAYLOAD_BYTES && header->payload_bytes % 8 == 0);
-    const size_t used = sizeof *header + header->payload_bytes;
+    const size_t used = sizeof(*header) + header->payload_bytes;
     memset(block + used, 0, PS_BLOCK_BYTES - used);
-    memset(header->reserved, 0, sizeof header->reserved);
+    memset(header->reserved, 0, sizeof(header->reserved));
     header->magic = PS_BLOCK_MAGIC;
     header->version = PS_FORMAT_VERSION;
     header->checkpoint_id = checkpoint_id;
@@ -124,7 +124,7 @@ const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t chec
         return "it belongs in another place";
     if (header->payload_bytes > PS_PAYLOAD_BYTES || header->payload_bytes % 8 != 0)
         return "its payload length is out of range";
-    return block_check_records(block + sizeof *header, header->payload_bytes, header->record_count);
+    return block_check_records(block + sizeof(*header), header->payload_bytes, header->record_count);
 }
 
 void ps_file_name(uint32_t core, char out[PS_FILE_NAME_BYTES])
@@ -151,7 +151,8 @@ bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTE
     return n > 0 && n < (int)PS_PATH_BYTES;
 }
 
-/* Only the one spelling that is written: no sign, no leading zero, so that no two names mean one checkpoint. */
+/* Only the one spelling that is written: no sign, no leading zero, so that no two names mean one
+ * checkpoint. */
 static uint64_t name_id(const char *name, const char *prefix)
 {
     const size_t prefix_bytes = strlen(prefix);
@@ -224,7 +225,7 @@ void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, in
     char shown[TEXT_PATH_BYTES + 4], reason[64];
     short_path(path, shown);
     (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
-                   strerror_r(error_number, reason, sizeof reason), mend_of(error_number));
+                   strerror_r(error_number, reason, sizeof(reason)), mend_of(error_number));
 }
 
 void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what)

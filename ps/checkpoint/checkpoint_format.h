@@ -51,11 +51,11 @@ const char *ps_record_check(const struct ps_record *record);
 /* Of the feature that a record of this kind belongs to: MR_TABLE, MR_VARIABLE; 0 when it belongs to none. */
 uint32_t ps_record_feature_kind(uint32_t record_kind);
 
-/* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes the rest of the
- * block first. */
+/* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes
+ * the rest of the block first. */
 void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
-/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong. `version` is that of its
- * MANIFEST. 8-byte aligned. */
+/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong.
+ * `version` is that of its MANIFEST. 8-byte aligned. */
 const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
                            uint32_t number);
 

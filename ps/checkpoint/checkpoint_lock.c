@@ -23,8 +23,8 @@ static enum mr_status fail(char *text, const char *what, const char *path, int e
 static void write_holder(int fd, const char *who)
 {
     char host[HOST_BYTES] = "?", line[HOLDER_BYTES];
-    (void)gethostname(host, sizeof host - 1);
-    int n = snprintf(line, sizeof line, "%.48s on host %s, pid %d\n", who, host, (int)getpid());
+    (void)gethostname(host, sizeof(host) - 1);
+    int n = snprintf(line, sizeof(line), "%.48s on host %s, pid %d\n", who, host, (int)getpid());
     /* It is for people: a full disk is no reason to go without the lock. */
     if (ftruncate(fd, 0) == 0 && n > 0)
         (void)!pwrite(fd, line, (size_t)n, 0);
@@ -45,9 +45,9 @@ static enum mr_status refuse(int fd, const char *directory, int error, char *tex
     char holder[HOLDER_BYTES], why[PS_TEXT_BYTES];
     if (error == EWOULDBLOCK) {
         read_holder(fd, holder);
-        (void)snprintf(why, sizeof why, "in use by %s: give each server its own directory", holder);
+        (void)snprintf(why, sizeof(why), "in use by %s: give each server its own directory", holder);
     } else {
-        (void)snprintf(why, sizeof why,
+        (void)snprintf(why, sizeof(why),
                        "cannot be locked: %s; mount it with locks (NFS: version 4, or local_lock=flock if no "
                        "other machine writes there)",
                        strerror(error));

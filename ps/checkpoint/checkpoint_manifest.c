@@ -23,7 +23,8 @@
     X(init_b) X(learning_rate) X(weight_decay) X(clip_value) X(clip_norm) X(admission_arg) X(eviction_arg)
 /* Written as decimal strings: JSON's numbers end at 2^53 or 2^63, depending on who reads them. */
 #define U64_FIELDS(X) X(seed) X(capacity_rows)
-/* Fields that came later: they are there when they are not 0, so that manifests without them read as they did. */
+/* Fields that came later: they are there when they are not 0, so that manifests without them read as they
+ * did. */
 #define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps)
 #define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
 #define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
@@ -51,7 +52,7 @@ static json_t *feature_json(const struct mr_feature *f, uint32_t id)
     for (size_t i = 0; i < OPTIMIZER_ARGS; i++)
         json_array_append_new(args, json_real((double)f->optimizer_args[i]));
     json_t *o = json_pack("{s:I, s:s%, s:o, s:o}", "id", (json_int_t)id, "name", f->name,
-                          strnlen(f->name, sizeof f->name), "dims", dims, "optimizer_args", args);
+                          strnlen(f->name, sizeof(f->name)), "dims", dims, "optimizer_args", args);
     if (!o)
         return NULL;
     int bad = json_array_size(args) != OPTIMIZER_ARGS;
@@ -194,7 +195,7 @@ static uint64_t parse_u64(struct parse *p, const json_t *o, const char *key)
     const char *s = parse_string(p, o, key);
     char again[24];
     uint64_t n = strtoull(s, NULL, 10);
-    (void)snprintf(again, sizeof again, "%" PRIu64, n);
+    (void)snprintf(again, sizeof(again), "%" PRIu64, n);
     if (strcmp(s, again) != 0)
         refuse(p, "\"%s\" must be a 64-bit decimal number in quotes", key);
     return n;
@@ -225,8 +226,8 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
 {
     *id = (uint32_t)parse_integer(p, o, "id", 0, PS_FEATURE_ID_MAX);
     const char *name = parse_string(p, o, "name");
-    if (strlen(name) >= sizeof f->name) {
-        refuse(p, "a feature's name is longer than %zu bytes", sizeof f->name - 1);
+    if (strlen(name) >= sizeof(f->name)) {
+        refuse(p, "a feature's name is longer than %zu bytes", sizeof(f->name) - 1);
         return;
     }
     memcpy(f->name, name, strlen(name));
@@ -264,7 +265,7 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
     const char *wrong = p->bad ? NULL : mr_feature_check(f);
     if (wrong) {
         char text[MR_FEATURE_TEXT_BYTES];
-        mr_feature_explain(f, wrong, text, sizeof text);
+        mr_feature_explain(f, wrong, text, sizeof(text));
         refuse(p, "feature \"%.*s\": %s", MR_NAME_BYTES, f->name, text);
     }
 }
@@ -273,8 +274,8 @@ static void parse_features(struct parse *p, const json_t *root, struct ps_manife
 {
     const json_t *list = parse_array(p, root, "features", 0, MR_FEATURE_MAX);
     const size_t count = json_array_size(list);
-    m->features = calloc(count + 1, sizeof *m->features);
-    m->feature_ids = calloc(count + 1, sizeof *m->feature_ids);
+    m->features = calloc(count + 1, sizeof(*m->features));
+    m->feature_ids = calloc(count + 1, sizeof(*m->feature_ids));
     if (!m->features || !m->feature_ids) {
         refuse(p, "no memory for its features");
         return;
@@ -350,8 +351,8 @@ uint32_t ps_manifest_version(const char *json, size_t json_bytes)
     return is_manifest && !p.bad ? version : 0;
 }
 
-/* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so that no changed
- * byte goes unnoticed. */
+/* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so
+ * that no changed byte goes unnoticed. */
 static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)
 {
     if (p->bad)

@@ -1,5 +1,5 @@
-/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. Written last, so a directory without a
- * manifest that verifies is no checkpoint. Pure functions, any thread.
+/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. Written last, so a
+ * directory without a manifest that verifies is no checkpoint. Pure functions, any thread.
  */
 #ifndef PS_CHECKPOINT_MANIFEST_H
 #define PS_CHECKPOINT_MANIFEST_H
@@ -38,12 +38,14 @@ struct ps_manifest {
     struct ps_manifest_file files[MR_CORE_MAX];
 };
 
-/* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in JSON. */
+/* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in
+ * JSON. */
 char *ps_manifest_print(const struct ps_manifest *manifest);
 char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
 /* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
-/* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all versions; 0: it is none. */
+/* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all
+ * versions; 0: it is none. */
 uint32_t ps_manifest_version(const char *json, size_t json_bytes);
 void ps_manifest_clear(struct ps_manifest *manifest);
 /* Payload of all its blocks. */
@@ -52,8 +54,8 @@ uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
 uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
 /* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
-/* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong` (PS_TEXT_BYTES) names
- * one and its field. */
+/* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong`
+ * (PS_TEXT_BYTES) names one and its field. */
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
 /* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
 const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);

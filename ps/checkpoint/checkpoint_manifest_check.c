@@ -72,7 +72,7 @@ static const char *record_check(const struct ps_manifest *manifest, const struct
 const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block)
 {
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
-    const uint8_t *at = block + sizeof *header;
+    const uint8_t *at = block + sizeof(*header);
     for (uint32_t i = 0; i < header->record_count; i++) {
         const struct ps_record *record = (const struct ps_record *)(const void *)at;
         const char *wrong = record_check(manifest, record);

@@ -1,5 +1,5 @@
-/* Reading checkpoints back. Nothing of a checkpoint is believed before all of it has been verified; what is then handed to
- * the visitor is verified again as it is read. */
+/* Reading checkpoints back. Nothing of a checkpoint is believed before all of it has been verified; what is
+ * then handed to the visitor is verified again as it is read. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,10 +24,10 @@ typedef enum mr_status (*visit_fn)(void *arg, const struct ps_record *record, co
 enum mr_status ps_block_each(const uint8_t *block, visit_fn visit, void *arg)
 {
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
-    const uint8_t *at = block + sizeof *header;
+    const uint8_t *at = block + sizeof(*header);
     for (uint32_t i = 0; i < header->record_count; i++) {
         const struct ps_record *record = (const struct ps_record *)(const void *)at;
-        enum mr_status status = visit(arg, record, at + sizeof *record);
+        enum mr_status status = visit(arg, record, at + sizeof(*record));
         if (status != MR_OK)
             return status;
         at += ps_record_space(record->bytes);
@@ -66,7 +66,7 @@ static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t b
     }
     r->damaged = read == MR_CHECKPOINT_CORRUPT;
     if (number == r->chain.count - 1)
-        memcpy(text, why, sizeof why);
+        memcpy(text, why, sizeof(why));
     else
         (void)snprintf(text, PS_TEXT_BYTES, "checkpoint %" PRIu64 " is based on %" PRIu64 ": %.190s",
                        last_manifest(r)->id, link->manifest.id, why);
@@ -86,7 +86,7 @@ enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t he
 static enum mr_status open_one(const struct ps_store *store, const char *directory, uint64_t id, bool whole,
                                struct ps_reader **out, char *text)
 {
-    struct ps_reader *r = calloc(1, sizeof *r);
+    struct ps_reader *r = calloc(1, sizeof(*r));
     if (!r)
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
     enum mr_status status = ps_chain_open(store, directory, id, &r->chain, text);

@@ -59,7 +59,7 @@ static void remove_temporaries(const struct ps_store *store, const char *directo
     if (store->list(store->self, directory, collect_temporary, &counted) != 0 || counted.count == 0)
         return;
     list.room = counted.count;
-    list.ids = calloc(list.room, sizeof *list.ids);
+    list.ids = calloc(list.room, sizeof(*list.ids));
     if (list.ids && store->list(store->self, directory, collect_temporary, &list) == 0)
         for (uint32_t i = 0; i < list.count; i++)
             remove_temporary(store, directory, list.ids[i]);
@@ -144,11 +144,11 @@ static bool read_entries(struct directory *d)
     uint32_t room = 0, count = 0;
     /* Of a list with gaps nobody can tell what is still needed. */
     bool is_known = ps_checkpoint_list_all(d->store, d->path, NULL, 0, &room) == 0;
-    uint64_t *ids = calloc(room + 1u, sizeof *ids);
+    uint64_t *ids = calloc(room + 1u, sizeof(*ids));
     is_known = is_known && ids && ps_checkpoint_list_all(d->store, d->path, ids, room, &count) == 0;
     is_known = is_known && count <= room;
     count = count < room ? count : room;
-    d->entries = calloc(count + 1u, sizeof *d->entries);
+    d->entries = calloc(count + 1u, sizeof(*d->entries));
     is_known = is_known && d->entries;
     for (uint32_t i = 0; i < count && is_known; i++) {
         d->entries[i].id = ids[count - 1 - i];

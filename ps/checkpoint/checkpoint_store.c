@@ -23,7 +23,7 @@ static int local_make_directory(void *self, const char *path)
 
 static int local_file_new(int fd, bool direct, struct ps_store_file **file)
 {
-    struct ps_store_file *f = malloc(sizeof *f);
+    struct ps_store_file *f = malloc(sizeof(*f));
     if (!f) {
         close(fd);
         return -ENOMEM;
@@ -89,7 +89,8 @@ static int64_t local_read(struct ps_store_file *file, void *data, size_t bytes, 
     do {
         n = pread(file->fd, data, bytes, (off_t)offset);
     } while (n < 0 && errno == EINTR);
-    /* ENODATA is what the kernel makes of a bad sector when it is read past the page cache: it is no early end. */
+    /* ENODATA is what the kernel makes of a bad sector when it is read past the page cache: it is no early
+     * end. */
     return n >= 0 ? n : errno == ENODATA ? -EIO : -errno;
 }
 
@@ -98,7 +99,8 @@ static int local_sync(struct ps_store_file *file)
     return fsync(file->fd) == 0 ? 0 : -errno;
 }
 
-/* The length is part of it: a write within it, to room that is there, needs no lock of the file of its own. */
+/* The length is part of it: a write within it, to room that is there, needs no lock of the file of its
+ * own. */
 static int local_reserve(struct ps_store_file *file, uint64_t bytes)
 {
     return fallocate(file->fd, 0, 0, (off_t)bytes) == 0 ? 0 : -errno;
@@ -293,9 +295,9 @@ static void remove_entry(void *arg, const char *name)
 {
     struct removal *removal = arg;
     char path[PS_PATH_BYTES];
-    int n = snprintf(path, sizeof path, "%s/%s", removal->directory, name);
+    int n = snprintf(path, sizeof(path), "%s/%s", removal->directory, name);
     int error =
-        n > 0 && n < (int)sizeof path ? removal->store->remove(removal->store->self, path) : -ENAMETOOLONG;
+        n > 0 && n < (int)sizeof(path) ? removal->store->remove(removal->store->self, path) : -ENAMETOOLONG;
     if (error != 0 && removal->error == 0)
         removal->error = error;
 }

@@ -1,12 +1,12 @@
-/* Where checkpoint files live: the few file calls that writing and reading them needs. The local file system stands behind
- * it (ps_store_local); an object store or a test's fault shim can.
+/* Where checkpoint files live: the few file calls that writing and reading them needs. The local file system
+ * stands behind it (ps_store_local); an object store or a test's fault shim can.
  *
- * Every call returns 0 (or a count) or -errno. Paths are those of the store. A file is written by one thread at a time; it
- * may be read by several, and calls on different files may come from different threads.
+ * Every call returns 0 (or a count) or -errno. Paths are those of the store. A file is written by one thread
+ * at a time; it may be read by several, and calls on different files may come from different threads.
  *
- * No more is asked for than WebHDFS and S3 can give (docs/adr/0021-store-of-checkpoints.md): a directory is renamed only between a
- * checkpoint's temporary and published names, its MANIFEST is the last file made in it, and where there is no descriptor a file is
- * written from its beginning to its end.
+ * No more is asked for than WebHDFS and S3 can give (docs/adr/0021-store-of-checkpoints.md): a directory is
+ * renamed only between a checkpoint's temporary and published names, its MANIFEST is the last file made in
+ * it, and where there is no descriptor a file is written from its beginning to its end.
  */
 #ifndef PS_CHECKPOINT_STORE_H
 #define PS_CHECKPOINT_STORE_H
@@ -31,9 +31,9 @@ struct ps_store {
     int64_t (*write)(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset);
     int64_t (*read)(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset);
     int (*sync)(struct ps_store_file *file);
-    /* Room for a file of so many bytes is set aside, so that writes to it need not find their own; it is as long then, until
-     * set_length cuts it to what was written. Any error means no more than that there is no such room. Both NULL: the store
-     * does not do that. */
+    /* Room for a file of so many bytes is set aside, so that writes to it need not find their own; it is as
+     * long then, until set_length cuts it to what was written. Any error means no more than that there is no
+     * such room. Both NULL: the store does not do that. */
     int (*reserve)(struct ps_store_file *file, uint64_t bytes);
     int (*set_length)(struct ps_store_file *file, uint64_t bytes);
     /* Frees the file also when it fails. */
@@ -43,17 +43,19 @@ struct ps_store {
     /* Whether it is read or written past the page cache, and giving that up. */
     bool (*is_direct)(const struct ps_store_file *file);
     int (*drop_direct)(struct ps_store_file *file);
-    /* A file for reading is read past the page cache from now on, if it can be: memory, offsets and lengths are multiples of
-     * 4096 then. NULL: none can. */
+    /* A file for reading is read past the page cache from now on, if it can be: memory, offsets and lengths
+     * are multiples of 4096 then. NULL: none can. */
     int (*take_direct)(struct ps_store_file *file);
     int (*rename)(void *self, const char *from, const char *to);
     int (*sync_directory)(void *self, const char *path);
-    /* Names in a directory, without "." and "..", in no order; -EOVERFLOW when there are more than PS_STORE_ENTRIES_MAX. */
+    /* Names in a directory, without "." and "..", in no order; -EOVERFLOW when there are more than
+     * PS_STORE_ENTRIES_MAX. */
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);
-    /* Hold a directory until release or the process's end: `shared` against those that want it alone, else against all.
-     * -EBUSY when another holds it so; who renames it takes the claim along. NULL: the store has no claims. */
+    /* Hold a directory until release or the process's end: `shared` against those that want it alone, else
+     * against all. -EBUSY when another holds it so; who renames it takes the claim along. NULL: the store has
+     * no claims. */
     int (*claim)(void *self, const char *path, bool shared, int *claim);
     void (*release)(void *self, int claim);
 };
@@ -64,13 +66,14 @@ const struct ps_store *ps_store_local(void);
 /* claim and release, which do nothing where the store has no claims: then nobody else is told off. */
 int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim);
 void ps_store_release(const struct ps_store *store, int claim);
-/* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early end. */
+/* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early
+ * end. */
 int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                        size_t bytes, uint64_t offset);
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset);
-/* Remove a flat directory: the file named `first` before all others (NULL: no matter), then the directory. Goes on past
- * errors and returns the first; -ENOENT when there is none. */
+/* Remove a flat directory: the file named `first` before all others (NULL: no matter), then the directory.
+ * Goes on past errors and returns the first; -ENOENT when there is none. */
 int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first);
 
 #endif

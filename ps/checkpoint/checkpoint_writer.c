@@ -51,7 +51,8 @@ bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, u
     struct writer_core *c = &w->cores[core];
     if (ps_writer_failed(w))
         return false;
-    /* A block is left only when less than one largest record is free in it, so it holds at least this many. */
+    /* A block is left only when less than one largest record is free in it, so it holds at least this
+     * many. */
     const uint64_t space = ps_record_space(record_bytes);
     uint64_t left = c->block ? PS_PAYLOAD_BYTES - c->payload_bytes : 0;
     return left / space + ps_buffer_ring_count(&c->empty) * (PS_PAYLOAD_BYTES / space) >= record_count;
@@ -86,7 +87,8 @@ static bool record_belongs(const struct ps_writer *w, const struct ps_record *re
     return kind == 0 || (record->feature <= PS_FEATURE_ID_MAX && w->feature_kind[record->feature] == kind);
 }
 
-/* The next record will be about as large: its place comes into the caches meanwhile, from where the disk's reads have left it. */
+/* The next record will be about as large: its place comes into the caches meanwhile, from where the disk's
+ * reads have left it. */
 static void prefetch_next(const struct writer_core *c, uint32_t bytes)
 {
     uint32_t left = PS_PAYLOAD_BYTES - c->payload_bytes;
@@ -109,9 +111,9 @@ uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_re
     if (!c->block && !take_block(w, c))
         return NULL;
     uint8_t *at = c->block + sizeof(struct ps_block_header) + c->payload_bytes;
-    memcpy(at, record, sizeof *record);
-    uint8_t *content = at + sizeof *record;
-    memset(content + record->bytes, 0, space - sizeof *record - record->bytes);
+    memcpy(at, record, sizeof(*record));
+    uint8_t *content = at + sizeof(*record);
+    memset(content + record->bytes, 0, space - sizeof(*record) - record->bytes);
     c->payload_bytes += space;
     c->record_count++;
     prefetch_next(c, space);

@@ -1,5 +1,5 @@
-/* A checkpoint being written: what the cores' side, the writer thread and the control thread share. Each field says whose it is;
- * what two threads touch is in the rings and the atomics.
+/* A checkpoint being written: what the cores' side, the writer thread and the control thread share. Each
+ * field says whose it is; what two threads touch is in the rings and the atomics.
  */
 #ifndef PS_CHECKPOINT_WRITER_INTERNAL_H
 #define PS_CHECKPOINT_WRITER_INTERNAL_H
@@ -50,8 +50,9 @@ struct ps_writer {
 
 /* Monotonic. */
 uint64_t ps_writer_now_us(void);
-/* All that a delta is based on: whole, as far as that shows without reading blocks, and up to the very parent that its manifest
- * names, or any if no hash is named. Errors as those of ps_chain_open(); ps_chain_close(out). */
+/* All that a delta is based on: whole, as far as that shows without reading blocks, and up to the very parent
+ * that its manifest names, or any if no hash is named. Errors as those of ps_chain_open();
+ * ps_chain_close(out). */
 enum mr_status ps_writer_open_parents(const struct ps_writer *w, const char *directory,
                                       const struct ps_hash *expected, struct ps_chain *out, char *text);
 /* The thread; arg is the writer: it writes what the cores hand over, then publishes or removes. */

@@ -36,8 +36,8 @@ static bool copy_features(struct ps_writer *w, const struct ps_writer_options *o
 {
     struct ps_manifest *m = &w->attempt.manifest;
     const uint32_t count = options->feature_count;
-    m->features = calloc(count + 1u, sizeof *m->features);
-    m->feature_ids = calloc(count + 1u, sizeof *m->feature_ids);
+    m->features = calloc(count + 1u, sizeof(*m->features));
+    m->feature_ids = calloc(count + 1u, sizeof(*m->feature_ids));
     w->feature_kind = calloc(PS_FEATURE_ID_MAX + 1u, 1);
     if (!m->features || !m->feature_ids || !w->feature_kind)
         return false;
@@ -86,7 +86,7 @@ static bool open_disk(struct ps_writer *w)
                                w->core_count * w->buffers_per_core, PS_BLOCK_BYTES, &w->disk, &note) != 0)
         return false;
     bool direct = store->is_direct(w->attempt.files[0]);
-    (void)snprintf(w->method, sizeof w->method, "%s, %s", ps_uring_writer_name(w->disk),
+    (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_uring_writer_name(w->disk),
                    direct ? "O_DIRECT" : "page cache");
     if (note)
         ps_log("checkpoint: writing without io_uring: %s", note);
@@ -182,9 +182,9 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
            options->parent_id < options->id);
     assert(options->buffers_per_core >= 2 && options->buffers_per_core <= PS_WRITER_BUFFERS_MAX);
     enum mr_status status = MR_NO_MEMORY;
-    struct ps_writer *w = aligned_alloc(64, (sizeof *w + 63) / 64 * 64);
+    struct ps_writer *w = aligned_alloc(64, (sizeof(*w) + 63) / 64 * 64);
     if (w) {
-        memset(w, 0, sizeof *w);
+        memset(w, 0, sizeof(*w));
         w->core_count = options->core_count;
         w->buffers_per_core = options->buffers_per_core;
         w->rate.bytes_per_s_max = options->bytes_per_s_max;

@@ -1,5 +1,5 @@
-/* The thread that takes full blocks from every core's ring, seals and writes them, and publishes the checkpoint when every
- * core is done. */
+/* The thread that takes full blocks from every core's ring, seals and writes them, and publishes the
+ * checkpoint when every core is done. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
     ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
-    XXH3_128bits_update(c->hash, &header->hash, sizeof header->hash);
+    XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
     ps_uring_writer_put(w->disk, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;
     file->payload_bytes += header->payload_bytes;
@@ -38,7 +38,8 @@ static bool may_write(struct ps_writer *w)
     return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, ps_writer_now_us());
 }
 
-/* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the last one. */
+/* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the
+ * last one. */
 static bool take_full(struct ps_writer *w)
 {
     bool any = false;
@@ -65,7 +66,7 @@ static bool give_back(struct ps_writer *w, uint32_t wait_us)
         char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], what[48];
         ps_file_name(done.file, name);
         (void)ps_path_join(w->attempt.temporary, name, path);
-        (void)snprintf(what, sizeof what, "write of block %u to", (unsigned)(done.offset / PS_BLOCK_BYTES));
+        (void)snprintf(what, sizeof(what), "write of block %u to", (unsigned)(done.offset / PS_BLOCK_BYTES));
         ps_text_io(w->outcome.text, what, path, -done.error);
         fail(w, done.error);
     }

@@ -15,7 +15,7 @@ static enum mr_status refuse(const char *json, uint64_t bytes, const char *path,
         return ps_checkpoint_corrupt(text, path, why);
     char newer[PS_TEXT_BYTES];
     (void)snprintf(
-        newer, sizeof newer,
+        newer, sizeof(newer),
         "it is of format %" PRIu32
         ", this version reads up to %u: use the version that wrote it, or name an older checkpoint",
         version, PS_FORMAT_VERSION);

@@ -32,8 +32,8 @@ struct ps_uring_writer {
 static const char *ring_start(struct ps_uring_writer *w, uint32_t file_count, uint32_t buffer_count)
 {
     const char *note = NULL;
-    int *descriptors = calloc(file_count, sizeof *descriptors);
-    struct iovec *regions = calloc(buffer_count, sizeof *regions);
+    int *descriptors = calloc(file_count, sizeof(*descriptors));
+    struct iovec *regions = calloc(buffer_count, sizeof(*regions));
     if (!descriptors || !regions) {
         note = "no memory for io_uring";
         goto out;
@@ -68,7 +68,7 @@ int ps_uring_writer_create(const struct ps_store *store, struct ps_store_file *c
                            uint32_t file_count, uint8_t *buffers, uint32_t buffer_count, size_t buffer_bytes,
                            struct ps_uring_writer **out, const char **note)
 {
-    struct ps_uring_writer *w = calloc(1, sizeof *w);
+    struct ps_uring_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return -ENOMEM;
     w->store = store;
@@ -95,7 +95,8 @@ const char *ps_uring_writer_name(const struct ps_uring_writer *w)
     return w->kernel ? "io_uring" : "plain writes";
 }
 
-/* The rest of a write goes to the kernel. The submission queue has a place for every write, so there is always one. */
+/* The rest of a write goes to the kernel. The submission queue has a place for every write, so there is
+ * always one. */
 static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
 {
     struct pending_write *p = &w->writes[slot];

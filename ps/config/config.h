@@ -46,7 +46,8 @@ struct ps_config {
 #include "ps/config/config_keys.def"
     const char *path; /* of the file, for messages; NULL when none was read */
     uint32_t lines
-        [PS_CONFIG_KEY_COUNT]; /* where it gives each key (the first time); 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
+        /* where it gives each key (the first time); 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
+        [PS_CONFIG_KEY_COUNT];
 };
 
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
@@ -54,23 +55,26 @@ enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }
 /* Every key at its default. */
 void ps_config_default(struct ps_config *config);
 
-/* Reads `path` over what is in `config`. Refuses unknown sections and keys, keys given twice, values of a wrong type or out
- * of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config` is untouched then. `path` must stay as
- * long as `config`. */
+/* Reads `path` over what is in `config`. Refuses unknown sections and keys, keys given twice, values of a
+ * wrong type or out of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config`
+ * is untouched then. `path` must stay as long as `config`. */
 enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
-/* One "section.key=value", as given on the command line. Of a list, the first takes the place of the file's, and further ones are added. */
+/* One "section.key=value", as given on the command line. Of a list, the first takes the place of the file's,
+ * and further ones are added. */
 enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
                              char error[PS_CONFIG_ERROR_BYTES]);
 
 /* "FILE:LINE" or "--set": where a key was given, by its entry of `lines`. "" when it was not. */
 void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes);
 
-/* Keys that nobody gave follow those that somebody did, where their defaults would contradict them: batches.memory_mib
- * memory.limit_mib, and transport.message_mib_max memory.messages_mib. Before ps_config_check. */
+/* Keys that nobody gave follow those that somebody did, where their defaults would contradict them:
+ * batches.memory_mib memory.limit_mib, and transport.message_mib_max memory.messages_mib. Before
+ * ps_config_check. */
 void ps_config_settle(struct ps_config *config);
 
-/* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was given. */
+/* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was
+ * given. */
 enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
 /* A file with every key, its help, what is allowed, and its default. */

@@ -1,5 +1,5 @@
-/* What text values of the configuration may look like. Each rule returns NULL when `text` is fine, else what is allowed.
- * Pure, any thread. */
+/* What text values of the configuration may look like. Each rule returns NULL when `text` is fine, else what
+ * is allowed. Pure, any thread. */
 #ifndef PS_CONFIG_RULES_H
 #define PS_CONFIG_RULES_H
 
@@ -19,7 +19,8 @@ const char *ps_rule_cpus(const char *text);
 const char *ps_rule_restore(const char *text);
 const char *ps_rule_role_file(const char *text);
 
-/* "2,3" or "2-5" into `cpus`; how many there are, or -1 when `text` is not such a list or names more than `cpus_max`. */
+/* "2,3" or "2-5" into `cpus`; how many there are, or -1 when `text` is not such a list or names more than
+ * `cpus_max`. */
 int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max);
 
 /* "trainer:/etc/millrace/trainer.key": the path in it, or NULL when `text` is not such. */

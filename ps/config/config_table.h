@@ -1,4 +1,5 @@
-/* The table of configuration keys behind ps/config/config.h: how to find a key, set its field, and say what is allowed. */
+/* The table of configuration keys behind ps/config/config.h: how to find a key, set its field, and say what
+ * is allowed. */
 #ifndef PS_CONFIG_TABLE_H
 #define PS_CONFIG_TABLE_H
 
@@ -47,7 +48,8 @@ const struct ps_config_key *ps_config_find(const char *section, const char *name
 void ps_config_explain_unknown(const char *section, const char *name, char *out, size_t out_bytes);
 /* What is allowed for `key`, in words. */
 void ps_config_describe_allowed(const struct ps_config_key *key, char *out, size_t out_bytes);
-/* Sets the key's field, or adds to it, if it is a list; false, with what is allowed in `allowed`, when `text` is no value of it. */
+/* Sets the key's field, or adds to it, if it is a list; false, with what is allowed in `allowed`, when `text`
+ * is no value of it. */
 bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *key, const char *text,
                          char *allowed, size_t allowed_bytes);
 /* A value was taken: from that line. */

@@ -1,7 +1,8 @@
 /* The control thread: Create, Freeze, List, Save and Restore, over all cores.
  *
- * Core 0's handler hands a command over; the thread does it, reaching each core through tasks, and the answer goes back
- * to core 0 as a task. Commands are done one after the other; a save goes on in the background meanwhile.
+ * Core 0's handler hands a command over; the thread does it, reaching each core through tasks, and the answer
+ * goes back to core 0 as a task. Commands are done one after the other; a save goes on in the background
+ * meanwhile.
  */
 #ifndef PS_CONTROL_H
 #define PS_CONTROL_H
@@ -74,14 +75,15 @@ struct ps_checkpoint_report {
 /* NULL when memory is short. */
 struct ps_control *ps_control_create(struct ps_node *node);
 void ps_control_destroy(struct ps_control *c);
-/* Reads what the node's checkpoint directory says of its history. Before its data plane is made. MR_IO_ERROR, MR_NO_MEMORY, and a line
- * in `error`. */
+/* Reads what the node's checkpoint directory says of its history. Before its data plane is made. MR_IO_ERROR,
+ * MR_NO_MEMORY, and a line in `error`. */
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes);
 uint32_t ps_control_lineage(const struct ps_control *c);
-/* Starts the thread. Before that, and after stop, its work may be done by the caller: restore at start, save at the end. */
+/* Starts the thread. Before that, and after stop, its work may be done by the caller: restore at start, save
+ * at the end. */
 bool ps_control_start(struct ps_control *c);
-/* Ends the thread once the command at hand is done; further ones are answered MR_SHUTTING_DOWN. A save under way is given
- * up, unless `finish_save`. */
+/* Ends the thread once the command at hand is done; further ones are answered MR_SHUTTING_DOWN. A save under
+ * way is given up, unless `finish_save`. */
 void ps_control_stop(struct ps_control *c, bool finish_save);
 
 /* Hand a command over, which it owns from then on; false when there are too many. Core 0's thread. */
@@ -96,9 +98,11 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 
-/* The configured directory is this node's until it is destroyed. MR_IO_ERROR: another process has it, and `text` says who. */
+/* The configured directory is this node's until it is destroyed. MR_IO_ERROR: another process has it, and
+ * `text` says who. */
 enum mr_status ps_control_claim_directory(struct ps_control *c, char *text);
-/* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and text. */
+/* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and
+ * text. */
 void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
 struct ps_restore_request {
     const char *directory; /* "": the configured one */
@@ -115,15 +119,18 @@ struct ps_restored {
     bool is_at_step;            /* it was cut at that step */
     uint32_t tables, variables; /* taken of it */
 };
-/* Before the first restore of a start: false, or what the node was restored from by call and has not saved since, which a start with
- * `latest` goes on from: then `request` asks for that. Its directory is valid until the next restore. */
+/* Before the first restore of a start: false, or what the node was restored from by call and has not saved
+ * since, which a start with `latest` goes on from: then `request` asks for that. Its directory is valid until
+ * the next restore. */
 bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request);
-/* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held before. One exception: when
- * both do not fit into memory, the checkpoint is verified first and then takes the place of what was there; should it fail even
- * so, `text` says that the node refuses data calls. Data calls must not be let in meanwhile, but with names they may be. */
+/* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held
+ * before. One exception: when both do not fit into memory, the checkpoint is verified first and then takes
+ * the place of what was there; should it fail even so, `text` says that the node refuses data calls. Data
+ * calls must not be let in meanwhile, but with names they may be. */
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   struct ps_restored *restored, char *text);
-/* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the pushes in it. */
+/* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the
+ * pushes in it. */
 void ps_control_durable(struct ps_control *c);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text);

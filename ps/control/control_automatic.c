@@ -41,7 +41,8 @@ void ps_automatic_at_once(struct ps_control *c)
     ps_automatic_begin(c, step, false);
 }
 
-/* The step of the next automatic cut: the next multiple, or, when the time has come, the step training is at. */
+/* The step of the next automatic cut: the next multiple, or, when the time has come, the step training is
+ * at. */
 bool ps_automatic_next_step(struct ps_control *c, uint64_t *step)
 {
     struct ps_save_schedule *schedule = &c->saves.schedule;

@@ -1,4 +1,5 @@
-/* Saves that will not be made: withdrawn by a call, or given up because the node stops or holds another state. */
+/* Saves that will not be made: withdrawn by a call, or given up because the node stops or holds another
+ * state. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The list of saves: what stands in ps/control/save_log.h of each, and what is counted and logged of those that never came to their cut. */
+/* The list of saves: what stands in ps/control/save_log.h of each, and what is counted and logged of those
+ * that never came to their cut. */
 #include <stdio.h>
 #include "ps/base/log.h"
 #include "ps/control/control_internal.h"

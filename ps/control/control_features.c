@@ -71,8 +71,8 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     return true;
 }
 
-/* Numbers for the features that are not there, which nobody else gets from now on, whatever becomes of this node; the first of them. 0:
- * the command has failed. */
+/* Numbers for the features that are not there, which nobody else gets from now on, whatever becomes of this
+ * node; the first of them. 0: the command has failed. */
 static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command, uint32_t count)
 {
     char error[PS_CONTROL_TEXT_BYTES];

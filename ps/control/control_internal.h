@@ -53,14 +53,15 @@ void ps_control_list(struct ps_control *c, struct ps_command *command);
 /* What the view's `state` says. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
-/* Logs what was asked of features and not done, a line a minute for each at most; when it has to be called again without being woken,
- * UINT64_MAX: it has not. (ps/control/control_left_out.c) */
+/* Logs what was asked of features and not done, a line a minute for each at most; when it has to be called
+ * again without being woken, UINT64_MAX: it has not. (ps/control/control_left_out.c) */
 void ps_control_left_out_turn(struct ps_control *c);
 uint64_t ps_control_left_out_next_us(const struct ps_control *c);
 /* Counters are written by one thread and read by others. */
 void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);
-/* Keeps others from writing to a directory while the save under way does; refused by name when another process has it. */
+/* Keeps others from writing to a directory while the save under way does; refused by name when another
+ * process has it. */
 enum mr_status ps_control_lock(struct ps_control *c, const char *directory, char *text);
 void ps_control_unlock(struct ps_control *c);
 /* MR_CHECKPOINT_RUNNING while a save is under way. */

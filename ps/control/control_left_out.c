@@ -1,5 +1,5 @@
-/* The log lines about what was asked of features and not done. Cores say when there is more of it; then the control thread asks them for
- * what, at most once a second. */
+/* The log lines about what was asked of features and not done. Cores say when there is more of it; then the
+ * control thread asks them for what, at most once a second. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/base/log.h"

@@ -1,4 +1,5 @@
-/* Restore over all cores: what is loaded lies beside what serves (ps/core/staged.h) until all of it is there. */
+/* Restore over all cores: what is loaded lies beside what serves (ps/core/staged.h) until all of it is
+ * there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,8 +198,9 @@ static void room_on_core(struct ps_core *core, void *arg)
     room->bytes[core->index] = limit > mapped ? limit - mapped : 0;
 }
 
-/* Whether there is room beside what is there for tables of as many bytes as the checkpoint has, their index and unused room. Tables
- * that are short of memory may drop rows where others fail, so trying does not tell. */
+/* Whether there is room beside what is there for tables of as many bytes as the checkpoint has, their index
+ * and unused room. Tables that are short of memory may drop rows where others fail, so trying does not
+ * tell. */
 static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_node *node = a->c->node;
@@ -259,7 +261,8 @@ static void set_restores_on_core(struct ps_core *core, void *arg)
     mr_endpoint_set_restores(core->ep, *(const uint32_t *)arg);
 }
 
-/* What was answered before is taken back: clients must hear of it before the gate opens, and at the next start as well. */
+/* What was answered before is taken back: clients must hear of it before the gate opens, and at the next
+ * start as well. */
 static void count_restore(struct attempt *a)
 {
     struct ps_history *h = &a->c->history;

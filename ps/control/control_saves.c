@@ -185,8 +185,8 @@ static void begin_queued(struct ps_control *c)
 
 /* ---- at a step ---- */
 
-/* Whichever comes first: the save that waits, or an automatic one. None of those begins while another is written, as trainers
- * would have to wait for its end. */
+/* Whichever comes first: the save that waits, or an automatic one. None of those begins while another is
+ * written, as trainers would have to wait for its end. */
 static bool choose_step(struct ps_control *c, uint64_t *step, bool *is_automatic)
 {
     const struct ps_saves *s = &c->saves;
@@ -275,7 +275,8 @@ static void cut_late(struct ps_control *c)
     ps_cut_disarm(c);
 }
 
-/* An automatic cut is armed for a step that training has left behind, or gone back from; or another is due before it. */
+/* An automatic cut is armed for a step that training has left behind, or gone back from; or another is due
+ * before it. */
 static bool is_out_of_date(struct ps_control *c)
 {
     const struct ps_step_cut *cut = &c->saves.cut;

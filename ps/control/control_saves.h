@@ -1,7 +1,8 @@
-/* When saves happen: those asked for, those that wait for a step or for another save, and automatic ones. The control thread's,
- * over eight files: control_saves.c (who is next), control_automatic.c (those by themselves), control_cancel.c (those that will not be
- * made), control_step.c (cuts at a step), control_chain.c (full or delta), control_checkpoint.c (one save, to its cut), control_ending.c (from
- * there to its end), control_entries.c (the list of them).
+/* When saves happen: those asked for, those that wait for a step or for another save, and automatic ones. The
+ * control thread's, over eight files: control_saves.c (who is next), control_automatic.c (those by
+ * themselves), control_cancel.c (those that will not be made), control_step.c (cuts at a step),
+ * control_chain.c (full or delta), control_checkpoint.c (one save, to its cut), control_ending.c (from there
+ * to its end), control_entries.c (the list of them).
  */
 #ifndef PS_CONTROL_SAVES_H
 #define PS_CONTROL_SAVES_H
@@ -53,9 +54,9 @@ void ps_control_saves_turn(struct ps_control *c);
 bool ps_control_saves_pending(const struct ps_control *c);
 /* All that wait are given up, with that reason. */
 void ps_control_saves_drop(struct ps_control *c, const char *why);
-/* Withdraws the save with that number, whether it waits or is being written; of the latter it returns once its files are gone.
- * MR_CHECKPOINT_NOT_FOUND, MR_INVALID_ARGUMENT: there is no such save any more, and `text` (PS_CONTROL_TEXT_BYTES) says what became
- * of it. */
+/* Withdraws the save with that number, whether it waits or is being written; of the latter it returns once
+ * its files are gone. MR_CHECKPOINT_NOT_FOUND, MR_INVALID_ARGUMENT: there is no such save any more, and
+ * `text` (PS_CONTROL_TEXT_BYTES) says what became of it. */
 enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text);
 /* Intervals count from now. */
 void ps_control_schedule_start(struct ps_control *c);
@@ -94,7 +95,8 @@ bool ps_automatic_next_step(struct ps_control *c, uint64_t *step);
 
 /* ---- which kind (control_chain.c) ---- */
 
-/* Full, or a delta on which parent: goes into the entry. MR_INVALID_ARGUMENT: a delta was asked for and is not possible. */
+/* Full, or a delta on which parent: goes into the entry. MR_INVALID_ARGUMENT: a delta was asked for and is
+ * not possible. */
 enum mr_status ps_chain_choose(struct ps_control *c, const struct ps_save_request *request,
                                struct ps_save_entry *entry, char *text);
 /* A save has ended, well or not, or a cut was begun and given up (NULL). */
@@ -116,8 +118,8 @@ enum ps_cut_state { PS_CUT_WAITS, PS_CUT_READY };
 
 /* The step that training has come to, over all cores. */
 uint64_t ps_control_step(const struct ps_control *c);
-/* Holds clients back from now on once they are beyond `step`; each look beyond takes a moment of every core. False, and nobody is
- * held: training is beyond it already, or memory is short. */
+/* Holds clients back from now on once they are beyond `step`; each look beyond takes a moment of every core.
+ * False, and nobody is held: training is beyond it already, or memory is short. */
 bool ps_cut_arm(struct ps_control *c, uint64_t step, uint32_t trainers, bool is_automatic);
 /* Lets everybody go on. */
 void ps_cut_disarm(struct ps_control *c);

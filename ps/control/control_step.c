@@ -56,8 +56,8 @@ static bool make_gates(struct ps_control *c)
     return cut->gates != NULL;
 }
 
-/* From this step on a call is let through: further off than from where training is to the cut, or than an interval, no trainer
- * steps. */
+/* From this step on a call is let through: further off than from where training is to the cut, or than an
+ * interval, no trainer steps. */
 static uint64_t stray_step(const struct ps_control *c, uint64_t step)
 {
     uint64_t present = ps_control_step(c), span = PS_STEP_NEAR;

@@ -1,5 +1,6 @@
-/* The saves of a node since its start: those that wait, the one being written, and how the last ones ended. Each has a number
- * of its own (1, 2, 3, ...), as checkpoint ids are of a directory and are given at the cut. Pure; the caller locks.
+/* The saves of a node since its start: those that wait, the one being written, and how the last ones ended.
+ * Each has a number of its own (1, 2, 3, ...), as checkpoint ids are of a directory and are given at the cut.
+ * Pure; the caller locks.
  */
 #ifndef PS_SAVE_LOG_H
 #define PS_SAVE_LOG_H

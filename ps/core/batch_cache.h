@@ -1,8 +1,9 @@
-/* Batches that were fed and wait to be looked up and learnt: keys, offsets and the lookup's result, by batch id.
+/* Batches that were fed and wait to be looked up and learnt: keys, offsets and the lookup's result, by batch
+ * id.
  *
- * Bounded in number and in bytes; entries are made at create, their memory comes from the core's arena and is used again.
- * A batch that nobody asks for during its time to live is dropped, and its id remembered for a while, so that whoever
- * comes late is told so. Belongs to one thread.
+ * Bounded in number and in bytes; entries are made at create, their memory comes from the core's arena and is
+ * used again. A batch that nobody asks for during its time to live is dropped, and its id remembered for a
+ * while, so that whoever comes late is told so. Belongs to one thread.
  */
 #ifndef PS_BATCH_CACHE_H
 #define PS_BATCH_CACHE_H
@@ -49,21 +50,22 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
                                              uint64_t ttl_us);
 void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
-/* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read), whose arrays the caller fills in; it takes
- * the place of one of the same id. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty cache;
- * MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. */
+/* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read),
+ * whose arrays the caller fills in; it takes the place of one of the same id. MR_BATCH_CACHE_FULL;
+ * MR_TOO_LARGE when it would not even fit an empty cache; MR_OUT_OF_MEMORY when the arena has no room
+ * although the cache is empty. */
 enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
                             const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
                             struct ps_batch **out);
-/* The same in two steps, for a batch that is filled in little by little: it is not found, and takes no other's place, before it
- * is published. Until then only ps_batch_remove() and ps_batch_publish() may be given it. There is room for one such, or one
- * pinned and removed, beside a batch that is added. */
+/* The same in two steps, for a batch that is filled in little by little: it is not found, and takes no
+ * other's place, before it is published. Until then only ps_batch_remove() and ps_batch_publish() may be
+ * given it. There is room for one such, or one pinned and removed, beside a batch that is added. */
 enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
                                 const struct ps_batch_part *shapes, uint32_t part_count,
                                 struct ps_batch **out);
 void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_us);
-/* Keeps the batch's memory although it may be removed meanwhile: then it is not found any more, and goes with the last
- * unpinning. */
+/* Keeps the batch's memory although it may be removed meanwhile: then it is not found any more, and goes with
+ * the last unpinning. */
 void ps_batch_pin(struct ps_batch *b);
 void ps_batch_unpin(struct ps_batch_cache *c, struct ps_batch *b);
 /* NULL when there is none. */

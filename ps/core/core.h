@@ -1,5 +1,6 @@
-/* One data core's state: its share of every table, its variables, the batches fed to it, what it has learnt, and its part
- * of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches it through tasks. */
+/* One data core's state: its share of every table, its variables, the batches fed to it, what it has learnt,
+ * and its part of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches
+ * it through tasks. */
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
@@ -157,8 +158,8 @@ uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
 void ps_core_destroy(struct ps_core *core);
 
-/* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`
- * (PS_CORE_TEXT_BYTES) says what. */
+/* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED,
+ * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text);
 void ps_feature_destroy(struct ps_feature *f);

@@ -1,8 +1,10 @@
-/* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to features, how often it was
- * restored by call, and what it was restored from last. It lies in the file `history` of the checkpoint directory; without a directory it lives as long as the node does.
+/* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
+ * features, how often it was restored by call, and what it was restored from last. It lies in the file
+ * `history` of the checkpoint directory; without a directory it lives as long as the node does.
  *
- * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are counted so that clients know which of
- * their pushes were taken back by somebody, and are not to be sent again. What it was restored from is where it goes on until it has saved: later checkpoints are those that
+ * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
+ * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
+ * again. What it was restored from is where it goes on until it has saved: later checkpoints are those that
  * somebody went back from. Any thread, one at a time.
  */
 #ifndef PS_HISTORY_H
@@ -36,11 +38,12 @@ enum mr_status ps_history_open(const char *directory, struct ps_history *history
 /* Is on disk when this returns. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_history_write(const char *directory, const struct ps_history *history, char *error,
                                 size_t error_bytes);
-/* Everything was restored from checkpoint `id` of `directory`, while the newest of the node's own directory was `newest`, 0: none. And:
- * feature `id` was replaced in the restore that `restores` counts already. */
+/* Everything was restored from checkpoint `id` of `directory`, while the newest of the node's own directory
+ * was `newest`, 0: none. And: feature `id` was replaced in the restore that `restores` counts already. */
 void ps_history_restored(struct ps_history *history, const char *directory, uint64_t id, uint64_t newest);
 void ps_history_replaced(struct ps_history *history, uint32_t id);
-/* The node has not saved since it was restored by call: where it goes on is back_id of back_directory, not `newest` of its own. */
+/* The node has not saved since it was restored by call: where it goes on is back_id of back_directory, not
+ * `newest` of its own. */
 bool ps_history_goes_back(const struct ps_history *history, uint64_t newest);
 /* `restores` as of when the feature was taken back last; 0: never. */
 uint32_t ps_history_taken_back(const struct ps_history *history, uint32_t id);

@@ -1,4 +1,5 @@
-/* What was asked of a feature and not done: when there is to be a line about it in the log, and which. Pure. */
+/* What was asked of a feature and not done: when there is to be a line about it in the log, and which.
+ * Pure. */
 #ifndef PS_LEFT_OUT_H
 #define PS_LEFT_OUT_H
 
@@ -28,8 +29,8 @@ static inline uint64_t ps_left_out_sum(const struct ps_left_out *l)
     return l->rows_refused + l->gradients_without_row + l->gradients_skipped;
 }
 
-/* Now there is something new to be said, and enough time has passed: *since becomes what came since the last line, which counts as
- * said. */
+/* Now there is something new to be said, and enough time has passed: *since becomes what came since the last
+ * line, which counts as said. */
 bool ps_left_out_due(struct ps_left_out_log *log, const struct ps_left_out *now, uint64_t now_us,
                      struct ps_left_out *since);
 /* There is something that was not said yet. */

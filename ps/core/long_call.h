@@ -1,13 +1,14 @@
-/* Calls that take longer than a slice of about 5 us: so that others need not wait for them, they are done in slices, one per
- * turn of the poll loop, and each turn receives and answers small calls first.
+/* Calls that take longer than a slice of about 5 us: so that others need not wait for them, they are done in
+ * slices, one per turn of the poll loop, and each turn receives and answers small calls first.
  *
- * A handler says what its call costs; a long one waits, as its request, for its turn, in the order of arrival. Then the handler
- * is called again, checks everything as if the call had just come, and goes through it in steps. At most one long call is under
- * way per core, so long calls see each other whole or not at all. Small calls come in between: they see each row whole.
- * (Cooperative slices against head-of-line blocking, as Shinjuku, NSDI '19, bounds it by preemption.)
+ * A handler says what its call costs; a long one waits, as its request, for its turn, in the order of
+ * arrival. Then the handler is called again, checks everything as if the call had just come, and goes through
+ * it in steps. At most one long call is under way per core, so long calls see each other whole or not at all.
+ * Small calls come in between: they see each row whole. (Cooperative slices against head-of-line blocking, as
+ * Shinjuku, NSDI '19, bounds it by preemption.)
  *
- * Tasks of the control thread see a core between calls: what is under way is brought to its end first. Belongs to the core's
- * thread; memory is taken at create only.
+ * Tasks of the control thread see a core between calls: what is under way is brought to its end first.
+ * Belongs to the core's thread; memory is taken at create only.
  */
 #ifndef PS_LONG_CALL_H
 #define PS_LONG_CALL_H
@@ -26,11 +27,11 @@ struct ps_op;
 
 /* How a handler does a call in steps. */
 struct ps_job {
-    /* Does some of it; true once the call is answered and nothing is left of it. UINT64_MAX: all that is left. The reply may be
-     * begun in one step and ended in another. */
+    /* Does some of it; true once the call is answered and nothing is left of it. UINT64_MAX: all that is
+     * left. The reply may be begun in one step and ended in another. */
     bool (*step)(const struct ps_op *op, void *state, uint64_t budget_bytes);
-    /* The session is gone: gives back what the call holds, or returns false when it must be brought to its end nevertheless. NULL:
-     * it holds nothing. */
+    /* The session is gone: gives back what the call holds, or returns false when it must be brought to its
+     * end nevertheless. NULL: it holds nothing. */
     bool (*drop)(const struct ps_op *op, void *state);
     size_t state_bytes; /* at most PS_LONG_STATE_BYTES */
 };
@@ -51,8 +52,8 @@ bool ps_long_calls_init(struct ps_long_calls *l, uint32_t waiting_max);
 /* What waits is forgotten: its requests go with their endpoint. */
 void ps_long_calls_free(struct ps_long_calls *l);
 
-/* For handlers. True: the call is long and waits now, or was told to try again; the handler returns. False: it is small, or its
- * turn has come. */
+/* For handlers. True: the call is long and waits now, or was told to try again; the handler returns. False:
+ * it is small, or its turn has come. */
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes);
 /* Does the call: at once, or from now on in slices if its turn has come. `state` is copied. */
 void ps_run(const struct ps_op *op, const struct ps_job *job, void *state);

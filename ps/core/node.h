@@ -1,4 +1,5 @@
-/* One node: what its cores, its control thread and main share. Fields without a note are set at start and then only read.
+/* One node: what its cores, its control thread and main share. Fields without a note are set at start and
+ * then only read.
  */
 #ifndef PS_NODE_H
 #define PS_NODE_H
@@ -37,8 +38,8 @@ struct ps_node {
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
-    _Atomic uint64_t
-        left_out[DP_CORES_MAX]; /* each core's ps_left_out_sum() of all features; written by it */
+    /* each core's ps_left_out_sum() of all features; written by it */
+    _Atomic uint64_t left_out[DP_CORES_MAX];
 };
 
 /* Contiguous slices of the partitions, as even as they go. */
@@ -57,16 +58,18 @@ struct ps_node_round {
     } tasks[DP_CORES_MAX];
 };
 
-/* Gives run(core, arg) to every core and returns; a core does what it was given one after the other. `round` stays where it is until it
- * was waited for. Any thread but a core's. */
+/* Gives run(core, arg) to every core and returns; a core does what it was given one after the other. `round`
+ * stays where it is until it was waited for. Any thread but a core's. */
 void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
                    void (*run)(struct ps_core *core, void *arg), void *arg);
 void ps_node_wait(struct ps_node_round *round); /* until the last core is through */
-/* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread but a core's. */
+/* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread
+ * but a core's. */
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
-/* The same at one instant: no core begins before all have come to it, and a core that has come does nothing else meanwhile. So what
- * a client does after an answer, on whatever core, lies on the same side of that instant or behind it. Cores wait for the one
- * that comes last, which ends the long call it is at: run() and what precedes it must be short. By the control thread, or while there is none. */
+/* The same at one instant: no core begins before all have come to it, and a core that has come does nothing
+ * else meanwhile. So what a client does after an answer, on whatever core, lies on the same side of that
+ * instant or behind it. Cores wait for the one that comes last, which ends the long call it is at: run() and
+ * what precedes it must be short. By the control thread, or while there is none. */
 void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 
 #endif

@@ -1,9 +1,9 @@
-/* What a restore makes on a core beside the state that serves, until all of it is there: features, under the numbers they have
- * in the checkpoint, and the records that go with a whole restore. Calls, saves and upkeep see none of it. So a restore that
- * fails leaves the core as it was.
+/* What a restore makes on a core beside the state that serves, until all of it is there: features, under the
+ * numbers they have in the checkpoint, and the records that go with a whole restore. Calls, saves and upkeep
+ * see none of it. So a restore that fails leaves the core as it was.
  *
- * A whole restore exchanges everything at once, and can take that back; a partial one moves single features in. Belongs to the
- * core's thread.
+ * A whole restore exchanges everything at once, and can take that back; a partial one moves single features
+ * in. Belongs to the core's thread.
  */
 #ifndef PS_STAGED_H
 #define PS_STAGED_H
@@ -16,18 +16,21 @@
 struct ps_core;
 struct ps_feature;
 
-/* Makes room for what is to come; with `whole` also empty records of batches, clients and pushes. clock_s: of the node that saved what
- * comes, at that time. MR_OUT_OF_MEMORY, and nothing is staged. Nothing may be staged yet. */
+/* Makes room for what is to come; with `whole` also empty records of batches, clients and pushes. clock_s: of
+ * the node that saved what comes, at that time. MR_OUT_OF_MEMORY, and nothing is staged. Nothing may be
+ * staged yet. */
 enum mr_status ps_staged_begin(struct ps_core *core, bool whole, uint32_t clock_s);
-/* Makes an empty feature, number `checkpoint_id` in the checkpoint and `id` once it serves. Errors as ps_core_add_feature(). */
+/* Makes an empty feature, number `checkpoint_id` in the checkpoint and `id` once it serves. Errors as
+ * ps_core_add_feature(). */
 enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
                              const struct mr_feature *feature, char *text);
 /* NULL when there is none. */
 struct ps_feature *ps_staged_feature(const struct ps_core *core, uint32_t checkpoint_id);
 /* The highest number that ps_staged_feature() may know; 0: none. */
 uint32_t ps_staged_id_max(const struct ps_core *core);
-/* After a begin with `whole`: what is staged serves from now on, and what served is staged; the core's clock goes with either. Once more, and all is as before. Batches
- * that were fed stay: the caller drops them when it keeps the new state. */
+/* After a begin with `whole`: what is staged serves from now on, and what served is staged; the core's clock
+ * goes with either. Once more, and all is as before. Batches that were fed stay: the caller drops them when
+ * it keeps the new state. */
 void ps_staged_swap(struct ps_core *core);
 /* A feature serves from now on under its `id`, which is free. */
 void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id);

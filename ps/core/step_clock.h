@@ -1,10 +1,11 @@
-/* The step that training has come to, by the steps that calls carry. Evictions by steps and automatic checkpoints go by it,
- * so a call with a wild step must not move it.
+/* The step that training has come to, by the steps that calls carry. Evictions by steps and automatic
+ * checkpoints go by it, so a call with a wild step must not move it.
  *
- * A step within PS_STEP_NEAR of the present one moves it on at once; it never moves back so. Steps further off count once
- * PS_STEPS_AHEAD different calls running lie ahead, and none near: then the clock goes to the lowest of theirs. So it does
- * for PS_STEPS_BEHIND calls running that lie behind (a training that was begun anew), to the highest of theirs. It begins
- * at 0, or at a checkpoint's step. Step 0 says nothing. Belongs to one thread.
+ * A step within PS_STEP_NEAR of the present one moves it on at once; it never moves back so. Steps further
+ * off count once PS_STEPS_AHEAD different calls running lie ahead, and none near: then the clock goes to the
+ * lowest of theirs. So it does for PS_STEPS_BEHIND calls running that lie behind (a training that was begun
+ * anew), to the highest of theirs. It begins at 0, or at a checkpoint's step. Step 0 says nothing. Belongs to
+ * one thread.
  */
 #ifndef PS_STEP_CLOCK_H
 #define PS_STEP_CLOCK_H
@@ -27,7 +28,8 @@ struct ps_step_clock {
 
 /* A call of that step came. */
 void ps_step_clock_see(struct ps_step_clock *clock, uint64_t step, uint64_t session_id, uint64_t call_id);
-/* Somebody waits at that step for a checkpoint: where it is near, the calls far off that were counted count no more. */
+/* Somebody waits at that step for a checkpoint: where it is near, the calls far off that were counted count
+ * no more. */
 void ps_step_clock_hold(struct ps_step_clock *clock, uint64_t step);
 /* It is known to be this one. */
 void ps_step_clock_set(struct ps_step_clock *clock, uint64_t step);

@@ -1,9 +1,10 @@
-/* A checkpoint at a step: holds back, on one core, the calls of clients that are through with that step, and knows which
- * clients these are.
+/* A checkpoint at a step: holds back, on one core, the calls of clients that are through with that step, and
+ * knows which clients these are.
  *
- * A client that waits for its pushes' answers before it goes on has all of step S applied when it first sends a call of a
- * later one. So once every trainer is held somewhere, the node holds all pushes up to S and none behind it. A client counts
- * for as long as it tries: one that died, or gave up, is not waited with. Calls far beyond S (of a wild step) are let through.
+ * A client that waits for its pushes' answers before it goes on has all of step S applied when it first sends
+ * a call of a later one. So once every trainer is held somewhere, the node holds all pushes up to S and none
+ * behind it. A client counts for as long as it tries: one that died, or gave up, is not waited with. Calls
+ * far beyond S (of a wild step) are let through.
  *
  * Belongs to the core's thread; the control thread looks at it in tasks (ps/control/control_step.c).
  */
@@ -39,7 +40,8 @@ static inline bool ps_step_gate_holds(const struct ps_step_gate *gate, uint64_t 
     return step > gate->step && step < gate->stray_step;
 }
 
-/* Notes a client that is held now; true when it was not known. Beyond PS_STEP_CLIENTS_MAX clients are not known. */
+/* Notes a client that is held now; true when it was not known. Beyond PS_STEP_CLIENTS_MAX clients are not
+ * known. */
 bool ps_step_gate_note(struct ps_step_gate *gate, const uint8_t uuid[MR_UUID_BYTES], uint64_t now_us);
 /* Adds the clients of another core's gate that are held at that time. */
 void ps_step_gate_merge(struct ps_step_gate *into, const struct ps_step_gate *from, uint64_t now_us);

@@ -1,8 +1,8 @@
 /* Batches that this core has learnt for a part of its keys only.
  *
- * They come from a checkpoint that another number of cores wrote, when its cut fell between the messages of a batch (see
- * ps/restore/learnt_merge.h). A push of such a batch leaves out the keys of the partitions that hold it already; then it is
- * learnt like any other. One thread.
+ * They come from a checkpoint that another number of cores wrote, when its cut fell between the messages of a
+ * batch (see ps/restore/learnt_merge.h). A push of such a batch leaves out the keys of the partitions that
+ * hold it already; then it is learnt like any other. One thread.
  */
 #ifndef PS_PARTIAL_H
 #define PS_PARTIAL_H

@@ -1,8 +1,9 @@
-/* Which pushes of one lane were applied: a sliding window over their numbers, as IPsec's against replay (RFC 4303, 3.4.3; the
- * bits stay in place when it moves, RFC 6479).
+/* Which pushes of one lane were applied: a sliding window over their numbers, as IPsec's against replay (RFC
+ * 4303, 3.4.3; the bits stay in place when it moves, RFC 6479).
  *
- * All numbers up to the floor were applied, or were given up. Above it a bit per number; a number beyond the window moves the
- * floor up, and what falls out without having been applied never will be. Pure functions, no memory of their own.
+ * All numbers up to the floor were applied, or were given up. Above it a bit per number; a number beyond the
+ * window moves the floor up, and what falls out without having been applied never will be. Pure functions, no
+ * memory of their own.
  */
 #ifndef PS_PUSH_WINDOW_H
 #define PS_PUSH_WINDOW_H
@@ -22,7 +23,8 @@ struct ps_push_window {
 
 /* Applied, or given up. */
 bool ps_push_window_has(const struct ps_push_window *w, uint64_t number);
-/* `number` was applied. Returns how many others were given up for it; a number that it has changes nothing. */
+/* `number` was applied. Returns how many others were given up for it; a number that it has changes
+ * nothing. */
 uint64_t ps_push_window_add(struct ps_push_window *w, uint64_t number);
 /* All numbers up to this one would be given up if `number` was added: the floor when none would. */
 uint64_t ps_push_window_gives_up(const struct ps_push_window *w, uint64_t number);

@@ -1,9 +1,10 @@
-/* The record of numbered pushes: per client and lane which were applied, so that each is applied once however often it is
- * sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for numbers and lanes.
+/* The record of numbered pushes: per client and lane which were applied, so that each is applied once however
+ * often it is sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for
+ * numbers and lanes.
  *
- * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places; where a set is full, a new lane takes the place of the one that
- * was silent for longest. That is rare up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
- * thread.
+ * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places; where a set is full, a new lane takes the
+ * place of the one that was silent for longest. That is rare up to a quarter of PS_PUSH_LANES_MAX. Belongs to
+ * one thread.
  */
 #ifndef PS_PUSHES_H
 #define PS_PUSHES_H
@@ -20,8 +21,8 @@
 #define PS_PUSH_SET_WAYS    8u  /* the hash of uuid and lane names a set of this many places */
 #define PS_PUSH_RUNNING_MAX 64u /* pushes being applied at a time */
 
-/* One lane of one client, or of its keys those in some partitions: after the number of cores has changed while pushes were
- * being sent again, a push may have been applied to some partitions only. */
+/* One lane of one client, or of its keys those in some partitions: after the number of cores has changed
+ * while pushes were being sent again, a push may have been applied to some partitions only. */
 struct ps_push_lane {
     uint8_t uuid[MR_UUID_BYTES];
     uint16_t lane;
@@ -69,13 +70,15 @@ bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint3
 /* The same as a bit for each partition. */
 void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id,
                           uint64_t bits[MR_PARTITION_COUNT / 64]);
-/* A push that was looked up, and need not wait, is applied from now on, until it is finished: by then all of its changes are
- * made. No cut may fall in between. */
+/* A push that was looked up, and need not wait, is applied from now on, until it is finished: by then all of
+ * its changes are made. No cut may fall in between. */
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);
-/* Returns how many others were given up, see ps/exactly_once/push_window.h. Nothing is marked when the record was cleared meanwhile. */
+/* Returns how many others were given up, see ps/exactly_once/push_window.h. Nothing is marked when the record
+ * was cleared meanwhile. */
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id);
 
-/* All of the lane's pushes up to this number are in a checkpoint on disk; 0 when none is, or the lane is not known. */
+/* All of the lane's pushes up to this number are in a checkpoint on disk; 0 when none is, or the lane is not
+ * known. */
 uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane);
 /* A checkpoint holds what is recorded now ... */
 void ps_pushes_cut(struct ps_pushes *p);
@@ -84,8 +87,8 @@ void ps_pushes_published(struct ps_pushes *p);
 
 /* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep, else the first piece. */
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i);
-/* Adds a stored piece, as of a cut: uuid, lane, partitions, window and `used` are read. Its pieces come one behind the other and cover
- * all partitions. MR_OUT_OF_MEMORY. */
+/* Adds a stored piece, as of a cut: uuid, lane, partitions, window and `used` are read. Its pieces come one
+ * behind the other and cover all partitions. MR_OUT_OF_MEMORY. */
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece);
 
 #endif

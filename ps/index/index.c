@@ -3,8 +3,8 @@
 #include <string.h>
 #include "ps/index/index_internal.h"
 
-/* Of a partition on its way, with each insert. At least 2.2 are needed for it to be done before the index wants the next one, at
- * the load that it has. */
+/* Of a partition on its way, with each insert. At least 2.2 are needed for it to be done before the index
+ * wants the next one, at the load that it has. */
 #define MOVE_BUCKETS_PER_INSERT 4u
 #define GROWTHS_PER_INSERT      4u
 

@@ -1,30 +1,34 @@
 /* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0022.
  *
- * Entries. A bucket is one cache line of eight entries. The hash of a key is a bijection of it (ps/base/key_hash.h), and where an entry
- * lies tells the hash's upper bits: the partition, and the home bucket, which follows from the next 32. So an entry holds
- * only the lowest 52 - q bits, q being the binary logarithm of the number of buckets, rounded down. Beside these it has a row
- * number of 9 + q bits, which counts within the group of sixteen partitions (ps/index/slab.h), two bits of state, and whether it lies
- * in its home bucket or its other one.
+ * Entries. A bucket is one cache line of eight entries. The hash of a key is a bijection of it
+ * (ps/base/key_hash.h), and where an entry lies tells the hash's upper bits: the partition, and the home
+ * bucket, which follows from the next 32. So an entry holds only the lowest 52 - q bits, q being the binary
+ * logarithm of the number of buckets, rounded down. Beside these it has a row number of 9 + q bits, which
+ * counts within the group of sixteen partitions (ps/index/slab.h), two bits of state, and whether it lies in
+ * its home bucket or its other one.
  *
- * Two choices. A key lies in its home bucket, or in one other of its partition, whose distance from home follows from the entry
- * as well, so that each is found from the other. When both are full, entries of theirs move to their own other buckets, and
- * entries of those, until there is a place (cuckoo hashing with two choices and buckets of eight, Dietzfelbinger & Weidling,
- * ICALP 2005). So a lookup reads two lines at most, and most read one, at a load of 0.925. Keys that have the same two buckets of so
- * many have not of others: should a partition on its way come upon more of them than two buckets hold, it goes on to another size.
+ * Two choices. A key lies in its home bucket, or in one other of its partition, whose distance from home
+ * follows from the entry as well, so that each is found from the other. When both are full, entries of theirs
+ * move to their own other buckets, and entries of those, until there is a place (cuckoo hashing with two
+ * choices and buckets of eight, Dietzfelbinger & Weidling, ICALP 2005). So a lookup reads two lines at most,
+ * and most read one, at a load of 0.925. Keys that have the same two buckets of so many have not of others:
+ * should a partition on its way come upon more of them than two buckets hold, it goes on to another size.
  *
- * Growth. Partitions grow one after the other, by a sixteenth: an insert that takes the index over its load makes the next one grow,
- * whichever partition the key is in (as linear hashing splits its buckets, Litwin, VLDB 1980). One of more than a few KiB is moved
- * into its new buckets in steps, a few buckets with each insert; meanwhile it has both, and its keys are looked for in both. At most
- * one partition is being moved. A partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to
- * where memory is used better. Rows that go leave free places, and ps_index_maintain() makes partitions smaller that have become
- * empty enough, in steps as well.
+ * Growth. Partitions grow one after the other, by a sixteenth: an insert that takes the index over its load
+ * makes the next one grow, whichever partition the key is in (as linear hashing splits its buckets, Litwin,
+ * VLDB 1980). One of more than a few KiB is moved into its new buckets in steps, a few buckets with each
+ * insert; meanwhile it has both, and its keys are looked for in both. At most one partition is being moved. A
+ * partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to where
+ * memory is used better. Rows that go leave free places, and ps_index_maintain() makes partitions smaller
+ * that have become empty enough, in steps as well.
  *
  * Cuts and marks (see ps/table/table.h). An entry's state is one of four codes, which two of them are for
  *   base   its row is as the last cut had it, or as it was made
  *   mark   it has changed since the last cut began
- * and beginning a cut changes: the codes of the rows that the cut is of then mean that they are pending, and the other two take over.
- * So nothing is touched when a cut begins, and moving an entry carries its state. A cut that was not brought to its end leaves
- * entries with codes of no meaning; these are swept in ps_index_maintain(), or at once by the next cut.
+ * and beginning a cut changes: the codes of the rows that the cut is of then mean that they are pending, and
+ * the other two take over. So nothing is touched when a cut begins, and moving an entry carries its state. A
+ * cut that was not brought to its end leaves entries with codes of no meaning; these are swept in
+ * ps_index_maintain(), or at once by the next cut.
  *
  * Belongs to one thread.
  */
@@ -46,10 +50,12 @@
     ((1u << 20) - 1) /* more keys in one partition are refused: as without memory */
 #define PS_GROUP_PARTITIONS 16u
 #define PS_ROW_GROUPS       (MR_PARTITION_COUNT / PS_GROUP_PARTITIONS)
-#define PS_INDEX_LOAD_NUM   37u /* of all places of the index, this share is used on average when it is large */
-#define PS_INDEX_LOAD_DEN   40u
+/* of all places of the index, this share is used on average when it is large */
+#define PS_INDEX_LOAD_NUM 37u
+#define PS_INDEX_LOAD_DEN 40u
 
-/* From the top: 52 - q bits of the hash; 1 bit: it lies in its other bucket; 9 + q bits: row number + 1; 2 bits of state. 0: free. */
+/* From the top: 52 - q bits of the hash; 1 bit: it lies in its other bucket; 9 + q bits: row number + 1; 2
+ * bits of state. 0: free. */
 struct ps_bucket {
     uint64_t entries[PS_BUCKET_KEYS];
 } __attribute__((aligned(64)));
@@ -80,9 +86,9 @@ struct ps_index {
     uint64_t rows;
     uint64_t places; /* in all buckets, old ones of a partition on its way left out */
     size_t bytes;    /* of all buckets */
-    size_t
-        bytes_max; /* partitions grow in their turn only as long as `bytes` stays below: the owner's to set */
-    bool is_tight; /* partitions grow only when they have no place for a key: the owner's to set */
+    /* partitions grow in their turn only as long as `bytes` stays below: the owner's to set */
+    size_t bytes_max;
+    bool is_tight;            /* partitions grow only when they have no place for a key: the owner's to set */
     uint32_t grow_next;       /* partition whose turn it is to grow, */
     uint32_t grow_count;      /* to this many buckets; */
     uint32_t first_next;      /* and to get its first bucket, before a key needs it */
@@ -96,14 +102,15 @@ struct ps_index {
     bool is_unswept;          /* entries with codes of no meaning may be there, */
     uint32_t sweep_partition; /* from this one on */
     uint64_t marks;           /* keys with the mark */
-    /* Told to a cut's cursor, which sets the first: entries that the cut has still to have moved within this partition. */
+    /* Told to a cut's cursor, which sets the first: entries that the cut has still to have moved within this
+     * partition. */
     uint32_t watched_partition;
     uint32_t watched_moves;
     struct ps_partition partitions[MR_PARTITION_COUNT];
     uint32_t partition_rows[MR_PARTITION_COUNT];
     uint16_t versions[MR_PARTITION_COUNT]; /* of a partition: counts its changes of buckets, around */
-    uint64_t
-        untidy[MR_PARTITION_COUNT / 64]; /* a bit per partition that ps_index_maintain() should look at */
+    /* a bit per partition that ps_index_maintain() should look at */
+    uint64_t untidy[MR_PARTITION_COUNT / 64];
     uint32_t untidy_count;
 };
 
@@ -117,42 +124,48 @@ struct ps_place {
 
 /* Allocates nothing. */
 void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
-/* For who is about to put in so many keys of a partition: buckets for `rows` in all and some more, those that are there included, at once.
- * Without memory for them keys are put in as ever. */
+/* For who is about to put in so many keys of a partition: buckets for `rows` in all and some more, those that
+ * are there included, at once. Without memory for them keys are put in as ever. */
 void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows);
 /* Frees all buckets; usable again. No cut may be running. */
 void ps_index_clear(struct ps_index *ix);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but ps_index_clear(). */
+/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+ * ps_index_clear(). */
 bool ps_index_clear_some(struct ps_index *ix, struct ps_arena_slice *slice);
-/* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut runs are not part of it.
- * row: in the key's group, the lower the better. False when memory is used up, or no more keys like this one can be held: of more
- * than 2^23 in a partition, or of some that were chosen for having the same two buckets. The key is not there then. */
+/* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut
+ * runs are not part of it. row: in the key's group, the lower the better. False when memory is used up, or no
+ * more keys like this one can be held: of more than 2^23 in a partition, or of some that were chosen for
+ * having the same two buckets. The key is not there then. */
 bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool marked);
-/* Most bytes that putting in a key of this hash allocates for its own partition; 0 while that has free places. */
+/* Most bytes that putting in a key of this hash allocates for its own partition; 0 while that has free
+ * places. */
 size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash);
-/* Takes out the key at `place`; its row number is the caller's again. Emits nothing: see ps_table_row_remove(). Other places stay
- * as they are. */
+/* Takes out the key at `place`; its row number is the caller's again. Emits nothing: see
+ * ps_table_row_remove(). Other places stay as they are. */
 void ps_index_remove(struct ps_index *ix, struct ps_place place);
-/* The key's row is another one of its group from now on. False when its entry has no room for the number: nothing is changed. */
+/* The key's row is another one of its group from now on. False when its entry has no room for the number:
+ * nothing is changed. */
 bool ps_index_set_row(struct ps_index *ix, struct ps_place place, uint32_t row);
 /* The hash of the key at `place`. */
 uint64_t ps_index_hash_at(const struct ps_index *ix, struct ps_place place);
 /* The hash of a taken entry in bucket `number` of an array of so many, of this partition. */
 uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry);
-/* Makes partitions smaller that removals have left too large, a piece at a time, until the memory so touched uses up the budget; takes it
- * off. True when there is more to do. row_ends[g]: all rows of group g have lower numbers. Buckets move; a running cut goes
- * on. A partition that cannot be made smaller now, for want of memory or for its row numbers, is looked at again after the next removal
- * from it, or ps_index_tidy_group(). */
+/* Makes partitions smaller that removals have left too large, a piece at a time, until the memory so touched
+ * uses up the budget; takes it off. True when there is more to do. row_ends[g]: all rows of group g have
+ * lower numbers. Buckets move; a running cut goes on. A partition that cannot be made smaller now, for want
+ * of memory or for its row numbers, is looked at again after the next removal from it, or
+ * ps_index_tidy_group(). */
 bool ps_index_maintain(struct ps_index *ix, const uint32_t row_ends[PS_ROW_GROUPS], uint64_t *budget_bytes);
 void ps_index_tidy_group(struct ps_index *ix, uint32_t group);
 
 /* ---- cursors ----
- * The buckets of a partition by number: those that a move has still to empty come first, so that nothing moves backwards past
- * a cursor but when entries give way to a new key. A partition whose version has changed has other buckets: from the start again. */
+ * The buckets of a partition by number: those that a move has still to empty come first, so that nothing
+ * moves backwards past a cursor but when entries give way to a new key. A partition whose version has changed
+ * has other buckets: from the start again. */
 uint32_t ps_index_bucket_count(const struct ps_index *ix, uint32_t partition);
 struct ps_bucket *ps_index_bucket(const struct ps_index *ix, uint32_t partition, uint32_t number);
-/* From this bucket on, as far as they lie one behind the other: first[i] is bucket first_number + i of an array of bucket_count. Valid
- * like places are. */
+/* From this bucket on, as far as they lie one behind the other: first[i] is bucket first_number + i of an
+ * array of bucket_count. Valid like places are. */
 struct ps_bucket_run {
     struct ps_bucket *first;
     uint32_t count; /* at least 1 */
@@ -165,8 +178,8 @@ struct ps_place ps_index_place_at(const struct ps_index *ix, uint32_t partition,
 
 /* ---- cuts and marks ---- */
 
-/* All keys there are now are pending, or those with a mark (the last cut was whole then). Takes all marks away. Returns how many
- * keys are pending. */
+/* All keys there are now are pending, or those with a mark (the last cut was whole then). Takes all marks
+ * away. Returns how many keys are pending. */
 uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only);
 /* Nothing is pending any more. is_whole: nothing was. */
 void ps_index_cut_end(struct ps_index *ix, bool is_whole);
@@ -208,8 +221,8 @@ static inline uint32_t ps_bucket_candidates(const struct ps_bucket *b, uint32_t 
 #endif
 }
 
-/* Of entries of a partition with so many buckets: the bit that says that one lies in its other bucket, 2^(11 + q). What is below is row
- * number and state, what is above is of the hash. */
+/* Of entries of a partition with so many buckets: the bit that says that one lies in its other bucket, 2^(11
+ * + q). What is below is row number and state, what is above is of the hash. */
 static inline uint32_t ps_entry_limit(uint32_t bucket_count)
 {
     return 1u << (42u - (uint32_t)__builtin_clz(bucket_count));
@@ -232,11 +245,12 @@ static inline uint32_t ps_home_number(uint64_t hash, uint32_t bucket_count)
     return (uint32_t)(below_partition * bucket_count >> 32);
 }
 
-/* How many buckets behind home the other one is, going round: 1 .. bucket_count - 1, where there are so many. Entries hold the
- * bits that it follows from. */
+/* How many buckets behind home the other one is, going round: 1 .. bucket_count - 1, where there are so many.
+ * Entries hold the bits that it follows from. */
 static inline uint32_t ps_other_distance(uint64_t hash, uint32_t bucket_count)
 {
-    /* By another factor for each count, so that keys which have the same two buckets in one array have not in the next. */
+    /* By another factor for each count, so that keys which have the same two buckets in one array have not in
+     * the next. */
     uint64_t held = ps_entry_of_hash(hash, ps_entry_limit(bucket_count));
     uint64_t factor = (bucket_count * UINT64_C(0xc2b2ae3d27d4eb4f) ^ UINT64_C(0x9e3779b97f4a7c15)) | 1;
     uint64_t mixed = held * factor >> 32;
@@ -358,8 +372,8 @@ static inline bool ps_index_is_marked(const struct ps_index *ix, struct ps_place
     return ps_entry_state(*ps_place_entry(place)) == ix->mark;
 }
 
-/* The row of this key has changed: after the running cut was given it as it was. Does nothing to one that is pending still: what
- * its row is stamped with goes with it. */
+/* The row of this key has changed: after the running cut was given it as it was. Does nothing to one that is
+ * pending still: what its row is stamped with goes with it. */
 static inline void ps_index_mark(struct ps_index *ix, struct ps_place place)
 {
     uint64_t *entry = ps_place_entry(place);

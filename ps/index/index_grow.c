@@ -13,7 +13,8 @@
 
 /* ---- sizes ---- */
 
-/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/pieces.h), so that nothing is lost to rounding. */
+/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/pieces.h), so that nothing is
+ * lost to rounding. */
 static uint32_t bucket_step(uint32_t count)
 {
     return count < STEPS_PER_DOUBLING ? 1
@@ -115,8 +116,9 @@ void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows)
         (void)ps_move_at_once(ix, partition, count);
 }
 
-/* The next partition that is smaller than this round makes them all gets room: so buckets of one size are freed in the order they
- * were made, and with them their memory as a whole. One with few keys is passed over. */
+/* The next partition that is smaller than this round makes them all gets room: so buckets of one size are
+ * freed in the order they were made, and with them their memory as a whole. One with few keys is passed
+ * over. */
 __attribute__((cold, noinline)) void ps_index_grow_in_turn(struct ps_index *ix)
 {
     for (uint32_t looked_at = 0; looked_at < GROW_LOOK_MAX; looked_at++) {

@@ -1,5 +1,6 @@
-/* What the files of the index share: ps/index/index_place.c puts entries into buckets, ps/index/index_grow.c says when partitions get others,
- * ps/index/index_move.c moves them there, ps/index/index_gather.c moves buckets in memory, ps/index/index.c is the rest. */
+/* What the files of the index share: ps/index/index_place.c puts entries into buckets, ps/index/index_grow.c
+ * says when partitions get others, ps/index/index_move.c moves them there, ps/index/index_gather.c moves
+ * buckets in memory, ps/index/index.c is the rest. */
 #ifndef PS_INDEX_INTERNAL_H
 #define PS_INDEX_INTERNAL_H
 
@@ -17,11 +18,12 @@ static inline uint32_t ps_row_max(uint32_t bucket_count)
     return ps_entry_limit(bucket_count) / PS_ENTRY_STATES - 2;
 }
 
-/* Puts a key in, making others give way. row <= ps_row_max(). False when no place is found: nothing is changed. */
+/* Puts a key in, making others give way. row <= ps_row_max(). False when no place is found: nothing is
+ * changed. */
 bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
                     uint32_t state);
-/* Buckets for one more key, row number included, or for `row` at all. False when there is no memory, or when so few of the
- * places are used that keys like these can not be held. */
+/* Buckets for one more key, row number included, or for `row` at all. False when there is no memory, or when
+ * so few of the places are used that keys like these can not be held. */
 bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row);
 /* Most rows before it should grow. */
 uint32_t ps_partition_rows_max(const struct ps_partition *p);
@@ -30,14 +32,15 @@ bool ps_partition_is_empty(const struct ps_partition *p); /* has no buckets */
 size_t ps_partition_grow_bytes(const struct ps_partition *p);
 /* The next larger size of a partition. */
 uint32_t ps_next_bucket_count(uint32_t bucket_count);
-/* bucket_count 0: it has no rows. The partition is not on its way. False when there is no memory, or not enough room: then all is
- * as it was. */
+/* bucket_count 0: it has no rows. The partition is not on its way. False when there is no memory, or not
+ * enough room: then all is as it was. */
 bool ps_move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
 /* None is on its way. False when there is no memory. */
 bool ps_move_begin(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
 /* A little of the move under way; there is one. */
 void ps_move_step(struct ps_index *ix, uint32_t bucket_count);
-/* The rest of it, if there is one. It may not come to its end: then the partition has keys chosen for their places. */
+/* The rest of it, if there is one. It may not come to its end: then the partition has keys chosen for their
+ * places. */
 void ps_move_finish(struct ps_index *ix);
 /* The next partition in turn begins to grow, unless one is on its way. */
 void ps_index_grow_in_turn(struct ps_index *ix);
@@ -49,7 +52,8 @@ static inline bool ps_index_keeps_first(const struct ps_index *ix)
     return ix->rows >= MR_PARTITION_COUNT;
 }
 
-/* The next partition in turn gets its first bucket, if others of its group have some: later there may be no memory for it. */
+/* The next partition in turn gets its first bucket, if others of its group have some: later there may be no
+ * memory for it. */
 void ps_index_first_in_turn(struct ps_index *ix);
 /* Moves a few bucket arrays to where memory is used better. Buckets move; a running cut goes on. */
 void ps_index_gather(struct ps_index *ix);

@@ -179,8 +179,9 @@ static bool all_move(struct ps_index *ix, uint32_t partition, struct ps_bucket_a
     return true;
 }
 
-/* Keys chosen for it find no place in their partition's new buckets. In others they have other neighbours: brings all, from old
- * buckets and new, into such at once. False when there is no memory, or they were chosen for these as well: all is as it was. */
+/* Keys chosen for it find no place in their partition's new buckets. In others they have other neighbours:
+ * brings all, from old buckets and new, into such at once. False when there is no memory, or they were chosen
+ * for these as well: all is as it was. */
 static __attribute__((cold, noinline)) bool move_rescue(struct ps_index *ix)
 {
     uint32_t partition = ix->move.partition;
@@ -222,7 +223,8 @@ void ps_move_step(struct ps_index *ix, uint32_t bucket_count)
         move_end(ix);
 }
 
-/* Unless it can not be: then partitions grow at once from here on, this one too, beside what it has left in its old buckets. */
+/* Unless it can not be: then partitions grow at once from here on, this one too, beside what it has left in
+ * its old buckets. */
 void ps_move_finish(struct ps_index *ix)
 {
     if (ix->move.partition != PS_PARTITION_NONE)

@@ -26,7 +26,8 @@ uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_coun
     uint32_t home = is_in_other(entry, limit)
                         ? before(number, ps_other_distance(low, bucket_count), bucket_count)
                         : number;
-    /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of below_partition. */
+    /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of
+     * below_partition. */
     uint64_t first = (((uint64_t)home << 32) + bucket_count - 1) / bucket_count;
     uint64_t mask = (UINT64_C(1) << 43 >> __builtin_ctz(limit)) - 1;
     uint64_t below_partition = first + (((low >> 20) - first) & mask);
@@ -73,8 +74,8 @@ static void entry_move(struct ps_index *ix, uint32_t partition, struct ps_bucket
         ix->watched_moves++;
 }
 
-/* Looks, nearest first, for a bucket with a free place that entries of the node's bucket can give way to; false when there is none
- * among those looked at. */
+/* Looks, nearest first, for a bucket with a free place that entries of the node's bucket can give way to;
+ * false when there is none among those looked at. */
 static bool give_way(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, struct node *nodes,
                      uint32_t *root, uint32_t *root_slot)
 {

@@ -1,9 +1,11 @@
-/* A table's rows: fixed-size rows in slabs of the arena. A row stays where it is unless ps_slabs_move() moves it.
+/* A table's rows: fixed-size rows in slabs of the arena. A row stays where it is unless ps_slabs_move() moves
+ * it.
  *
- * Rows are numbered from 0 within groups, which are the index's groups of partitions (ps/index/index.h): so that a number takes few bits.
- * Each group has slabs of its own, 64 of each size, every size twice the one before, from about 1 KiB to PS_PIECE_BYTES_MAX: so
- * the last one is about 1/128 of the group, or less. They are found by a few shifts, for they hold a power of two of rows. Places
- * that were given back are in a list, which is used first. Belongs to one thread. */
+ * Rows are numbered from 0 within groups, which are the index's groups of partitions (ps/index/index.h): so
+ * that a number takes few bits. Each group has slabs of its own, 64 of each size, every size twice the one
+ * before, from about 1 KiB to PS_PIECE_BYTES_MAX: so the last one is about 1/128 of the group, or less. They
+ * are found by a few shifts, for they hold a power of two of rows. Places that were given back are in a list,
+ * which is used first. Belongs to one thread. */
 #ifndef PS_SLAB_H
 #define PS_SLAB_H
 
@@ -25,16 +27,16 @@ struct ps_slab_group {
     uint32_t slab_count;
     uint32_t places; /* in all slabs */
     uint32_t rows;
-    uint32_t
-        free_first; /* of the free list, each place of which holds the next one's number; PS_ROW_NONE: empty */
+    /* of the free list, each place of which holds the next one's number; PS_ROW_NONE: empty */
+    uint32_t free_first;
 };
 
 /* A group whose rows are moved into its lowest places. */
 struct ps_slab_compaction {
     uint32_t group; /* PS_ROW_NONE: none is */
     uint32_t end;   /* rows from this one on leave */
-    uint32_t
-        unsorted_first; /* free places that may be on either side of it; those before it are in the group's list */
+    /* free places that may be on either side of it; those before it are in the group's list */
+    uint32_t unsorted_first;
     uint32_t high_first, high_last; /* free places from it on */
     uint32_t high_count;
 };
@@ -69,7 +71,8 @@ struct ps_slabs {
 void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_bytes);
 /* Gives all rows back. The slabs stay usable. */
 void ps_slabs_clear(struct ps_slabs *s);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but ps_slabs_clear(). */
+/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+ * ps_slabs_clear(). */
 bool ps_slabs_clear_some(struct ps_slabs *s, struct ps_arena_slice *slice);
 /* A new row of this group, zeroed. False when memory or row numbers are used up. */
 bool ps_slabs_take(struct ps_slabs *s, uint32_t group, uint32_t *row);
@@ -83,8 +86,9 @@ bool ps_slabs_trim(struct ps_slabs *s);
 bool ps_slabs_want_upkeep(const struct ps_slabs *s);
 
 /* ---- bringing rows together ----
- * A group that removals have left sparse is compacted: begin chooses one, sort looks at its free places, then the caller moves each row
- * for which ps_slabs_is_leaving(): it finds them, for slabs do not know whose a row is. */
+ * A group that removals have left sparse is compacted: begin chooses one, sort looks at its free places, then
+ * the caller moves each row for which ps_slabs_is_leaving(): it finds them, for slabs do not know whose a row
+ * is. */
 /* False when no group has much to gain: 1/PS_SLABS_FREE_SHARE of its places, and a slab at least. */
 #define PS_SLABS_FREE_SHARE 8u
 bool ps_slabs_compact_begin(struct ps_slabs *s);
@@ -103,8 +107,8 @@ static inline bool ps_slabs_is_leaving(const struct ps_slabs *s, uint32_t row)
 /* Of a group that has it. */
 static inline uint8_t *ps_slabs_row(const struct ps_slabs *s, uint32_t group, uint32_t row)
 {
-    /* Numbered as if there were slabs of smaller sizes before, of 64 places for each of the first size: then the highest bit
-     * tells the size. */
+    /* Numbered as if there were slabs of smaller sizes before, of 64 places for each of the first size: then
+     * the highest bit tells the size. */
     uint32_t biased = row + s->row_bias;
     const struct ps_slab_size *size = &s->sizes[31 - (uint32_t)__builtin_clz(biased)];
     uint32_t slab = (biased >> size->shift) + size->slab_offset, place = biased & size->place_mask;

@@ -1,5 +1,6 @@
-/* jemalloc is linked in for its arenas (the mallocx family). As a side effect it is also the server's malloc; in sanitizer
- * builds the sanitizer's malloc comes before it and stays the process's (test_arena.c holds that). */
+/* jemalloc is linked in for its arenas (the mallocx family). As a side effect it is also the server's malloc;
+ * in sanitizer builds the sanitizer's malloc comes before it and stays the process's (test_arena.c holds
+ * that). */
 #include "ps/memory/arena.h"
 
 #include <assert.h>
@@ -86,8 +87,9 @@ static bool jemalloc_start(struct ps_arena *a)
     if (mallctl("arenas.create", &a->jemalloc_arena, &size, &hooks, sizeof(hooks)) != 0)
         return false;
     char name[64];
-    /* Freed memory goes at once to where it is joined with its neighbours and used again. Its pages stay: there is no
-     * purge hook, because giving back parts of units would split huge pages and cost system calls on a polling core. */
+    /* Freed memory goes at once to where it is joined with its neighbours and used again. Its pages stay:
+     * there is no purge hook, because giving back parts of units would split huge pages and cost system calls
+     * on a polling core. */
     ssize_t at_once = 0;
     snprintf(name, sizeof(name), "arena.%u.dirty_decay_ms", a->jemalloc_arena);
     (void)mallctl(name, NULL, NULL, &at_once, sizeof(at_once));

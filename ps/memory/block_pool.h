@@ -1,5 +1,5 @@
-/* Blocks of memory for kept batches: bounded in sum, and used again without going back to the arena, because batches of
- * one stream have nearly the same size. Belongs to one thread. */
+/* Blocks of memory for kept batches: bounded in sum, and used again without going back to the arena, because
+ * batches of one stream have nearly the same size. Belongs to one thread. */
 #ifndef PS_BLOCK_POOL_H
 #define PS_BLOCK_POOL_H
 

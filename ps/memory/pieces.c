@@ -8,8 +8,9 @@
 #define ROUNDING_SHARE    64u /* of a run, at most, is lost to rounding */
 #define CLASSES_PER_POWER 16u
 #define POWER_FIRST       4u /* of CLASSES_PER_POWER: lines from which on there are classes per power */
-#define ALONE_BYTES_MIN   ((size_t)64 << 10) /* larger pieces, which are whole chunks, are runs of their own */
-#define NONE              UINT32_MAX
+/* larger pieces, which are whole chunks, are runs of their own */
+#define ALONE_BYTES_MIN ((size_t)64 << 10)
+#define NONE            UINT32_MAX
 #define CLEAR_SHARE                                                                                          \
     32u /* of what is in use: so much is left empty, and two units, without any being cleared */
 #define CLEAR_USED_MAX (PS_UNIT_BYTES / 16 * 15) /* of a unit to be cleared */
@@ -115,7 +116,8 @@ static uint32_t chunk_next(const struct ps_piece_unit *u, uint32_t from, bool is
     return PS_CHUNKS_PER_UNIT;
 }
 
-/* Where in the unit so many chunks in a row are free, at a multiple of `step`, a power of two; NONE: nowhere. */
+/* Where in the unit so many chunks in a row are free, at a multiple of `step`, a power of two; NONE:
+ * nowhere. */
 static uint32_t chunks_find(const struct ps_piece_unit *u, uint32_t chunks, uint32_t step)
 {
     uint32_t first = chunk_next(u, 0, true);

@@ -1,15 +1,17 @@
-/* Pieces of units: memory for bucket arrays and small slabs, which are many, of few sizes, and come and go together.
+/* Pieces of units: memory for bucket arrays and small slabs, which are many, of few sizes, and come and go
+ * together.
  *
- * A unit is cut into chunks of 4 KiB, chunks make runs, a run holds a few pieces of one size, or one large piece. So when a table's
- * partitions grow or shrink from one size to the next, the runs of the size they leave become empty, and so do units, which go
- * back to the kernel at once. (Runs of one size per class, as in Bonwick's slab allocator, USENIX 1994.)
+ * A unit is cut into chunks of 4 KiB, chunks make runs, a run holds a few pieces of one size, or one large
+ * piece. So when a table's partitions grow or shrink from one size to the next, the runs of the size they
+ * leave become empty, and so do units, which go back to the kernel at once. (Runs of one size per class, as
+ * in Bonwick's slab allocator, USENIX 1994.)
  *
- * Where sizes change in another order than pieces were made in, units and runs are left that are in part empty. One such unit at a
- * time may be cleared: nothing new goes there, and the owners of its pieces move them, as far as they can, by taking others in
- * their place.
+ * Where sizes change in another order than pieces were made in, units and runs are left that are in part
+ * empty. One such unit at a time may be cleared: nothing new goes there, and the owners of its pieces move
+ * them, as far as they can, by taking others in their place.
  *
- * Sizes are 1, 2, .. 16 lines of 64 bytes, then sixteen from one power of two to the next; others are rounded up. Belongs to the
- * arena's thread. The arena keeps the accounts.
+ * Sizes are 1, 2, .. 16 lines of 64 bytes, then sixteen from one power of two to the next; others are rounded
+ * up. Belongs to the arena's thread. The arena keeps the accounts.
  */
 #ifndef PS_PIECES_H
 #define PS_PIECES_H
@@ -31,11 +33,11 @@ struct ps_piece_unit;
 
 struct ps_pieces {
     struct ps_units *space;
-    struct ps_piece_unit
-        *units; /* by number; memory is there only for those cut into pieces, 1/200 of them at most */
+    /* by number; memory is there only for those cut into pieces, 1/200 of them at most */
+    struct ps_piece_unit *units;
     size_t units_bytes;
-    uint16_t *
-        longest; /* by number: the most free chunks in a row; 0 for units that are not cut, or are being cleared */
+    /* by number: the most free chunks in a row; 0 for units that are not cut, or are being cleared */
+    uint16_t *longest;
     size_t longest_bytes;
     uint32_t *used; /* by number: bytes of pieces in use; 0 for units that are not cut */
     size_t used_map_bytes;
@@ -56,15 +58,18 @@ struct ps_pieces {
 /* False when memory is short. */
 bool ps_pieces_init(struct ps_pieces *p, struct ps_units *space);
 void ps_pieces_free(struct ps_pieces *p); /* the bookkeeping only */
-/* At least `bytes`, 1 .. PS_PIECE_BYTES_MAX, aligned to a line, not zeroed; NULL when the limit or the memory is reached. */
+/* At least `bytes`, 1 .. PS_PIECE_BYTES_MAX, aligned to a line, not zeroed; NULL when the limit or the memory
+ * is reached. */
 void *ps_pieces_take(struct ps_pieces *p, size_t bytes);
 void ps_pieces_give(struct ps_pieces *p, void *piece, size_t bytes);
 /* What a piece for `bytes` takes. */
 size_t ps_piece_bytes(size_t bytes);
 
-/* A unit is being cleared, a new one if none was. False when there is little to gain, or no unit is empty enough. */
+/* A unit is being cleared, a new one if none was. False when there is little to gain, or no unit is empty
+ * enough. */
 bool ps_pieces_clear_begin(struct ps_pieces *p);
-/* The unit is used like others again. So it is, too, when memory is used up; when its last piece goes, it is a unit no more. */
+/* The unit is used like others again. So it is, too, when memory is used up; when its last piece goes, it is
+ * a unit no more. */
 void ps_pieces_clear_end(struct ps_pieces *p);
 /* To be moved. */
 static inline bool ps_piece_is_leaving(const struct ps_pieces *p, const void *piece)

@@ -1,5 +1,6 @@
-/* The thread that makes units ready before they are needed, and gives them back (ps/memory/units.h): one per node, beside the data cores. It sleeps until
- * it is woken. Attaching and detaching may be done from any thread; they wait for a unit that is just being made ready. */
+/* The thread that makes units ready before they are needed, and gives them back (ps/memory/units.h): one per
+ * node, beside the data cores. It sleeps until it is woken. Attaching and detaching may be done from any
+ * thread; they wait for a unit that is just being made ready. */
 #ifndef PS_PREFAULT_H
 #define PS_PREFAULT_H
 
@@ -8,8 +9,8 @@
 struct ps_prefault;
 struct ps_units;
 
-/* avoid_cpus: where the data cores are; the thread keeps off them as far as the process has others. NULL when there is no
- * memory or no thread to be had. */
+/* avoid_cpus: where the data cores are; the thread keeps off them as far as the process has others. NULL when
+ * there is no memory or no thread to be had. */
 struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count);
 void ps_prefault_destroy(struct ps_prefault *p); /* nothing may be attached; NULL is fine */
 void ps_prefault_attach(struct ps_prefault *p, struct ps_units *units);

@@ -1,18 +1,19 @@
 /* One core's address space for tables, in units of 2 MiB, with a limit and an exact account.
  *
- * Address space for the limit is reserved once; units of it are taken and go back to the kernel one by one. They are backed by
- * transparent huge pages where the kernel has them.
+ * Address space for the limit is reserved once; units of it are taken and go back to the kernel one by one.
+ * They are backed by transparent huge pages where the kernel has them.
  *
- * The first touch of a unit costs up to milliseconds. With a helper thread (ps/memory/prefault.h) a few units are kept ready: they
- * count as mapped, and are used before any other. How many goes by need: twice as many once none was ready in time, one less
- * after each PS_UNITS_IN_TIME that were. When the helper cannot have the memory, the unit goes back, it is counted, and the owner
- * takes units by itself, populating them, so that what cannot be had is refused instead of ending the process.
+ * The first touch of a unit costs up to milliseconds. With a helper thread (ps/memory/prefault.h) a few units
+ * are kept ready: they count as mapped, and are used before any other. How many goes by need: twice as many
+ * once none was ready in time, one less after each PS_UNITS_IN_TIME that were. When the helper cannot have
+ * the memory, the unit goes back, it is counted, and the owner takes units by itself, populating them, so
+ * that what cannot be had is refused instead of ending the process.
  *
- * Giving a unit back to the kernel waits for what other threads map meanwhile, such as the helper's units ahead. So the helper
- * does that, too; units on their way out count as long as they are there.
+ * Giving a unit back to the kernel waits for what other threads map meanwhile, such as the helper's units
+ * ahead. So the helper does that, too; units on their way out count as long as they are there.
  *
- * Owner and helper hand a unit over through the state of its order, without locks; the helper touches a unit only between
- * PS_ORDER_WANTED and PS_ORDER_DONE.
+ * Owner and helper hand a unit over through the state of its order, without locks; the helper touches a unit
+ * only between PS_ORDER_WANTED and PS_ORDER_DONE.
  *
  * Belongs to one thread; the byte counts may be read from any.
  */
@@ -73,14 +74,16 @@ struct ps_units {
 bool ps_units_init(struct ps_units *u, size_t limit_bytes);
 /* No helper may be attached. */
 void ps_units_free(struct ps_units *u);
-/* Whole units for `bytes`, zeroed; NULL when the limit or the machine's memory is reached. alignment: a power of two. */
+/* Whole units for `bytes`, zeroed; NULL when the limit or the machine's memory is reached. alignment: a power
+ * of two. */
 void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment);
-/* bytes: a multiple of PS_UNIT_BYTES. False when the kernel would not take them back: they stay in use, as do those that it would not
- * take from the helper. */
+/* bytes: a multiple of PS_UNIT_BYTES. False when the kernel would not take them back: they stay in use, as do
+ * those that it would not take from the helper. */
 bool ps_units_give(struct ps_units *u, uint8_t *p, size_t bytes);
 /* Gives back the units that are ready ahead, and waits for those on their way out. */
 void ps_units_give_ahead(struct ps_units *u);
-/* For the helper: makes one unit ready, or gives one back, if that is wanted. True when it has done something. */
+/* For the helper: makes one unit ready, or gives one back, if that is wanted. True when it has done
+ * something. */
 bool ps_units_serve(struct ps_units *u);
 /* From any thread: units in use, and those on their way out. */
 static inline size_t ps_units_mapped_bytes(const struct ps_units *u)

@@ -1,7 +1,9 @@
-/* The calls this node serves: a handler per operation (see dataplane/wire/format/op.h), and what handlers share.
+/* The calls this node serves: a handler per operation (see dataplane/wire/format/op.h), and what handlers
+ * share.
  *
- * Every handler checks everything before it changes anything: a call either has its whole effect on this core or none. An
- * answer that needs memory is begun before the change, so that a call that cannot be answered is not executed.
+ * Every handler checks everything before it changes anything: a call either has its whole effect on this core
+ * or none. An answer that needs memory is begun before the change, so that a call that cannot be answered is
+ * not executed.
  */
 #ifndef PS_OPS_H
 #define PS_OPS_H
@@ -98,8 +100,8 @@ struct ps_key_list {
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out);
-/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, which it leaves behind it. Bags are of tables
- * that pool. */
+/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, which it leaves behind
+ * it. Bags are of tables that pool. */
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list);
 /* Rows of f32, f16, bf16 or i8 in tensor *at, and the scales of i8 behind them; *at is left behind these. */
 struct ps_rows {
@@ -117,8 +119,8 @@ bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known);
 /* Of a budget: an offset, which is looked at twice. */
 #define PS_OFFSET_COST_BYTES 8u
 enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
-/* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more, and takes what that
- * costs off the budget. Answers the call when it is refused. */
+/* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more,
+ * and takes what that costs off the budget. Answers the call when it is refused. */
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes);
 /* An answer of these tensors is not larger than a message may be. */
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
@@ -126,8 +128,9 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
 /* A checkpoint under way has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
-/* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step clock see the
- * call's step. `changes`: it may change what a checkpoint holds; others do not wait. (ps/ops/ops_step.c) */
+/* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step
+ * clock see the call's step. `changes`: it may change what a checkpoint holds; others do not wait.
+ * (ps/ops/ops_step.c) */
 bool ps_check_step(const struct ps_op *op, bool changes);
 /* A checkpoint under way does not stand against a change of the variable. */
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
@@ -143,14 +146,16 @@ void ps_note_push(const struct ps_op *op);
 
 /* Numbered pushes (ps/ops/ops_number.c). A push without a number passes these, and they change nothing. */
 
-/* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is being applied.
- * Comes right behind ps_check_open(): what was applied is answered so, whatever has changed since. Makes the room that the
- * mark takes, and lets the answer tell what is durable. *partly: for some partitions it was applied before. */
+/* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is
+ * being applied. Comes right behind ps_check_open(): what was applied is answered so, whatever has changed
+ * since. Makes the room that the mark takes, and lets the answer tell what is durable. *partly: for some
+ * partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
 /* The same for pushes whose batch tells whether they were applied: those are not answered. */
 bool ps_check_push_of_batch(const struct ps_op *op);
-/* Around the change, when nothing can stand against it any more: what comes in between finds the push under way, and no cut
- * may come in between. The end marks it as applied. The op may be built anew from the request that mr_reply_later() keeps. */
+/* Around the change, when nothing can stand against it any more: what comes in between finds the push under
+ * way, and no cut may come in between. The end marks it as applied. The op may be built anew from the request
+ * that mr_reply_later() keeps. */
 void ps_push_begin(const struct ps_op *op);
 void ps_push_end(const struct ps_op *op);
 /* Of a push applied in part: whether a partition has it; a bit for each that has. */

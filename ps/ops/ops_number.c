@@ -1,4 +1,5 @@
-/* Numbered pushes: each is applied once, however often it is sent. docs/protocol.md, section 9, numbered pushes. */
+/* Numbered pushes: each is applied once, however often it is sent. docs/protocol.md, section 9, numbered
+ * pushes. */
 #include <string.h>
 #include "ps/ops/ops.h"
 
@@ -55,7 +56,8 @@ static enum ps_push_state look_up(const struct ps_op *op)
     return state;
 }
 
-/* Its client has not heard of a restore that may have taken it back. Not the transport's BUSY, which would send the same bytes again. */
+/* Its client has not heard of a restore that may have taken it back. Not the transport's BUSY, which would
+ * send the same bytes again. */
 static bool is_outdated(const struct ps_op *op)
 {
     const uint32_t flags = op->request->message->preamble.flags;

@@ -144,7 +144,8 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
     return ps_check_save_room(op, push->room_bytes);
 }
 
-/* What was applied before was counted then, for whoever asked, and nobody can say any more what became of the whole. */
+/* What was applied before was counted then, for whoever asked, and nobody can say any more what became of the
+ * whole. */
 static bool tells_counts(const struct ps_op *op, const struct ps_push *push)
 {
     return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->leaves_out;
@@ -207,8 +208,8 @@ static void apply_variable(const struct ps_op *op, struct ps_push *push, uint64_
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
 
-/* Of a numbered push by keys: rows that were looked up before a restart, and are in no checkpoint, are as they were then, since
- * a row's first values follow from its key. */
+/* Of a numbered push by keys: rows that were looked up before a restart, and are in no checkpoint, are as
+ * they were then, since a row's first values follow from its key. */
 static bool is_numbered(const struct ps_op *op)
 {
     const struct mr_preamble *preamble = &op->request->message->preamble;

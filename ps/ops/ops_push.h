@@ -1,5 +1,5 @@
-/* A push of gradients on its way: its parts are read first, checked all, and only then is anything changed. Shared by
- * ps/ops/ops_push.c (by keys) and ps/ops/ops_push_batch.c (by batch id). A core's thread.
+/* A push of gradients on its way: its parts are read first, checked all, and only then is anything changed.
+ * Shared by ps/ops/ops_push.c (by keys) and ps/ops/ops_push_batch.c (by batch id). A core's thread.
  */
 #ifndef PS_OPS_PUSH_H
 #define PS_OPS_PUSH_H
@@ -36,8 +36,8 @@ struct ps_push {
 };
 
 void ps_push_init(struct ps_push *push);
-/* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its flags are among
- * `known_flags` (of variables: none). Leaves *at behind it. False: it was refused. */
+/* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its
+ * flags are among `known_flags` (of variables: none). Leaves *at behind it. False: it was refused. */
 bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at,
                         uint32_t known_flags, struct ps_push_part *out, uint32_t *flags);
 /* Tensor *at has the variable's shape. It is f32: variables are few. */
@@ -48,12 +48,14 @@ void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTIT
 uint64_t ps_push_cost_bytes(const struct ps_push *push);
 /* A checkpoint under way has room for the rows that this push will make it write. */
 bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
-/* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first` NULL: none. False: the
- * call was told to try again. */
+/* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first`
+ * NULL: none. False: the call was told to try again. */
 bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first);
-/* Nothing can stand against the push any more: it keeps that room, and is under way until ps_push_apply() is through. */
+/* Nothing can stand against the push any more: it keeps that room, and is under way until ps_push_apply() is
+ * through. */
 void ps_push_start(const struct ps_op *op, struct ps_push *push);
-/* Applies part after part; true when all are, the push is marked, and its answer is complete. Between ps_push_begin() and then nothing refuses it. */
+/* Applies part after part; true when all are, the push is marked, and its answer is complete. Between
+ * ps_push_begin() and then nothing refuses it. */
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
 /* The push under way learns a batch of this stream. */
 bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream);

@@ -1,4 +1,5 @@
-/* The step that a call carries: moves the core's clock on, and waits where a checkpoint is to be cut at a step before. */
+/* The step that a call carries: moves the core's clock on, and waits where a checkpoint is to be cut at a
+ * step before. */
 #include "ps/control/control.h"
 #include "ps/ops/ops.h"
 

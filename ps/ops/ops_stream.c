@@ -56,7 +56,8 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
         (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan))) {
         return;
     }
-    /* A restore by call takes learnt batches back as a restart does; the upper half tells such times apart. */
+    /* A restore by call takes learnt batches back as a restart does; the upper half tells such times
+     * apart. */
     uint64_t incarnation =
         (uint64_t)atomic_load_explicit(&node->restores, memory_order_relaxed) << 32 | node->incarnation;
     uint64_t state[2] = {ps_learnt_watermark(learnt, stream), incarnation};

@@ -1,5 +1,5 @@
-/* Requests that came in one packet: the cache misses of small ones overlap only if they are begun before the first is executed.
- * Large ones overlap their own. */
+/* Requests that came in one packet: the cache misses of small ones overlap only if they are begun before the
+ * first is executed. Large ones overlap their own. */
 #include <string.h>
 #include "dataplane/wire/format/op.h"
 #include "ps/ops/ops.h"

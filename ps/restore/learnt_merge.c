@@ -154,7 +154,8 @@ static void set_partition(uint64_t *partitions, uint32_t p)
     partitions[p / 64] |= UINT64_C(1) << (p % 64);
 }
 
-/* The batch is learnt in the partitions of writing core `core`; of those only in `limit` when that is given. */
+/* The batch is learnt in the partitions of writing core `core`; of those only in `limit` when that is
+ * given. */
 static bool add_partial(struct ps_learnt_merge *m, uint64_t batch_id, uint32_t core, const uint64_t *limit)
 {
     uint32_t i = 0;
@@ -290,7 +291,7 @@ static void load_plans(const struct ps_learnt_merge *m, struct ps_core *core, ui
         const struct saved *s = &m->saved[i];
         if (s->kind == PS_STREAM_PLAN && (s->core == of || of == UINT32_MAX)) {
             struct mr_plan plan;
-            memcpy(&plan, &s->words[1], sizeof plan);
+            memcpy(&plan, &s->words[1], sizeof(plan));
             ps_learnt_load_plan(core->learnt, (uint32_t)s->words[0], &plan, s->words[1 + MR_PLAN_WORDS]);
         }
     }

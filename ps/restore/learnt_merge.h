@@ -1,9 +1,10 @@
 /* From the learnt records of the cores that wrote a checkpoint to those of the cores that read it.
  *
- * As many cores as before: each takes its own record. Otherwise a batch counts as learnt when every writing core had learnt
- * it. One that only some had learnt, because the cut fell between its messages, is partly learnt: the bitmap of the
- * partitions that hold it goes to every core, and a push of that batch skips those (ps/exactly_once/partial.h). So each key's
- * gradient is applied exactly once, however often the number of cores changes.
+ * As many cores as before: each takes its own record. Otherwise a batch counts as learnt when every writing
+ * core had learnt it. One that only some had learnt, because the cut fell between its messages, is partly
+ * learnt: the bitmap of the partitions that hold it goes to every core, and a push of that batch skips those
+ * (ps/exactly_once/partial.h). So each key's gradient is applied exactly once, however often the number of
+ * cores changes.
  */
 #ifndef PS_LEARNT_MERGE_H
 #define PS_LEARNT_MERGE_H

@@ -1,8 +1,10 @@
-/* From the records of numbered pushes of the cores that wrote a checkpoint to those of the cores that read it.
+/* From the records of numbered pushes of the cores that wrote a checkpoint to those of the cores that read
+ * it.
  *
- * As many cores as before: each takes its own. Otherwise every core gets the lanes that can have keys of its partitions. What
- * came under an old lane may have been applied by some of the writing cores only, when the checkpoint was made while clients
- * sent such pushes again: then the lane comes in pieces (ps/exactly_once/pushes.h), so that each key's gradient is applied once.
+ * As many cores as before: each takes its own. Otherwise every core gets the lanes that can have keys of its
+ * partitions. What came under an old lane may have been applied by some of the writing cores only, when the
+ * checkpoint was made while clients sent such pushes again: then the lane comes in pieces
+ * (ps/exactly_once/pushes.h), so that each key's gradient is applied once.
  */
 #ifndef PS_PUSH_MERGE_H
 #define PS_PUSH_MERGE_H

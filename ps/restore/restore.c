@@ -183,7 +183,8 @@ static enum mr_status end_all(struct loader *l)
     return status;
 }
 
-/* The cores begin with the blocks, or have them next, while this thread notes what is its own, and waits for the round before. */
+/* The cores begin with the blocks, or have them next, while this thread notes what is its own, and waits for
+ * the round before. */
 static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct loader *l = arg;

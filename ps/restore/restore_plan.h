@@ -1,8 +1,8 @@
 /* What a restore takes of a checkpoint, and what becomes of it on the node: pure, for the control thread.
  *
- * Without names everything is taken and replaces all that the node holds, each feature under its number in the checkpoint. With
- * names those alone are taken, under their own names or new ones, beside what the node holds; where the node has a feature of
- * such a name, it is replaced or the plan is refused, as asked.
+ * Without names everything is taken and replaces all that the node holds, each feature under its number in
+ * the checkpoint. With names those alone are taken, under their own names or new ones, beside what the node
+ * holds; where the node has a feature of such a name, it is replaced or the plan is refused, as asked.
  */
 #ifndef PS_RESTORE_PLAN_H
 #define PS_RESTORE_PLAN_H
@@ -28,9 +28,10 @@ struct ps_restore_plan {
     struct ps_restore_entry entries[MR_FEATURE_MAX];
 };
 
-/* `held` is the checkpoint's catalog, `node` the node's. The number of a feature that is replaced goes to the one that replaces
- * it, so that clients need not ask anew; others get the numbers from `next_id` on. MR_UNKNOWN_TABLE: a name that the checkpoint does not hold;
- * MR_INVALID_ARGUMENT: a name that is wrong, comes twice, or is taken on the node. `text` then says which, and what to do. */
+/* `held` is the checkpoint's catalog, `node` the node's. The number of a feature that is replaced goes to the
+ * one that replaces it, so that clients need not ask anew; others get the numbers from `next_id` on.
+ * MR_UNKNOWN_TABLE: a name that the checkpoint does not hold; MR_INVALID_ARGUMENT: a name that is wrong,
+ * comes twice, or is taken on the node. `text` then says which, and what to do. */
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
                                     const struct mr_restore_pair *names, uint32_t name_count, bool replace,
                                     uint32_t next_id, struct ps_restore_plan *out, char *text);

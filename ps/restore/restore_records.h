@@ -1,5 +1,6 @@
-/* What a core takes of a checkpoint's records: rows, keys that are gone, sightings and variables of the features that are staged on
- * it (ps/core/staged.h), as far as their partitions are its own. On the core's thread.
+/* What a core takes of a checkpoint's records: rows, keys that are gone, sightings and variables of the
+ * features that are staged on it (ps/core/staged.h), as far as their partitions are its own. On the core's
+ * thread.
  */
 #ifndef PS_RESTORE_RECORDS_H
 #define PS_RESTORE_RECORDS_H
@@ -26,8 +27,8 @@ struct ps_restore_core {
     struct ps_stored_row rows[PS_RESTORE_ROWS];
 };
 
-/* `bytes` must stay until the next flush. Records of kinds that are no core's are passed over. MR_CHECKPOINT_CORRUPT,
- * MR_OUT_OF_MEMORY. */
+/* `bytes` must stay until the next flush. Records of kinds that are no core's are passed over.
+ * MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY. */
 enum mr_status ps_restore_record(struct ps_restore_core *r, const struct ps_record *record,
                                  const uint8_t *bytes);
 /* Loads the rows that wait. */

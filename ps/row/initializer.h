@@ -1,5 +1,6 @@
-/* First values of rows and variables: a pure function of seed, key and element, in plain IEEE arithmetic without libm, so
- * that they are the same bits on every core, machine and vector width, in whatever order keys appear. Any thread. */
+/* First values of rows and variables: a pure function of seed, key and element, in plain IEEE arithmetic
+ * without libm, so that they are the same bits on every core, machine and vector width, in whatever order
+ * keys appear. Any thread. */
 #ifndef PS_INITIALIZER_H
 #define PS_INITIALIZER_H
 

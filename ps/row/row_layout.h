@@ -1,5 +1,6 @@
-/* What a stored row holds, and where: the values, then what the table keeps about the row, then the optimizer's state. What a
- * lookup touches comes first. All parts are aligned to 4 bytes. Checkpoints hold rows in this layout. Pure, any thread.
+/* What a stored row holds, and where: the values, then what the table keeps about the row, then the
+ * optimizer's state. What a lookup touches comes first. All parts are aligned to 4 bytes. Checkpoints hold
+ * rows in this layout. Pure, any thread.
  */
 #ifndef PS_ROW_LAYOUT_H
 #define PS_ROW_LAYOUT_H

@@ -43,7 +43,8 @@ void ps_row_use_load_from(struct ps_row_use *u, uint32_t clock_s, uint32_t now_s
     u->load_shift = now_s - clock_s;
 }
 
-/* Before version 4 of checkpoints stamps were of the wall clock, which is far ahead of all clocks of nodes. */
+/* Before version 4 of checkpoints stamps were of the wall clock, which is far ahead of all clocks of
+ * nodes. */
 static void move_stamp(const struct ps_row_use *u, uint8_t *row)
 {
     uint32_t seen = ps_row_seen(u, row);

@@ -1,16 +1,18 @@
-/* When and how often a row was used, and what follows from it for eviction. Rows carry `seen` and, for LFU, `uses`
- * (ps/row/row_layout.h); a use is a lookup that may insert, or a push.
+/* When and how often a row was used, and what follows from it for eviction. Rows carry `seen` and, for LFU,
+ * `uses` (ps/row/row_layout.h); a use is a lookup that may insert, or a push.
  *
  * What `seen` counts depends on the table's eviction:
- *   AGE, NORM  seconds of the node's clock, as told: those that it has served. A checkpoint has that clock, which goes on from
+ *   AGE, NORM  seconds of the node's clock, as told: those that it has served. A checkpoint has that clock,
+ *   which goes on from
  *              there after a restore, so that time in which nobody could use a row does not age it
  *   STEPS      the low 32 bits of the highest step the table was told
  *   LRU, LFU   ticks of the table's own clock, which counts keys used. So these depend on the order of calls alone. A tick is
  *              about 1/1024 of the rows the table may have, and at least one key.
- * 32 bits wrap: ages are told apart up to 2^31, older rows look younger than they are; what lies in the future is of age 0.
+ * 32 bits wrap: ages are told apart up to 2^31, older rows look younger than they are; what lies in the
+ * future is of age 0.
  *
- * LFU counts with decay: a row's uses are halved each PS_LFU_HALF_LIFE_TICKS, that is with every 16 uses per row that the
- * table may have (as LFU with dynamic aging). Belongs to one thread.
+ * LFU counts with decay: a row's uses are halved each PS_LFU_HALF_LIFE_TICKS, that is with every 16 uses per
+ * row that the table may have (as LFU with dynamic aging). Belongs to one thread.
  */
 #ifndef PS_ROW_USE_H
 #define PS_ROW_USE_H
@@ -46,11 +48,11 @@ void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
                      const struct ps_row_layout *layout, uint64_t rows_max);
 /* The time and the caller's step. Neither goes back. Returns by how much `now` went on; 0 for LRU and LFU. */
 uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step);
-/* The rows that are loaded from now on were saved when the node's clock was at clock_s, and it is at now_s here. Only for AGE and
- * NORM. */
+/* The rows that are loaded from now on were saved when the node's clock was at clock_s, and it is at now_s
+ * here. Only for AGE and NORM. */
 void ps_row_use_load_from(struct ps_row_use *u, uint32_t clock_s, uint32_t now_s);
-/* A row that was stored before. AGE, NORM: it is as old as it was when it was saved, or as that clock if no such clock stamped it. Else
- * `now` is not before its stamp from now on. */
+/* A row that was stored before. AGE, NORM: it is as old as it was when it was saved, or as that clock if no
+ * such clock stamped it. Else `now` is not before its stamp from now on. */
 void ps_row_use_loaded(struct ps_row_use *u, uint8_t *row);
 
 static inline bool ps_row_use_is_by_limit(const struct ps_row_use *u)
@@ -111,7 +113,8 @@ static inline uint32_t ps_age(const struct ps_row_use *u, uint32_t seen)
     return age > 0 ? (uint32_t)age : 0;
 }
 
-/* AGE, STEPS: unseen for longer than the limit. NORM: unseen for PS_NORM_IDLE_S; the norm is the caller's to look at. */
+/* AGE, STEPS: unseen for longer than the limit. NORM: unseen for PS_NORM_IDLE_S; the norm is the caller's to
+ * look at. */
 static inline bool ps_row_is_over_age(const struct ps_row_use *u, const uint8_t *row)
 {
     return ps_age(u, ps_row_seen(u, row)) > u->limit;

@@ -44,8 +44,8 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
     }
 }
 
-/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block may lose
- * up to a record at its end. */
+/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block
+ * may lose up to a record at its end. */
 static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
 {
     uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + ps_save_padded(row_bytes) + 8;
@@ -212,8 +212,8 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
         ps_writer_failed(save->writer)) {
         return true;
     }
-    /* More than the buffers can hold beside the one being filled: it waits for the end of the cut, and the cursor must not
-     * wait for it. */
+    /* More than the buffers can hold beside the one being filled: it waits for the end of the cut, and the
+     * cursor must not wait for it. */
     if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {
         save->wanted_bytes = need_bytes;
         save->wanted_until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
@@ -308,7 +308,8 @@ static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, u
     return PS_SAVE_THROUGH;
 }
 
-/* What the cursor goes through the features for, one after the other: what may be held up by a change or takes memory first. */
+/* What the cursor goes through the features for, one after the other: what may be held up by a change or
+ * takes memory first. */
 enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
 static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)

@@ -16,7 +16,8 @@ static inline size_t ps_save_padded(uint64_t bytes)
     return (size_t)((bytes + 7) & ~UINT64_C(7));
 }
 
-/* ps_writer_append() for the cursor, which leaves the room that pushes wait for. NULL when there is no more. */
+/* ps_writer_append() for the cursor, which leaves the room that pushes wait for. NULL when there is no
+ * more. */
 uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, uint64_t now_us);
 
 /* Streams, clients and lanes: copied at once. False when memory is short. */

@@ -1,15 +1,17 @@
-/* How much of a core's time writing out a checkpoint takes. A core without other work gives all of its time; a busy one gives a share of it,
- * so that calls go on at nearly their speed while the checkpoint takes longer. Pure: time and work are the caller's to tell, the
- * first monotonic; one thread.
+/* How much of a core's time writing out a checkpoint takes. A core without other work gives all of its time;
+ * a busy one gives a share of it, so that calls go on at nearly their speed while the checkpoint takes
+ * longer. Pure: time and work are the caller's to tell, the first monotonic; one thread.
  *
- * Work is a count of what the core has done for others (packets, slices of long calls). A core is busy for PS_SAVE_PACE_BUSY_US after it
- * has changed. Then steps are taken only when those so far have been worth their time: a step of t us is worth t * 100 / share. A
- * turn that comes late finds what it is late by made up for, PS_SAVE_PACE_LATE_US_MAX of it at most. A step counts as
- * PS_SAVE_PACE_STEP_US_MAX at most, for the scheduler may have taken the processor meanwhile: so whatever happens, a core that goes on
- * turning takes steps at a rate that has a lower bound.
+ * Work is a count of what the core has done for others (packets, slices of long calls). A core is busy for
+ * PS_SAVE_PACE_BUSY_US after it has changed. Then steps are taken only when those so far have been worth
+ * their time: a step of t us is worth t * 100 / share. A turn that comes late finds what it is late by made
+ * up for, PS_SAVE_PACE_LATE_US_MAX of it at most. A step counts as PS_SAVE_PACE_STEP_US_MAX at most, for the
+ * scheduler may have taken the processor meanwhile: so whatever happens, a core that goes on turning takes
+ * steps at a rate that has a lower bound.
  *
- * What calls do for the checkpoint, handing over rows before they change, counts as steps do: the share is of all that a checkpoint costs.
- * But a part of it, 1 / PS_SAVE_PACE_OWN_PART, is the steps' own, for calls alone would never come by all rows.
+ * What calls do for the checkpoint, handing over rows before they change, counts as steps do: the share is of
+ * all that a checkpoint costs. But a part of it, 1 / PS_SAVE_PACE_OWN_PART, is the steps' own, for calls
+ * alone would never come by all rows.
  */
 #ifndef PS_SAVE_PACE_H
 #define PS_SAVE_PACE_H

@@ -1,9 +1,10 @@
 /* Which kind of checkpoint comes next: whole, or what has changed since the last one (a delta on it).
  *
- * A delta needs its parent: the last one that this node published to the same directory, or restored from it; still there;
- * and every core has kept the marks of what has changed since. A chain ends, and a full one begins the next, once it has
- * deltas_max deltas or these have grown to a share of the full one's bytes: then a full one is cheaper to have than the
- * chain to read. A save that failed leaves marks nobody can go by, so a full one follows. Pure; one thread.
+ * A delta needs its parent: the last one that this node published to the same directory, or restored from it;
+ * still there; and every core has kept the marks of what has changed since. A chain ends, and a full one
+ * begins the next, once it has deltas_max deltas or these have grown to a share of the full one's bytes: then
+ * a full one is cheaper to have than the chain to read. A save that failed leaves marks nobody can go by, so
+ * a full one follows. Pure; one thread.
  */
 #ifndef PS_SAVE_POLICY_H
 #define PS_SAVE_POLICY_H
@@ -32,8 +33,9 @@ struct ps_chain_limits {
     uint32_t delta_share_percent;
 };
 
-/* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id. `marks_lost`: why a core does not
- * know what has changed, NULL: all do; it may be what is returned. Deltas may be possible that the limits are against. */
+/* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id.
+ * `marks_lost`: why a core does not know what has changed, NULL: all do; it may be what is returned. Deltas
+ * may be possible that the limits are against. */
 const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
                               const char *directory, bool parent_is_there, const char *marks_lost);
 /* A delta would be one too many. */

@@ -11,8 +11,8 @@
 struct ps_save_request {
     char directory[PS_CHAIN_DIRECTORY_BYTES]; /* "": the configured one */
     enum ps_save_wish wish;
-    uint64_t
-        step; /* the cut is made at this step; 0: at once, or, with trainers, at the one training has come to */
+    /* the cut is made at this step; 0: at once, or, with trainers, at the one training has come to */
+    uint64_t step;
     uint32_t trainers; /* that a step has; 0: as configured */
     bool queue;        /* while another is under way it waits; otherwise that is an error */
     bool is_automatic;

@@ -1,7 +1,9 @@
-/* When the next automatic checkpoint is due: every so many steps, or every so many seconds, or both. Pure; one thread.
+/* When the next automatic checkpoint is due: every so many steps, or every so many seconds, or both. Pure;
+ * one thread.
  *
- * Steps are those of ps/core/step_clock.h, over the node. Each checkpoint, asked for or automatic, is where both count from. One
- * that takes longer than the interval is followed by one more, however many were due meanwhile.
+ * Steps are those of ps/core/step_clock.h, over the node. Each checkpoint, asked for or automatic, is where
+ * both count from. One that takes longer than the interval is followed by one more, however many were due
+ * meanwhile.
  */
 #ifndef PS_SAVE_SCHEDULE_H
 #define PS_SAVE_SCHEDULE_H

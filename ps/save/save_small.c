@@ -51,7 +51,7 @@ static void copy_plan(const struct ps_core *core, uint32_t stream, uint8_t *out,
     uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
     if (to != NULL) {
         to[0] = stream;
-        memcpy(&to[1], plan, sizeof *plan);
+        memcpy(&to[1], plan, sizeof(*plan));
         to[1 + MR_PLAN_WORDS] = ps_learnt_used(core->learnt, stream);
     }
 }

@@ -1,4 +1,5 @@
-/* By what clients notice that a node was restarted: a number for people, and random bits that never come again. */
+/* By what clients notice that a node was restarted: a number for people, and random bits that never come
+ * again. */
 #ifndef PS_INCARNATION_H
 #define PS_INCARNATION_H
 
@@ -6,12 +7,13 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 
-/* One more than DIRECTORY/incarnation holds, written there and synced before this returns; the directory is made when its
- * last part is missing. With directory "" the time in seconds. It may come again where the directory is wiped, or taken from a
- * backup, or there is none. MR_IO_ERROR, and a line in `error`. */
+/* One more than DIRECTORY/incarnation holds, written there and synced before this returns; the directory is
+ * made when its last part is missing. With directory "" the time in seconds. It may come again where the
+ * directory is wiped, or taken from a backup, or there is none. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation, char *error,
                                    size_t error_bytes);
-/* Random, not 0: another at each start whatever became of the directory. MR_INTERNAL, and a line in `error`. */
+/* Random, not 0: another at each start whatever became of the directory. MR_INTERNAL, and a line in
+ * `error`. */
 enum mr_status ps_incarnation_start_id(uint64_t *start_id, char *error, size_t error_bytes);
 
 #endif

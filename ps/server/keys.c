@@ -30,7 +30,8 @@ static void warn_of_readers(const char *path)
     }
 }
 
-/* The same key twice is fine while one file takes the other's place; with two roles nobody could say which one counts. */
+/* The same key twice is fine while one file takes the other's place; with two roles nobody could say which
+ * one counts. */
 static enum mr_status check_roles(const struct reading *r, uint32_t added)
 {
     const struct ps_keys *keys = r->keys;

@@ -13,9 +13,10 @@ struct ps_keys {
     uint32_t count;
 };
 
-/* node.key_file, node.key_file_next, and each node.key with what follows it (FILE.next, if it is there). The first one is what the
- * node's own calls are under: of a node that takes part in remote calls a trainer's, where there is one. On failure `error` gets one
- * line and `out` holds nothing. Wipe it when it has been used: explicit_bzero. */
+/* node.key_file, node.key_file_next, and each node.key with what follows it (FILE.next, if it is there). The
+ * first one is what the node's own calls are under: of a node that takes part in remote calls a trainer's,
+ * where there is one. On failure `error` gets one line and `out` holds nothing. Wipe it when it has been
+ * used: explicit_bzero. */
 enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
                             char error[PS_KEYS_ERROR_BYTES]);
 

@@ -1,4 +1,5 @@
-/* What struct ps_rpc is made of. For ps/server/rpc_node.c, which is core 0's side, and ps/server/rpc_life.c, which is main's. */
+/* What struct ps_rpc is made of. For ps/server/rpc_node.c, which is core 0's side, and ps/server/rpc_life.c,
+ * which is main's. */
 #ifndef PS_RPC_INTERNAL_H
 #define PS_RPC_INTERNAL_H
 

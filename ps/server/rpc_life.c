@@ -1,5 +1,5 @@
-/* A node's worker from world to world: its modules are started, others are let in, and when all of them have gone, or the node is stopped,
- * all of it ends. On main's thread and the keeper's, which ask core 0. */
+/* A node's worker from world to world: its modules are started, others are let in, and when all of them have
+ * gone, or the node is stopped, all of it ends. On main's thread and the keeper's, which ask core 0. */
 #include <stdio.h>
 #include <time.h>
 #include "dataplane/wire/base/plural.h"

@@ -1,4 +1,5 @@
-/* Modules: shared objects whose functions the node offers to the workers of its world. See mr_module_init in millrace_rpc.h. */
+/* Modules: shared objects whose functions the node offers to the workers of its world. See mr_module_init in
+ * millrace_rpc.h. */
 #ifndef PS_RPC_MODULES_H
 #define PS_RPC_MODULES_H
 
@@ -14,19 +15,20 @@ struct ps_rpc_modules {
     mr_module_exit exits[PS_CONFIG_LIST_MAX]; /* NULL: it has none */
 };
 
-/* Loads those of rpc.module. MR_INVALID_ARGUMENT; `error` gets one line that names the place in the configuration, the file, what is
- * wrong and what to do about it. They stay loaded until the process ends: threads of libraries that they use may run. */
+/* Loads those of rpc.module. MR_INVALID_ARGUMENT; `error` gets one line that names the place in the
+ * configuration, the file, what is wrong and what to do about it. They stay loaded until the process ends:
+ * threads of libraries that they use may run. */
 enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct ps_rpc_modules *out, char *error,
                                    size_t error_bytes);
-/* Has each register its functions, and so on; not on core 0's thread, while core 0 drives the agent. The status and line of the first
- * that fails; those before it have been ended then. */
+/* Has each register its functions, and so on; not on core 0's thread, while core 0 drives the agent. The
+ * status and line of the first that fails; those before it have been ended then. */
 enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct mr_rpc *rpc, char *error,
                                     size_t error_bytes);
 /* Has each give back what it has of the worker. As above. */
 void ps_rpc_modules_exit(const struct ps_rpc_modules *modules, struct mr_rpc *rpc);
 
-/* "PATH ARGUMENTS": the path as dlopen() takes it, and what follows the first blanks. A name without a slash lies in MR_MODULE_DIR.
- * False: the path is longer than `path_bytes`. Pure. */
+/* "PATH ARGUMENTS": the path as dlopen() takes it, and what follows the first blanks. A name without a slash
+ * lies in MR_MODULE_DIR. False: the path is longer than `path_bytes`. Pure. */
 bool ps_rpc_module_split(const char *value, char *path, size_t path_bytes, const char **arguments);
 
 #endif

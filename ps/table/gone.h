@@ -1,12 +1,14 @@
-/* Keys whose rows a table has removed since the last cut: what a checkpoint of changes has to say besides the rows that changed.
+/* Keys whose rows a table has removed since the last cut: what a checkpoint of changes has to say besides the
+ * rows that changed.
  *
- * A set of keys, by linear probing: a key whose row is made anew is taken out again, so that at any instant the set is exactly the
- * keys that had a row and have none now (or were made and removed since the last cut: then it says more than is needed). It is cut
- * into segments by the hash, which grow one at a time, so that no removal waits for more than one small copy. A key takes 8 bytes,
- * and 14 with the places that are free, on average.
+ * A set of keys, by linear probing: a key whose row is made anew is taken out again, so that at any instant
+ * the set is exactly the keys that had a row and have none now (or were made and removed since the last cut:
+ * then it says more than is needed). It is cut into segments by the hash, which grow one at a time, so that
+ * no removal waits for more than one small copy. A key takes 8 bytes, and 14 with the places that are free,
+ * on average.
  *
- * Bounded twice: by a number of keys, told with each, and by its arena. What finds no room makes the whole set worthless: it is
- * dropped, and says so. Belongs to one thread.
+ * Bounded twice: by a number of keys, told with each, and by its arena. What finds no room makes the whole
+ * set worthless: it is dropped, and says so. Belongs to one thread.
  */
 #ifndef PS_GONE_H
 #define PS_GONE_H
@@ -37,16 +39,17 @@ struct ps_gone {
 void ps_gone_init(struct ps_gone *g, struct ps_arena *arena, uint64_t seed);
 /* No keys; all memory goes back. */
 void ps_gone_clear(struct ps_gone *g);
-/* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else may be done but
- * ps_gone_clear(). */
+/* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else
+ * may be done but ps_gone_clear(). */
 bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces);
-/* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys then. `hash` is
- * ps_key_hash() of the key with the seed. */
+/* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys
+ * then. `hash` is ps_key_hash() of the key with the seed. */
 bool ps_gone_add(struct ps_gone *g, uint64_t key, uint64_t hash, uint64_t keys_max);
 /* Fine for a key that is not in it. */
 void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash);
-/* Takes up to keys_max (at least 1) keys out, and gives the memory of segments back that it is through with. Returns how many; 0: there
- * are none left. From the first call to the last nothing may be added or removed. */
+/* Takes up to keys_max (at least 1) keys out, and gives the memory of segments back that it is through with.
+ * Returns how many; 0: there are none left. From the first call to the last nothing may be added or
+ * removed. */
 uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max);
 
 #endif

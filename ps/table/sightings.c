@@ -148,7 +148,8 @@ uint32_t ps_sightings_count(const struct ps_sightings *s, uint64_t hash)
 
 double ps_sightings_error(uint64_t keys, uint64_t lines)
 {
-    /* Keys on a line: Poisson. Binomial expansion of (1 - q^d)^4 under it, q = 15/16: E[q^(i d)] = e^(-m (1 - q^i)). */
+    /* Keys on a line: Poisson. Binomial expansion of (1 - q^d)^4 under it, q = 15/16: E[q^(i d)] = e^(-m (1 -
+     * q^i)). */
     static const double binomial[] = {1, -4, 6, -4, 1};
     double mean = (double)keys / (double)lines, error = 0;
     for (uint32_t i = 0; i <= PS_SIGHTINGS_HASHES; i++)

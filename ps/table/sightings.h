@@ -1,20 +1,20 @@
-/* How often keys without a row were seen: a counting Bloom filter in cache lines, for tables that admit a key with its n-th
- * sighting.
+/* How often keys without a row were seen: a counting Bloom filter in cache lines, for tables that admit a key
+ * with its n-th sighting.
  *
- * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that a sighting costs one
- * cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the smallest of the four; a sighting raises
- * only those that are that small (conservative update: Estan, Varghese, SIGCOMM 2002). So a count is never too small. It is
- * too large only if other keys share all four counters, with d keys on a line with probability (1 - (15/16)^d)^4; see
- * ps_sightings_error().
+ * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that a
+ * sighting costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
+ * smallest of the four; a sighting raises only those that are that small (conservative update: Estan,
+ * Varghese, SIGCOMM 2002). So a count is never too small. It is too large only if other keys share all four
+ * counters, with d keys on a line with probability (1 - (15/16)^d)^4; see ps_sightings_error().
  *
- * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of them, as Lossy
- * Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds 1/16, however many keys come
- * by. The price is that a key's sightings are forgotten, one by one, when more than about PS_SIGHTINGS_KEYS_PER_LINE others
- * on its line came after them.
+ * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of
+ * them, as Lossy Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds
+ * 1/16, however many keys come by. The price is that a key's sightings are forgotten, one by one, when more
+ * than about PS_SIGHTINGS_KEYS_PER_LINE others on its line came after them.
  *
- * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings give the same
- * counts on any number of cores, and counters can move with their partitions. Memory is taken per partition, with the first
- * sighting in it. Belongs to one thread.
+ * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings
+ * give the same counts on any number of cores, and counters can move with their partitions. Memory is taken
+ * per partition, with the first sighting in it. Belongs to one thread.
  */
 #ifndef PS_SIGHTINGS_H
 #define PS_SIGHTINGS_H
@@ -49,7 +49,8 @@ bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t 
                        uint32_t wanted);
 /* All counters to zero; their memory goes back. */
 void ps_sightings_clear(struct ps_sightings *s);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but ps_sightings_clear(). */
+/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+ * ps_sightings_clear(). */
 bool ps_sightings_clear_some(struct ps_sightings *s, struct ps_arena_slice *slice);
 /* Everything goes back. A filter of zeros, never begun, is fine. */
 void ps_sightings_fini(struct ps_sightings *s);
@@ -73,8 +74,8 @@ static inline bool ps_sightings_takes_memory(const struct ps_sightings *s, uint6
 {
     return s->counters[mr_partition_of(hash)] == NULL;
 }
-/* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of that many lines:
- * with this probability at most. */
+/* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of
+ * that many lines: with this probability at most. */
 double ps_sightings_error(uint64_t keys, uint64_t lines);
 
 size_t ps_sightings_partition_bytes(const struct ps_sightings *s);
@@ -82,9 +83,10 @@ size_t ps_sightings_partition_bytes(const struct ps_sightings *s);
 const uint8_t *ps_sightings_partition(const struct ps_sightings *s, uint32_t partition);
 
 /* ---- cuts, for checkpoints (ps/table/sightings_cut.c) ----
- * Partitions go in pieces of up to PS_SIGHTINGS_PIECE_LINES lines. Between cut_begin and the end of the cut each piece is given out once,
- * as it was at cut_begin, while sightings go on: a line that changes before its piece was taken is kept aside first, up to
- * PS_SIGHTINGS_ASIDE_MAX of them (1.2 MiB from the heap); beyond that sightings are lost. */
+ * Partitions go in pieces of up to PS_SIGHTINGS_PIECE_LINES lines. Between cut_begin and the end of the cut
+ * each piece is given out once, as it was at cut_begin, while sightings go on: a line that changes before its
+ * piece was taken is kept aside first, up to PS_SIGHTINGS_ASIDE_MAX of them (1.2 MiB from the heap); beyond
+ * that sightings are lost. */
 #define PS_SIGHTINGS_PIECE_LINES 64u
 #define PS_SIGHTINGS_ASIDE_MAX   16384u
 
@@ -94,20 +96,21 @@ struct ps_sightings_piece {
 /* From now on it is known what changes from one cut to the next. False when the arena has no room. */
 bool ps_sightings_keep_marks(struct ps_sightings *s);
 void ps_sightings_forget_marks(struct ps_sightings *s);
-/* All that is not zero, or what changed since the last cut began. None may be running. False when memory is short: nothing was
- * begun then, and what changed is as it was. */
+/* All that is not zero, or what changed since the last cut began. None may be running. False when memory is
+ * short: nothing was begun then, and what changed is as it was. */
 bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only);
 /* Lines of pieces that are left. */
 uint64_t ps_sightings_cut_lines(const struct ps_sightings *s);
-/* The next piece to be taken, the same until it is; false when there is none left, or no cut is running: it is over. */
+/* The next piece to be taken, the same until it is; false when there is none left, or no cut is running: it
+ * is over. */
 bool ps_sightings_cut_next(struct ps_sightings *s, struct ps_sightings_piece *out);
 void ps_sightings_cut_take(struct ps_sightings *s, const struct ps_sightings_piece *piece, uint8_t *counters);
 /* Gives out nothing more. Fine when none is running. */
 void ps_sightings_cut_end(struct ps_sightings *s);
 /* Before a line changes. False when there is no room to keep it aside: it must not change. */
 bool ps_sightings_before_change(struct ps_sightings *s, uint32_t partition, uint32_t line);
-/* Puts counters back, of a filter of the same size and `wanted`, not as a change. The piece lies within it. False when the arena
- * has no room. */
+/* Puts counters back, of a filter of the same size and `wanted`, not as a change. The piece lies within it.
+ * False when the arena has no room. */
 bool ps_sightings_load(struct ps_sightings *s, const struct ps_sightings_piece *piece,
                        const uint8_t *counters);
 

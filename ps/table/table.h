@@ -1,9 +1,10 @@
 /* One core's share of one table: u64 key -> row (values, and the optimizer's state beside them).
  *
- * The index is a small hash table per partition of 64-byte buckets (parts of hashes, and row numbers); rows lie in slabs of the
- * core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and prefetch the row,
- * then gather. Belongs to one thread. Errors leave the table as it was. The same calls in the same order give the same bits,
- * whatever the processor's vector width and however the keys are spread over cores.
+ * The index is a small hash table per partition of 64-byte buckets (parts of hashes, and row numbers); rows
+ * lie in slabs of the core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and
+ * prefetch the row, then gather. Belongs to one thread. Errors leave the table as it was. The same calls in
+ * the same order give the same bits, whatever the processor's vector width and however the keys are spread
+ * over cores.
  */
 #ifndef PS_TABLE_H
 #define PS_TABLE_H
@@ -53,8 +54,8 @@ enum ps_limit {
     PS_LIMIT_NODE,   /* the node's memory */
 };
 
-/* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check();
- * its limits are this core's, see ps_table_set_share(). */
+/* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed
+ * mr_feature_check(); its limits are this core's, see ps_table_set_share(). */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
                                struct ps_table **out, const char **what);
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
@@ -63,8 +64,8 @@ const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 /* What stood against the last row that was refused; PS_LIMIT_NONE: none was. */
 enum ps_limit ps_table_refused_by(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
-/* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs: places free, padding, and
- * what else is kept about a row. */
+/* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs:
+ * places free, padding, and what else is kept about a row. */
 struct ps_table_memory {
     uint64_t rows, index_bytes, values_bytes, state_bytes, slack_bytes, filter_bytes;
 };
@@ -78,29 +79,34 @@ size_t ps_table_memory_bytes(const struct ps_table *t);
 
 /* ---- limits, admission, eviction: docs/tables.md ---- */
 
-/* The table is one core's share of `core_count`: its limits are that part of the node's, the remainder of capacity_rows going
- * to the first cores, and a row and MR_MEMORY_BYTES_MIN at least to each. Before the first row; 1 of 1 unless told. */
+/* The table is one core's share of `core_count`: its limits are that part of the node's, the remainder of
+ * capacity_rows going to the first cores, and a row and MR_MEMORY_BYTES_MIN at least to each. Before the
+ * first row; 1 of 1 unless told. */
 void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count);
-/* The node's clock in seconds and the caller's training step, before a lookup or push, and now and then besides: what rows are stamped
- * with, and by what their age is told. Neither goes back. */
+/* The node's clock in seconds and the caller's training step, before a lookup or push, and now and then
+ * besides: what rows are stamped with, and by what their age is told. Neither goes back. */
 void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
-/* Before rows of a checkpoint are loaded: the node's clock when it was cut, and what it is for this table from now on. */
+/* Before rows of a checkpoint are loaded: the node's clock when it was cut, and what it is for this table
+ * from now on. */
 void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s);
-/* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more. Rows that
- * a running cut has still to write go only if it has room for them. */
+/* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more.
+ * Rows that a running cut has still to write go only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
 /* ---- lookups ----
- * insert: a key without a row gets one (initial values), if it is admitted, unless memory or capacity is used up; and rows
- * there are count as used. Else a key is answered with its initial values and nothing is stored. */
+ * insert: a key without a row gets one (initial values), if it is admitted, unless memory or capacity is used
+ * up; and rows there are count as used. Else a key is answered with its initial values and nothing is
+ * stored. */
 void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert,
                      float *out /* [k, dim] */);
-/* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The order of
- * summing is the order of the keys. offsets: [bags+1], non-decreasing, last = key count (checked by the caller). */
+/* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The
+ * order of summing is the order of the keys. offsets: [bags+1], non-decreasing, last = key count (checked by
+ * the caller). */
 void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
                           uint32_t bag_count, bool insert, float *out /* [bags, dim] */);
 
 /* ---- hints ----
- * Brings the rows of keys, of one table or of several, into the caches, overlapping their misses. Changes nothing. */
+ * Brings the rows of keys, of one table or of several, into the caches, overlapping their misses. Changes
+ * nothing. */
 #define PS_HINT_KEYS_MAX 64u
 struct ps_hint {
     const struct ps_table *table;
@@ -110,18 +116,20 @@ struct ps_hint {
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count); /* up to PS_HINT_KEYS_MAX */
 
 /* ---- pushes ----
- * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer runs once
- * per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf is left out and counted, and so is
- * a sum that overflows. Cannot fail for well-formed input, so exactly-once needs no undo. */
+ * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the
+ * optimizer runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf
+ * is left out and counted, and so is a sum that overflows. Cannot fail for well-formed input, so exactly-once
+ * needs no undo. */
 void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
                    const float *gradients /* [k, dim] */);
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients /* [bags, dim] */);
 
 /* ---- the same in steps ----
- * For calls that would hold up others: a step does as much of the work as touches about *budget_bytes of memory (at least one
- * group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this table may be called between two steps. What the
- * pointers point to stays the caller's and must stay there. The results are those of the functions above, bit for bit. */
+ * For calls that would hold up others: a step does as much of the work as touches about *budget_bytes of
+ * memory (at least one group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this
+ * table may be called between two steps. What the pointers point to stays the caller's and must stay there.
+ * The results are those of the functions above, bit for bit. */
 #define PS_KEY_COST_BYTES 128u /* of a budget, for finding a key's row: about what two cache misses cost */
 
 struct ps_table_lookup {
@@ -130,12 +138,12 @@ struct ps_table_lookup {
     const uint32_t *offsets; /* NULL: a row per key */
     uint32_t bag_count;
     const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/format/bag.h */
-    const float *
-        divisors; /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL:
-                              as their keys and weights make it */
+    /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL: as
+     * their keys and weights make it */
+    const float *divisors;
     bool insert;
-    /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of dataplane/wire/format/convert.h. Rows of the
-     * table's own type are copied as they are. */
+    /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of
+     * dataplane/wire/format/convert.h. Rows of the table's own type are copied as they are. */
     enum mr_dtype out_dtype;
     void *out;     /* [k or bags, dim] of out_dtype */
     float *scales; /* i8: [k or bags]; else unused */
@@ -144,8 +152,8 @@ struct ps_table_lookup {
     uint32_t keys_done;
     uint32_t bag;        /* that the next key belongs to, or an earlier one */
     uint32_t bags_begun; /* set to zeros, or more */
-    uint32_t
-        rows_done; /* rows (or bags) of `out` that will not change any more: all before the first that will */
+    /* rows (or bags) of `out` that will not change any more: all before the first that will */
+    uint32_t rows_done;
 };
 /* What the whole lookup costs of a budget. */
 uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count, uint32_t bag_count);
@@ -157,8 +165,9 @@ struct ps_push_counts {
     uint32_t applied, refused, without_row, not_finite;
 };
 
-/* Between the first step and the last only one push in steps may be under way on the tables of one arena; pushes at once may
- * come in between. It cannot fail either, and must be brought to its end once its first step was taken. */
+/* Between the first step and the last only one push in steps may be under way on the tables of one arena;
+ * pushes at once may come in between. It cannot fail either, and must be brought to its end once its first
+ * step was taken. */
 struct ps_table_push {
     const uint64_t *keys;
     uint32_t key_count;
@@ -169,19 +178,20 @@ struct ps_table_push {
     const float *gradient_scales;  /* i8: [k or bags]; else unused */
     const float *weights;          /* these two as in struct ps_table_lookup */
     const float *divisors;
-    const uint64_t
-        *left_out; /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
-    bool at_once;  /* it is done in one step with UINT64_MAX: nothing comes in between */
-    bool insert;   /* keys without a row get one first, unless admission wants sightings */
-    bool
-        sees; /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one now */
+    /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
+    const uint64_t *left_out;
+    bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
+    bool insert;  /* keys without a row get one first, unless admission wants sightings */
+    /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
+     * now */
+    bool sees;
     uint64_t step;          /* training step, which the table's schedule goes by */
     bool has_learning_rate; /* of this push alone; else it is as the table's schedule has it */
     float learning_rate;
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */
-    uint32_t
-        class_bits; /* keys are done by the lowest bits of their hash, if there is no room for all at once */
+    /* keys are done by the lowest bits of their hash, if there is no room for all at once */
+    uint32_t class_bits;
     uint64_t class_value;
     uint32_t position, bag, bag_end; /* within the stage */
     float divisor;                   /* of that bag */
@@ -199,10 +209,11 @@ uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);
 bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes);
 
 /* ---- checkpoints: a cut while pushes go on ----
- * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut before, in a cut of
- * changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how often it was used, which lookups go on
- * counting: by the cursor, or just before its first change. Rows made meanwhile are not part of the cut, and making them
- * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
+ * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut
+ * before, in a cut of changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how
+ * often it was used, which lookups go on counting: by the cursor, or just before its first change. Rows made
+ * meanwhile are not part of the cut, and making them emits nothing. Neither the table nor its arena may be
+ * touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
     60u /* rows in one call of emit; a record of them fits PS_BLOCK_BYTES at any dim */
 
@@ -212,39 +223,44 @@ struct ps_cut {
      * 1 <= count <= PS_CUT_EMIT_ROWS_MAX. */
     void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
                  uint32_t count);
-    /* Whether `emit` may be called now for up to so many rows that no push has been promised room for: asked before an
-     * eviction that would make it write. NULL: never. */
+    /* Whether `emit` may be called now for up to so many rows that no push has been promised room for: asked
+     * before an eviction that would make it write. NULL: never. */
     bool (*has_room)(void *self, const struct ps_table *t, uint32_t rows);
 };
 enum ps_save_kind {
     PS_SAVE_FULL, /* every row */
-    PS_SAVE_DELTA, /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
+    /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
+    PS_SAVE_DELTA,
 };
-/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of changes can be taken. These keys
- * take memory of `gone_arena`: when that is short, or they are more than PS_TABLE_GONE_MIN and a PS_TABLE_GONE_SHARE-th of the
- * rows, they are forgotten, and the next cut must be of every row. Before the first row. */
+/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of changes
+ * can be taken. These keys take memory of `gone_arena`: when that is short, or they are more than
+ * PS_TABLE_GONE_MIN and a PS_TABLE_GONE_SHARE-th of the rows, they are forgotten, and the next cut must be of
+ * every row. Before the first row. */
 #define PS_TABLE_GONE_SHARE 4u
 #define PS_TABLE_GONE_MIN   1024u
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena);
 /* False where it was not asked to, and where memory was short: sightings have marks of their own. */
 bool ps_table_keeps_marks(const struct ps_table *t);
-/* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it had to. */
+/* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it
+ * had to. */
 bool ps_table_delta_possible(const struct ps_table *t);
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
-/* No cut may be running, and one of changes must be possible. `cut` is copied. Rows that change from now on are marked for the next.
- * Returns how many rows it has. */
+/* No cut may be running, and one of changes must be possible. `cut` is copied. Rows that change from now on
+ * are marked for the next. Returns how many rows it has. */
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind);
-/* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, or a few times as many where there is
- * nothing to emit, and emit what is left in them; true when the cut is complete (and over). */
+/* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, or a few times
+ * as many where there is nothing to emit, and emit what is left in them; true when the cut is complete (and
+ * over). */
 #define PS_CUT_BUCKET_ROWS_MAX 8u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
-/* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this one, of changes, began: each
- * comes once. Any time until the next cut begins. Returns how many; 0: there are none left. */
+/* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this
+ * one, of changes, began: each comes once. Any time until the next cut begins. Returns how many; 0: there are
+ * none left. */
 uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
 uint64_t ps_table_cut_gone_left(const struct ps_table *t);
-/* The table's filter of sightings in the cut (ps/table/sightings.h), no effect where there is none. Begun before the cut of rows, at the same instant:
- * MR_OUT_OF_MEMORY, and nothing was. Then piece after piece: what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is
- * none left; its bytes, for a checkpoint. */
+/* The table's filter of sightings in the cut (ps/table/sightings.h), no effect where there is none. Begun
+ * before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece after piece:
+ * what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a checkpoint. */
 #define PS_FILTER_PIECE_BYTES_MAX 4104u
 struct ps_sightings_piece;
 enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
@@ -255,28 +271,31 @@ uint64_t ps_table_filter_cut_bytes(const struct ps_table *t);
 /* Emits nothing more; the next cut must be of every row. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
 bool ps_table_cut_running(const struct ps_table *t);
-/* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may run. 0 when no
- * cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for evictions by lookups that have
- * asked for room. */
+/* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may
+ * run. 0 when no cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for
+ * evictions by lookups that have asked for room. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
 /* Most rows that a step of so many buckets emits. */
 uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count);
 
 /* ---- upkeep ----
- * Some of the background work there is, for about `budget_bytes` of memory touched (at least one bounded piece of it): parts of
- * the index that removals have left too large or untidy are written anew, memory that is not needed goes back. True when there
- * is more to do. Rows may move, here and nowhere else; steps of lookups and pushes hold no rows from one to the
- * next. Answers of lookups, and the rows of a running cut, stay the same. */
+ * Some of the background work there is, for about `budget_bytes` of memory touched (at least one bounded
+ * piece of it): parts of the index that removals have left too large or untidy are written anew, memory that
+ * is not needed goes back. True when there is more to do. Rows may move, here and nowhere else; steps of
+ * lookups and pushes hold no rows from one to the next. Answers of lookups, and the rows of a running cut,
+ * stay the same. */
 bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 
-/* Restore: put a stored row in its place (replaces), as it is and counted if it holds NaN or Inf, not as a change, also beyond the table's own limits; then LRU and LFU bring the table back
- * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
+/* Restore: put a stored row in its place (replaces), as it is and counted if it holds NaN or Inf, not as a
+ * change, also beyond the table's own limits; then LRU and LFU bring the table back to them little by little.
+ * MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
-/* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of their partitions and
- * hashes, which would crowd each partition's first buckets. `makes_room`, for keys of which the table has none: their partitions
- * are made as large as they will be, not little by little, which is several times as fast, and may take some percent more memory; a table with
- * a limit of its own makes no more room once a quarter of it is in use. Without it partitions grow only when they are full to the last place, so
- * that what filled the node's memory fits into as much again. Some rows are there when it fails. */
+/* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of
+ * their partitions and hashes, which would crowd each partition's first buckets. `makes_room`, for keys of
+ * which the table has none: their partitions are made as large as they will be, not little by little, which
+ * is several times as fast, and may take some percent more memory; a table with a limit of its own makes no
+ * more room once a quarter of it is in use. Without it partitions grow only when they are full to the last
+ * place, so that what filled the node's memory fits into as much again. Some rows are there when it fails. */
 struct ps_stored_row {
     uint64_t key;
     const uint8_t *bytes;
@@ -285,14 +304,15 @@ enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row
                                   bool makes_room);
 /* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
 void ps_table_load_gone(struct ps_table *t, uint64_t key);
-/* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of another size or count, or no
- * piece of it; `text` (of `text_bytes`) says which. MR_OUT_OF_MEMORY. */
+/* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of
+ * another size or count, or no piece of it; `text` (of `text_bytes`) says which. MR_OUT_OF_MEMORY. */
 enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint32_t first_line,
                                     const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
-/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at most, and one unit
- * (ps/memory/units.h) at most unless a piece is larger. True when there is more; only this and ps_table_destroy() may be called from now on. */
+/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at most,
+ * and one unit (ps/memory/units.h) at most unless a piece is larger. True when there is more; only this and
+ * ps_table_destroy() may be called from now on. */
 #define PS_TABLE_SLICE_PIECES 64u
 bool ps_table_destroy_some(struct ps_table *t);
 

@@ -1,4 +1,5 @@
-/* Which rows go, and when: see ps/table/evictor.h. Rows that a running cut has still to write go only if it has room for them now. */
+/* Which rows go, and when: see ps/table/evictor.h. Rows that a running cut has still to write go only if it
+ * has room for them now. */
 #include "ps/table/table_internal.h"
 
 #include "dataplane/wire/format/convert.h"
@@ -127,8 +128,8 @@ static uint64_t *counter_of_due(struct ps_table *t)
                                                    : &c->rows_evicted_norm;
 }
 
-/* The rows of up to `bucket_count` further buckets, each once, until there are `row_count`. Returns how many buckets were looked
- * at. */
+/* The rows of up to `bucket_count` further buckets, each once, until there are `row_count`. Returns how many
+ * buckets were looked at. */
 static uint32_t sample_fill(struct ps_table *t, struct sample *s, uint64_t bucket_count, uint32_t row_count)
 {
     const struct ps_bucket *first = NULL;
@@ -227,7 +228,8 @@ static void pool_fill(struct ps_table *t)
     }
 }
 
-/* The candidate is still there, and was not used since, which would have left a later stamp; a running cut has it. */
+/* The candidate is still there, and was not used since, which would have left a later stamp; a running cut
+ * has it. */
 static bool is_as_it_was(const struct ps_table *t, const struct ps_evict_candidate *c, struct ps_place *place)
 {
     *place = ps_index_find(&t->index, c->hash);
@@ -294,7 +296,8 @@ static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_
 
 #define FIRST_BUCKETS_SHARE 8u /* of a table's memory, at most */
 
-/* Slabs leave room for the first buckets of partitions that have none yet: rows that go make room for rows, but not for buckets. */
+/* Slabs leave room for the first buckets of partitions that have none yet: rows that go make room for rows,
+ * but not for buckets. */
 static size_t bytes_wanted(const struct ps_table *t, uint64_t hash)
 {
     size_t slab_bytes = ps_slabs_take_bytes(&t->slabs, ps_group_of(hash));
@@ -316,8 +319,8 @@ enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
     return more > 0 && used + more > t->memory_max ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
 }
 
-/* Its group of rows is full and cannot grow: any row of it makes room. Else its partition of the index is, where only a row of the same
- * one does. */
+/* Its group of rows is full and cannot grow: any row of it makes room. Else its partition of the index is,
+ * where only a row of the same one does. */
 static bool is_place_wanted(const struct ps_table *t, uint64_t hash)
 {
     size_t index_bytes = ps_index_insert_bytes(&t->index, hash);
@@ -336,7 +339,8 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
     return evict_near(t, hash, is_place_wanted(t, hash), &c->rows_evicted_memory);
 }
 
-/* Rows beyond the limits: they came with a checkpoint. Free places count as given back: compaction sees to that. */
+/* Rows beyond the limits: they came with a checkpoint. Free places count as given back: compaction sees to
+ * that. */
 static bool is_beyond_limit(const struct ps_table *t)
 {
     uint64_t free_bytes = (t->slabs.places - t->slabs.rows) * t->slabs.stride_bytes;

@@ -1,8 +1,10 @@
-/* Tables of f16 and bf16 rows: a row's first values, its values as f32 and back, and answers in other types than f32.
+/* Tables of f16 and bf16 rows: a row's first values, its values as f32 and back, and answers in other types
+ * than f32.
  *
- * A lookup reads the rows as f32 where it gathers them. A push reads a group's rows into scratch memory, runs the optimizer
- * there, and writes them back rounded stochastically (dataplane/optimizer/rounding.h); the optimizer's state is f32 like any other table's.
- * Rows that are set are rounded to nearest, like first values: there are no small steps to add up, and the same row is the same bits.
+ * A lookup reads the rows as f32 where it gathers them. A push reads a group's rows into scratch memory, runs
+ * the optimizer there, and writes them back rounded stochastically (dataplane/optimizer/rounding.h); the
+ * optimizer's state is f32 like any other table's. Rows that are set are rounded to nearest, like first
+ * values: there are no small steps to add up, and the same row is the same bits.
  */
 #include <math.h>
 #include "dataplane/optimizer/rounding.h"
@@ -71,7 +73,8 @@ static void finish(struct ps_table *t, void *const *rows, const uint64_t *seeds,
     }
 }
 
-/* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as such. */
+/* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as
+ * such. */
 uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g)
 {
     void *rows[PS_GROUP_KEYS];

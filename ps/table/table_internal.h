@@ -17,7 +17,8 @@
 #include "ps/index/slab.h"
 #include "ps/table/table.h"
 
-/* Keys whose cache misses overlap: enough to fill a core's line-fill buffers, few enough for their rows to stay in L1. */
+/* Keys whose cache misses overlap: enough to fill a core's line-fill buffers, few enough for their rows to
+ * stay in L1. */
 #define PS_GROUP_KEYS 16u
 #define PS_GROUP_LINES_MAX                                                                                   \
     8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
@@ -49,10 +50,10 @@ struct ps_table {
     struct ps_sightings sightings;
     struct ps_row_use use;
     struct ps_evictor evictor;
-    float *
-        initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */
-    float *
-        expanded; /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
+    /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */
+    float *initial_rows;
+    /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
+    float *expanded;
     struct ps_slabs slabs;
     struct ps_table_counters counters;
     enum ps_limit refused_by; /* the last row that was refused */
@@ -73,25 +74,27 @@ struct ps_table {
     struct ps_index index;
 };
 
-/* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
+/* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not
+ * there yet. */
 void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
-/* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is none, and makes no rows
- * where sightings are wanted. */
+/* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is
+ * none, and makes no rows where sightings are wanted. */
 bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no room */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
-/* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is asked for. */
+/* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is
+ * asked for. */
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
-/* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds none to go. Rows
- * that a call in progress holds stay. Bounded work. */
+/* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds
+ * none to go. Rows that a call in progress holds stay. Bounded work. */
 bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
-/* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
- * as they are. */
+/* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other
+ * rows and places stay as they are. */
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit it unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
-/* The same in two parts, for a group of rows that are looked for first and changed together later: true when the running cut has still to
- * have the row, which counts as emitted from now on ... */
+/* The same in two parts, for a group of rows that are looked for first and changed together later: true when
+ * the running cut has still to have the row, which counts as emitted from now on ... */
 static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place);
 /* ... and must be emitted before it changes. */
 struct ps_row_group;
@@ -152,7 +155,8 @@ static inline float *ps_table_row_state(const struct ps_table *t, void *row)
     return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
 }
 
-/* By what bag `bag` of a call, and so the gradient of each of its rows, is divided. weights, divisors: the call's, or NULL. */
+/* By what bag `bag` of a call, and so the gradient of each of its rows, is divided. weights, divisors: the
+ * call's, or NULL. */
 static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *offsets, const float *weights,
                                    const float *divisors, uint32_t bag)
 {
@@ -162,12 +166,14 @@ static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *off
                                              offsets[bag + 1] - first);
 }
 
-/* A group of keys goes through four stages, a step of its pipeline each, so that what a stage reads was asked for a step before:
+/* A group of keys goes through four stages, a step of its pipeline each, so that what a stage reads was asked
+ * for a step before:
  *   seek   hash the keys; ask for their home buckets
  *   find   look into those; ask for the rows, or, where a key does not lie at home, for its other bucket
  *   late   look for these keys once more, in all their buckets; ask for their rows
  *   use    the rows
- * Without the third, the tenth of all keys that does not lie at home would cost as much as the others together. */
+ * Without the third, the tenth of all keys that does not lie at home would cost as much as the others
+ * together. */
 struct ps_group {
     uint64_t hashes[PS_GROUP_KEYS];
     struct ps_bucket *homes[PS_GROUP_KEYS];
@@ -230,7 +236,8 @@ static inline uint32_t ps_group_count(uint32_t key_count)
     return key_count / PS_GROUP_KEYS + (key_count % PS_GROUP_KEYS != 0);
 }
 
-/* How many of up to `left` things the budget of a step has room for, a group at least; what they cost is taken off. */
+/* How many of up to `left` things the budget of a step has room for, a group at least; what they cost is
+ * taken off. */
 static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
 {
     uint64_t count =

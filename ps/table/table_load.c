@@ -1,8 +1,8 @@
 /* Rows of checkpoints into a table, many at a time. */
 #include "ps/table/table_internal.h"
 
-/* Of the table's own limit: once more is in use nothing is made larger ahead. No row shall have to go for what is reserved beyond
- * need. */
+/* Of the table's own limit: once more is in use nothing is made larger ahead. No row shall have to go for
+ * what is reserved beyond need. */
 #define RESERVE_SHARE 4u
 
 static uint32_t common_divisor(uint32_t a, uint32_t b)
@@ -21,7 +21,8 @@ struct order {
     uint32_t count, stride, next, fetched;
 };
 
-/* Steps of this many rows, round and round, come by each of `count` rows once, and by neighbours far apart. */
+/* Steps of this many rows, round and round, come by each of `count` rows once, and by neighbours far
+ * apart. */
 static uint32_t stride_of(uint32_t count)
 {
     uint32_t stride = (uint32_t)((uint64_t)count * 618 / 1000) + 1;
@@ -30,8 +31,8 @@ static uint32_t stride_of(uint32_t count)
     return stride;
 }
 
-/* The partition of a key, whose neighbour below is whole already, comes to about as many rows as that. One that has rows and no
- * such neighbour grows by a quarter at least: more may come with the next rows. */
+/* The partition of a key, whose neighbour below is whole already, comes to about as many rows as that. One
+ * that has rows and no such neighbour grows by a quarter at least: more may come with the next rows. */
 static void reserve(struct ps_table *t, uint32_t partition, uint32_t new_rows)
 {
     const uint32_t *held = t->index.partition_rows;
@@ -94,8 +95,9 @@ static enum mr_status load_all(struct ps_table *t, const struct ps_stored_row *r
     return MR_OK;
 }
 
-/* Without room made ahead the index takes no more than it had when the table filled the same memory: then partitions grew, early and
- * late, as long as there was some, and were filled to the last place when there was none. What the node keeps of its limit is for here. */
+/* Without room made ahead the index takes no more than it had when the table filled the same memory: then
+ * partitions grew, early and late, as long as there was some, and were filled to the last place when there
+ * was none. What the node keeps of its limit is for here. */
 enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
                                   bool makes_room)
 {

@@ -278,8 +278,8 @@ static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
     l->rows_done = l->keys_done;
 }
 
-/* Begins the bags that keys before `keys_end` belong to, and the empty ones between them, `bags_max` at most; returns up to
- * where that lets the keys go. */
+/* Begins the bags that keys before `keys_end` belong to, and the empty ones between them, `bags_max` at most;
+ * returns up to where that lets the keys go. */
 static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, uint32_t keys_end,
                            uint32_t bags_max)
 {

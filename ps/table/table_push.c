@@ -1,7 +1,9 @@
-/* Pushes, stage by stage: bring repeated keys together, then find the distinct keys' rows and run the optimizer over them.
+/* Pushes, stage by stage: bring repeated keys together, then find the distinct keys' rows and run the
+ * optimizer over them.
  *
- * The working memory is the arena's scratch, which grows with the largest push. A push can not fail: if the heap has no
- * more for it, the keys are split by a bit of their hash and each half is done by itself, as often as needed.
+ * The working memory is the arena's scratch, which grows with the largest push. A push can not fail: if the
+ * heap has no more for it, the keys are split by a bit of their hash and each half is done by itself, as
+ * often as needed.
  */
 #include <assert.h>
 #include <string.h>
@@ -11,8 +13,8 @@
 #define SLOTS_PER_KEY                                                                                        \
     4u /* at least, and less than twice that: a probe that meets another key costs a mispredicted branch */
 
-/* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in the lowest
- * class_bits bits are brought together, then applied. */
+/* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in
+ * the lowest class_bits bits are brought together, then applied. */
 enum push_stage { PUSH_NEW, PUSH_SEE, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
 
 static uint32_t slots_for(size_t keys)
@@ -23,13 +25,14 @@ static uint32_t slots_for(size_t keys)
     return slots;
 }
 
-/* Lay the arrays out in scratch memory. A sum is needed per key that is there twice, or per key when gradients are
- * derived from what was pushed. */
+/* Lay the arrays out in scratch memory. A sum is needed per key that is there twice, or per key when
+ * gradients are derived from what was pushed. */
 static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 {
     size_t row_bytes = t->dim * sizeof(float);
     size_t keys_per_sum = p->derives ? 1 : 2;
-    /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least slots */
+    /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least
+     * slots */
     size_t key_bytes =
         sizeof(struct ps_distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
     size_t fixed_bytes = row_bytes + SLOTS_MIN * sizeof(uint32_t);
@@ -81,8 +84,8 @@ static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
     }
 }
 
-/* Key by key in the order of the push, as the lookup that was lost would have: it counts repeated keys, and by it the row may be
- * made with any of them. Rare, so without a pipeline. */
+/* Key by key in the order of the push, as the lookup that was lost would have: it counts repeated keys, and
+ * by it the row may be made with any of them. Rare, so without a pipeline. */
 static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
 {
     uint32_t end = p->position + ps_budget_take(budget_bytes, PS_KEY_COST_BYTES, p->key_count - p->position);

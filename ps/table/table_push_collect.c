@@ -1,5 +1,5 @@
-/* Brings the repeated keys of a push together. Keys are told apart by their hash alone, which is a bijection of the key
- * (ps/base/key_hash.h). */
+/* Brings the repeated keys of a push together. Keys are told apart by their hash alone, which is a bijection
+ * of the key (ps/base/key_hash.h). */
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "ps/table/table_push_internal.h"
@@ -160,8 +160,8 @@ static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t
         p->divisor = ps_bag_divisor(t, p->offsets, p->weights, p->divisors, p->bag);
 }
 
-/* A gradient per key, as it is, for all keys at once: what nearly every push is. State is kept out of memory that stores might
- * change. */
+/* A gradient per key, as it is, for all keys at once: what nearly every push is. State is kept out of memory
+ * that stores might change. */
 static inline bool is_plain(const struct ps_table_push *p)
 {
     return p->offsets == NULL && p->left_out == NULL && p->class_bits == 0 && !p->derives;

@@ -13,16 +13,17 @@ struct ps_variable;
 enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
                                   struct ps_variable **out, const char **what);
 void ps_variable_destroy(struct ps_variable *v); /* NULL is fine */
-/* Gives a unit (ps/memory/units.h) of a variable back that nobody uses any more. True when there is more; only this and ps_variable_destroy()
- * may be called from now on. */
+/* Gives a unit (ps/memory/units.h) of a variable back that nobody uses any more. True when there is more;
+ * only this and ps_variable_destroy() may be called from now on. */
 bool ps_variable_destroy_some(struct ps_variable *v);
 const struct mr_feature *ps_variable_feature(const struct ps_variable *v);
 uint64_t ps_variable_elements(const struct ps_variable *v);
 const float *ps_variable_values(const struct ps_variable *v);
 /* MR_WRONG_SHAPE when [first, first + count) is not inside. */
 enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const float *values, uint64_t count);
-/* Runs the optimizer once over the whole tensor. NaN or Inf anywhere: nothing is changed, false is returned (counted by
- * the caller). step: as in struct ps_table_push. learning_rate: of this push alone; NULL: as the schedule has it. `gradient` has ps_variable_elements() floats. */
+/* Runs the optimizer once over the whole tensor. NaN or Inf anywhere: nothing is changed, false is returned
+ * (counted by the caller). step: as in struct ps_table_push. learning_rate: of this push alone; NULL: as the
+ * schedule has it. `gradient` has ps_variable_elements() floats. */
 bool ps_variable_push(struct ps_variable *v, uint64_t step, const float *learning_rate,
                       const float *gradient);
 /* Values, then optimizer state: for checkpoints, piece by piece. */

@@ -1,6 +1,7 @@
 /* Measures calls against a running node through the public header, one JSON object per line:
  *   {"name": "empty_call_1", "value": 24.1, "unit": "us", "p99": 31.0, "runs": 20000}
- * value is the median of a latency, or calls per second. Sizes are those of the targets in docs/performance.md.
+ * value is the median of a latency, or calls per second. Sizes are those of the targets in
+ * docs/performance.md.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -20,7 +21,7 @@
 
 static void bench_empty_one(struct mr_client *client, uint32_t runs)
 {
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + 1000; i++) {
         double t0 = bench_now_us();
         bench_check(mr_echo(client, NULL, 0, NULL, 0, NULL), "echo");
@@ -75,7 +76,7 @@ struct workload {
 
 static struct workload *make_workload(struct mr_client *client, uint64_t key_count)
 {
-    struct workload *w = calloc(1, sizeof *w);
+    struct workload *w = calloc(1, sizeof(*w));
     struct mr_feature feature = mr_feature_table("bench", DIM);
     feature.optimizer = MR_OPT_ADAGRAD;
     feature.learning_rate = 0.1f;
@@ -106,7 +107,7 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
 static void bench_pull(struct mr_client *client, const struct workload *w, const struct mr_options *options,
                        uint32_t runs)
 {
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + 20; i++) {
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
@@ -124,7 +125,7 @@ static void bench_pull(struct mr_client *client, const struct workload *w, const
 static void bench_lookup(struct mr_client *client, const struct workload *w, uint32_t key_count,
                          const char *name, uint32_t runs)
 {
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + 1000; i++) {
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
@@ -141,7 +142,7 @@ static void bench_lookup(struct mr_client *client, const struct workload *w, uin
 static void bench_push(struct mr_client *client, const struct workload *w, const struct mr_options *options,
                        uint32_t runs)
 {
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
     for (uint32_t i = 0; i < runs + 20; i++) {
         double t0 = bench_now_us();
         bench_check(mr_push_gradients(client, options, w->table, w->keys, ROWS, DIM, w->gradients), "push");
@@ -161,7 +162,7 @@ static void bench_lookup_batch(const char *name, struct mr_client *client, const
     for (uint32_t i = 0; i <= SAMPLES * slots; i++) {
         offsets[i] = i * (SLOTS / slots);
     }
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
     uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
     for (uint32_t i = 0; i < runs + 20; i++) {
         uint64_t batch = base + i;

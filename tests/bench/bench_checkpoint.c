@@ -1,5 +1,5 @@
-/* One thing at a time with a table of 16 floats a row and Adagrad's state, on a running node; tests/bench/checkpoint.py puts
- * them together. One JSON object per line, as bench_calls.
+/* One thing at a time with a table of 16 floats a row and Adagrad's state, on a running node;
+ * tests/bench/checkpoint.py puts them together. One JSON object per line, as bench_calls.
  *
  *   bench_checkpoint --server ADDRESS:PORT --pid PID --rows N DO...
  *

@@ -1,9 +1,10 @@
-/* What the transport alone costs: a client's and a server's endpoint in one thread, packets handed over by memcpy.
+/* What the transport alone costs: a client's and a server's endpoint in one thread, packets handed over by
+ * memcpy.
  *
  *   bench_endpoint [seconds per row]
  *
- * Prints empty calls per second at 1, 8 and 64 outstanding, and MB/s of large replies and requests; both sides' work is in
- * each number. */
+ * Prints empty calls per second at 1, 8 and 64 outstanding, and MB/s of large replies and requests; both
+ * sides' work is in each number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

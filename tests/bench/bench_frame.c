@@ -1,10 +1,11 @@
-/* What a datagram costs between the port and the transport, in time: the checks of a frame that comes in, with
- * and without the sum over its payload, beside the tag and the copy that follow; the headers of one that goes out, likewise.
+/* What a datagram costs between the port and the transport, in time: the checks of a frame that comes in,
+ * with and without the sum over its payload, beside the tag and the copy that follow; the headers of one that
+ * goes out, likewise.
  *
  *   bench_frame
  *
- * "cold" frames come from memory, as a card leaves them; "hot" ones from the cache, as another core leaves them. The
- * smallest of many runs counts, so that a shared machine does not spoil it. */
+ * "cold" frames come from memory, as a card leaves them; "hot" ones from the cache, as another core leaves
+ * them. The smallest of many runs counts, so that a shared machine does not spoil it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* Inserts rows one small call after the other while a table grows, and tells how long the slowest call took.
  *
- * The same inserts in the same order grow the table at the same calls. So the whole is done several times, and the least time
- * of each call counts: what growing costs comes again each time, what the machine's scheduler costs does not. Lookups of as many
- * keys that are there are timed in between in the same way: their slowest shows how much noise is left. JSON, as bench_table:
+ * The same inserts in the same order grow the table at the same calls. So the whole is done several times,
+ * and the least time of each call counts: what growing costs comes again each time, what the machine's
+ * scheduler costs does not. Lookups of as many keys that are there are timed in between in the same way:
+ * their slowest shows how much noise is left. JSON, as bench_table:
  *   {"name": "table_insert_growing", "value": 90, "unit": "us", "limit": 200, ...}   value: the slowest call
  *
  * bench_growth [THOUSANDS_FIRST THOUSANDS_LAST [KEYS_PER_CALL]]   default: 1000 50000 16

@@ -11,8 +11,8 @@ uint64_t bench_random_next(uint64_t *state);
 uint64_t bench_key_at(uint64_t i);
 /* out[i]: one of the keys 0 .. key_count - 1, each as likely as any other. */
 void bench_keys_uniform(uint64_t *out, size_t count, uint64_t key_count, uint64_t seed);
-/* out[i]: key r with a probability proportional to (r + 1)^-shape; exactly so, by rejection-inversion (Hoermann, Derflinger,
- * ACM TOMACS 6, 1996). shape > 0, not 1. */
+/* out[i]: key r with a probability proportional to (r + 1)^-shape; exactly so, by rejection-inversion
+ * (Hoermann, Derflinger, ACM TOMACS 6, 1996). shape > 0, not 1. */
 void bench_keys_zipf(uint64_t *out, size_t count, uint64_t key_count, double shape, uint64_t seed);
 
 #endif

@@ -1,5 +1,6 @@
-/* Training steps of the MNIST example's network, one thread: forward, loss, backward, momentum. For each line that is read, a round
- * of so many steps; answers with the processor time of the round in seconds. tests/bench/layers.py has torch take turns with it.
+/* Training steps of the MNIST example's network, one thread: forward, loss, backward, momentum. For each line
+ * that is read, a round of so many steps; answers with the processor time of the round in seconds.
+ * tests/bench/layers.py has torch take turns with it.
  *
  * bench_layers [BATCH]   default: 32 */
 #include <stdio.h>

@@ -21,7 +21,7 @@ static int compare_double(const void *a, const void *b)
 
 void bench_print_latency(const char *name, double *us, uint32_t runs)
 {
-    qsort(us, runs, sizeof *us, compare_double);
+    qsort(us, runs, sizeof(*us), compare_double);
     printf("{\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"p99\": %.2f, \"runs\": %u}\n", name,
            us[runs / 2], us[(uint64_t)runs * 99 / 100], runs);
     fflush(stdout);

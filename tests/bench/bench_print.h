@@ -1,4 +1,5 @@
-/* A clock, and results as lines of JSON. Needs no library, so that programs beside Millrace's own use it, too. */
+/* A clock, and results as lines of JSON. Needs no library, so that programs beside Millrace's own use it,
+ * too. */
 #ifndef BENCH_PRINT_H
 #define BENCH_PRINT_H
 

@@ -44,7 +44,7 @@ static void check(enum mr_status status, const char *what)
 static void bench_sync(struct mr_rpc *rpc, const char *name, const char *function,
                        const struct mr_value *arguments, uint32_t argument_count, uint32_t runs)
 {
-    double *us = calloc(runs, sizeof *us);
+    double *us = calloc(runs, sizeof(*us));
 
     for (uint32_t i = 0; i < runs + WARM; i++) {
         double t0 = bench_now_us();
@@ -133,7 +133,8 @@ int main(int argc, char **argv)
         child = fork();
         rank = child == 0 ? 1 : 0;
     }
-    if (mr_rpc_init(rank == 0 ? "caller" : "callee", rank, 2, &options, &rpc, error, sizeof error) != MR_OK) {
+    if (mr_rpc_init(rank == 0 ? "caller" : "callee", rank, 2, &options, &rpc, error, sizeof(error)) !=
+        MR_OK) {
         fprintf(stderr, "bench_rpc: %s\n", error);
         return 1;
     }

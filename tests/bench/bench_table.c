@@ -1,6 +1,7 @@
-/* Measures tables in process, each next to a bare loop over the same keys and rows (tests/bench/bare_table.h): hash, probe,
- * prefetched gather, and nothing else. One JSON object per line:
- *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87, "better": "higher",
+/* Measures tables in process, each next to a bare loop over the same keys and rows
+ * (tests/bench/bare_table.h): hash, probe, prefetched gather, and nothing else. One JSON object per line:
+ *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
+ *   "better": "higher",
  *    "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows down.
  *

@@ -1,5 +1,5 @@
-/* What the transport does with large messages, with small ones beside them, and with losses, against a running node. One
- * JSON object per line:
+/* What the transport does with large messages, with small ones beside them, and with losses, against a
+ * running node. One JSON object per line:
  *   pull_8mb, push_8mb     MB/s of one variable of 8 MiB, one call at a time
  *   bulk                   MB/s of answers, BULK_UNDER_WAY lookups of 13312 rows under way
  *   small_idle             us, empty calls one after the other; p99 beside the median
@@ -49,7 +49,7 @@ static void pull_8mb(struct bench *b)
 
 static void push_8mb(struct bench *b)
 {
-    float *values = calloc(VARIABLE_ELEMENTS, sizeof *values);
+    float *values = calloc(VARIABLE_ELEMENTS, sizeof(*values));
     uint32_t runs = 0;
     double start = bench_now_us(), took;
 
@@ -195,11 +195,11 @@ int main(int argc, char **argv)
         return 2;
     }
     bench.client = bench_connect(&options);
-    bench.us = calloc(LATENCIES_MAX, sizeof *bench.us);
+    bench.us = calloc(LATENCIES_MAX, sizeof(*bench.us));
     if (bench.us == NULL)
         return 1;
     make_features(&bench);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (only == NULL || strcmp(only, rows[i].name) == 0)
             rows[i].run(&bench);
     }

@@ -1,5 +1,5 @@
-/* Measures tables in f16 and bf16, in process, each next to an f32 table with the same keys; and lookups of the f32 table that
- * answer in other types. One JSON object per line, as bench_table gives them.
+/* Measures tables in f16 and bf16, in process, each next to an f32 table with the same keys; and lookups of
+ * the f32 table that answer in other types. One JSON object per line, as bench_table gives them.
  *
  * bench_types [THOUSANDS_OF_ROWS ...]   default: 1000
  */

@@ -16,7 +16,7 @@ struct mr_client *bench_connect(struct mr_client_options *options)
     char error[256];
 
     options->busy_poll_us = UINT32_MAX;
-    if (mr_client_create(options, &client, error, sizeof error) == MR_OK)
+    if (mr_client_create(options, &client, error, sizeof(error)) == MR_OK)
         return client;
     fprintf(stderr, "bench: %s\n", error);
     exit(1);

@@ -1,4 +1,5 @@
-/* What the benchmarks through the public header share: an end at the first error, and a clock and results as bench_print.h has them. */
+/* What the benchmarks through the public header share: an end at the first error, and a clock and results as
+ * bench_print.h has them. */
 #ifndef BENCH_UTIL_H
 #define BENCH_UTIL_H
 

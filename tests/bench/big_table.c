@@ -1,6 +1,7 @@
-/* Fills a table of 16 floats a row with Adagrad's state through the wire, looks all rows up, pushes to all, and lets the half that is
- * not used for some steps be evicted; tells how fast that went and what the server's process held before and after. Values are
- * checked on the way. One JSON object per line, as bench_calls.
+/* Fills a table of 16 floats a row with Adagrad's state through the wire, looks all rows up, pushes to all,
+ * and lets the half that is not used for some steps be evicted; tells how fast that went and what the
+ * server's process held before and after. Values are checked on the way. One JSON object per line, as
+ * bench_calls.
  *
  *   big_table --server ADDRESS:PORT --pid PID [--key-file FILE] [--rows 50000000]
  */
@@ -22,7 +23,8 @@
 #define INITIAL_STATE 0.1f
 #define STEP_FILL     1u
 #define STEP_USE      80u /* of the half that stays */
-#define STEP_EVICT    100u /* from here on, until the other half is gone; that is long before STEP_USE is old */
+/* from here on, until the other half is gone; that is long before STEP_USE is old */
+#define STEP_EVICT    100u
 #define EVICT_STEPS   100.0f
 #define STEP_LAST     (STEP_EVICT + 40u) /* so late may an eviction be */
 #define EVICT_SECONDS 600.0
@@ -112,7 +114,8 @@ static void finish(struct mr_future *future, float expected)
     mr_future_destroy(future);
 }
 
-/* All keys from `first` on, in calls of which a few are under way; every value looked up is `expected` (NAN: no matter). */
+/* All keys from `first` on, in calls of which a few are under way; every value looked up is `expected` (NAN:
+ * no matter). */
 static void each_key(struct big *b, const char *name, enum work work, uint64_t first, uint64_t step,
                      float expected)
 {

@@ -1,4 +1,5 @@
-/* Lookups and pushes of random keys by turns, a few under way, for some time without a save and then for as long as one runs. */
+/* Lookups and pushes of random keys by turns, a few under way, for some time without a save and then for as
+ * long as one runs. */
 #include "tests/bench/checkpoint_load.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* A checkpoint as a trainer sees it, for bench_checkpoint: saves that are waited for, and lookups and pushes while one runs. */
+/* A checkpoint as a trainer sees it, for bench_checkpoint: saves that are waited for, and lookups and pushes
+ * while one runs. */
 #ifndef CHECKPOINT_LOAD_H
 #define CHECKPOINT_LOAD_H
 

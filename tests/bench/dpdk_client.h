@@ -1,4 +1,5 @@
-/* The calling side of the transport on a DPDK port of its own, one thread: load without the kernel's network. */
+/* The calling side of the transport on a DPDK port of its own, one thread: load without the kernel's
+ * network. */
 #ifndef BENCH_DPDK_CLIENT_H
 #define BENCH_DPDK_CLIENT_H
 
@@ -9,8 +10,8 @@
 
 struct dpdk_client;
 
-/* Opens the configured port and finds the server's MAC address. Ends the process with a line on failure. `on_reply`,
- * `app` and the sizes in `endpoint` are the caller's. */
+/* Opens the configured port and finds the server's MAC address. Ends the process with a line on failure.
+ * `on_reply`, `app` and the sizes in `endpoint` are the caller's. */
 struct dpdk_client *dpdk_client_create(const struct dp_config *config,
                                        const struct mr_endpoint_config *endpoint, const char *server_ipv4,
                                        uint16_t server_port);
@@ -28,8 +29,8 @@ uint64_t dpdk_client_received(const struct dpdk_client *client);
 /* Sees each datagram that the endpoint sends. */
 typedef void (*dpdk_client_seen)(void *arg, const uint8_t *datagram, uint32_t bytes);
 void dpdk_client_watch(struct dpdk_client *client, dpdk_client_seen seen, void *arg);
-/* Sends any datagram to the server, as if it came from the host `as` (NULL: this one) and its port `source_port` (0: this
- * one's). False when there is no room now. */
+/* Sends any datagram to the server, as if it came from the host `as` (NULL: this one) and its port
+ * `source_port` (0: this one's). False when there is no room now. */
 bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uint16_t source_port,
                         const uint8_t *datagram, uint32_t bytes);
 

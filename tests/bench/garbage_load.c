@@ -1,5 +1,5 @@
-/* Garbage at full speed over memif into a real server, while calls go on. Ends badly when a call fails, when anything is
- * answered that must not be, or when what the server counted is not what was sent.
+/* Garbage at full speed over memif into a real server, while calls go on. Ends badly when a call fails, when
+ * anything is answered that must not be, or when what the server counted is not what was sent.
  *
  *   garbage_load --socket /path/memif.sock --server 10.99.0.1:7700 [--packets 10000000] [--seconds 1]
  *
@@ -10,8 +10,8 @@
  *   stranger   a good datagram from another address
  *   replayed   a good datagram once more
  *
- * First one call each of some sessions goes on alone for `seconds`, then with `packets` of garbage between, then the garbage
- * comes alone and must stay without an answer. Prints one JSON object:
+ * First one call each of some sessions goes on alone for `seconds`, then with `packets` of garbage between,
+ * then the garbage comes alone and must stay without an answer. Prints one JSON object:
  *   calls_per_s_alone, calls_per_s, garbage_per_s
  *   share               garbage among all packets that went to the server
  *   dropped_by_reason   what the server counted during the second part, of the reasons that rose
@@ -279,8 +279,8 @@ static struct outcome run_among_garbage(struct load *load, uint64_t packets)
     return o;
 }
 
-/* Nothing is under way. What comes back beyond the answer to a STATS call is an answer to garbage; a few more for an
- * acknowledgement that had to be repeated. */
+/* Nothing is under way. What comes back beyond the answer to a STATS call is an answer to garbage; a few more
+ * for an acknowledgement that had to be repeated. */
 static void run_unanswered(struct load *load)
 {
     struct counters ignored;

@@ -1,4 +1,5 @@
-/* Drives a server over memif, where the server and not a virtual network is the limit. One JSON object per line:
+/* Drives a server over memif, where the server and not a virtual network is the limit. One JSON object per
+ * line:
  *   memif_echo           empty calls a second
  *   memif_lookup_1       lookups of one key a second
  *   memif_lookup_large   keys a second, in calls of 8192 keys
@@ -6,7 +7,8 @@
  *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--mtu 1500] [--keys 1000000] [--seconds 3]
  *              [--only echo]
  *
- * The table is made here and filled through PushGrad so that each row tells its key; answers are checked by it. */
+ * The table is made here and filled through PushGrad so that each row tells its key; answers are checked by
+ * it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

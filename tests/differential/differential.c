@@ -1,10 +1,12 @@
 /* A real node under random faults beside the plain model of tests/property.
  *
- * Some workers, each a thread with a client of its own that replays, train tables and a variable of their own: they look rows up,
- * compare every bit with the model, and push gradients. Meanwhile the main thread does to the node what happens to nodes: SIGKILL,
- * also while it starts; a stop and a start with another number of cores; a pause by SIGSTOP; a lossy network; saves, full and
- * deltas. Now and then it has all workers wait, keeps a copy of their models with a checkpoint, or restores such a one by hand, and
- * the models go back with it. At the end, and after one more restart, each row and variable is what the model says.
+ * Some workers, each a thread with a client of its own that replays, train tables and a variable of their
+ * own: they look rows up, compare every bit with the model, and push gradients. Meanwhile the main thread
+ * does to the node what happens to nodes: SIGKILL, also while it starts; a stop and a start with another
+ * number of cores; a pause by SIGSTOP; a lossy network; saves, full and deltas. Now and then it has all
+ * workers wait, keeps a copy of their models with a checkpoint, or restores such a one by hand, and the
+ * models go back with it. At the end, and after one more restart, each row and variable is what the model
+ * says.
  *
  * The seed decides what is drawn; threads and processes make each run another one all the same. */
 #include <getopt.h>
@@ -116,7 +118,7 @@ static void create(struct worker *w, uint32_t number)
     for (uint32_t i = 0; i < TABLES; i++) {
         struct table *t = &w->tables[i];
 
-        snprintf(name, sizeof name, "worker%u.table%u", (unsigned)number, (unsigned)i);
+        snprintf(name, sizeof(name), "worker%u.table%u", (unsigned)number, (unsigned)i);
         struct mr_feature f = draw_table(w, name);
         expect_ok(mr_create(w->client, NULL, &f, 1, &t->id), "create");
         model_init(&t->model, &f);
@@ -124,7 +126,7 @@ static void create(struct worker *w, uint32_t number)
         for (uint32_t k = 0; k < TABLE_KEYS; k++)
             t->keys[k] = random_next(&w->rng);
     }
-    snprintf(name, sizeof name, "worker%u.variable", (unsigned)number);
+    snprintf(name, sizeof(name), "worker%u.variable", (unsigned)number);
     struct mr_feature f = mr_feature_variable(name, 1, dims);
     f.learning_rate = 0.125f;
     expect_ok(mr_create(w->client, NULL, &f, 1, &w->variable), "create");
@@ -284,7 +286,7 @@ static struct mr_client *connect_client(bool replay)
     struct mr_client *client;
     char error[512];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         FAIL("%s", error);
     return client;
 }
@@ -338,7 +340,8 @@ static void pause_it(void)
     x.pauses++;
 }
 
-/* The watcher's client finds a server that was restarted: a Save or Restore sent to the one before would end unknown. */
+/* The watcher's client finds a server that was restarted: a Save or Restore sent to the one before would end
+ * unknown. */
 static void find_server(void)
 {
     struct mr_checkpoint_status status;
@@ -392,7 +395,7 @@ static void keep_models(void)
 
         for (uint32_t t = 0; t < TABLES; t++)
             table_copy(&w->tables[t].kept, &w->tables[t].model);
-        memcpy(w->kept_elements, w->elements, sizeof w->elements);
+        memcpy(w->kept_elements, w->elements, sizeof(w->elements));
     }
     x.saves++;
 }
@@ -412,7 +415,7 @@ static void restore_by_hand(void)
 
         for (uint32_t t = 0; t < TABLES; t++)
             table_copy(&w->tables[t].model, &w->tables[t].kept);
-        memcpy(w->elements, w->kept_elements, sizeof w->elements);
+        memcpy(w->elements, w->kept_elements, sizeof(w->elements));
     }
     x.restores++;
 }

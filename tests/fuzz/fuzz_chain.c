@@ -1,9 +1,11 @@
-/* The reader of chains on a directory of checkpoints that refer to each other in any way: an error, or a chain in which each link is
- * a delta on the one before, and all records that are shown are well-formed and belong to their link. The files live in memory.
+/* The reader of chains on a directory of checkpoints that refer to each other in any way: an error, or a
+ * chain in which each link is a delta on the one before, and all records that are shown are well-formed and
+ * belong to their link. The files live in memory.
  *
- * The input is a script. Its first byte is the id asked for (0: the newest). Then each checkpoint has five bytes: its id, its
- * parent's, what is wrong with it (enum wrong), and how many bytes follow, low one first: the beginning of its only block behind the
- * fixed fields of the header, which are made right, as is the hash. */
+ * The input is a script. Its first byte is the id asked for (0: the newest). Then each checkpoint has five
+ * bytes: its id, its parent's, what is wrong with it (enum wrong), and how many bytes follow, low one first:
+ * the beginning of its only block behind the fixed fields of the header, which are made right, as is the
+ * hash. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +61,7 @@ static const struct link *link_at(const struct directory *d, const char *path, c
     char first[16];
     const char *end = strchr(path + 1, '/');
     const size_t n = end ? (size_t)(end - path - 1) : strlen(path + 1);
-    if (n >= sizeof first)
+    if (n >= sizeof(first))
         return NULL;
     memcpy(first, path + 1, n);
     first[n] = '\0';
@@ -182,7 +184,7 @@ static void make_manifest(const struct directory *d, struct link *link, uint64_t
     struct mr_feature features[2] = {feature("t", MR_TABLE, wrong & WRONG_FEATURE ? 5 : 4),
                                      feature("v", MR_VARIABLE, 4)};
     uint32_t ids[2] = {TABLE_ID, VARIABLE_ID};
-    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof header->hash);
+    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof(header->hash));
     struct ps_manifest m = {.version = header->version,
                             .id = link->id,
                             .parent = parent,

@@ -1,9 +1,9 @@
-/* The checkpoint reader on any bytes: an error, or a restore in which every record is well-formed and belongs to a feature of
- * the manifest. The files live in memory. The first byte says what the rest is:
- *   bit 0 clear: the MANIFEST, as it stands
- *   bit 0 set: the beginning of the only block of core-000.mrc, under a manifest that names it
- *   bit 1 set: the block's fixed fields and hash are made right, so that what lies behind the hash is reached
- *   bit 2 set: it is that of checkpoint 2, beside a checkpoint 1 that is whole; in a block's case, as a delta on it
+/* The checkpoint reader on any bytes: an error, or a restore in which every record is well-formed and belongs
+ * to a feature of the manifest. The files live in memory. The first byte says what the rest is:
+ *   bit 0 clear: the MANIFEST, as it stands bit 0 set: the beginning of the only block of core-000.mrc, under
+ *   a manifest that names it bit 1 set: the block's fixed fields and hash are made right, so that what lies
+ *   behind the hash is reached bit 2 set: it is that of checkpoint 2, beside a checkpoint 1 that is whole; in
+ *   a block's case, as a delta on it
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -122,7 +122,7 @@ static char *manifest_for(const uint8_t *block, uint64_t id, const struct ps_man
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     struct mr_feature features[2] = {feature("t", MR_TABLE), feature("v", MR_VARIABLE)};
     uint32_t ids[2] = {TABLE_ID, VARIABLE_ID};
-    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof header->hash);
+    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof(header->hash));
     struct ps_manifest m = {.version = PS_FORMAT_VERSION,
                             .id = id,
                             .feature_count = 2,
@@ -184,8 +184,8 @@ static void read_block(const uint8_t *data, size_t bytes, bool repaired, bool is
     struct ps_manifest parent = {0};
     const uint64_t id = is_delta ? 2 : 1;
     char *full = is_delta ? put_full(&links, &parent) : NULL;
-    memset(block, 0, sizeof block);
-    memcpy(block, data, bytes < sizeof block ? bytes : sizeof block);
+    memset(block, 0, sizeof(block));
+    memcpy(block, data, bytes < sizeof(block) ? bytes : sizeof(block));
     if (repaired)
         repair(block, id);
     char *json = put_link(&links, id, block, is_delta ? &parent : NULL);

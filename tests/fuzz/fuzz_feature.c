@@ -1,5 +1,5 @@
-/* Any bytes as two feature descriptors: what passes the check keeps the promises that ps/ builds on, and two differ
- * exactly when their bytes do. */
+/* Any bytes as two feature descriptors: what passes the check keeps the promises that ps/ builds on, and two
+ * differ exactly when their bytes do. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Any Ethernet frame, to a host of any kind: it is dropped with a reason, or what it says lies within it and the answer
- * that it gets is a frame that its sender would take. The first byte chooses the host. */
+/* Any Ethernet frame, to a host of any kind: it is dropped with a reason, or what it says lies within it and
+ * the answer that it gets is a frame that its sender would take. The first byte chooses the host. */
 #include <string.h>
 #include "dataplane/net/arp.h"
 #include "dataplane/net/icmp.h"

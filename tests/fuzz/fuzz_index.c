@@ -1,5 +1,6 @@
-/* Any bytes as operations on an index: keys that come, go, are looked for and marked, cuts of all and of the marked, upkeep; beside a plain list of what is
- * there. The keys lie in two partitions, so that these grow, in steps or at once, make keys give way, and shrink again.
+/* Any bytes as operations on an index: keys that come, go, are looked for and marked, cuts of all and of the
+ * marked, upkeep; beside a plain list of what is there. The keys lie in two partitions, so that these grow,
+ * in steps or at once, make keys give way, and shrink again.
  *
  * An input is one byte that is left out, then pairs: what to do, and with which key. */
 #include <stdbool.h>

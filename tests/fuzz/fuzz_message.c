@@ -1,5 +1,5 @@
-/* Any bytes as a message: parsed tensors lie within them, in order, aligned, with the sizes that their shapes say; and what
- * is parsed is laid out again as the same message. */
+/* Any bytes as a message: parsed tensors lie within them, in order, aligned, with the sizes that their shapes
+ * say; and what is parsed is laid out again as the same message. */
 #include <stdbool.h>
 #include <string.h>
 #include "dataplane/wire/format/message.h"

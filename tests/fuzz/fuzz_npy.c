@@ -1,4 +1,5 @@
-/* The reader of .npy headers on any bytes: an error of one line, or an array that fits the file to the byte. */
+/* The reader of .npy headers on any bytes: an error of one line, or an array that fits the file to the
+ * byte. */
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
 #include "tools/ckpt/npy.h"

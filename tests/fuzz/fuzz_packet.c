@@ -1,5 +1,5 @@
-/* Any datagram: is either dropped for a reason, or is what its header says; and what the handshake makes of its payload
- * verifies for what was made and for nothing else. */
+/* Any datagram: is either dropped for a reason, or is what its header says; and what the handshake makes of
+ * its payload verifies for what was made and for nothing else. */
 #include <string.h>
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/wire/session/auth.h"

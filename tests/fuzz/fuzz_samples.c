@@ -1,4 +1,5 @@
-/* Sample files: the first byte picks the format, the rest is the file, read through and then sample by sample. */
+/* Sample files: the first byte picks the format, the rest is the file, read through and then sample by
+ * sample. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     int fd = memfd_create("samples", MFD_CLOEXEC);
     FUZZ_ASSERT(fd >= 0 && write(fd, data + 1, bytes - 1) == (ssize_t)(bytes - 1));
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     const struct hub_sample_file_options options = {.path = path,
                                                     .format = formats[data[0] % 3],
                                                     .seed = 1,

@@ -1,7 +1,8 @@
-/* The input is a script for a client's and a server's endpoint: packets between them are delivered, lost, repeated, swapped,
- * changed and forged, by one who has the key, so that the tag keeps nothing out; calls are made, answered, cancelled; time
- * passes; either side restarts. Whatever the script: a call id is executed at most once, a call ends once, nobody who has
- * shown no cookie gets more bytes than came from him, no memory is left behind. */
+/* The input is a script for a client's and a server's endpoint: packets between them are delivered, lost,
+ * repeated, swapped, changed and forged, by one who has the key, so that the tag keeps nothing out; calls are
+ * made, answered, cancelled; time passes; either side restarts. Whatever the script: a call id is executed at
+ * most once, a call ends once, nobody who has shown no cookie gets more bytes than came from him, no memory
+ * is left behind. */
 #include <string.h>
 
 #include "fuzz_assert.h"

@@ -1,5 +1,5 @@
-/* What stands behind "millrace://" and names of tables, any bytes: an error of one line, or a configuration within its limits; and names that
- * the server takes. */
+/* What stands behind "millrace://" and names of tables, any bytes: an error of one line, or a configuration
+ * within its limits; and names that the server takes. */
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
 #include "trainer_client/torchrec/configuration.h"
@@ -9,13 +9,13 @@ static void check_configuration(const char *text)
 {
     struct tde_configuration c;
     char error[512] = "";
-    if (!tde_configuration_parse(text, &c, error, sizeof error)) {
+    if (!tde_configuration_parse(text, &c, error, sizeof(error))) {
         FUZZ_ASSERT(error[0] != '\0' && strchr(error, '\n') == NULL);
         return;
     }
-    FUZZ_ASSERT(c.server[0] != '\0' && strnlen(c.server, sizeof c.server) < sizeof c.server);
-    FUZZ_ASSERT(strnlen(c.key_file, sizeof c.key_file) < sizeof c.key_file);
-    FUZZ_ASSERT(strnlen(c.prefix, sizeof c.prefix) < sizeof c.prefix);
+    FUZZ_ASSERT(c.server[0] != '\0' && strnlen(c.server, sizeof(c.server)) < sizeof(c.server));
+    FUZZ_ASSERT(strnlen(c.key_file, sizeof(c.key_file)) < sizeof(c.key_file));
+    FUZZ_ASSERT(strnlen(c.prefix, sizeof(c.prefix)) < sizeof(c.prefix));
     FUZZ_ASSERT(c.deadline_ms >= 1 && c.deadline_ms <= 3600000 && c.connect_ms >= 1 &&
                 c.connect_ms <= 3600000);
     FUZZ_ASSERT(c.replay_mib >= 1 && c.replay_mib <= 4095);
@@ -36,7 +36,7 @@ static void check_name(const char *prefix, const char *table, int64_t column)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char text[4096];
-    size_t length = bytes < sizeof text ? bytes : sizeof text - 1;
+    size_t length = bytes < sizeof(text) ? bytes : sizeof(text) - 1;
     if (length > 0)
         memcpy(text, data, length);
     text[length] = '\0';

@@ -1,7 +1,9 @@
-/* Any bytes as the values of a remote call: what is read lies within the message, in order; references are taken in once each, and
- * those that were taken before one fails are there to be given back; what is read is written again as the same values.
+/* Any bytes as the values of a remote call: what is read lies within the message, in order; references are
+ * taken in once each, and those that were taken before one fails are there to be given back; what is read is
+ * written again as the same values.
  *
- * Input: which reference is refused, which tensors the message has besides the first, then the first one's bytes. */
+ * Input: which reference is refused, which tensors the message has besides the first, then the first one's
+ * bytes. */
 #include <stdbool.h>
 #include <string.h>
 #include "dataplane/rpc/call/signature.h"

@@ -1,5 +1,6 @@
-/* Stands in for a fuzzing engine: runs a fuzzer's entry on the files and directories (not their subdirectories) named as
- * arguments, as a plain test of the inputs kept so far. Finding nothing to run is a failure. */
+/* Stands in for a fuzzing engine: runs a fuzzer's entry on the files and directories (not their
+ * subdirectories) named as arguments, as a plain test of the inputs kept so far. Finding nothing to run is a
+ * failure. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* A client's and a server's endpoint, the packets between them, and somebody else who knows the key: what fuzz_session.c
- * scripts. */
+/* A client's and a server's endpoint, the packets between them, and somebody else who knows the key: what
+ * fuzz_session.c scripts. */
 #ifndef SESSION_PAIR_H
 #define SESSION_PAIR_H
 
@@ -66,7 +66,8 @@ void sp_deliver(struct sp *sp, const struct sp_packet *packet);
 /* The packet stays as it was until the next is sent. */
 void sp_remove(struct sp *sp, uint32_t index);
 void sp_poll(struct sp *sp);
-/* Give a packet of a session that is there the next number of its sender, so that it is not dropped as one that has come. */
+/* Give a packet of a session that is there the next number of its sender, so that it is not dropped as one
+ * that has come. */
 void sp_renumber(const struct sp *sp, struct sp_packet *packet);
 /* Write proof and tag as somebody with the key would. */
 void sp_authenticate(const struct sp *sp, struct sp_packet *packet);

@@ -22,7 +22,7 @@ static void kept_free(void *arg)
 static enum mr_status keep(struct mr_rpc_call *call, const struct mr_tensor *first,
                            const struct mr_tensor *second)
 {
-    struct kept *kept = calloc(1, sizeof *kept);
+    struct kept *kept = calloc(1, sizeof(*kept));
     const struct mr_tensor *both[2] = {first, second};
 
     for (uint32_t i = 0; kept != NULL && i < 2; i++) {

@@ -12,7 +12,7 @@ static void add(struct content *c, const struct content_piece *piece)
 {
     if ((c->count & (c->count - 1)) == 0) {
         struct content_piece *grown =
-            realloc(c->pieces, (c->count == 0 ? 1 : 2 * c->count) * sizeof *c->pieces);
+            realloc(c->pieces, (c->count == 0 ? 1 : 2 * c->count) * sizeof(*c->pieces));
 
         assert_non_null(grown);
         c->pieces = grown;
@@ -35,11 +35,11 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
         return MR_OK;
     piece.kind = PS_RECORD_ROWS;
     for (uint32_t i = 0; i < record->count; i++) {
-        memcpy(&piece.key, bytes + i * sizeof piece.key, sizeof piece.key);
+        memcpy(&piece.key, bytes + i * sizeof(piece.key), sizeof(piece.key));
         piece.hash =
             record->kind == PS_RECORD_GONE
                 ? 0
-                : XXH3_64bits(bytes + record->count * sizeof piece.key + (size_t)i * record->row_bytes,
+                : XXH3_64bits(bytes + record->count * sizeof(piece.key) + (size_t)i * record->row_bytes,
                               record->row_bytes) |
                       1;
         add(arg, &piece);
@@ -69,7 +69,7 @@ static void keep_last(struct content *c)
 {
     uint64_t kept = 0;
 
-    qsort(c->pieces, c->count, sizeof *c->pieces, by_place);
+    qsort(c->pieces, c->count, sizeof(*c->pieces), by_place);
     for (uint64_t i = 0; i < c->count; i++) {
         const struct content_piece piece = c->pieces[i];
 
@@ -86,7 +86,7 @@ void content_read(const char *directory, uint64_t id, struct content *content)
     struct ps_reader *reader;
     char text[256];
 
-    memset(content, 0, sizeof *content);
+    memset(content, 0, sizeof(*content));
     if (ps_reader_open(directory, id, &reader, text) != MR_OK || text[0] != '\0')
         fail_msg("%s", text);
     if (ps_reader_each(reader, add_record, content, text) != MR_OK)

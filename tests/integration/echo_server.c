@@ -1,7 +1,7 @@
 /* A server that knows the ECHO operation only, on a real DPDK port: what the data plane's tests talk to.
  *
- * Prints "ready driver=... memory=... steering=..." once it serves, and at the end one line per core of its counters.
- * Ends on SIGTERM. */
+ * Prints "ready driver=... memory=... steering=..." once it serves, and at the end one line per core of its
+ * counters. Ends on SIGTERM. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* A bad cable: carries frames between two network interfaces, and loses, repeats, reorders and damages some of them.
+/* A bad cable: carries frames between two network interfaces, and loses, repeats, reorders and damages some
+ * of them.
  *
  *   forwarder IF IF LOSS_PPM DUPLICATE_PPM REORDER_PPM CORRUPT_PPM SEED
  *
@@ -63,13 +64,13 @@ static int open_end(const char *name)
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)), bytes = BUFFER_BYTES, on = 1;
 
     if (fd < 0 || at.sll_ifindex == 0 ||
-        setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
-        bind(fd, (const struct sockaddr *)&at, sizeof at) != 0) {
+        setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on)) != 0 ||
+        bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0) {
         fprintf(stderr, "forwarder: %s: %s\n", name, strerror(errno));
         exit(1);
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes));
     return fd;
 }
 
@@ -114,7 +115,7 @@ static void drain(struct way *way)
     static uint8_t frame[FRAME_BYTES];
 
     for (int i = 0; i < BURST; i++) {
-        ssize_t bytes = recv(way->in, frame, sizeof frame, MSG_DONTWAIT);
+        ssize_t bytes = recv(way->in, frame, sizeof(frame), MSG_DONTWAIT);
 
         if (bytes <= ETH_HLEN)
             return;

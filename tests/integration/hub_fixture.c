@@ -19,7 +19,7 @@ static void run_hub(struct hub_fixture *f)
 {
     char command[COMMAND_BYTES];
 
-    snprintf(command, sizeof command, "exec %s --listen " HUB_ADDRESS " --server %s %s 2>>%s",
+    snprintf(command, sizeof(command), "exec %s --listen " HUB_ADDRESS " --server %s %s 2>>%s",
              hub_fixture_program, f->node->address, f->options != NULL ? f->options : "", f->log);
     netns_spawn(&f->node->net, NETNS_CLIENT, (char *[]){"/bin/sh", "-c", command, NULL}, &f->process);
 }
@@ -27,8 +27,8 @@ static void run_hub(struct hub_fixture *f)
 void hub_fixture_start(struct hub_fixture *f, const struct node_fixture *node, const char *options)
 {
     *f = (struct hub_fixture){.node = node, .options = options};
-    snprintf(f->samples, sizeof f->samples, "%.40s/samples.tsv", node->directory);
-    snprintf(f->log, sizeof f->log, "%.40s/hub.log", node->directory);
+    snprintf(f->samples, sizeof(f->samples), "%.40s/samples.tsv", node->directory);
+    snprintf(f->log, sizeof(f->log), "%.40s/hub.log", node->directory);
     run_hub(f);
 }
 
@@ -54,7 +54,7 @@ struct mr_client *hub_fixture_connect(void)
     struct mr_client *client = NULL;
     char error[512] = "";
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -66,7 +66,7 @@ bool hub_fixture_logged(const struct hub_fixture *f, const char *text)
     FILE *log = fopen(f->log, "r");
 
     assert_non_null(log);
-    while (!found && fgets(line, sizeof line, log) != NULL)
+    while (!found && fgets(line, sizeof(line), log) != NULL)
         found = strstr(line, text) != NULL;
     (void)fclose(log);
     return found;

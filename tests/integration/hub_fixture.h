@@ -1,5 +1,5 @@
-/* A hub beside a node, and samples for it of which everything is known: sample i of the file has i as its first integer, and
- * keys that are a function of i. For cmocka tests; see node_fixture.h. */
+/* A hub beside a node, and samples for it of which everything is known: sample i of the file has i as its
+ * first integer, and keys that are a function of i. For cmocka tests; see node_fixture.h. */
 #ifndef TESTS_HUB_FIXTURE_H
 #define TESTS_HUB_FIXTURE_H
 

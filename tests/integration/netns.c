@@ -82,7 +82,8 @@ static pid_t hold_namespace(const char *directory, int *fd)
     if (pid == 0) {
         sigset_t all;
 
-        /* A test that is interrupted from the keyboard must not take this process along before it has cleaned up. */
+        /* A test that is interrupted from the keyboard must not take this process along before it has cleaned
+         * up. */
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, NULL);
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);

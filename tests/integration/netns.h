@@ -4,8 +4,8 @@
  *     server0  (no kernel address; DPDK's) ==== client0  10.99.0.2/24, fd99::2/64
  *     server: 10.99.0.1, fd99::1 by DPDK
  *
- * The namespaces have no names: a child process holds each open and ends with the test, so nothing is left behind however
- * the test ends, and tests run side by side. Needs root.
+ * The namespaces have no names: a child process holds each open and ends with the test, so nothing is left
+ * behind however the test ends, and tests run side by side. Needs root.
  */
 #ifndef TESTS_NETNS_H
 #define TESTS_NETNS_H
@@ -38,8 +38,8 @@ struct netns_options {
     uint16_t queues; /* of each end; 0 = 1. The kernel spreads flows over them */
     bool cut;        /* the cable is cut in the middle: somebody must carry the frames from end to end */
     bool no_veth;    /* no cable (tap makes its own, memif needs none) */
-    bool
-        keep_offloads; /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */
+    /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */
+    bool keep_offloads;
 };
 
 /* Ends the process with NETNS_SKIP, saying why, unless it may make namespaces. */
@@ -58,7 +58,8 @@ void netns_leave(const struct netns *net);
 int netns_run(const struct netns *net, enum netns_side side, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Moves an interface from the server's namespace to the client's, names it client0 and gives it the client's addresses. */
+/* Moves an interface from the server's namespace to the client's, names it client0 and gives it the client's
+ * addresses. */
 void netns_give_to_client(const struct netns *net, const char *interface);
 
 /* ---- programs under test ---- */
@@ -73,8 +74,8 @@ struct netns_process {
 /* Starts argv in a namespace. It is killed when the test ends. */
 void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[],
                  struct netns_process *out);
-/* Reads stdout until a line contains `text`; false when the output ends or `timeout_ms` passes first. The line is in
- * process->line. */
+/* Reads stdout until a line contains `text`; false when the output ends or `timeout_ms` passes first. The
+ * line is in process->line. */
 bool netns_wait_line(struct netns_process *process, const char *text, int timeout_ms);
 /* Sends `signal` (0 = none) and waits for the end; returns the exit code, or 128 + signal. */
 int netns_end(struct netns_process *process, int signal);

@@ -22,7 +22,7 @@ static void remove_leftover(void)
 
     if (leftover[0] == '\0')
         return;
-    snprintf(command, sizeof command, "rm -rf %s", leftover);
+    snprintf(command, sizeof(command), "rm -rf %s", leftover);
     if (system(command) == 0)
         leftover[0] = '\0';
 }
@@ -34,9 +34,9 @@ static void make_directory(struct node_fixture *f)
     if (!at_exit)
         at_exit = atexit(remove_leftover) == 0;
     remove_leftover();
-    snprintf(f->directory, sizeof f->directory, "/tmp/millrace-test-XXXXXX");
+    snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(f->directory));
-    memcpy(leftover, f->directory, sizeof leftover);
+    memcpy(leftover, f->directory, sizeof(leftover));
 }
 
 static void write_config(struct node_fixture *f, uint32_t cores)
@@ -78,11 +78,11 @@ static void run_server(struct node_fixture *f)
 void node_fixture_start_over(struct node_fixture *f, const struct netns_options *cable, uint32_t cores,
                              const char *const *settings)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     make_directory(f);
-    snprintf(f->checkpoints, sizeof f->checkpoints, "%.40s/ckpt", f->directory);
-    snprintf(f->config, sizeof f->config, "%.40s/node.conf", f->directory);
-    snprintf(f->address, sizeof f->address, "%s:%d", NETNS_SERVER_IPV4, PORT);
+    snprintf(f->checkpoints, sizeof(f->checkpoints), "%.40s/ckpt", f->directory);
+    snprintf(f->config, sizeof(f->config), "%.40s/node.conf", f->directory);
+    snprintf(f->address, sizeof(f->address), "%s:%d", NETNS_SERVER_IPV4, PORT);
     for (uint32_t i = 0; settings != NULL && settings[i] != NULL && i < NODE_SETTINGS_MAX; i++)
         f->settings[i] = settings[i];
     write_config(f, cores);
@@ -129,7 +129,7 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
     struct mr_client *client = NULL;
     char error[512] = "";
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }

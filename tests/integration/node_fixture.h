@@ -23,7 +23,8 @@ struct node_fixture {
 /* Path of millraced; set by the test's main. */
 extern const char *node_fixture_server;
 
-/* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL = none). */
+/* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL =
+ * none). */
 void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings);
 /* The same over a cable of another kind. */
 void node_fixture_start_over(struct node_fixture *f, const struct netns_options *cable, uint32_t cores,

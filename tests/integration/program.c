@@ -13,7 +13,7 @@ static void read_output(const struct netns *net, const char *name, char out[PROG
 {
     char path[128];
 
-    snprintf(path, sizeof path, "%s/program.%s", net->directory, name);
+    snprintf(path, sizeof(path), "%s/program.%s", net->directory, name);
 
     FILE *file = fopen(path, "r");
 
@@ -33,7 +33,7 @@ void program_run(const struct netns *net, enum netns_side side, struct program_r
     va_list list;
 
     va_start(list, format);
-    vsnprintf(command, sizeof command, format, list);
+    vsnprintf(command, sizeof(command), format, list);
     va_end(list);
     result->code = netns_run(net, side, "timeout %d %s >%s/program.out 2>%s/program.err </dev/null",
                              PROGRAM_LIMIT_S, command, net->directory, net->directory);

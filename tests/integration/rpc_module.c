@@ -87,7 +87,7 @@ static enum mr_status may_run_on(struct mr_rpc_call *call, const struct mr_value
 
     (void)argument_count;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
         return mr_rpc_fail(call, "sched_getaffinity: %s", strerror(errno));
     return mr_rpc_return(call, mr_value_i64(CPU_ISSET((size_t)arguments[0].i64, &set)));
 }
@@ -193,7 +193,7 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
             return MR_INVALID_ARGUMENT;
         }
     }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
         enum mr_status status = mr_rpc_register(rpc, &functions[i]);
 
         if (status != MR_OK) {

@@ -31,7 +31,7 @@ void rpc_node_start(struct rpc_node *x, const char *const *settings, uint32_t wo
     *x = (struct rpc_node){.workers = {.world_size = world_size}};
     node_fixture_start(&x->node, rpc_node_cores, settings);
     x->workers.rendezvous = x->node.address;
-    snprintf(x->gate, sizeof x->gate, "%s/gate", x->node.directory);
+    snprintf(x->gate, sizeof(x->gate), "%s/gate", x->node.directory);
 }
 
 void rpc_node_start_worker(struct rpc_node *x, const char *world_size, const char *more)
@@ -39,7 +39,7 @@ void rpc_node_start_worker(struct rpc_node *x, const char *world_size, const cha
     static char with_module[1024];
     const char *const settings[] = {world_size, "rpc.name=server", "rpc.rank=0", with_module, more, NULL};
 
-    snprintf(with_module, sizeof with_module, "rpc.module=%s 2.5", rpc_node_module);
+    snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", rpc_node_module);
     rpc_node_start(x, settings, (uint32_t)strtoul(strchr(world_size, '=') + 1, NULL, 10));
 }
 
@@ -71,7 +71,7 @@ int rpc_node_set_up(void **state)
 
 void rpc_node_scale(struct mr_rpc *rpc, uint32_t elements)
 {
-    float *in = calloc(elements, sizeof *in);
+    float *in = calloc(elements, sizeof(*in));
     struct mr_value argument = mr_value_tensor(mr_tensor_1d(MR_F32, elements, in));
     struct mr_rpc_result *result;
 

@@ -20,13 +20,15 @@ extern uint32_t rpc_node_cores;
 bool rpc_node_arguments(int argc, char **argv);
 
 int rpc_node_set_up(void **state);
-/* Lets held functions go first: a node ends none that runs. Nothing for a test that was skipped before its start. */
+/* Lets held functions go first: a node ends none that runs. Nothing for a test that was skipped before its
+ * start. */
 int rpc_node_tear_down(void **state);
 #define rpc_node_test(name) cmocka_unit_test_setup_teardown(name, rpc_node_set_up, rpc_node_tear_down)
 
 /* Settings as in node_fixture.h. */
 void rpc_node_start(struct rpc_node *x, const char *const *settings, uint32_t world_size);
-/* The node is rank 0 of that many workers ("rpc.world_size=3"), and has the module, which scales by 2.5. `more`: one more setting, or NULL. */
+/* The node is rank 0 of that many workers ("rpc.world_size=3"), and has the module, which scales by 2.5.
+ * `more`: one more setting, or NULL. */
 void rpc_node_start_worker(struct rpc_node *x, const char *world_size, const char *more);
 
 /* Calls "hold" so often, from the first worker; returns when all of them run. */

@@ -17,11 +17,11 @@ enum { WORKERS_MAX = 8 };
 void rpc_free_address(char text[32])
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof sa;
+    socklen_t bytes = sizeof(sa);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
     assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
     close(fd);
     snprintf(text, 32, "127.0.0.1:%u", ntohs(sa.sin_port));
@@ -34,8 +34,8 @@ struct mr_rpc *rpc_join(uint32_t rank, uint32_t world_size, const char *address,
     char name[16], error[512];
 
     options->rendezvous = address;
-    snprintf(name, sizeof name, "w%u", rank);
-    if (mr_rpc_init(name, rank, world_size, options, &rpc, error, sizeof error) != MR_OK) {
+    snprintf(name, sizeof(name), "w%u", rank);
+    if (mr_rpc_init(name, rank, world_size, options, &rpc, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "%s\n", error);
         return NULL;
     }

@@ -8,7 +8,8 @@
 
 /* Free a moment ago, and not given to anybody else by itself so soon. */
 void rpc_free_address(char text[32]);
-/* Joins as "w<rank>"; NULL, with the error on stderr, when it fails. options->rendezvous is set from `address`. */
+/* Joins as "w<rank>"; NULL, with the error on stderr, when it fails. options->rendezvous is set from
+ * `address`. */
 struct mr_rpc *rpc_join(uint32_t rank, uint32_t world_size, const char *address,
                         struct mr_rpc_options *options);
 /* What the function returns is the process's exit code. */

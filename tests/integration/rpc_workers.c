@@ -42,9 +42,9 @@ static void *join(void *arg)
                                      .function_count = 1};
     char name[16];
 
-    snprintf(name, sizeof name, "w%u", j->rank);
+    snprintf(name, sizeof(name), "w%u", j->rank);
     j->status =
-        mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc, j->error, sizeof j->error);
+        mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc, j->error, sizeof(j->error));
     return NULL;
 }
 
@@ -80,7 +80,7 @@ static void *leave(void *arg)
     struct leaving *l = arg;
 
     l->status = mr_rpc_shutdown(l->rpc, 0);
-    snprintf(l->error, sizeof l->error, "%s", mr_rpc_last_error());
+    snprintf(l->error, sizeof(l->error), "%s", mr_rpc_last_error());
     mr_rpc_destroy(l->rpc);
     return NULL;
 }

@@ -1,4 +1,5 @@
-/* Workers of a world, in the test's own process; each has a function "whoami" that returns its name. For cmocka tests. */
+/* Workers of a world, in the test's own process; each has a function "whoami" that returns its name. For
+ * cmocka tests. */
 #ifndef TESTS_RPC_WORKERS_H
 #define TESTS_RPC_WORKERS_H
 
@@ -22,8 +23,8 @@ struct rpc_workers {
 void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t count);
 /* All of them leave together; the status of each is to be this. */
 void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected);
-/* One that joins in a process of its own, does `then` (may be NULL), and nothing but serve until it is killed. Before this process
- * has threads. */
+/* One that joins in a process of its own, does `then` (may be NULL), and nothing but serve until it is
+ * killed. Before this process has threads. */
 pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*then)(struct mr_rpc *rpc));
 
 /* The call fails so, and its line says `says`. */

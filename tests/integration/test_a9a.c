@@ -1,5 +1,6 @@
-/* Census data through hub, trainer and server: logistic regression by FTRL is as good as scikit-learn's on the same split, and
- * a factorization machine is no worse than it is told to be. The reference figures come from tests/quality/reference_a9a.py. */
+/* Census data through hub, trainer and server: logistic regression by FTRL is as good as scikit-learn's on
+ * the same split, and a factorization machine is no worse than it is told to be. The reference figures come
+ * from tests/quality/reference_a9a.py. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -34,10 +35,10 @@ static int set_up(void **state)
 {
     static struct fixture x;
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, 1, NULL);
     hub_fixture_start(&x.hub, &x.node, NULL);
-    snprintf(x.samples, sizeof x.samples, "%.40s/a9a.libsvm", x.node.directory);
+    snprintf(x.samples, sizeof(x.samples), "%.40s/a9a.libsvm", x.node.directory);
     assert_int_equal(netns_run(&x.node.net, NETNS_CLIENT, "xz -dc %s >%s", data, x.samples), 0);
     *state = &x;
     return 0;

@@ -1,5 +1,5 @@
-/* Random graphs over two and three workers, each in a process of its own and all of them trainers at the same time: their gradients
- * against torch's. argv[1] is autograd_torch.py. Without torch: skipped (77). */
+/* Random graphs over two and three workers, each in a process of its own and all of them trainers at the same
+ * time: their gradients against torch's. argv[1] is autograd_torch.py. Without torch: skipped (77). */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -183,7 +183,7 @@ static uint32_t compare(FILE *in, struct graph *g, uint32_t graph_number)
 
 static uint32_t run_graph(FILE *in, struct mr_rpc *rpc, uint32_t graph_number)
 {
-    struct graph *g = calloc(1, sizeof *g);
+    struct graph *g = calloc(1, sizeof(*g));
     uint32_t leaves = number(in), ops = number(in), passes = number(in), compared = 0;
 
     check(g != NULL && leaves <= VALUES_MAX, "no memory");
@@ -218,9 +218,9 @@ static FILE *draw_graphs(const char *script, uint32_t size, uint32_t rank)
     int status = 0;
 
     check(out != NULL, "no file: %s", strerror(errno));
-    snprintf(sizes[0], sizeof sizes[0], "%u", size);
-    snprintf(sizes[1], sizeof sizes[1], "%d", GRAPHS);
-    snprintf(sizes[2], sizeof sizes[2], "%u", 100 * size + rank);
+    snprintf(sizes[0], sizeof(sizes[0]), "%u", size);
+    snprintf(sizes[1], sizeof(sizes[1]), "%d", GRAPHS);
+    snprintf(sizes[2], sizeof(sizes[2]), "%u", 100 * size + rank);
     pid_t pid = fork();
 
     if (pid == 0) {

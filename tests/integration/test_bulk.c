@@ -1,5 +1,5 @@
-/* A client pulls and pushes in bulk while it makes small calls: these are answered between the parts of the large ones. Counted, not
- * timed: a node that did each call in one go would never count one. */
+/* A client pulls and pushes in bulk while it makes small calls: these are answered between the parts of the
+ * large ones. Counted, not timed: a node that did each call in one go would never count one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct fixture *x = calloc(1, sizeof *x);
+    struct fixture *x = calloc(1, sizeof(*x));
     struct mr_feature f = mr_feature_table("rows", DIM);
 
     assert_non_null(x);

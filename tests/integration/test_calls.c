@@ -60,7 +60,7 @@ static int set_up(void **state)
 {
     static struct fixture x;
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
     create_features(&x);
@@ -184,7 +184,7 @@ static void test_batches(void **state)
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
     uint64_t batch = UINT64_C(9) << 48, watermark, *bitmap;
     uint32_t words, key_count = x->offsets[BAGS];
-    float *gradient = calloc(BAGS * DIM, sizeof *gradient);
+    float *gradient = calloc(BAGS * DIM, sizeof(*gradient));
     float bias[6] = {1, 2, 3, 4, 5, 6};
     uint32_t dims[2] = {2, 3};
     struct mr_batch_gradient gradients[2] = {{x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, gradient)},
@@ -351,7 +351,7 @@ static void test_set_and_read(void **state)
         assert_int_equal(mr_lookup(x->client, &later, id, x->keys, KEYS, NULL), MR_OK);
         assert_int_equal(mr_future_wait(future, &reply), MR_OK);
         mr_future_destroy(future);
-        assert_memory_equal(mr_reply_tensor(reply, 0)->data, rows, sizeof rows);
+        assert_memory_equal(mr_reply_tensor(reply, 0)->data, rows, sizeof(rows));
         mr_reply_free(reply);
     }
 }
@@ -395,8 +395,8 @@ static void test_large(void **state)
 {
     enum { COUNT = 60000 };
     struct fixture *x = *state;
-    uint64_t *keys = calloc(COUNT, sizeof *keys);
-    float *gradients = calloc(COUNT * DIM, sizeof *gradients);
+    uint64_t *keys = calloc(COUNT, sizeof(*keys));
+    float *gradients = calloc(COUNT * DIM, sizeof(*gradients));
     struct mr_future *futures[2];
     struct mr_reply *reply;
 

@@ -1,5 +1,5 @@
-/* Mistakes of callers against a real node: each an error of its own that says what is wrong, and nothing changed by it. What
- * the library refuses by itself is sent past it, by hand. */
+/* Mistakes of callers against a real node: each an error of its own that says what is wrong, and nothing
+ * changed by it. What the library refuses by itself is sent past it, by hand. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -46,10 +46,10 @@ static void read_state(struct fixture *x, float rows[KEYS * DIM], float values[E
     struct mr_reply *reply;
 
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->mine, KEYS, &reply), MR_OK);
-    memcpy(rows, mr_reply_tensor(reply, 0)->data, KEYS * DIM * sizeof *rows);
+    memcpy(rows, mr_reply_tensor(reply, 0)->data, KEYS * DIM * sizeof(*rows));
     mr_reply_free(reply);
     assert_int_equal(mr_variable_pull(x->client, NULL, x->variable, 0, 0, &reply), MR_OK);
-    memcpy(values, mr_reply_tensor(reply, 0)->data, ELEMENTS * sizeof *values);
+    memcpy(values, mr_reply_tensor(reply, 0)->data, ELEMENTS * sizeof(*values));
     mr_reply_free(reply);
 }
 
@@ -109,7 +109,7 @@ static int set_up_with(void **state, const char *const *settings)
     static struct fixture x;
     float gradients[KEYS * DIM];
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, CORES, settings);
     x.client = node_fixture_connect(&x.node);
     create_features(&x);
@@ -152,8 +152,8 @@ static void check_unchanged(struct fixture *x)
     float rows[KEYS * DIM], values[ELEMENTS];
 
     read_state(x, rows, values);
-    assert_memory_equal(rows, x->rows, sizeof rows);
-    assert_memory_equal(values, x->values, sizeof values);
+    assert_memory_equal(rows, x->rows, sizeof(rows));
+    assert_memory_equal(values, x->values, sizeof(values));
     assert_int_equal(rows_held(x), x->row_count);
     assert_int_equal(node_fixture_sum(x->client, "table.updates"), x->updates);
     assert_int_equal(node_fixture_sum(x->client, "ps.pushes_applied"), x->pushes);
@@ -466,7 +466,7 @@ static void test_create(void **state)
     uint8_t cut[sizeof(struct mr_feature) - 1] = {0};
     uint32_t ids[2] = {UNKNOWN, UNKNOWN}, count, level = 3;
     char text[WIRE_CLIENT_TEXT_BYTES];
-    struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof cut, cut);
+    struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(cut), cut);
 
     bad.learning_rate = -1;
     node_fixture_refused(mr_create(x->client, NULL, &bad, 1, ids), MR_INVALID_ARGUMENT, "learning_rate");
@@ -572,7 +572,7 @@ static void test_killed(void **state)
 
     node_fixture_kill(&x->node);
     check_away(x);
-    assert_int_equal(mr_client_create(&options, &late, error, sizeof error), MR_UNREACHABLE);
+    assert_int_equal(mr_client_create(&options, &late, error, sizeof(error)), MR_UNREACHABLE);
     assert_non_null(strstr(error, x->node.address));
     assert_null(late);
     node_fixture_restart(&x->node);

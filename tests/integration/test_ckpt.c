@@ -64,7 +64,7 @@ static int set_up_with(void **state, const char *const *settings)
     struct mr_feature features[3];
     uint32_t ids[3];
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, CORES, settings);
     x.client = node_fixture_connect(&x.node);
     features_of(features);
@@ -132,7 +132,7 @@ static void read_values(struct fixture *x, struct values *v)
     look_up(x, x->user, v->user);
     look_up(x, x->half, v->half);
     assert_int_equal(mr_variable_pull(x->client, NULL, x->bias, 0, 0, &reply), MR_OK);
-    memcpy(v->bias, mr_reply_tensor(reply, 0)->data, sizeof v->bias);
+    memcpy(v->bias, mr_reply_tensor(reply, 0)->data, sizeof(v->bias));
     mr_reply_free(reply);
 }
 
@@ -144,7 +144,7 @@ static void run(struct fixture *x, int code, const char *says, const char *forma
     va_list list;
 
     va_start(list, format);
-    vsnprintf(arguments, sizeof arguments, format, list);
+    vsnprintf(arguments, sizeof(arguments), format, list);
     va_end(list);
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s ckpt %s", millrace, arguments);
     program_expect(&x->result, code, code == 0 || code == 3 ? "" : says);
@@ -197,8 +197,8 @@ static void check_csv(const struct fixture *x, const char *path, const float *va
     FILE *file = fopen(path, "r");
 
     assert_non_null(file);
-    assert_non_null(fgets(line, sizeof line, file)); /* the heading */
-    while (fgets(line, sizeof line, file) != NULL) {
+    assert_non_null(fgets(line, sizeof(line), file)); /* the heading */
+    while (fgets(line, sizeof(line), file) != NULL) {
         char *at;
         const uint32_t row = key_index(x, strtoull(line, &at, 10));
 
@@ -231,10 +231,10 @@ static void test_what_a_node_saved(void **state)
     assert_int_equal(number(feature(features, "half"), "rows"), KEYS);
     assert_string_equal(json_string_value(json_object_get(feature(features, "half"), "eviction")), "lru");
     json_decref(info);
-    snprintf(path, sizeof path, "%s/user.csv", x->node.directory);
+    snprintf(path, sizeof(path), "%s/user.csv", x->node.directory);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
     check_csv(x, path, v.user);
-    snprintf(path, sizeof path, "%s/half.csv", x->node.directory);
+    snprintf(path, sizeof(path), "%s/half.csv", x->node.directory);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --out %s", d, id, path);
     check_csv(x, path, v.half);
     run(x, 0, "900 rows of half", "export %s/ckpt-%" PRIu64 " --table half --out %s/half.safetensors", d, id,
@@ -292,7 +292,8 @@ static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
     json_decref(list);
 }
 
-/* A chain that a node wrote: each link is told by what changed since the one before, and the last has what the node has. */
+/* A chain that a node wrote: each link is told by what changed since the one before, and the last has what
+ * the node has. */
 static void test_deltas_of_a_node(void **state)
 {
     enum { DELTAS = 3 };
@@ -317,7 +318,7 @@ static void test_deltas_of_a_node(void **state)
     read_values(x, &v);
     check_info_of_delta(x, first, id);
     run(x, 0, ": ok, ", "verify %s", d);
-    snprintf(path, sizeof path, "%s/user.csv", own);
+    snprintf(path, sizeof(path), "%s/user.csv", own);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
     check_csv(x, path, v.user);
     run(x, 0, "from 4 checkpoints", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id, own);
@@ -348,7 +349,8 @@ static void test_rows_that_went(void **state)
     json_decref(diff);
 }
 
-/* Restored from, a full that the tool wrote is the same as the server's own: values, and how training goes on. */
+/* Restored from, a full that the tool wrote is the same as the server's own: values, and how training goes
+ * on. */
 static void test_restoring_what_was_compacted(void **state)
 {
     struct fixture *x = *state;
@@ -362,7 +364,7 @@ static void test_restoring_what_was_compacted(void **state)
     const uint64_t id = save(x);
     push(x, 150, PUSHED);
     read_values(x, &on);
-    snprintf(other, sizeof other, "%s/other", x->node.directory);
+    snprintf(other, sizeof(other), "%s/other", x->node.directory);
     run(x, 0, "full", "compact %s/ckpt-%" PRIu64 " --out %s", d, id, other);
     run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s", d, id, other);
     push(x, 0, KEYS);
@@ -370,7 +372,7 @@ static void test_restoring_what_was_compacted(void **state)
     assert_int_equal(restored, id);
     push(x, 150, PUSHED); /* needs the optimizers' states */
     read_values(x, &found);
-    assert_memory_equal(&found, &on, sizeof on);
+    assert_memory_equal(&found, &on, sizeof(on));
 }
 
 /* Restored as it was written; every key of each table is the model's. */
@@ -400,14 +402,15 @@ static void check_chain(struct fixture *x, const char *directory, uint64_t id)
     }
 }
 
-/* A node restores a chain, and the full that the tool made of it, to the same rows: those of the last link's word. */
+/* A node restores a chain, and the full that the tool made of it, to the same rows: those of the last link's
+ * word. */
 static void test_restoring_a_chain_and_its_full(void **state)
 {
     struct fixture *x = *state;
     char chain[PATH_BYTES], full[PATH_BYTES];
 
-    snprintf(chain, sizeof chain, "%s/chain", x->node.directory);
-    snprintf(full, sizeof full, "%s/full", x->node.directory);
+    snprintf(chain, sizeof(chain), "%s/chain", x->node.directory);
+    snprintf(full, sizeof(full), "%s/full", x->node.directory);
     chain_write_for_node(chain, CHAIN_LINKS);
     check_chain(x, chain, CHAIN_FIRST + CHAIN_LINKS - 1);
     run(x, 0, "from 5 checkpoints", "compact %s --out %s --memory-mib 0", chain, full);
@@ -428,7 +431,7 @@ static void test_restoring_what_was_imported(void **state)
     const uint64_t id = save(x);
     read_values(x, &v);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
-    snprintf(in, sizeof in, "%s/in", own);
+    snprintf(in, sizeof(in), "%s/in", own);
     run(x, 0, "900 rows of imported",
         "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table imported --out %s --optimizer adam",
         own, own, in);
@@ -436,8 +439,8 @@ static void test_restoring_what_was_imported(void **state)
     mr_feature_set_optimizer(&table, MR_OPT_ADAM);
     assert_int_equal(mr_create(x->client, NULL, &table, 1, &x->user), MR_OK); /* the same: it is there */
     look_up(x, x->user, found);
-    assert_memory_equal(found, v.user, sizeof found);
-    memset(v.half, 0, sizeof v.half);
+    assert_memory_equal(found, v.user, sizeof(found));
+    memset(v.half, 0, sizeof(v.half));
     v.half[0] = 1;
     assert_int_equal(mr_push_gradients(x->client, NULL, x->user, x->keys, KEYS, DIM, v.half), MR_OK);
     look_up(x, x->user, found);
@@ -468,7 +471,7 @@ static void test_damage(void **state)
     char path[PATH_BYTES];
     const uint64_t id = save(x);
 
-    snprintf(path, sizeof path, "%s/ckpt-%" PRIu64 "/core-001.mrc", d, id);
+    snprintf(path, sizeof(path), "%s/ckpt-%" PRIu64 "/core-001.mrc", d, id);
     FILE *file = fopen(path, "r+");
     assert_non_null(file);
     assert_int_equal(fseek(file, 5000, SEEK_SET), 0);

@@ -25,7 +25,7 @@ static char config[128];
 static int set_up(void **state)
 {
     netns_create(&net, NULL);
-    snprintf(config, sizeof config, "%s/node.conf", net.directory);
+    snprintf(config, sizeof(config), "%s/node.conf", net.directory);
     return 0;
 }
 
@@ -86,7 +86,7 @@ static void test_files(void **state)
     };
     struct program_result result;
 
-    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         write_config(cases[i].text);
         program_run(&net, NETNS_SERVER, &result, "%s --config %s", millraced, config);
         expect_one_line(&result, EXIT_USAGE, cases[i].says);
@@ -129,7 +129,7 @@ static void write_good_config(void)
 {
     char text[512];
 
-    snprintf(text, sizeof text,
+    snprintf(text, sizeof(text),
              "[node]\nname = config-%d\n[port]\ndevice = %s\nipv4 = %s/24\n[cores]\npoll_mode = adaptive\n"
              "[memory]\nhugepages = never\npackets_mib = 64\nlimit_mib = 128\nmessages_mib = 16\n"
              "[transport]\nmessage_mib_max = 4\n[batches]\nmemory_mib = 16\n"

@@ -1,5 +1,5 @@
-/* One data core and three behind one queue compute the same: rows and what optimizers keep beside them to the bit, bags
- * up to the order of their sums. A checkpoint of one restores onto the other. */
+/* One data core and three behind one queue compute the same: rows and what optimizers keep beside them to the
+ * bit, bags up to the order of their sums. A checkpoint of one restores onto the other. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,7 +103,7 @@ static void push_batch(struct mr_client *client, struct features f, uint64_t bat
     fill_random(dense, VARIABLE_ELEMENTS, random);
     assert_int_equal(mr_feed_sample(client, NULL, batch_id, &table_keys, 1, false), MR_OK);
     assert_int_equal(mr_lookup_batch(client, NULL, batch_id, f.table, &reply), MR_OK);
-    memcpy(bags, mr_reply_tensor(reply, 0)->data, BAGS * DIM * sizeof *bags);
+    memcpy(bags, mr_reply_tensor(reply, 0)->data, BAGS * DIM * sizeof(*bags));
     mr_reply_free(reply);
     assert_int_equal(mr_push_gradients_batch(client, NULL, batch_id, pushed, 2, &applied), MR_OK);
     assert_true(applied);
@@ -117,10 +117,10 @@ static void read_values(struct mr_client *client, struct features f, struct valu
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
     assert_int_equal(mr_lookup(client, NULL, f.table, keys, KEYS, &reply), MR_OK);
-    memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof v->rows);
+    memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof(v->rows));
     mr_reply_free(reply);
     assert_int_equal(mr_variable_pull(client, NULL, f.variable, 0, 0, &reply), MR_OK);
-    memcpy(v->variable, mr_reply_tensor(reply, 0)->data, sizeof v->variable);
+    memcpy(v->variable, mr_reply_tensor(reply, 0)->data, sizeof(v->variable));
     mr_reply_free(reply);
 }
 
@@ -137,8 +137,8 @@ static void train(struct mr_client *client, struct features f, uint64_t first_ba
 
 static void assert_same(const struct values *a, const struct values *b)
 {
-    assert_memory_equal(a->rows, b->rows, sizeof a->rows);
-    assert_memory_equal(a->variable, b->variable, sizeof a->variable);
+    assert_memory_equal(a->rows, b->rows, sizeof(a->rows));
+    assert_memory_equal(a->variable, b->variable, sizeof(a->variable));
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         assert_true(fabsf(a->bags[i] - b->bags[i]) <= 1e-5f * (1 + fabsf(b->bags[i])));
 }
@@ -216,7 +216,7 @@ static void check_restored(struct mr_client *client, const struct values *saved,
     uint32_t words;
     struct features f = create(client);
 
-    memcpy(&v, saved, sizeof v);
+    memcpy(&v, saved, sizeof(v));
     read_values(client, f, &v);
     assert_same(&v, saved);
     assert_int_equal(mr_batch_state(client, NULL, 0, &watermark, &bitmap, &words), MR_OK);
@@ -240,7 +240,7 @@ static void test_restore_on_others(void **state)
     train(client, f, 0, &saved);
     save(client);
     train(client, f, PUSHES, &after);
-    for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (uint32_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         mr_client_destroy(client);
         node_fixture_kill(&node);
         node_fixture_restart_with(&node, others[i]);
@@ -254,8 +254,8 @@ static void test_restore_on_others(void **state)
     node_fixture_stop(&node);
 }
 
-/* A client that saw one number of cores finds another after the restart: it asks for the new map by itself, and makes calls that were
- * split for the old number again. */
+/* A client that saw one number of cores finds another after the restart: it asks for the new map by itself,
+ * and makes calls that were split for the old number again. */
 static void check_client_follows(uint32_t before, uint32_t after)
 {
     static struct values v, found;
@@ -273,11 +273,11 @@ static void check_client_follows(uint32_t before, uint32_t after)
     node_fixture_kill(&node);
     node_fixture_restart_with(&node, after);
     assert_int_equal(mr_variable_pull(client, NULL, f.variable, 0, 0, &reply), MR_OK);
-    assert_memory_equal(mr_reply_tensor(reply, 0)->data, v.variable, sizeof v.variable);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, v.variable, sizeof(v.variable));
     mr_reply_free(reply);
     assert_int_equal(mr_lookup(client, NULL, f.table, &key, 1, NULL), MR_OK);
     assert_int_equal(mr_client_core_count(client), after);
-    memcpy(&found, &v, sizeof found);
+    memcpy(&found, &v, sizeof(found));
     read_values(client, f, &found);
     assert_same(&found, &v);
     assert_shared_out(client, after);

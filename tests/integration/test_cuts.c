@@ -1,9 +1,10 @@
-/* Checkpoints taken while several clients push to rows on all cores, each one restored into fresh servers afterwards.
+/* Checkpoints taken while several clients push to rows on all cores, each one restored into fresh servers
+ * afterwards.
  *
- * A client adds 1 to all rows of one of its groups per push, and waits for the answer. A group has two rows, mostly on different
- * cores, so they are equal whenever no push is under way. A checkpoint is one instant: of each client it holds all pushes up to
- * one of them, nothing behind it, and of that one, if it was under way, the share of some cores. The client would bring the
- * rest to a server restored from it (docs/replay.md). */
+ * A client adds 1 to all rows of one of its groups per push, and waits for the answer. A group has two rows,
+ * mostly on different cores, so they are equal whenever no push is under way. A checkpoint is one instant: of
+ * each client it holds all pushes up to one of them, nothing behind it, and of that one, if it was under way,
+ * the share of some cores. The client would bring the rest to a server restored from it (docs/replay.md). */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +56,7 @@ static struct mr_client *connect_replaying(const struct node_fixture *node)
     struct mr_client *client;
     char error[512];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -86,7 +87,7 @@ static void start(struct fixture *x, const char *const *settings)
     struct mr_feature feature = mr_feature_table("groups", DIM);
     uint32_t table;
 
-    memset(x, 0, sizeof *x);
+    memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, cores, settings);
     x->watcher = node_fixture_connect(&x->node);
     feature.learning_rate = 1;
@@ -274,7 +275,7 @@ static uint32_t check_cuts(const char *const *settings)
 {
     struct fixture x;
     const uint32_t count = save_count();
-    uint64_t *ids = calloc(count, sizeof *ids);
+    uint64_t *ids = calloc(count, sizeof(*ids));
 
     assert_non_null(ids);
     start(&x, settings);

@@ -1,5 +1,5 @@
-/* A server on a real DPDK port, a client with ordinary sockets, a cable between their namespaces (see netns.h).
- * Each test starts its own server; they differ in driver, cores and addresses. */
+/* A server on a real DPDK port, a client with ordinary sockets, a cable between their namespaces (see
+ * netns.h). Each test starts its own server; they differ in driver, cores and addresses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,8 @@ static void auto_takes_af_xdp_first(void **state)
     echo_fixture_stop(&f, 1);
 }
 
-/* AF_XDP keeps a packet within a page: frames larger than that go over af_packet, with rings sized for them. */
+/* AF_XDP keeps a packet within a page: frames larger than that go over af_packet, with rings sized for
+ * them. */
 static void auto_falls_back_where_the_mtu_is_too_large(void **state)
 {
     struct echo_fixture f;

@@ -1,5 +1,6 @@
-/* The file system of the checkpoints is full: a save fails with a line that says so, training goes on, the older checkpoint stays
- * whole, and once there is room the next save succeeds. In a mount namespace of the test's own. */
+/* The file system of the checkpoints is full: a save fails with a line that says so, training goes on, the
+ * older checkpoint stays whole, and once there is room the next save succeeds. In a mount namespace of the
+ * test's own. */
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -59,10 +60,10 @@ static void save(struct fixture *x, struct mr_checkpoint_status *status)
 {
     uint64_t id;
 
-    memset(status, 0, sizeof *status);
+    memset(status, 0, sizeof(*status));
     status->last_status = mr_save(x->client, NULL, NULL, &id);
     if (status->last_status != MR_OK) { /* no room even to begin */
-        snprintf(status->last_error, sizeof status->last_error, "%s", mr_last_error());
+        snprintf(status->last_error, sizeof(status->last_error), "%s", mr_last_error());
         return;
     }
     do {

@@ -1,5 +1,5 @@
-/* A node under a flood of new keys goes on serving: tables that evict make room within the memory there is, also while
- * checkpoints are written, and others leave the keys out. */
+/* A node under a flood of new keys goes on serving: tables that evict make room within the memory there is,
+ * also while checkpoints are written, and others leave the keys out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +24,10 @@ static uint64_t resident_mib(const struct node_fixture *node, const char *field)
 {
     char path[64], line[256];
     unsigned long long kib = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)node->server.pid);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)node->server.pid);
     FILE *f = fopen(path, "re");
     assert_non_null(f);
-    while (fgets(line, sizeof line, f) != NULL)
+    while (fgets(line, sizeof(line), f) != NULL)
         if (strncmp(line, field, strlen(field)) == 0)
             assert_int_equal(sscanf(line + strlen(field), ": %llu", &kib), 1);
     fclose(f);
@@ -109,7 +109,7 @@ static void test_flood(void **state)
     struct node_fixture node;
     struct mr_feature features[3] = {table_of("lru", MR_EVICT_LRU), table_of("limited", MR_EVICT_LFU),
                                      table_of("seen", MR_EVICT_LRU)};
-    uint64_t *keys = calloc(CHUNK, sizeof *keys);
+    uint64_t *keys = calloc(CHUNK, sizeof(*keys));
     uint32_t ids[3];
     (void)state;
 

@@ -1,5 +1,6 @@
-/* Garbage, cut, changed and repeated datagrams: each counted under its reason, none answered (but a HELLO of another version), nothing done twice, and the
- * server goes on serving. Sent by a stranger's socket, or as frames put on the cable as they were seen there. */
+/* Garbage, cut, changed and repeated datagrams: each counted under its reason, none answered (but a HELLO of
+ * another version), nothing done twice, and the server goes on serving. Sent by a stranger's socket, or as
+ * frames put on the cable as they were seen there. */
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/ip.h>
@@ -50,7 +51,7 @@ static int open_stranger(void)
 
     assert_true(fd >= 0);
     assert_int_equal(inet_pton(AF_INET, NETNS_SERVER_IPV4, &to.sin_addr), 1);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof(to)), 0);
     return fd;
 }
 
@@ -62,7 +63,7 @@ static int open_cable(void)
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL));
 
     assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
     return fd;
 }
 
@@ -71,7 +72,7 @@ static int set_up(void **state)
     static struct fixture x;
     struct mr_feature table = mr_feature_table("rows", DIM);
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, 1, NULL);
     x.client = node_fixture_connect(&x.node);
     table.learning_rate = 1;
@@ -128,7 +129,7 @@ static void assert_no_answer(const struct fixture *x)
 {
     uint8_t byte;
 
-    assert_int_equal(recv(x->stranger, &byte, sizeof byte, MSG_DONTWAIT), -1);
+    assert_int_equal(recv(x->stranger, &byte, sizeof(byte), MSG_DONTWAIT), -1);
     assert_int_equal(errno, EAGAIN); /* not ECONNREFUSED either: no ICMP error came */
 }
 
@@ -160,23 +161,23 @@ static void test_no_packets(void **state)
     uint8_t noise[1400];
     struct mr_packet_header h = header_of(MR_PACKET_PING, 0);
 
-    for (uint32_t i = 0; i < sizeof noise; i++)
+    for (uint32_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)(i * 151 + 3);
     expect_dropped(x, noise, 0, "wire.drop_short");
     expect_dropped(x, noise, 1, "wire.drop_short");
-    expect_dropped(x, &h, sizeof h - 1, "wire.drop_short");
-    expect_dropped(x, noise, sizeof noise, "wire.drop_magic");
+    expect_dropped(x, &h, sizeof(h) - 1, "wire.drop_short");
+    expect_dropped(x, noise, sizeof(noise), "wire.drop_magic");
     h.version = MR_PROTOCOL_VERSION + 1;
-    expect_dropped(x, &h, sizeof h, "wire.drop_version");
+    expect_dropped(x, &h, sizeof(h), "wire.drop_version");
     h = header_of(MR_PACKET_TYPE_END, 0);
-    expect_dropped(x, &h, sizeof h, "wire.drop_type");
+    expect_dropped(x, &h, sizeof(h), "wire.drop_type");
     h = header_of(MR_PACKET_PING, 0);
     h.flags = MR_FLAG_BUNDLE;
-    expect_dropped(x, &h, sizeof h, "wire.drop_type");
+    expect_dropped(x, &h, sizeof(h), "wire.drop_type");
     h = header_of(MR_PACKET_DATA, 100); /* longer than the datagram */
-    expect_dropped(x, &h, sizeof h, "wire.drop_short");
+    expect_dropped(x, &h, sizeof(h), "wire.drop_short");
     h = header_of(MR_PACKET_RETRY, 0); /* without what it must carry */
-    expect_dropped(x, &h, sizeof h, "wire.drop_range");
+    expect_dropped(x, &h, sizeof(h), "wire.drop_range");
 }
 
 /* What clients of other versions send at first is answered with the version that is spoken here. */
@@ -187,26 +188,26 @@ static void test_other_versions(void **state)
     uint64_t before = node_fixture_counter(x->client, 0, "wire.hellos_other_version");
     struct pollfd wait = {.fd = x->stranger, .events = POLLIN};
 
-    for (uint32_t i = 0; i < sizeof hello; i++)
+    for (uint32_t i = 0; i < sizeof(hello); i++)
         hello[i] = (uint8_t)(i * 151 + 3);
     for (uint32_t n = 0; n < REPEATS; n++) {
-        const struct mr_packet_header h = header_of(MR_PACKET_HELLO, sizeof hello - 48);
+        const struct mr_packet_header h = header_of(MR_PACKET_HELLO, sizeof(hello) - 48);
         struct mr_version_answer answer;
 
         memcpy(hello, &h, 8);
         hello[2] = (uint8_t)(n % 2 == 0 ? 3 : MR_PROTOCOL_VERSION + 1);
-        assert_int_equal(send(x->stranger, hello, sizeof hello, 0), sizeof hello);
+        assert_int_equal(send(x->stranger, hello, sizeof(hello), 0), sizeof(hello));
         assert_int_equal(poll(&wait, 1, NODE_READY_MS), 1);
-        assert_int_equal(recv(x->stranger, &answer, sizeof answer, MSG_TRUNC), sizeof answer);
+        assert_int_equal(recv(x->stranger, &answer, sizeof(answer), MSG_TRUNC), sizeof(answer));
         assert_int_equal(answer.magic, MR_MAGIC);
         assert_int_equal(answer.version, MR_PROTOCOL_VERSION);
         assert_int_equal(answer.type, MR_PACKET_VERSION);
         assert_int_equal(answer.asked, hello[2]);
-        assert_memory_equal(answer.echo, hello + 8, sizeof answer.echo);
+        assert_memory_equal(answer.echo, hello + 8, sizeof(answer.echo));
     }
     wait_counted(x, "wire.hellos_other_version", before + REPEATS);
     hello[3] = MR_PACKET_VERSION; /* an answer gets none */
-    expect_dropped(x, hello, sizeof hello, "wire.drop_version");
+    expect_dropped(x, hello, sizeof(hello), "wire.drop_version");
 }
 
 struct hello_packet {
@@ -217,13 +218,13 @@ struct hello_packet {
 /* As it would be with the tag that it should have. */
 static struct hello_packet tagged(struct hello_packet p, const struct mr_auth *auth)
 {
-    mr_tag_write(&auth->hello_key, (uint8_t *)&p, sizeof p);
+    mr_tag_write(&auth->hello_key, (uint8_t *)&p, sizeof(p));
     return p;
 }
 
 static struct hello_packet good_hello(const struct mr_auth *auth)
 {
-    struct hello_packet p = {.header = header_of(MR_PACKET_HELLO, sizeof p.hello),
+    struct hello_packet p = {.header = header_of(MR_PACKET_HELLO, sizeof(p.hello)),
                              .hello = {.client_uuid = {9, 8, 7},
                                        .boot_nonce = 1,
                                        .client_nonce = 2,
@@ -246,21 +247,21 @@ static void test_hellos(void **state)
     mr_auth_init(&none, NULL);
     mr_auth_init(&other, other_key);
     p = good_hello(&other); /* a key that the server does not have */
-    expect_dropped(x, &p, sizeof p, "wire.drop_proof");
+    expect_dropped(x, &p, sizeof(p), "wire.drop_proof");
     p = good_hello(&none);
     p.header.tag ^= 1;
-    expect_dropped(x, &p, sizeof p, "wire.drop_tag");
+    expect_dropped(x, &p, sizeof(p), "wire.drop_tag");
     p = good_hello(&none);
     p.hello.window++; /* after it was tagged */
-    expect_dropped(x, &p, sizeof p, "wire.drop_tag");
+    expect_dropped(x, &p, sizeof(p), "wire.drop_tag");
     p.hello.window = MR_WINDOW_MAX + 1;
     p = tagged(p, &none);
-    expect_dropped(x, &p, sizeof p, "wire.drop_range");
+    expect_dropped(x, &p, sizeof(p), "wire.drop_range");
     p = good_hello(&none);
     p.hello.cookie[0] = 1; /* of nobody's making */
     p = tagged(p, &none);
-    expect_dropped(x, &p, sizeof p, "wire.drop_cookie");
-    expect_dropped(x, &p, sizeof p - 8, "wire.drop_short");
+    expect_dropped(x, &p, sizeof(p), "wire.drop_cookie");
+    expect_dropped(x, &p, sizeof(p) - 8, "wire.drop_short");
 }
 
 /* The same is answered when it is good, and with no more than was sent: the checks above check something. */
@@ -274,9 +275,9 @@ static void test_a_good_hello(void **state)
 
     mr_auth_init(&none, NULL);
     p = good_hello(&none);
-    assert_int_equal(send(x->stranger, &p, sizeof p, 0), sizeof p);
-    bytes = recv(x->stranger, answer, sizeof answer, 0);
-    assert_in_range(bytes, MR_HEADER_BYTES, sizeof p);
+    assert_int_equal(send(x->stranger, &p, sizeof(p), 0), sizeof(p));
+    bytes = recv(x->stranger, answer, sizeof(answer), 0);
+    assert_in_range(bytes, MR_HEADER_BYTES, sizeof(p));
     assert_int_equal(answer[3], MR_PACKET_RETRY);
 }
 
@@ -289,8 +290,8 @@ static bool is_to_server(const struct frame *f)
 
     if (f->size < HEADERS_BYTES + MR_HEADER_BYTES)
         return false;
-    memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof ip);
-    memcpy(&udp, f->bytes + sizeof(struct ethhdr) + sizeof ip, sizeof udp);
+    memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof(ip));
+    memcpy(&udp, f->bytes + sizeof(struct ethhdr) + sizeof(ip), sizeof(udp));
     return f->bytes[12] == 0x08 && f->bytes[13] == 0 && ip.protocol == IPPROTO_UDP && ntohs(udp.dest) == PORT;
 }
 
@@ -298,7 +299,7 @@ static void forget_frames(struct fixture *x)
 {
     uint8_t byte;
 
-    while (recv(x->cable, &byte, sizeof byte, MSG_DONTWAIT) >= 0) {
+    while (recv(x->cable, &byte, sizeof(byte), MSG_DONTWAIT) >= 0) {
     }
     x->frame_count = 0;
 }
@@ -307,7 +308,7 @@ static void take_frames(struct fixture *x)
 {
     for (;;) {
         struct frame *f = &x->frames[x->frame_count];
-        ssize_t bytes = recv(x->cable, f->bytes, sizeof f->bytes, MSG_DONTWAIT);
+        ssize_t bytes = recv(x->cable, f->bytes, sizeof(f->bytes), MSG_DONTWAIT);
 
         if (bytes < 0)
             return;
@@ -390,30 +391,32 @@ static void renumber(struct frame *f)
     f->bytes[HEADERS_BYTES + offsetof(struct mr_packet_header, number) + 4] ^= 1;
 }
 
-/* Cuts the last `bytes` off a frame's payload and mends lengths and checksums, so that only what is inside is wrong. */
+/* Cuts the last `bytes` off a frame's payload and mends lengths and checksums, so that only what is inside is
+ * wrong. */
 static void cut(struct frame *f, uint16_t bytes)
 {
     struct iphdr ip;
     struct udphdr udp;
-    uint16_t words[sizeof ip / 2];
+    uint16_t words[sizeof(ip) / 2];
     uint32_t sum = 0;
 
-    memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof ip);
-    memcpy(&udp, f->bytes + sizeof(struct ethhdr) + sizeof ip, sizeof udp);
+    memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof(ip));
+    memcpy(&udp, f->bytes + sizeof(struct ethhdr) + sizeof(ip), sizeof(udp));
     f->size -= bytes;
     ip.tot_len = htons((uint16_t)(ntohs(ip.tot_len) - bytes));
     udp.len = htons((uint16_t)(ntohs(udp.len) - bytes));
     udp.check = 0; /* none */
     ip.check = 0;
-    memcpy(words, &ip, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    memcpy(words, &ip, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         sum += words[i];
     ip.check = (uint16_t)~folded(sum);
-    memcpy(f->bytes + sizeof(struct ethhdr), &ip, sizeof ip);
-    memcpy(f->bytes + sizeof(struct ethhdr) + sizeof ip, &udp, sizeof udp);
+    memcpy(f->bytes + sizeof(struct ethhdr), &ip, sizeof(ip));
+    memcpy(f->bytes + sizeof(struct ethhdr) + sizeof(ip), &udp, sizeof(udp));
 }
 
-/* In the session's own name, but cut: the length in the header tells, and where that is mended, the tag does. */
+/* In the session's own name, but cut: the length in the header tells, and where that is mended, the tag
+ * does. */
 static void test_cut_datagrams(void **state)
 {
     struct fixture *x = *state;
@@ -429,14 +432,14 @@ static void test_cut_datagrams(void **state)
         struct frame *f = &x->frames[i];
         uint16_t payload_bytes;
 
-        memcpy(&payload_bytes, f->bytes + HEADERS_BYTES + 6, sizeof payload_bytes);
+        memcpy(&payload_bytes, f->bytes + HEADERS_BYTES + 6, sizeof(payload_bytes));
         if (f->bytes[HEADERS_BYTES + 3] != MR_PACKET_DATA || payload_bytes <= 8)
             continue;
         cut(f, 8);
         renumber(f);
         assert_int_equal(send(x->cable, f->bytes, f->size, 0), f->size);
         payload_bytes = (uint16_t)(payload_bytes - 8);
-        memcpy(f->bytes + HEADERS_BYTES + 6, &payload_bytes, sizeof payload_bytes);
+        memcpy(f->bytes + HEADERS_BYTES + 6, &payload_bytes, sizeof(payload_bytes));
         assert_int_equal(send(x->cable, f->bytes, f->size, 0), f->size);
         count++;
     }
@@ -446,7 +449,8 @@ static void test_cut_datagrams(void **state)
     check_pushed(x, 1);
 }
 
-/* A guess has the right session and the right address, and not the key: the tag tells. A wrong session is told before. */
+/* A guess has the right session and the right address, and not the key: the tag tells. A wrong session is
+ * told before. */
 static void test_forged_datagrams(void **state)
 {
     struct fixture *x = *state;
@@ -479,11 +483,11 @@ static void test_forged_datagrams(void **state)
 static void assert_serving(struct fixture *x)
 {
     uint8_t data[64] = {1, 2, 3};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof data, data);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
     struct mr_reply *reply;
 
     assert_int_equal(mr_echo(x->client, NULL, 0, &tensor, 1, &reply), MR_OK);
-    assert_memory_equal(mr_reply_tensor(reply, 0)->data, data, sizeof data);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, data, sizeof(data));
     mr_reply_free(reply);
 }
 
@@ -506,7 +510,7 @@ static void test_noise(void **state)
     }
     assert_serving(x);
     for (uint32_t n = 0; n < NOISE; n++) {
-        size_t bytes = sizeof(struct ethhdr) + n * 2 % (sizeof noise - sizeof(struct ethhdr));
+        size_t bytes = sizeof(struct ethhdr) + n * 2 % (sizeof(noise) - sizeof(struct ethhdr));
 
         for (size_t i = 0; i < bytes; i++) {
             random = random * 6364136223846793005u + 1442695040888963407u;

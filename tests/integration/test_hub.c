@@ -32,7 +32,7 @@ static int set_up(void **state)
     static struct fixture x;
     struct mr_feature table = mr_feature_table("clicks", DIM);
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     table.init_a = INITIAL;
     table.learning_rate = 1;
     node_fixture_start(&x.node, cores, NULL);
@@ -319,7 +319,7 @@ static void test_command_line(void **state)
     };
     struct fixture *x = *state;
 
-    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         int code = netns_run(&x->node.net, NETNS_CLIENT, "timeout 60 %s %s >%s/out 2>&1 </dev/null",
                              hub_fixture_program, cases[i].arguments, x->node.directory);
 

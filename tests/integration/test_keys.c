@@ -1,5 +1,5 @@
-/* The pre-shared key of a running node is changed while clients make calls: no call fails, no session is lost, and in the end
- * the old key opens nothing. */
+/* The pre-shared key of a running node is changed while clients make calls: no call fails, no session is
+ * lost, and in the end the old key opens nothing. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -68,10 +68,10 @@ static int set_up(void **state)
 
     memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
     assert_non_null(mkdtemp(x.directory));
-    snprintf(x.key_file, sizeof x.key_file, "%s/key", x.directory);
-    snprintf(x.next_file, sizeof x.next_file, "%s/next", x.directory);
-    snprintf(x.settings[0], sizeof x.settings[0], "node.key_file=%s", x.key_file);
-    snprintf(x.settings[1], sizeof x.settings[1], "node.key_file_next=%s", x.next_file);
+    snprintf(x.key_file, sizeof(x.key_file), "%s/key", x.directory);
+    snprintf(x.next_file, sizeof(x.next_file), "%s/next", x.directory);
+    snprintf(x.settings[0], sizeof(x.settings[0]), "node.key_file=%s", x.key_file);
+    snprintf(x.settings[1], sizeof(x.settings[1]), "node.key_file_next=%s", x.next_file);
     for (int key = 0; key < KEYS; key++)
         memset(x.keys[key], 0x31 + key, MR_PSK_BYTES);
     write_key(&x, x.key_file, OLD);
@@ -172,12 +172,12 @@ static struct mr_client *client_with(const struct fixture *x, const char *name)
     char path[64], error[512] = "";
     struct mr_client *client = NULL;
 
-    snprintf(path, sizeof path, "%s/%s", x->directory, name);
+    snprintf(path, sizeof(path), "%s/%s", x->directory, name);
     struct mr_client_options options = {.server = x->node.address,
                                         .key_file = path,
                                         .connect_ms = NODE_READY_MS,
                                         .deadline_ms = NODE_READY_MS};
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -192,15 +192,15 @@ static int set_up_roles(void **state)
     *state = &x;
     memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
     assert_non_null(mkdtemp(x.directory));
-    snprintf(x.key_file, sizeof x.key_file, "%s/key", x.directory);
-    snprintf(x.settings[0], sizeof x.settings[0], "node.key_file=%s", x.key_file);
-    snprintf(x.settings[1], sizeof x.settings[1], "cores.adaptive_idle_us=50");
+    snprintf(x.key_file, sizeof(x.key_file), "%s/key", x.directory);
+    snprintf(x.settings[0], sizeof(x.settings[0]), "node.key_file=%s", x.key_file);
+    snprintf(x.settings[1], sizeof(x.settings[1]), "cores.adaptive_idle_us=50");
     for (int key = 0; key < KEYS; key++)
         memset(x.keys[key], 0x41 + key, MR_PSK_BYTES);
     write_key(&x, x.key_file, OLD);
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", x.directory, names[i]);
-        snprintf(x.role_settings[i], sizeof x.role_settings[i], "node.key=%s:%s", names[i], path);
+        snprintf(path, sizeof(path), "%s/%s", x.directory, names[i]);
+        snprintf(x.role_settings[i], sizeof(x.role_settings[i]), "node.key=%s:%s", names[i], path);
         memset(x.keys[NEW], 0x51 + i, MR_PSK_BYTES);
         write_key(&x, path, NEW);
     }
@@ -214,7 +214,7 @@ static int tear_down_roles(void **state)
     char command[64];
 
     node_fixture_stop(&x->node);
-    snprintf(command, sizeof command, "rm -r %s", x->directory);
+    snprintf(command, sizeof(command), "rm -r %s", x->directory);
     return system(command);
 }
 
@@ -223,7 +223,7 @@ static void not_allowed(enum mr_status status, const char *op, const char *needs
 {
     char says[128];
 
-    snprintf(says, sizeof says, "%s needs a key of the role %s, and the caller's has the role %s", op, needs,
+    snprintf(says, sizeof(says), "%s needs a key of the role %s, and the caller's has the role %s", op, needs,
              has);
     node_fixture_refused(status, MR_UNAUTHORIZED, says);
 }

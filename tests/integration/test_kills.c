@@ -1,12 +1,14 @@
-/* The server is killed at random moments while trainers learn and checkpoints are made all the time: also while it starts and
- * restores. Each restart finds the newest checkpoint whole, and the trainers bring what it lacks. With the demo's trainers and
- * data no push is lost or made twice in the end. With one trainer that looks up, computes, pushes and waits for each answer
- * the model is, bit for bit, that of a run that nobody disturbed. (The demo's would not be: the hub feeds its batches ahead, and their rows
- * are as of then.)
+/* The server is killed at random moments while trainers learn and checkpoints are made all the time: also
+ * while it starts and restores. Each restart finds the newest checkpoint whole, and the trainers bring what
+ * it lacks. With the demo's trainers and data no push is lost or made twice in the end. With one trainer that
+ * looks up, computes, pushes and waits for each answer the model is, bit for bit, that of a run that nobody
+ * disturbed. (The demo's would not be: the hub feeds its batches ahead, and their rows are as of then.)
  *
- * The last argument is checkpoint.deltas: with 0 every checkpoint is full, else most of those restored are chains.
+ * The last argument is checkpoint.deltas: with 0 every checkpoint is full, else most of those restored are
+ * chains.
  *
- * MILLRACE_KILLS: how many for each test (3 unless set); the data is learnt anew until there were that many. */
+ * MILLRACE_KILLS: how many for each test (3 unless set); the data is learnt anew until there were that
+ * many. */
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -80,8 +82,8 @@ static void start(struct fixture *x, uint64_t seed)
     static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64",
                                            "checkpoint.delta_share_percent=1000", of_deltas, NULL};
 
-    snprintf(of_deltas, sizeof of_deltas, "checkpoint.deltas=%u", (unsigned)deltas);
-    memset(x, 0, sizeof *x);
+    snprintf(of_deltas, sizeof(of_deltas), "checkpoint.deltas=%u", (unsigned)deltas);
+    memset(x, 0, sizeof(*x));
     x->random = seed;
     node_fixture_start(&x->node, cores, settings);
 }
@@ -89,7 +91,7 @@ static void start(struct fixture *x, uint64_t seed)
 static void start_hub(struct fixture *x)
 {
     hub_fixture_start(&x->hub, &x->node, "--trainer-timeout 60");
-    snprintf(x->samples, sizeof x->samples, "%.40s/flights.csv", x->node.directory);
+    snprintf(x->samples, sizeof(x->samples), "%.40s/flights.csv", x->node.directory);
     assert_int_equal(netns_run(&x->node.net, NETNS_CLIENT, "xz -dc %s >%s", data, x->samples), 0);
 }
 
@@ -99,7 +101,7 @@ static void start_trainers(struct fixture *x, uint32_t count, const char *option
 
     x->trainer_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        snprintf(command, sizeof command,
+        snprintf(command, sizeof(command),
                  "exec %s train --hub " HUB_ADDRESS " --server %s --data %s " PLAN
                  " --ledger --replay on --give-up 600 --quiet %s >%.40s/trainer%u.json",
                  fm, x->node.address, x->samples, options, x->node.directory, (unsigned)i);
@@ -159,8 +161,8 @@ static bool is_delta(const struct fixture *x, uint64_t id)
     return delta;
 }
 
-/* Now and then the trainers get on, and so far that a checkpoint is made: on a machine with too much to do they might not between any
- * two kills. */
+/* Now and then the trainers get on, and so far that a checkpoint is made: on a machine with too much to do
+ * they might not between any two kills. */
 static void let_learn(const struct fixture *x)
 {
     const uint32_t before = atomic_load(&x->batches);
@@ -362,7 +364,7 @@ static void *learn_in_order(void *arg)
     uint32_t ids[2];
     uint64_t id;
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK) {
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "trainer: %s\n", error);
         abort();
     }

@@ -1,6 +1,6 @@
-/* A real server and a real client over a network that loses, repeats, reorders and damages packets: every gradient is applied
- * exactly once, every byte that comes back is the right one. The faults are put in by the server's own fault port, or by a
- * forwarder on the cable outside of it. */
+/* A real server and a real client over a network that loses, repeats, reorders and damages packets: every
+ * gradient is applied exactly once, every byte that comes back is the right one. The faults are put in by the
+ * server's own fault port, or by a forwarder on the cable outside of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +124,7 @@ static void work_and_check(struct mr_client *client)
     static struct work w;
     uint64_t random = 99;
 
-    memset(&w, 0, sizeof w);
+    memset(&w, 0, sizeof(w));
     w.client = client;
     push_and_check(&w);
     for (uint32_t i = 0; i < ECHOES; i++)
@@ -151,7 +151,7 @@ static void check_fault_port(const char *driver, const char *direction, uint32_t
     struct mr_client *client = node_fixture_connect(&node);
 
     work_and_check(client);
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         assert_true(node_fixture_sum(client, counters[i]) > 0);
     mr_client_destroy(client);
     node_fixture_stop(&node);
@@ -269,7 +269,7 @@ static void check_largest(const char *driver, uint16_t mtu)
     struct mr_client_options options = {
         .server = node.address, .deadline_ms = NODE_READY_MS, .connect_ms = NODE_READY_MS};
 
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_OK);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_OK);
     echo(client, 0, data, bytes, &random);
     mr_client_destroy(client);
     node_fixture_stop(&node);

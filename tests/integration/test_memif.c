@@ -1,4 +1,5 @@
-/* Two DPDK processes and shared memory between them: a server that offers the socket, a load that connects to it. */
+/* Two DPDK processes and shared memory between them: a server that offers the socket, a load that connects to
+ * it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

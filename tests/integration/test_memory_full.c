@@ -1,5 +1,5 @@
-/* A node whose memory limit is reached goes on serving: known rows learn, new ones are answered and not kept, and
- * what does not fit is refused by name. */
+/* A node whose memory limit is reached goes on serving: known rows learn, new ones are answered and not kept,
+ * and what does not fit is refused by name. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,14 +72,15 @@ static uint64_t sum_of(const struct node_fixture *node, const char *command, con
     return sum;
 }
 
-/* What a full node did not do is in the answer of a push that asks, in heartbeat, top and list. Returns how many rows were made. */
+/* What a full node did not do is in the answer of a push that asks, in heartbeat, top and list. Returns how
+ * many rows were made. */
 static uint64_t check_told(struct node_fixture *node, struct mr_client *client, uint32_t table, uint32_t set)
 {
     struct mr_core_state states[64];
     struct mr_pushed pushed;
     struct mr_options options = {.pushed = &pushed};
-    uint64_t *keys = calloc(CHUNK, sizeof *keys), refused = 0, without_row = 0, skipped = 0;
-    float *gradients = calloc((size_t)CHUNK * DIM, sizeof *gradients);
+    uint64_t *keys = calloc(CHUNK, sizeof(*keys)), refused = 0, without_row = 0, skipped = 0;
+    float *gradients = calloc((size_t)CHUNK * DIM, sizeof(*gradients));
 
     assert_true(keys != NULL && gradients != NULL);
     for (uint64_t i = 1; i < CHUNK; i++) /* key 0 has a row */
@@ -115,7 +116,8 @@ static uint64_t check_told(struct node_fixture *node, struct mr_client *client, 
     return CHUNK - pushed.refused;
 }
 
-/* A full node can be saved, and what was saved fits again: the first row, brought to 0 by two gradients, and all others. */
+/* A full node can be saved, and what was saved fits again: the first row, brought to 0 by two gradients, and
+ * all others. */
 static void check_saved(struct node_fixture *node, struct mr_client *client, uint32_t table, uint64_t first,
                         uint64_t rows)
 {
@@ -143,7 +145,7 @@ static void test_full(void **state)
     struct mr_client *client;
     struct mr_feature table = mr_feature_table("rows", DIM), set = mr_feature_table("set", DIM), large;
     struct mr_reply *reply = NULL;
-    uint64_t *keys = calloc(CHUNK, sizeof *keys), first = 0, unknown = UINT64_C(1) << 60, rows, memory_bytes;
+    uint64_t *keys = calloc(CHUNK, sizeof(*keys)), first = 0, unknown = UINT64_C(1) << 60, rows, memory_bytes;
     float gradient[DIM];
     uint32_t id, set_id, large_id = 77, dims[2] = {4096, 4096}, offsets[2] = {0, 1};
 

@@ -1,5 +1,5 @@
-/* A client whose kernel cuts up large sends late, and a server that sees them uncut: an AF_PACKET port on a veth pair
- * loses all of them. The client has to find that out by itself. */
+/* A client whose kernel cuts up large sends late, and a server that sees them uncut: an AF_PACKET port on a
+ * veth pair loses all of them. The client has to find that out by itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +18,8 @@ static void check_large_push(const char *driver, bool keep_offloads)
     struct node_fixture node;
     struct mr_feature table = mr_feature_table("rows", DIM);
     struct mr_reply *reply = NULL;
-    uint64_t *keys = calloc(COUNT, sizeof *keys);
-    float *gradients = calloc((size_t)COUNT * DIM, sizeof *gradients);
+    uint64_t *keys = calloc(COUNT, sizeof(*keys));
+    float *gradients = calloc((size_t)COUNT * DIM, sizeof(*gradients));
     uint32_t id;
 
     assert_non_null(keys);

@@ -1,6 +1,6 @@
-/* Paths whose MTU is smaller than that of both ends, or becomes so: every call comes through, large ones too, and a path below
- * what the transport needs is refused in one line. Over a bridge, which drops what is too long without a word, and over a router,
- * which says so. */
+/* Paths whose MTU is smaller than that of both ends, or becomes so: every call comes through, large ones too,
+ * and a path below what the transport needs is refused in one line. Over a bridge, which drops what is too
+ * long without a word, and over a router, which says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,8 @@ static void bridge(void)
         " up");
 }
 
-/* The two pieces as networks of their own, and the kernel between them as their router. The client's is 10.98.0.0/24. */
+/* The two pieces as networks of their own, and the kernel between them as their router. The client's is
+ * 10.98.0.0/24. */
 static void route(void)
 {
     run(NETNS_SERVER,
@@ -75,7 +76,7 @@ static void echo_all(struct mr_client *client)
     static const uint32_t lengths[] = {10, 1200, 1290, 1350, 1400, 1450, 3000, ECHO_BYTES};
 
     for (uint32_t core = 0; core < mr_client_core_count(client); core++)
-        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
             echo(client, core, lengths[i]);
 }
 
@@ -172,7 +173,7 @@ static void refused(uint32_t mtu)
     char line[LINE_BYTES] = "";
 
     set_path_mtu(mtu);
-    assert_int_equal(mr_client_create(&options, &client, line, sizeof line), MR_UNREACHABLE);
+    assert_int_equal(mr_client_create(&options, &client, line, sizeof(line)), MR_UNREACHABLE);
     assert_null(client);
     if (strstr(line, "MTU is below 1280") == NULL || strchr(line, '\n') != NULL)
         fail_msg("%s", line);
@@ -185,7 +186,7 @@ static void test_too_small(void **state)
 
     struct mr_client *client = node_fixture_connect(&node);
     static uint8_t data[5000];
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof data, data);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
     const struct mr_options hurried = {.deadline_ms = 5000};
     struct mr_reply *reply = NULL;
 

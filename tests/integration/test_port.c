@@ -1,5 +1,6 @@
-/* A node, its port, and what it keeps: a second node on the device is refused and does the first no harm; a node that loses its
- * port says so, saves, and ends; and one that is stopped in order has kept what it was given. */
+/* A node, its port, and what it keeps: a second node on the device is refused and does the first no harm; a
+ * node that loses its port says so, saves, and ends; and one that is stopped in order has kept what it was
+ * given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,9 +39,9 @@ static int set_up(void **state)
 {
     static struct fixture x;
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     netns_create(&x.net, NULL);
-    snprintf(x.config, sizeof x.config, "%s/node.conf", x.net.directory);
+    snprintf(x.config, sizeof(x.config), "%s/node.conf", x.net.directory);
     write_config(&x);
     *state = &x;
     return 0;
@@ -60,7 +61,7 @@ static void launch_node(struct fixture *x, const char *options)
     char command[512];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
 
-    snprintf(command, sizeof command, "exec %s --config %s %s 2>&1", millraced, x->config, options);
+    snprintf(command, sizeof(command), "exec %s --config %s %s 2>&1", millraced, x->config, options);
     netns_spawn(&x->net, NETNS_SERVER, argv, &x->node);
 }
 
@@ -81,7 +82,7 @@ static void second_is_refused(const struct fixture *x, const char *options)
     struct program_result result;
     char holder[64];
 
-    snprintf(holder, sizeof holder, "is in use by the node \"first\", process %d;", (int)x->node.pid);
+    snprintf(holder, sizeof(holder), "is in use by the node \"first\", process %d;", (int)x->node.pid);
     program_run(&x->net, NETNS_SERVER, &result, "%s --config %s --set node.name=second %s", millraced,
                 x->config, options);
     program_expect(&result, 1, holder);
@@ -164,7 +165,7 @@ static struct mr_client *connect_to(const struct fixture *x)
     char error[512] = "";
 
     netns_enter(&x->net, NETNS_CLIENT);
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     netns_leave(&x->net);
     return client;
@@ -177,7 +178,7 @@ static void has_variable(const struct fixture *x, uint32_t id, float expected)
     float value;
 
     assert_int_equal(mr_variable_pull(client, NULL, id, 0, 0, &reply), MR_OK);
-    memcpy(&value, mr_reply_tensor(reply, 0)->data, sizeof value);
+    memcpy(&value, mr_reply_tensor(reply, 0)->data, sizeof(value));
     mr_reply_free(reply);
     mr_client_destroy(client);
     assert_true(value == expected);
@@ -195,13 +196,14 @@ static uint32_t set_variable(const struct fixture *x, float value)
     return id;
 }
 
-/* With nothing but a directory a node keeps what it was given, however it ends in order, and saves nothing twice. */
+/* With nothing but a directory a node keeps what it was given, however it ends in order, and saves nothing
+ * twice. */
 static void what_was_pushed_is_kept(void **state)
 {
     struct fixture *x = *state;
     char settings[160];
 
-    snprintf(settings, sizeof settings, "--set checkpoint.directory=%s/ckpt", x->net.directory);
+    snprintf(settings, sizeof(settings), "--set checkpoint.directory=%s/ckpt", x->net.directory);
     start_node(x, settings);
     uint32_t id = set_variable(x, 1.5f);
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
@@ -224,7 +226,7 @@ static void a_directory_is_enough_to_save_by_time(void **state)
     struct fixture *x = *state;
     char settings[192];
 
-    snprintf(settings, sizeof settings, "--set checkpoint.directory=%s/ckpt --set checkpoint.every_s=1",
+    snprintf(settings, sizeof(settings), "--set checkpoint.directory=%s/ckpt --set checkpoint.every_s=1",
              x->net.directory);
     start_node(x, settings);
     uint32_t id = set_variable(x, 3.5f);

@@ -1,5 +1,5 @@
-/* Numbered pushes through a kill: everything is sent again, and each push counts once. On as many cores as before, and on
- * others. The rows tell the count: SGD with learning rate 1 takes 1 off for each push. */
+/* Numbered pushes through a kill: everything is sent again, and each push counts once. On as many cores as
+ * before, and on others. The rows tell the count: SGD with learning rate 1 takes 1 off for each push. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static int set_up(void **state)
     static struct fixture x;
     struct mr_feature feature = mr_feature_table("rows", DIM);
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores_before, NULL);
     x.client = node_fixture_connect(&x.node);
     feature.initializer = MR_INIT_CONSTANT;
@@ -83,7 +83,8 @@ static bool meets(const struct fixture *x, uint32_t a, uint32_t b)
     return p < MR_PARTITION_COUNT;
 }
 
-/* Core `to`'s share of push `number`, which holds all keys of core `old` as it was at first; what the answer says is durable. */
+/* Core `to`'s share of push `number`, which holds all keys of core `old` as it was at first; what the answer
+ * says is durable. */
 static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uint32_t to)
 {
     static float ones[KEYS * DIM];

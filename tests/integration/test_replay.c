@@ -1,5 +1,5 @@
-/* A client with `replay` and a server that is killed at any moment, with checkpoints in between: what the server holds in the
- * end is what an undisturbed run makes, to the last bit. */
+/* A client with `replay` and a server that is killed at any moment, with checkpoints in between: what the
+ * server holds in the end is what an undisturbed run makes, to the last bit. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static struct mr_client *connect_replaying(const struct node_fixture *node, uint
     struct mr_client *client;
     char error[512];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -98,7 +98,7 @@ static void save(struct mr_client *client)
 
 static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
 {
-    memset(x, 0, sizeof *x);
+    memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, core_count, NULL);
     x->client = connect_replaying(&x->node, replay_bytes);
     x->disturbed = create_model(x->client, "disturbed", "disturbed.v");
@@ -318,7 +318,8 @@ static void test_other_number_of_cores(void **state)
     stop(&x);
 }
 
-/* Somebody restores the node. What that took back does not come again with the next crash, also if the node had another after it. */
+/* Somebody restores the node. What that took back does not come again with the next crash, also if the node
+ * had another after it. */
 static void test_restored_by_hand(void **state)
 {
     struct fixture x;
@@ -368,7 +369,7 @@ static void test_one_table_restored_by_hand(void **state)
 {
     const struct mr_restore_name name = {.name = "disturbed"};
     const struct mr_restore_options what = {
-        .bytes = sizeof what, .names = &name, .name_count = 1, .replace = true};
+        .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
     uint64_t random = 5;
     struct fixture x;
 
@@ -393,7 +394,8 @@ static void test_one_table_restored_by_hand(void **state)
     stop(&x);
 }
 
-/* The directory comes back without its number of starts, so that the next start has the same number as the one before. */
+/* The directory comes back without its number of starts, so that the next start has the same number as the
+ * one before. */
 static void test_incarnation_comes_again(void **state)
 {
     struct fixture x;
@@ -405,7 +407,7 @@ static void test_incarnation_comes_again(void **state)
     uint32_t before = mr_client_incarnation(x.client);
 
     node_fixture_kill(&x.node);
-    (void)snprintf(path, sizeof path, "%s/incarnation", x.node.checkpoints);
+    (void)snprintf(path, sizeof(path), "%s/incarnation", x.node.checkpoints);
     assert_int_equal(unlink(path), 0);
     node_fixture_restart_with(&x.node, cores);
     train(x.client, &x.disturbed, 30, 40);
@@ -415,7 +417,8 @@ static void test_incarnation_comes_again(void **state)
     stop(&x);
 }
 
-/* A table is gone with the node that made it. Its number is nobody's after that, whoever makes the next one. */
+/* A table is gone with the node that made it. Its number is nobody's after that, whoever makes the next
+ * one. */
 static void test_numbers_do_not_return(void **state)
 {
     struct mr_feature lost = mr_feature_table("lost", DIM), found = mr_feature_table("found", DIM);

@@ -1,5 +1,6 @@
-/* A table that admits keys with their third sighting, a synchronous trainer with `replay`, and a server that is killed at any
- * moment: rows, their bits and the counts of sightings end up as an undisturbed run makes them. */
+/* A table that admits keys with their third sighting, a synchronous trainer with `replay`, and a server that
+ * is killed at any moment: rows, their bits and the counts of sightings end up as an undisturbed run makes
+ * them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,10 +74,10 @@ static void start(struct fixture *x)
     char error[512];
     uint64_t id;
 
-    memset(x, 0, sizeof *x);
+    memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, cores, NULL);
     options.server = x->node.address;
-    if (mr_client_create(&options, &x->client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &x->client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     x->disturbed = create_table(x->client, "disturbed");
     x->calm = create_table(x->client, "calm");
@@ -96,8 +97,8 @@ static void crash(struct fixture *x)
     node_fixture_restart_with(&x->node, cores);
 }
 
-/* Looks keys up, some of them twice, and pushes to the same: gradients follow from the values, as in training. A lookup for
- * evaluation in between is no sighting, nor taken for one that was. */
+/* Looks keys up, some of them twice, and pushes to the same: gradients follow from the values, as in
+ * training. A lookup for evaluation in between is no sighting, nor taken for one that was. */
 static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
 {
     struct mr_options options = {.step = step + 1}, evaluation = {.read_only = true};
@@ -206,7 +207,8 @@ static void test_killed_while_idle(void **state)
     stop(&x);
 }
 
-/* The moments come from the clock, and the outcome must not depend on them: kills fall between a lookup and its push, too. */
+/* The moments come from the clock, and the outcome must not depend on them: kills fall between a lookup and
+ * its push, too. */
 static void test_killed_at_any_moment(void **state)
 {
     struct fixture x;

@@ -1,9 +1,10 @@
-/* Server, hub and trainer are killed in the middle of training, each with whatever it has under way: nothing hangs, what is
- * left goes on by itself, and every batch is learnt exactly once.
+/* Server, hub and trainer are killed in the middle of training, each with whatever it has under way: nothing
+ * hangs, what is left goes on by itself, and every batch is learnt exactly once.
  *
- * Trainers are processes of their own: this program again, with other arguments. Their gradients make the model a record: a
- * row falls by one per key learnt, an element of the ledger rises by one per time its batch was learnt. A gate in shared
- * memory holds the trainers until the test has done its killing, so that it always comes in the middle. */
+ * Trainers are processes of their own: this program again, with other arguments. Their gradients make the
+ * model a record: a row falls by one per key learnt, an element of the ledger rises by one per time its batch
+ * was learnt. A gate in shared memory holds the trainers until the test has done its killing, so that it
+ * always comes in the middle. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -68,7 +69,7 @@ static struct mr_client *connect_to(const char *address)
     struct mr_client *client;
     char error[512];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK) {
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "trainer: %s\n", error);
         exit(1);
     }
@@ -128,7 +129,7 @@ static enum mr_status push(struct trainer *t, const struct mr_batch *batch)
 
     for (uint32_t i = 0; i < BATCH * HUB_SLOTS * DIM; i++)
         rows[i] = 1;
-    memset(ledger, 0, sizeof ledger);
+    memset(ledger, 0, sizeof(ledger));
     ledger[sequence] = -1;
     return mr_push_gradients_batch(t->server, NULL, batch->id, gradients, 2, NULL);
 }
@@ -214,11 +215,11 @@ static int set_up(void **state)
 {
     static struct fixture x;
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     hub_fixture_start(&x.hub, &x.node, "--trainer-timeout 1");
     hub_fixture_write_samples(&x.hub, SAMPLES, UINT32_MAX);
-    snprintf(x.gate_path, sizeof x.gate_path, "%.40s/gate", x.node.directory);
+    snprintf(x.gate_path, sizeof(x.gate_path), "%.40s/gate", x.node.directory);
     x.gate = map_gate(x.gate_path);
     x.server = node_fixture_connect(&x.node);
     x.watcher = hub_fixture_connect();
@@ -236,11 +237,12 @@ static int tear_down(void **state)
     mr_client_destroy(x->server);
     hub_fixture_stop(&x->hub);
     node_fixture_stop(&x->node);
-    munmap(x->gate, sizeof *x->gate);
+    munmap(x->gate, sizeof(*x->gate));
     return 0;
 }
 
-/* Lets the trainers have `batches` batches in all and returns while they are at it, or just before or behind. */
+/* Lets the trainers have `batches` batches in all and returns while they are at it, or just before or
+ * behind. */
 static void train_until(struct fixture *x, uint32_t batches)
 {
     atomic_store(&x->gate->allowed, batches);

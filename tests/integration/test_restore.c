@@ -1,5 +1,5 @@
-/* Restores of single tables while training goes on, of damaged checkpoints, and a server that serves one read only: real processes,
- * from as many cores as the run says onto others. */
+/* Restores of single tables while training goes on, of damaged checkpoints, and a server that serves one read
+ * only: real processes, from as many cores as the run says onto others. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static int set_up(void **state)
     struct mr_feature features[3] = {mr_feature_table("rows", DIM), mr_feature_table("other", DIM),
                                      mr_feature_variable("bias", 0, NULL)};
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
     for (uint32_t i = 0; i < 2; i++) {
@@ -76,14 +76,14 @@ static void read_rows(struct fixture *x, uint32_t table, float *to)
     struct mr_reply *reply;
 
     assert_int_equal(mr_lookup(x->client, NULL, table, x->keys, KEYS, &reply), MR_OK);
-    memcpy(to, mr_reply_tensor(reply, 0)->data, sizeof values[0]);
+    memcpy(to, mr_reply_tensor(reply, 0)->data, sizeof(values[0]));
     mr_reply_free(reply);
 }
 
 static void check_rows(struct fixture *x, uint32_t table, const float *expected)
 {
     read_rows(x, table, values[1]);
-    assert_memory_equal(values[1], expected, sizeof values[1]);
+    assert_memory_equal(values[1], expected, sizeof(values[1]));
 }
 
 /* Pushes, saves and pushes on; what was saved of `rows` is in values[0]. */
@@ -150,7 +150,7 @@ static enum mr_status restore_named(const struct fixture *x, uint64_t id, const 
                                     uint32_t count, bool replace, struct mr_restored *restored)
 {
     const struct mr_restore_options what = {
-        .bytes = sizeof what, .id = id, .names = names, .name_count = count, .replace = replace};
+        .bytes = sizeof(what), .id = id, .names = names, .name_count = count, .replace = replace};
 
     return mr_checkpoint_restore(x->client, NULL, &what, restored);
 }
@@ -161,7 +161,7 @@ static void test_while_training(void **state)
     struct fixture *x = *state;
     const struct mr_restore_name beside[2] = {{"rows", "rows_old"}, {"bias", "bias_old"}},
                                  in_place = {"rows", NULL};
-    struct mr_restored restored = {.bytes = sizeof restored};
+    struct mr_restored restored = {.bytes = sizeof(restored)};
     uint64_t id = save_and_go_on(x);
     struct trainer trainer;
     pthread_t thread;
@@ -177,9 +177,9 @@ static void test_while_training(void **state)
     assert_int_equal(restored.variables, 1);
     check_rows(x, number_of(x, "rows_old"), values[0]);
     read_rows(x, x->rows, values[1]);
-    assert_memory_not_equal(values[1], values[0], sizeof values[0]);
+    assert_memory_not_equal(values[1], values[0], sizeof(values[0]));
     assert_int_equal(mr_variable_pull(x->client, NULL, number_of(x, "bias_old"), 0, 0, &reply), MR_OK);
-    memcpy(&bias, mr_reply_tensor(reply, 0)->data, sizeof bias);
+    memcpy(&bias, mr_reply_tensor(reply, 0)->data, sizeof(bias));
     mr_reply_free(reply);
     assert_true(bias == 1);
     assert_int_equal(restore_named(x, id, &in_place, 1, true, NULL), MR_OK);
@@ -198,7 +198,7 @@ static void test_while_training(void **state)
 
 static void restart_with(struct fixture *x, const char *key, const char *value, uint32_t core_count)
 {
-    snprintf(x->setting, sizeof x->setting, "%s=%s", key, value);
+    snprintf(x->setting, sizeof(x->setting), "%s=%s", key, value);
     x->node.settings[0] = x->setting;
     x->node.settings[1] = NULL;
     node_fixture_kill(&x->node);
@@ -228,7 +228,7 @@ static void damage(const struct fixture *x, uint64_t id, off_t at)
     uint8_t byte;
     int fd;
 
-    snprintf(path, sizeof path, "%s/ckpt-%llu/core-000.mrc", x->node.checkpoints, (unsigned long long)id);
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", x->node.checkpoints, (unsigned long long)id);
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -264,7 +264,7 @@ static void test_serve(void **state)
     struct mr_core_state states[64];
     uint64_t id = save_and_go_on(x), new_key = 12345;
 
-    snprintf(path, sizeof path, "%s/ckpt-%llu", x->node.checkpoints, (unsigned long long)id);
+    snprintf(path, sizeof(path), "%s/ckpt-%llu", x->node.checkpoints, (unsigned long long)id);
     restart_with(x, "checkpoint.serve", path, cores + 1);
     check_rows(x, x->rows, values[0]);
     assert_int_equal(mr_heartbeat(x->client, NULL, states), MR_OK);

@@ -48,7 +48,7 @@ static void start_example(struct output *o, const char *rank, const char *addres
 static void finish_example(struct output *o)
 {
     int status = 0;
-    size_t bytes = fread(o->text, 1, sizeof o->text - 1, o->from);
+    size_t bytes = fread(o->text, 1, sizeof(o->text) - 1, o->from);
 
     o->text[bytes] = 0;
     (void)fclose(o->from);
@@ -107,7 +107,7 @@ static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *addre
 {
     struct mr_rpc_options options = {.dead_after_ms = dead_after_ms,
                                      .functions = functions,
-                                     .function_count = sizeof functions / sizeof functions[0]};
+                                     .function_count = sizeof(functions) / sizeof(functions[0])};
 
     return rpc_join(rank, world_size, address, &options);
 }
@@ -116,7 +116,7 @@ static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *addre
 static void *call_often(void *arg)
 {
     struct mr_rpc *rpc = arg;
-    float *large = malloc(LARGE * sizeof *large);
+    float *large = malloc(LARGE * sizeof(*large));
     bool right = large != NULL;
 
     for (uint32_t i = 0; right && i < LARGE; i++)
@@ -266,7 +266,7 @@ static bool mirror_long(struct mr_rpc *rpc, const float *floats)
 static int send_long(uint32_t rank, const char *address)
 {
     struct mr_rpc *rpc = join(rank, 2, address, 0);
-    float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof *floats) : NULL;
+    float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof(*floats)) : NULL;
     bool right = rpc != NULL && (rank == 0 || floats != NULL);
 
     for (uint32_t i = 0; right && rank == 1 && i < LONG_FLOATS; i++)
@@ -335,7 +335,7 @@ static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, str
     }
     case 2: { /* it lies in a message that was received */
         const void *sent = floats, *came = mr_rpc_result_value(h->large, 0)->tensor.data;
-        bool right = memcmp(came, sent, LARGE * sizeof *floats) == 0;
+        bool right = memcmp(came, sent, LARGE * sizeof(*floats)) == 0;
 
         mr_rpc_result_free(h->large);
         return right;
@@ -358,7 +358,7 @@ static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, str
 /* The world's second worker begins with the `turn`th of its handles, or with itself, and goes on round. */
 static int end_from(uint32_t turn, const char *address)
 {
-    float *floats = calloc(LARGE, sizeof *floats);
+    float *floats = calloc(LARGE, sizeof(*floats));
     struct mr_rpc *rpc = join(1, 2, address, 1000);
     struct handles h;
     bool right = floats != NULL && rpc != NULL;
@@ -405,22 +405,22 @@ static void errors_at_the_start_are_lines(void **state)
     struct mr_rpc *rpc;
     char error[512], address[32];
 
-    assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof error), MR_UNREACHABLE);
+    assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof(error)), MR_UNREACHABLE);
     assert_string_equal(error,
                         "worker \"a\" (rank 1): nobody answers at the rendezvous, 127.0.0.1:9: the host is "
                         "there, and nothing listens at that port");
     rpc_free_address(address);
     options.rendezvous = address;
-    assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
+    assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(error, "1 of 3 workers have joined; missing: rank 1 2"));
-    assert_int_equal(mr_rpc_init("", 0, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_rpc_init("a", 2, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_rpc_init("a", 0, 0, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("", 0, 2, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a", 2, 2, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a", 0, 0, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     options.key_file = "/nonexistent";
-    assert_int_not_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof error), MR_OK);
+    assert_int_not_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof(error)), MR_OK);
     assert_non_null(strstr(error, "/nonexistent"));
     options = (struct mr_rpc_options){.rendezvous = NULL};
-    assert_int_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "options.rendezvous"));
     mr_rpc_destroy(NULL);
 }
@@ -452,8 +452,8 @@ static pid_t wait_for_strangers(struct mr_rpc_options options, int *errors)
         char error[ERROR] = "";
         struct mr_rpc *rpc;
 
-        (void)mr_rpc_init("b", 0, 2, &options, &rpc, error, sizeof error);
-        if (write(ends[1], error, sizeof error) != sizeof error)
+        (void)mr_rpc_init("b", 0, 2, &options, &rpc, error, sizeof(error));
+        if (write(ends[1], error, sizeof(error)) != sizeof(error))
             _exit(1);
     }
     close(ends[1]);

@@ -63,8 +63,8 @@ static void update_parameters_names_who_is_missing(void **state)
     worker_said(&server, "update_parameters: 99 of 100 rounds were done\n");
 }
 
-/* Labels are drawn by the server's model, so an answer that belongs to another request shows in the loss; sums are in the order of
- * requests, so it is always the same. */
+/* Labels are drawn by the server's model, so an answer that belongs to another request shows in the loss;
+ * sums are in the order of requests, so it is always the same. */
 static void score_streams(void **state)
 {
     struct worker_program server, trainers[2];
@@ -113,14 +113,14 @@ static void put(FILE *file, uint32_t number)
     const uint8_t bytes[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16), (uint8_t)(number >> 8),
                               (uint8_t)number};
 
-    assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
+    assert_int_equal(fwrite(bytes, 1, sizeof(bytes), file), sizeof(bytes));
 }
 
 static FILE *open_in(const char *directory, const char *name)
 {
     char path[256];
 
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
 
     assert_non_null(file);
@@ -158,7 +158,7 @@ static void write_pictures(const char *directory, const char *images_name, const
 
 static int make_pictures(void **state)
 {
-    snprintf(pictures, sizeof pictures, "/tmp/millrace-pictures-XXXXXX");
+    snprintf(pictures, sizeof(pictures), "/tmp/millrace-pictures-XXXXXX");
     if (mkdtemp(pictures) == NULL)
         return -1;
     write_pictures(pictures, "train-images-idx3-ubyte", "train-labels-idx1-ubyte", TRAIN);
@@ -173,7 +173,7 @@ static int remove_pictures(void **state)
     char path[256];
 
     for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s/%s", pictures, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", pictures, names[i]);
         (void)unlink(path);
     }
     return rmdir(pictures);
@@ -194,7 +194,7 @@ static void mnist_learns(uint32_t trainers)
         char first[64];
 
         worker_finish(&others[i], 0);
-        snprintf(first, sizeof first, "Rank %u training batch 0 loss ", i + 1);
+        snprintf(first, sizeof(first), "Rank %u training batch 0 loss ", i + 1);
         worker_said(&others[i], first);
         tested += strstr(others[i].text, ": accuracy ") != NULL;
     }
@@ -226,7 +226,7 @@ static void mnist_says_who_died(void **state)
     for (uint32_t i = 0; i < 2; i++)
         worker_start(&others[i], mnist, "--world-size 3 --rank %u --master-port %u --data %s", i + 1, port,
                      pictures);
-    assert_non_null(fgets(line, sizeof line, others[1].from));
+    assert_non_null(fgets(line, sizeof(line), others[1].from));
     assert_int_equal(kill(others[1].pid, SIGKILL), 0);
     worker_finish(&others[0], 0);
     worker_finish(&others[1], -SIGKILL);
@@ -245,7 +245,7 @@ static void mnist_says_what_is_wrong(void **state)
     assert_string_equal(
         p.text, "mnist: rank 1: cannot read /nonexistent/train-images-idx3-ubyte: scripts/fetch-mnist.sh DIR "
                 "brings MNIST's files\n");
-    snprintf(path, sizeof path, "%s/t10k-labels-idx1-ubyte", pictures);
+    snprintf(path, sizeof(path), "%s/t10k-labels-idx1-ubyte", pictures);
     assert_int_equal(truncate(path, 8 + TEST - 1), 0);
     worker_start(&p, mnist, "--rank 1 --data %s", pictures);
     worker_finish(&p, 1);
@@ -278,7 +278,7 @@ static void command_lines_are_checked(void **state)
     const char *const programs[] = {update_parameters, score};
     struct worker_program p;
 
-    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
         worker_start(&p, programs[i], "--help");
         worker_finish(&p, 0);
         worker_said(&p, "usage: ");

@@ -1,5 +1,5 @@
-/* The functions layers.*, called by a worker on itself over loopback: outputs and gradients are those of the network run without them, in
- * whatever parts; and what is wrong is told. */
+/* The functions layers.*, called by a worker on itself over loopback: outputs and gradients are those of the
+ * network run without them, in whatever parts; and what is wrong is told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* A node that loads the module of layers: a worker makes a network there, has it computed and trains it; the node ends well with a network that is
- * still referred to. */
+/* A node that loads the module of layers: a worker makes a network there, has it computed and trains it; the
+ * node ends well with a network that is still referred to. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

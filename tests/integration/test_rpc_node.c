@@ -1,4 +1,5 @@
-/* A node among workers: as the place where they meet, and as a worker that offers the functions of a module. */
+/* A node among workers: as the place where they meet, and as a worker that offers the functions of a
+ * module. */
 #include <jansson.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -63,7 +64,7 @@ static void a_node_that_takes_no_part_says_so(void **state)
 
     rpc_node_start(x, NULL, 1);
     options.rendezvous = x->node.address;
-    assert_int_equal(mr_rpc_init("w", 0, 1, &options, &rpc, error, sizeof error), MR_UNKNOWN_OP);
+    assert_int_equal(mr_rpc_init("w", 0, 1, &options, &rpc, error, sizeof(error)), MR_UNKNOWN_OP);
     assert_non_null(strstr(error, "set rpc.world_size in its configuration"));
 }
 
@@ -138,7 +139,7 @@ static void a_node_calls_workers(void **state)
             struct mr_value rank = mr_value_i64(of);
             char name[16];
 
-            snprintf(name, sizeof name, "w%u", of);
+            snprintf(name, sizeof(name), "w%u", of);
             rpc_workers_string(x->workers.rpcs[from], NODE, "ask", &rank, 1, name);
         }
     }
@@ -155,7 +156,7 @@ static void a_node_joins_workers_elsewhere(void **state)
                                     elsewhere,          with_module,       NULL};
     struct rpc_node *x = *state;
 
-    snprintf(with_module, sizeof with_module, "rpc.module=%s 2.5", rpc_node_module);
+    snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", rpc_node_module);
     rpc_node_start(x, settings, 3);
     x->workers.rendezvous = meeting;
     x->workers.meet_at_first = true;
@@ -165,7 +166,7 @@ static void a_node_joins_workers_elsewhere(void **state)
             struct mr_value rank = mr_value_i64(of);
             char name[16];
 
-            snprintf(name, sizeof name, "w%u", of);
+            snprintf(name, sizeof(name), "w%u", of);
             rpc_workers_string(x->workers.rpcs[from], 2, "ask", &rank, 1, name);
         }
     }
@@ -210,16 +211,16 @@ static void functions_keep_off_the_cores(void **state)
     cpu_set_t set;
     uint32_t used = 0, at = 0;
 
-    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
     if ((uint32_t)CPU_COUNT(&set) <= rpc_node_cores)
         skip();
 
     int taken[DIM] = {0};
 
-    at = (uint32_t)snprintf(cpus, sizeof cpus, "cores.cpus=");
+    at = (uint32_t)snprintf(cpus, sizeof(cpus), "cores.cpus=");
     for (int cpu = 0; used < rpc_node_cores; cpu++) {
         if (CPU_ISSET((size_t)cpu, &set)) {
-            at += (uint32_t)snprintf(cpus + at, sizeof cpus - at, "%s%d", used == 0 ? "" : ",", cpu);
+            at += (uint32_t)snprintf(cpus + at, sizeof(cpus) - at, "%s%d", used == 0 ? "" : ",", cpu);
             taken[used++] = cpu;
         }
     }
@@ -348,7 +349,7 @@ static void expect_refused(struct rpc_node *x, int code, const char *says, const
     va_list list;
 
     va_start(list, format);
-    vsnprintf(options, sizeof options, format, list);
+    vsnprintf(options, sizeof(options), format, list);
     va_end(list);
     program_run(&x->node.net, NETNS_SERVER, &result, "%s --config %s %s", node_fixture_server, x->node.config,
                 options);

@@ -1,5 +1,5 @@
-/* The distributed optimizer over real sockets: two owners of parameters and two trainers, each in a process of its own, next to torch.optim
- * (rpc_optimizer.py); and an owner that is killed. */
+/* The distributed optimizer over real sockets: two owners of parameters and two trainers, each in a process
+ * of its own, next to torch.optim (rpc_optimizer.py); and an owner that is killed. */
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -38,15 +38,15 @@ static struct shared *shared;
 static int setup(void **state)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof sa;
+    socklen_t bytes = sizeof(sa);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
     close(fd);
-    snprintf(shared->address, sizeof shared->address, "127.0.0.1:%u", ntohs(sa.sin_port));
+    snprintf(shared->address, sizeof(shared->address), "127.0.0.1:%u", ntohs(sa.sin_port));
     for (uint32_t i = 0; i < TRAINERS; i++) {
         sem_init(&shared->ready[i], 1, 0);
         sem_init(&shared->turn[i], 1, i == 0);
@@ -56,7 +56,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)munmap(shared, sizeof *shared);
+    (void)munmap(shared, sizeof(*shared));
     return 0;
 }
 
@@ -81,8 +81,8 @@ static struct mr_rpc *join(uint32_t rank, uint32_t world_size, struct line_model
     char name[16], error[512];
 
     line_functions(model, functions);
-    snprintf(name, sizeof name, "w%u", rank);
-    if (mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof error) == MR_OK)
+    snprintf(name, sizeof(name), "w%u", rank);
+    if (mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof(error)) == MR_OK)
         return rpc;
     fprintf(stderr, "%s\n", error);
     _exit(1);
@@ -150,7 +150,7 @@ static void copy_values(struct mr_rref *parameter, float *out)
     struct mr_rpc_result *result;
 
     must(mr_rref_to_here(parameter, 0, &result), "to_here");
-    memcpy(out, mr_rpc_result_value(result, 0)->tensor.data, FLOATS * sizeof *out);
+    memcpy(out, mr_rpc_result_value(result, 0)->tensor.data, FLOATS * sizeof(*out));
     mr_rpc_result_free(result);
 }
 
@@ -241,16 +241,16 @@ static const struct {
     {{.kind = MR_DIST_ADAM, .learning_rate = 0.01f, .weight_decay = 0.02f}, "Adam lr=0.01 weight_decay=0.02"},
 };
 
-enum { CASES = sizeof cases / sizeof cases[0] };
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
 static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
 {
     char command[1024];
-    int n = snprintf(command, sizeof command, "%s %s %d %d", python, torch_script, FLOATS, STEPS);
+    int n = snprintf(command, sizeof(command), "%s %s %d %d", python, torch_script, FLOATS, STEPS);
 
     for (uint32_t c = 0; c < CASES; c++)
-        n += snprintf(command + n, sizeof command - (size_t)n, " '%s'", cases[c].torchs);
-    assert_true((size_t)n < sizeof command - 1);
+        n += snprintf(command + n, sizeof(command) - (size_t)n, " '%s'", cases[c].torchs);
+    assert_true((size_t)n < sizeof(command) - 1);
     FILE *torch = popen(command, "r"); /* NOLINT(cert-env33-c): words of our own */
 
     assert_non_null(torch);
@@ -290,7 +290,7 @@ static void trainers_in_turn_as_torch(void **state)
             start(rank, WORLD, rank < OWNERS ? own : train);
         for (uint32_t rank = 0; rank < WORLD; rank++)
             expect_end(rank);
-        memcpy(values[c], shared->values, sizeof values[c]);
+        memcpy(values[c], shared->values, sizeof(values[c]));
     }
     compare_with_torch(values);
 }

@@ -37,7 +37,7 @@ static void destroy(void *object)
 static enum mr_status make_counter(struct mr_rpc_call *call, const struct mr_value *arguments,
                                    uint32_t argument_count)
 {
-    int64_t *counter = malloc(sizeof *counter);
+    int64_t *counter = malloc(sizeof(*counter));
 
     if (counter == NULL)
         return mr_rpc_fail(call, "no memory");
@@ -135,7 +135,7 @@ static struct mr_rpc *join(uint32_t rank, const char *address)
 {
     struct mr_rpc_options options = {.dead_after_ms = DEAD_AFTER_MS,
                                      .functions = functions,
-                                     .function_count = sizeof functions / sizeof functions[0]};
+                                     .function_count = sizeof(functions) / sizeof(functions[0])};
 
     return rpc_join(rank, WORLD, address, &options);
 }
@@ -247,7 +247,8 @@ static void a_dead_owner_is_named(void **state)
     rpc_run_world(lose_the_owner, WORLD, 2);
 }
 
-/* Worker 2 got it from worker 1, which has let it go. The owner frees the value when 2 is dead, and not before. */
+/* Worker 2 got it from worker 1, which has let it go. The owner frees the value when 2 is dead, and not
+ * before. */
 static int lose_the_holder(uint32_t rank, const char *address)
 {
     struct mr_rpc *rpc = join(rank, address);

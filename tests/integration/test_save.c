@@ -1,5 +1,5 @@
-/* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep beside them, variables
- * and batches learnt. Nothing of what came later is in it. */
+/* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep
+ * beside them, variables and batches learnt. Nothing of what came later is in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static int set_up(void **state)
     uint32_t ids[2];
     struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("counter", 0, NULL)};
 
-    memset(&x, 0, sizeof x);
+    memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
     features[0].initializer = MR_INIT_NORMAL;
@@ -79,16 +79,16 @@ static void read_values(struct fixture *x, struct values *v)
     struct mr_reply *reply;
 
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
-    memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof v->rows);
+    memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof(v->rows));
     mr_reply_free(reply);
     assert_int_equal(mr_variable_pull(x->client, NULL, x->variable, 0, 0, &reply), MR_OK);
-    memcpy(&v->variable, mr_reply_tensor(reply, 0)->data, sizeof v->variable);
+    memcpy(&v->variable, mr_reply_tensor(reply, 0)->data, sizeof(v->variable));
     mr_reply_free(reply);
 }
 
 static void assert_same(const struct values *a, const struct values *b)
 {
-    assert_memory_equal(a->rows, b->rows, sizeof a->rows);
+    assert_memory_equal(a->rows, b->rows, sizeof(a->rows));
     assert_true(a->variable == b->variable);
 }
 
@@ -159,7 +159,7 @@ static void test_directory(void **state)
     char directory[2 * NODE_PATH_BYTES];
     uint64_t id = 77;
 
-    snprintf(directory, sizeof directory, "%s/elsewhere", x->node.directory);
+    snprintf(directory, sizeof(directory), "%s/elsewhere", x->node.directory);
     check_save(x, directory);
     node_fixture_refused(mr_restore(x->client, NULL, NULL, 0, &id), MR_CHECKPOINT_NOT_FOUND, "");
     assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
@@ -211,8 +211,8 @@ static void wait_for_save(struct fixture *x, uint64_t number, struct mr_save_inf
 static void test_queue(void **state)
 {
     struct fixture *x = *state;
-    struct mr_save_options wish = {.bytes = sizeof wish, .queue = true, .kind = MR_SAVE_FULL};
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    struct mr_save_options wish = {.bytes = sizeof(wish), .queue = true, .kind = MR_SAVE_FULL};
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     struct mr_save_info saves[2];
     uint64_t numbers[2];
 

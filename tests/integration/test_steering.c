@@ -18,7 +18,8 @@ static void echo_to(uint16_t core)
 
     for (uint32_t i = 0; i < CALLS; i++)
         assert_int_equal(wire_client_echo(client, 100, 1, CALL_MS), MR_OK);
-    /* Over a ring nothing better is to be had; a tap's flow has turned to its core by the time of the second HELLO. */
+    /* Over a ring nothing better is to be had; a tap's flow has turned to its core by the time of the second
+     * HELLO. */
     wire_client_info(client, &info);
     assert_int_equal(info.arrived_core, core);
     wire_client_destroy(client);
@@ -39,8 +40,8 @@ static unsigned long long steered(const struct echo_fixture *f)
     return echo_fixture_counter(f, 0, "port.steered_in") + echo_fixture_counter(f, 1, "port.steered_in");
 }
 
-/* The kernel sends a flow to where its answers come from: what another core hears of each client is its first packets. With
- * rte_flow for taps (sch_multiq and cls_flower in the kernel) not even those. */
+/* The kernel sends a flow to where its answers come from: what another core hears of each client is its first
+ * packets. With rte_flow for taps (sch_multiq and cls_flower in the kernel) not even those. */
 static void a_tap_has_a_queue_for_each_core(void **state)
 {
     struct echo_fixture f;

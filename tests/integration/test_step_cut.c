@@ -1,5 +1,6 @@
-/* Two trainers train in step; checkpoints are cut by themselves at steps. The server is killed at some moment and restored, the trainers
- * go on behind the step of its checkpoint: what it holds in the end is what an undisturbed run makes, to the last bit. */
+/* Two trainers train in step; checkpoints are cut by themselves at steps. The server is killed at some moment
+ * and restored, the trainers go on behind the step of its checkpoint: what it holds in the end is what an
+ * undisturbed run makes, to the last bit. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +49,7 @@ static struct mr_client *connect_patient(const struct node_fixture *node)
     struct mr_client *client;
     char error[512];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -160,7 +161,7 @@ static void read_rows(const struct run *run, struct mr_client *client, float row
 
 static struct mr_checkpoint_info info_of(struct mr_client *client)
 {
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
 
     assert_int_equal(mr_checkpoint_info(client, NULL, 0, &info, NULL, NULL), MR_OK);
     return info;
@@ -250,7 +251,7 @@ static void test_killed_and_restored(void **state)
     join_training(&run, trainers);
     assert_false(atomic_load(&run.is_lost));
     read_rows(&run, client, disturbed);
-    assert_memory_equal(disturbed, calm, sizeof calm);
+    assert_memory_equal(disturbed, calm, sizeof(calm));
     assert_int_equal(node_fixture_counter(client, 0, "checkpoint.saves_late"), 0);
     assert_int_equal(node_fixture_counter(client, 0, "checkpoint.saves_failed"), 0);
     while (node_fixture_counter(client, 0, "checkpoint.saves_at_step") == 0) {

@@ -1,4 +1,5 @@
-/* The millrace program against a running node: what it says in text and in JSON is what the node says through the library. */
+/* The millrace program against a running node: what it says in text and in JSON is what the node says through
+ * the library. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -52,7 +53,7 @@ static json_t *run_json(struct fixture *x, const char *arguments)
     char with_json[256];
     json_error_t error;
 
-    snprintf(with_json, sizeof with_json, "%s --json", arguments);
+    snprintf(with_json, sizeof(with_json), "%s --json", arguments);
     run(x, with_json);
     program_expect(&x->result, 0, "");
 
@@ -399,7 +400,7 @@ static void test_top_waits(void **state)
     char command[256];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
 
-    snprintf(command, sizeof command, "exec %s top --interval 0.05 --deadline-ms 2000 --server %s 2>&1",
+    snprintf(command, sizeof(command), "exec %s top --interval 0.05 --deadline-ms 2000 --server %s 2>&1",
              millrace, x->node.address);
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, &top);
     assert_true(netns_wait_line(&top, "calls", NODE_READY_MS));
@@ -451,7 +452,7 @@ static void test_doctor(void **state)
     json_t *finding;
 
     assert_non_null(findings);
-    for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
+    for (size_t c = 0; c < sizeof(checks) / sizeof(*checks); c++) {
         bool found = false;
 
         json_array_foreach(findings, i, finding) found |= strcmp(text(finding, "check"), checks[c]) == 0;

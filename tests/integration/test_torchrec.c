@@ -1,4 +1,5 @@
-/* TorchRec's plug-in against a real node: what is pushed comes back, by table, column, id and state, also after the node was killed. */
+/* TorchRec's plug-in against a real node: what is pushed comes back, by table, column, id and state, also
+ * after the node was killed. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -203,19 +204,19 @@ enum { MANY = 100000 };
 static void test_many_ids(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "");
-    int64_t *ids = malloc((MANY + 100) * sizeof *ids);
+    int64_t *ids = malloc((MANY + 100) * sizeof(*ids));
     assert_non_null(ids);
     for (int64_t i = 0; i < MANY; i++)
         ids[i] = (int64_t)((uint64_t)i * UINT64_C(0x2545f4914f6cdd1d));
     struct rows r = {.table = "many", .id_count = MANY, .states = 2, .floats = 16, .ids = ids};
     const struct rows first = {.table = "many", .id_count = 100, .states = 2, .floats = 16, .ids = ids};
     size_t blocks = 2 * (MANY + (size_t)100);
-    float *values = malloc(blocks * 16 * sizeof *values);
+    float *values = malloc(blocks * 16 * sizeof(*values));
     struct outcome o;
 
     push_version(&plugin, instance, &r, 0);
     expect_version(&plugin, instance, &r, 0);
-    memcpy(ids + MANY, ids, 100 * sizeof *ids);
+    memcpy(ids + MANY, ids, 100 * sizeof(*ids));
     r.id_count = MANY + 100;
     assert_non_null(values);
     for (size_t block = 0; block < blocks; block++)

@@ -1,4 +1,5 @@
-/* TorchRec's plug-in when something is wrong: with its configuration, with what is pushed, with the server. */
+/* TorchRec's plug-in when something is wrong: with its configuration, with what is pushed, with the
+ * server. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -84,7 +85,7 @@ static void test_bad_configurations(void **state)
         {"10.99.0.77:7700/?connect_ms=300", "10.99.0.77:7700"},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         stderr_begin();
         assert_null(plugin.initialize(cases[i].configuration));
         expect_line(cases[i].says);
@@ -188,7 +189,7 @@ static void test_pushes_that_are_wrong(void **state)
     assert_int_equal(mr_create(client, NULL, &taken, 1, &id), MR_OK);
     mr_client_destroy(client);
     push_version(&plugin, instance, &good, 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         volatile bool is_over = false;
         void *other = plugin_instance(&plugin, &node, "on_error=continue");
         const struct tde_push push = {.table = cases[i].table,
@@ -246,7 +247,7 @@ static void test_rows_that_are_not_finite(void **state)
     expect_absent(&plugin, instance, &bad);
     begin_fetch(&plugin, instance, &good, &o);
     outcome_wait(&o);
-    assert_memory_equal(o.values, values, 8 * sizeof *values);
+    assert_memory_equal(o.values, values, 8 * sizeof(*values));
     outcome_end(&o);
     plugin.finalize(instance);
 }
@@ -258,7 +259,7 @@ static int set_up_full(void **state)
     static char limit[32];
     static const char *const settings[] = {limit, "batches.memory_mib=16", NULL};
 
-    (void)snprintf(limit, sizeof limit, "memory.limit_mib=%u", 16 + 64 * cores);
+    (void)snprintf(limit, sizeof(limit), "memory.limit_mib=%u", 16 + 64 * cores);
     plugin_load(&plugin);
     node_fixture_start(&node, cores, settings);
     return 0;
@@ -321,7 +322,7 @@ static void test_pushes_survive_the_server(void **state)
     outcome_end(&o);
     begin_fetch(&plugin, instance, &rows, &o);
     outcome_wait(&o);
-    assert_memory_equal(o.values, values, sizeof values);
+    assert_memory_equal(o.values, values, sizeof(values));
     outcome_end(&o);
     plugin.finalize(instance);
 }

@@ -1,5 +1,5 @@
-/* What a real node computes, against a model of tables and optimizers written here from the definitions alone, in double
- * precision. */
+/* What a real node computes, against a model of tables and optimizers written here from the definitions
+ * alone, in double precision. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -94,10 +94,11 @@ static void look_up(struct fixture *x, uint32_t table, const uint64_t *keys, uin
 
 /* ---- first values ---- */
 
-/* The definition, once more: splitmix64 from the hash of the key under the inverted seed, 32 bits an element. */
+/* The definition, once more: splitmix64 from the hash of the key under the inverted seed, 32 bits an
+ * element. */
 static uint32_t defined_bits(const struct mr_feature *f, uint64_t key, uint32_t element)
 {
-    uint64_t z = XXH3_64bits_withSeed(&key, sizeof key, ~f->seed) + (element / 2 + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t z = XXH3_64bits_withSeed(&key, sizeof(key), ~f->seed) + (element / 2 + 1) * 0x9e3779b97f4a7c15u;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -154,7 +155,7 @@ static void look_up_backwards(struct fixture *x, uint32_t table, uint64_t batch_
     const float *values = mr_reply_tensor(reply, 0)->data;
 
     for (uint32_t i = 0; i < KEYS; i++)
-        memcpy(rows + i * DIM, values + (KEYS - 1 - i) * DIM, DIM * sizeof *rows);
+        memcpy(rows + i * DIM, values + (KEYS - 1 - i) * DIM, DIM * sizeof(*rows));
     mr_reply_free(reply);
 }
 
@@ -181,7 +182,7 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
     uint64_t keys[KEYS];
     float by_key[KEYS * DIM], by_batch[KEYS * DIM], kept[KEYS * DIM];
 
-    snprintf(f.name, sizeof f.name, "first.%u", initializer);
+    snprintf(f.name, sizeof(f.name), "first.%u", initializer);
     f.initializer = initializer;
     f.init_a = -0.5f;
     f.init_b = 1.25f;
@@ -194,14 +195,14 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
     look_up_read_only(x, table, keys, KEYS, by_key);
     assert_int_equal(mr_freeze(x->client, NULL, 1), MR_OK);
     look_up(x, table, keys, KEYS, kept);
-    assert_memory_equal(by_key, kept, sizeof by_key);
+    assert_memory_equal(by_key, kept, sizeof(by_key));
     look_up_backwards(x, table, batch_id, true, by_batch);
     assert_int_equal(mr_freeze(x->client, NULL, 0), MR_OK);
     look_up_backwards(x, table, batch_id + 1, false, kept); /* makes the rows */
-    assert_memory_equal(by_key, by_batch, sizeof by_key);
-    assert_memory_equal(by_key, kept, sizeof by_key);
+    assert_memory_equal(by_key, by_batch, sizeof(by_key));
+    assert_memory_equal(by_key, kept, sizeof(by_key));
     look_up(x, table, keys, KEYS, kept);
-    assert_memory_equal(by_key, kept, sizeof by_key);
+    assert_memory_equal(by_key, kept, sizeof(by_key));
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         check_first_value(&f, keys[i / DIM], i % DIM, by_key[i]);
     assert_int_equal(mr_forget_batches(x->client, NULL, (uint64_t[]){batch_id + 1}, 1), MR_OK);
@@ -257,8 +258,8 @@ static void model_end_push(struct model *m)
         if (m->touched[k])
             model_step(&m->feature, m->rows[k], m->state[k], m->sums[k], DIM);
     }
-    memset(m->sums, 0, sizeof m->sums);
-    memset(m->touched, 0, sizeof m->touched);
+    memset(m->sums, 0, sizeof(m->sums));
+    memset(m->touched, 0, sizeof(m->touched));
 }
 
 static void check_close(double got, double expected)
@@ -285,7 +286,7 @@ static uint32_t begin_model(struct fixture *x, struct model *m, const struct mr_
     float rows[KEYS * DIM];
     uint32_t table = create(x, feature);
 
-    memset(m, 0, sizeof *m);
+    memset(m, 0, sizeof(*m));
     m->feature = *feature;
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
@@ -492,7 +493,7 @@ static void test_gradients_that_are_no_numbers(void **state)
     look_up(x, table, keys, 2, before);
     assert_int_equal(mr_push_gradients(x->client, NULL, table, keys, 2, DIM, gradients), MR_OK);
     look_up(x, table, keys, 2, after);
-    assert_memory_equal(before, after, DIM * sizeof *before);
+    assert_memory_equal(before, after, DIM * sizeof(*before));
     for (uint32_t d = DIM; d < 2 * DIM; d++)
         assert_true(after[d] < before[d]);
     assert_int_equal(node_fixture_sum(x->client, "table.gradients_skipped"), 1);

@@ -1,5 +1,6 @@
-/* Bags of every pooling, with weights and without, by key and by batch id, in every type that rows travel in: on nodes of 1, 2 and
- * 4 data cores. Gradients give the same bits on all of them; lookups are as their rows say. */
+/* Bags of every pooling, with weights and without, by key and by batch id, in every type that rows travel in:
+ * on nodes of 1, 2 and 4 data cores. Gradients give the same bits on all of them; lookups are as their rows
+ * say. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,7 +68,7 @@ static void read_rows(struct mr_client *client, uint32_t table, float *rows)
     for (uint32_t i = 0; i < UNIVERSE; i++)
         keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
     assert_int_equal(mr_lookup(client, NULL, table, keys, UNIVERSE, &reply), MR_OK);
-    memcpy(rows, floats(reply), UNIVERSE * DIM * sizeof *rows);
+    memcpy(rows, floats(reply), UNIVERSE * DIM * sizeof(*rows));
     mr_reply_free(reply);
 }
 
@@ -206,7 +207,7 @@ static void test_same_bits_on_any_number_of_cores(void **state)
     for (uint32_t cores = 2; cores <= 4; cores += 2) {
         run_node(cores, &more);
         for (uint32_t t = 0; t < TABLES; t++)
-            assert_memory_equal(one.rows[t], more.rows[t], sizeof one.rows[t]);
+            assert_memory_equal(one.rows[t], more.rows[t], sizeof(one.rows[t]));
     }
 }
 

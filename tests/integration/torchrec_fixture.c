@@ -60,7 +60,7 @@ void *plugin_instance(const struct plugin *p, const struct node_fixture *node, c
 {
     char configuration[512];
 
-    (void)snprintf(configuration, sizeof configuration, "%s/?connect_ms=%d&%s", node->address, NODE_READY_MS,
+    (void)snprintf(configuration, sizeof(configuration), "%s/?connect_ms=%d&%s", node->address, NODE_READY_MS,
                    options[0] == '\0' ? "replay=on" : options);
     void *instance = p->initialize(configuration);
 
@@ -79,12 +79,12 @@ void outcome_begin(struct outcome *o, const struct rows *r)
 {
     size_t blocks = (size_t)rows_places(r) * r->states;
 
-    memset(o, 0, sizeof *o);
+    memset(o, 0, sizeof(*o));
     o->rows = *r;
-    o->values = calloc(blocks * r->floats + 1, sizeof *o->values);
-    o->is_there = calloc(blocks + 1, sizeof *o->is_there);
-    o->offsets = calloc(blocks + 1, sizeof *o->offsets);
-    o->order = calloc(r->states + 1, sizeof *o->order);
+    o->values = calloc(blocks * r->floats + 1, sizeof(*o->values));
+    o->is_there = calloc(blocks + 1, sizeof(*o->is_there));
+    o->offsets = calloc(blocks + 1, sizeof(*o->offsets));
+    o->order = calloc(r->states + 1, sizeof(*o->order));
     assert_true(o->values != NULL && o->is_there != NULL && o->offsets != NULL && o->order != NULL);
     assert_int_equal(pthread_mutex_init(&o->lock, NULL), 0);
     assert_int_equal(pthread_cond_init(&o->changed, NULL), 0);
@@ -184,7 +184,7 @@ static void *copy_of(const void *from, size_t bytes)
 void begin_fetch(const struct plugin *p, void *instance, const struct rows *r, struct outcome *o)
 {
     char *table = copy_of(r->table, strlen(r->table) + 1);
-    int64_t *ids = copy_of(r->ids, r->id_count * sizeof *ids),
+    int64_t *ids = copy_of(r->ids, r->id_count * sizeof(*ids)),
             *columns = copy_of(r->columns, r->column_count * sizeof *columns);
 
     outcome_begin(o, r);
@@ -199,7 +199,7 @@ void begin_fetch(const struct plugin *p, void *instance, const struct rows *r, s
                                     .on_all_fetched = on_end};
 
     (r->id_count % 2 == 0 ? p->fetch : p->pull)(instance, fetch);
-    memset(ids, 0x5A, r->id_count * sizeof *ids);
+    memset(ids, 0x5A, r->id_count * sizeof(*ids));
     free(table);
     free(ids);
     free(columns);
@@ -216,7 +216,7 @@ void begin_push(const struct plugin *p, void *instance, const struct rows *r, co
     for (uint32_t i = 0; i < r->states; i++)
         o->order[i] = reversed ? r->states - 1 - i : i;
     size_t bytes = blocks * r->floats * sizeof(float);
-    void *data = copy_of(values, bytes), *ids = copy_of(r->ids, r->id_count * sizeof *r->ids);
+    void *data = copy_of(values, bytes), *ids = copy_of(r->ids, r->id_count * sizeof(*r->ids));
     const struct tde_push push = {.table = r->table,
                                   .column_count = r->column_count,
                                   .id_count = r->id_count,
@@ -231,8 +231,8 @@ void begin_push(const struct plugin *p, void *instance, const struct rows *r, co
                                   .on_pushed = on_end};
 
     p->push(instance, push);
-    memset(o->offsets, 0xFF, (blocks + 1) * sizeof *o->offsets);
-    memset(o->order, 0xFF, r->states * sizeof *o->order);
+    memset(o->offsets, 0xFF, (blocks + 1) * sizeof(*o->offsets));
+    memset(o->order, 0xFF, r->states * sizeof(*o->order));
     memset(data, 0xFF, bytes);
     free(data);
     free(ids);
@@ -241,7 +241,7 @@ void begin_push(const struct plugin *p, void *instance, const struct rows *r, co
 static float *values_of(const struct rows *r, uint32_t version, bool reversed)
 {
     size_t at = 0;
-    float *values = malloc(((size_t)rows_places(r) * r->states * r->floats + 1) * sizeof *values);
+    float *values = malloc(((size_t)rows_places(r) * r->states * r->floats + 1) * sizeof(*values));
 
     assert_non_null(values);
     for (uint32_t place = 0; place < rows_places(r); place++) {
@@ -278,7 +278,7 @@ void expect_version(const struct plugin *p, void *instance, const struct rows *r
     outcome_wait(&o);
     assert_int_equal(o.places_told, blocks);
     assert_int_equal(o.absent, 0);
-    assert_memory_equal(o.values, values, blocks * r->floats * sizeof *values);
+    assert_memory_equal(o.values, values, blocks * r->floats * sizeof(*values));
     outcome_end(&o);
     free(values);
 }
@@ -316,7 +316,7 @@ const char *stderr_end(void)
 
     (void)fflush(stderr);
     assert_true(dup2(stderr_before, STDERR_FILENO) >= 0);
-    ssize_t bytes = pread(stderr_file, text, sizeof text - 1, 0);
+    ssize_t bytes = pread(stderr_file, text, sizeof(text) - 1, 0);
 
     assert_true(bytes >= 0);
     text[bytes] = '\0';

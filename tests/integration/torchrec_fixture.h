@@ -1,4 +1,5 @@
-/* The plug-in as TorchRec loads and calls it, for cmocka tests: symbols by name, and calls whose callbacks are noted. */
+/* The plug-in as TorchRec loads and calls it, for cmocka tests: symbols by name, and calls whose callbacks
+ * are noted. */
 #ifndef TESTS_TORCHREC_FIXTURE_H
 #define TESTS_TORCHREC_FIXTURE_H
 
@@ -56,7 +57,8 @@ void outcome_end(struct outcome *o);
 /* What the block's float i of an id is in the tests' pushes; `version` tells pushes of the same id apart. */
 float value_of(int64_t id, int64_t column, uint32_t state, uint32_t i, uint32_t version);
 
-/* They return once the call is handed over. `values` is [place, state, float]; states go in descending order if `reversed`. */
+/* They return once the call is handed over. `values` is [place, state, float]; states go in descending order
+ * if `reversed`. */
 void begin_fetch(const struct plugin *p, void *instance, const struct rows *r, struct outcome *o);
 void begin_push(const struct plugin *p, void *instance, const struct rows *r, const float *values,
                 bool reversed, struct outcome *o);

@@ -1,4 +1,5 @@
-/* The calling side over one UDP socket, for tests of the data plane alone: one call at a time or a few at once. */
+/* The calling side over one UDP socket, for tests of the data plane alone: one call at a time or a few at
+ * once. */
 #ifndef TESTS_WIRE_CLIENT_H
 #define TESTS_WIRE_CLIENT_H
 
@@ -8,19 +9,21 @@
 
 struct wire_client;
 
-/* `ip` as text, either version ("fe80::...%client0" for a link-local one). Aborts the test when there is no socket. */
+/* `ip` as text, either version ("fe80::...%client0" for a link-local one). Aborts the test when there is no
+ * socket. */
 struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t core);
 /* The same under a uuid (MR_UUID_BYTES), so that several are one client to the server. */
 struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_t core, const uint8_t *uuid);
 void wire_client_destroy(struct wire_client *client);
 
-/* Sends `calls` ECHO calls of `bytes` bytes each at once and waits for all the answers. MR_OK when every one holds the
- * bytes that it was sent, MR_INTERNAL when one does not; otherwise the first error. */
+/* Sends `calls` ECHO calls of `bytes` bytes each at once and waits for all the answers. MR_OK when every one
+ * holds the bytes that it was sent, MR_INTERNAL when one does not; otherwise the first error. */
 enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint32_t calls,
                                 uint32_t timeout_ms);
 /* One call of any op without tensors. */
 enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms);
-/* One call as it stands, right or wrong; the bytes are copied from tensors[i].data. `text` gets what an error says. */
+/* One call as it stands, right or wrong; the bytes are copied from tensors[i].data. `text` gets what an error
+ * says. */
 struct wire_client_request {
     enum mr_op op;
     uint16_t table;

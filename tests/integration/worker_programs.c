@@ -18,11 +18,11 @@
 unsigned worker_free_port(void)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof sa;
+    socklen_t bytes = sizeof(sa);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
     assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
     close(fd);
     return ntohs(sa.sin_port);
@@ -35,7 +35,7 @@ void worker_start(struct worker_program *p, const char *path, const char *format
     va_list arguments;
 
     va_start(arguments, format);
-    assert_true(vsnprintf(line, sizeof line, format, arguments) < (int)sizeof line);
+    assert_true(vsnprintf(line, sizeof(line), format, arguments) < (int)sizeof(line));
     va_end(arguments);
     while (count < ARGUMENTS_MAX && (argv[count] = strtok_r(rest, " ", &rest)) != NULL)
         count++;
@@ -59,7 +59,7 @@ void worker_start(struct worker_program *p, const char *path, const char *format
 void worker_finish(struct worker_program *p, int code)
 {
     int status = 0;
-    size_t bytes = fread(p->text, 1, sizeof p->text - 1, p->from);
+    size_t bytes = fread(p->text, 1, sizeof(p->text) - 1, p->from);
 
     p->text[bytes] = 0;
     (void)fclose(p->from);
@@ -81,7 +81,7 @@ double worker_number(const struct worker_program *p, const char *key)
     char wanted[64];
     const char *at = NULL;
 
-    snprintf(wanted, sizeof wanted, " %s=", key);
+    snprintf(wanted, sizeof(wanted), " %s=", key);
     for (const char *next = p->text; (next = strstr(next, wanted)) != NULL; next++)
         at = next;
     if (at == NULL)

@@ -1,4 +1,5 @@
-/* Programs that are workers of one world on loopback: started side by side, and what they said at their end. For cmocka tests. */
+/* Programs that are workers of one world on loopback: started side by side, and what they said at their end.
+ * For cmocka tests. */
 #ifndef TESTS_WORKER_PROGRAMS_H
 #define TESTS_WORKER_PROGRAMS_H
 

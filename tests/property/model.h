@@ -1,7 +1,7 @@
-/* What a table is, in the plainest code that says it: rows in chains, one float at a time. Shared with ps/ are what other tests hold
- * to references of their own: initializers (test_initializer.c), schedules (test_rates.c), conversions of what travels
- * (test_convert.c), and, but for SGD and Adagrad, the optimizers' formulas (test_rule_torch.c, test_rule_double.c), in
- * their plain version and called for one row. */
+/* What a table is, in the plainest code that says it: rows in chains, one float at a time. Shared with ps/
+ * are what other tests hold to references of their own: initializers (test_initializer.c), schedules
+ * (test_rates.c), conversions of what travels (test_convert.c), and, but for SGD and Adagrad, the optimizers'
+ * formulas (test_rule_torch.c, test_rule_double.c), in their plain version and called for one row. */
 #ifndef PROPERTY_MODEL_H
 #define PROPERTY_MODEL_H
 
@@ -75,11 +75,13 @@ struct model_gradient {
     bool any;     /* some were not */
     float *sum;   /* of those, in the order of appearance */
 };
-/* The push's distinct keys in the order of appearance; returns how many. `out` and `sums` have room for all. */
+/* The push's distinct keys in the order of appearance; returns how many. `out` and `sums` have room for
+ * all. */
 uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
                       struct model_gradient *out, float *sums);
 bool model_all_finite(const float *x, uint32_t count);
-/* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would, or a number beyond its type's: values and state stay then. */
+/* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would, or a number beyond
+ * its type's: values and state stay then. */
 bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
 
 /* model_optimizer.c */

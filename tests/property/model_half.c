@@ -1,4 +1,5 @@
-/* Numbers of 16 bits, by their value and not by their bits. Only where the random bits come from is the table's own. */
+/* Numbers of 16 bits, by their value and not by their bits. Only where the random bits come from is the
+ * table's own. */
 #include <math.h>
 #include "model.h"
 #include "dataplane/optimizer/rounding.h"
@@ -25,7 +26,8 @@ static int exponent_of(const struct half_type *t, double magnitude)
     return exponent - 1 < t->exponent_min ? t->exponent_min : exponent - 1;
 }
 
-/* The lower neighbour, or the upper one if the rest, in fractions of the step between them, and the random bits make one. */
+/* The lower neighbour, or the upper one if the rest, in fractions of the step between them, and the random
+ * bits make one. */
 static float round_by(const struct half_type *t, float x, uint32_t random)
 {
     double magnitude = fabs((double)x);

@@ -1,4 +1,5 @@
-/* SGD, Adagrad and what sets rows as they are written down, one float at a time, in single precision; compiled without contraction. */
+/* SGD, Adagrad and what sets rows as they are written down, one float at a time, in single precision;
+ * compiled without contraction. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -35,7 +36,8 @@ static float clipped(const struct mr_feature *f, float g)
     return g;
 }
 
-/* By what a gradient is multiplied for its norm to be at most clip_norm. Element i's square goes to lane i % 8. */
+/* By what a gradient is multiplied for its norm to be at most clip_norm. Element i's square goes to lane i %
+ * 8. */
 static float norm_scale(const struct model *m, const float *gradient)
 {
     const struct mr_feature *f = &m->feature;

@@ -1,4 +1,5 @@
-/* Command line; and processes that share the worlds among them, so that one that crashes is told like any other failure. */
+/* Command line; and processes that share the worlds among them, so that one that crashes is told like any
+ * other failure. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* A world of tables, drawn from one seed: a few tables in one arena, each beside its model, and random calls on them. After
- * every call the table's answers, counters and rows are the model's, bit for bit.
+/* A world of tables, drawn from one seed: a few tables in one arena, each beside its model, and random calls
+ * on them. After every call the table's answers, counters and rows are the model's, bit for bit.
  *
- * Where a table may choose (whether there is memory for a new row), the model follows what the table did, and checks that it
- * was allowed. One thread.
+ * Where a table may choose (whether there is memory for a new row), the model follows what the table did, and
+ * checks that it was allowed. One thread.
  */
 #ifndef PROPERTY_WORLD_H
 #define PROPERTY_WORLD_H
@@ -44,8 +44,8 @@ struct chain {
     bool keeps_marks;
     bool holds;   /* the last cut was whole: one of changes may follow */
     bool cutting; /* one is begun and not over */
-    bool
-        spoilt; /* a row was loaded: what the image should be is not known, before the next cut of every row */
+    /* a row was loaded: what the image should be is not known, before the next cut of every row */
+    bool spoilt;
     struct model image; /* the rows it has given out, as they were last */
     struct ps_sightings filter;
     uint8_t counts[WORLD_KEYS_MAX]; /* sightings of w->keys when the last cut began */

@@ -246,7 +246,8 @@ void world_push(struct world *w, struct subject *s)
     s->expected.keys_pushed += c->key_count;
 }
 
-/* When a row was used last, by the clock of the node that saved it, and when that was by this table's: as long before. */
+/* When a row was used last, by the clock of the node that saved it, and when that was by this table's: as
+ * long before. */
 static uint32_t draw_seen(struct world *w, struct subject *s, uint32_t *seen_here)
 {
     enum mr_eviction eviction = (enum mr_eviction)s->model.feature.eviction;
@@ -266,7 +267,8 @@ static uint32_t draw_seen(struct world *w, struct subject *s, uint32_t *seen_her
     return seen;
 }
 
-/* Values and state from 0 to 2, as a stored row; the second it was used by this table's clock into `seen_here`. */
+/* Values and state from 0 to 2, as a stored row; the second it was used by this table's clock into
+ * `seen_here`. */
 static void draw_stored(struct world *w, struct subject *s, uint64_t key, uint8_t *stored,
                         uint32_t *seen_here)
 {

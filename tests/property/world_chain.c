@@ -1,5 +1,5 @@
-/* Chains of cuts: a cut of every row and those of changes on it. What they give out together, keys that went and the filter of
- * sightings included, is the table as it was when the last of them began. */
+/* Chains of cuts: a cut of every row and those of changes on it. What they give out together, keys that went
+ * and the filter of sightings included, is the table as it was when the last of them began. */
 #include <inttypes.h>
 #include <string.h>
 #include "ps/table/table_internal.h"
@@ -81,7 +81,8 @@ enum ps_save_kind world_chain_begin(struct world *w, struct subject *s)
 void world_chain_emit(struct subject *s, const struct model_row *row)
 {
     model_put(&s->chain.image, row);
-    /* It was given out with the uses it has had by now: one that was used since the cut began needs no mark for that. */
+    /* It was given out with the uses it has had by now: one that was used since the cut began needs no mark
+     * for that. */
     const struct model_row *now = model_find(&s->model, row->key);
     struct model_row *in_chain = model_find(&s->chain.image, row->key);
     if (now != NULL) {

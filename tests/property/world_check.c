@@ -39,7 +39,8 @@ static void check_refused(struct world *w, struct subject *s, uint64_t refused)
                 refused, s->model.row_count, f->capacity_rows, ps_arena_mapped_bytes(w->arena));
 }
 
-/* Keys that got no row, and rows that went, are counted once, and where that may be; `expected` has them then. */
+/* Keys that got no row, and rows that went, are counted once, and where that may be; `expected` has them
+ * then. */
 static void check_limits(struct world *w, struct subject *s)
 {
     const struct ps_table_counters *got = ps_table_counters(s->table);
@@ -89,7 +90,8 @@ void world_check_call(struct world *w, struct subject *s)
                 "%" PRIu64 " rows, and the capacity is %" PRIu64, got->rows, capacity);
     s->rows_allowed = got->rows;
     expected->rows = s->model.row_count;
-    /* Which counter takes a key that has no row and no gradient worth adding depends on what is found out first. */
+    /* Which counter takes a key that has no row and no gradient worth adding depends on what is found out
+     * first. */
     uint64_t left_out = got->gradients_skipped + got->gradients_without_row;
     WORLD_CHECK(w, left_out == expected->gradients_skipped + expected->gradients_without_row,
                 "%" PRIu64 " gradients were left out, expected %" PRIu64, left_out,

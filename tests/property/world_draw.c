@@ -121,7 +121,8 @@ struct mr_feature draw_feature(struct world *w)
     return f;
 }
 
-/* Keys: any, those of a few partitions of the first table (which then grow again and again), or small numbers. */
+/* Keys: any, those of a few partitions of the first table (which then grow again and again), or small
+ * numbers. */
 void draw_keys(struct world *w)
 {
     static const uint64_t extremes[] = {0, UINT64_MAX, 1, UINT64_MAX - 1, UINT64_C(1) << 63};

@@ -1,4 +1,5 @@
-/* The simulator: server cores, clients and the network between them in one thread, under a virtual clock, from one seed.
+/* The simulator: server cores, clients and the network between them in one thread, under a virtual clock,
+ * from one seed.
  *
  *   sim.c         the program
  *   seeds.c       command line, and the processes that share the seeds (also of tests/sim_references/)

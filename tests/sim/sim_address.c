@@ -1,5 +1,6 @@
-/* What servers may send where. Until somebody has shown to be at an address, by a cookie that was sent there, a server may
- * only answer what comes from it, and with no more bytes than came: it cannot be used to flood somebody else. */
+/* What servers may send where. Until somebody has shown to be at an address, by a cookie that was sent there,
+ * a server may only answer what comes from it, and with no more bytes than came: it cannot be used to flood
+ * somebody else. */
 #include <string.h>
 
 #include "sim.h"

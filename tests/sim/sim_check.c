@@ -7,8 +7,8 @@
 #define SMALL_BYTES  1000u
 #define PATTERN_STEP 1000003u
 
-/* Bytes that a message is cut out of, at a place that follows from whose it is. Their number is prime, so that two segments
- * of a message are never alike. */
+/* Bytes that a message is cut out of, at a place that follows from whose it is. Their number is prime, so
+ * that two segments of a message are never alike. */
 #define PATTERN_BYTES 1048573u
 
 static const uint8_t *pattern(void)

@@ -1,5 +1,5 @@
-/* What clients ask for. A request is u64[4] {client, serial, reply bytes, 0} and u8[n]; the bytes follow from client and
- * serial. The reply is u64[2] {client, serial} and u8[m]. */
+/* What clients ask for. A request is u64[4] {client, serial, reply bytes, 0} and u8[n]; the bytes follow from
+ * client and serial. The reply is u64[2] {client, serial} and u8[m]. */
 #include <string.h>
 
 #include "sim.h"

@@ -1,4 +1,5 @@
-/* What kind of world a seed is. Many small ones of all kinds find more than few large ones; a few are large. */
+/* What kind of world a seed is. Many small ones of all kinds find more than few large ones; a few are
+ * large. */
 #include <assert.h>
 #include <string.h>
 
@@ -103,7 +104,8 @@ static void draw_short_of_memory(struct sim *sim)
     sim->work.request_bytes_max = sim->work.reply_bytes_max = 100000;
 }
 
-/* No faults, but a link and clients that want more than it carries: small calls must come through all the same. */
+/* No faults, but a link and clients that want more than it carries: small calls must come through all the
+ * same. */
 static void draw_crowded(struct sim *sim)
 {
     draw_work(sim);
@@ -197,8 +199,8 @@ static void draw_huge(struct sim *sim)
     sim->faults_end_us = SIM_FIRST_US + number(sim, 50000, 1000000);
 }
 
-/* No faults but paths that become narrower and wider, and one that carries the least from the beginning. Nothing else takes
- * time, so that what a change costs is seen. */
+/* No faults but paths that become narrower and wider, and one that carries the least from the beginning.
+ * Nothing else takes time, so that what a change costs is seen. */
 static void draw_narrow(struct sim *sim)
 {
     draw_work(sim);

@@ -1,4 +1,5 @@
-/* Restarts, pauses, partitions, clients that get another address, paths that carry less; and the end of them all. */
+/* Restarts, pauses, partitions, clients that get another address, paths that carry less; and the end of them
+ * all. */
 #include <string.h>
 
 #include "sim.h"

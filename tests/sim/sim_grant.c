@@ -1,5 +1,5 @@
-/* Nobody sends more of a message than its receiver has granted: at first with HELLO and ACCEPT, then with its reports. Looked
- * at where nothing is damaged or forged, and as far as the last grants are known. */
+/* Nobody sends more of a message than its receiver has granted: at first with HELLO and ACCEPT, then with its
+ * reports. Looked at where nothing is damaged or forged, and as far as the last grants are known. */
 #include <string.h>
 
 #include "dataplane/wire/call/segment.h"

@@ -1,5 +1,5 @@
-/* The network. Everything that UDP permits happens to packets: loss, repetition, delay, old ones turning up again, damage
- * that a checksum did not catch, strangers' packets, queues and sockets that are full. */
+/* The network. Everything that UDP permits happens to packets: loss, repetition, delay, old ones turning up
+ * again, damage that a checksum did not catch, strangers' packets, queues and sockets that are full. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
-/* Somebody on the path has kept packets that were taken in, of every type, and plays them again at any time, to the end of the run:
- * nothing may come of that. They execute nothing and end nothing, hold no memory and no session, and are not counted as packets of
- * a session. So sessions end all the same, and all checks of the run hold. */
+/* Somebody on the path has kept packets that were taken in, of every type, and plays them again at any time,
+ * to the end of the run: nothing may come of that. They execute nothing and end nothing, hold no memory and
+ * no session, and are not counted as packets of a session. So sessions end all the same, and all checks of
+ * the run hold. */
 #include <string.h>
 
 #include "sim.h"
@@ -48,8 +49,8 @@ void sim_play(struct sim *sim)
     sim_net_arrive(sim, again);
 }
 
-/* What may be counted for it: why it was dropped, and the one answer that it may have. A HELLO whose process has no session here any
- * more may make one, which nobody can use, as long as its cookie lives. */
+/* What may be counted for it: why it was dropped, and the one answer that it may have. A HELLO whose process
+ * has no session here any more may make one, which nobody can use, as long as its cookie lives. */
 static void forgive(struct mr_wire_counters *c, const struct mr_wire_counters *now)
 {
 #define FORGIVE(name, help) c->name = now->name;

@@ -1,7 +1,7 @@
-/* Numbered pushes. A server knows them by their numbers and makes each once, whoever brings it how often; its knowledge is
- * in its checkpoints, and it comes back with the last one when it restarts. Clients keep what is in no checkpoint that they
- * have heard of, and bring it again to a server that has restarted. So each is made exactly once, whatever crashes but the
- * client itself. */
+/* Numbered pushes. A server knows them by their numbers and makes each once, whoever brings it how often; its
+ * knowledge is in its checkpoints, and it comes back with the last one when it restarts. Clients keep what is
+ * in no checkpoint that they have heard of, and bring it again to a server that has restarted. So each is
+ * made exactly once, whatever crashes but the client itself. */
 #include "sim.h"
 
 bool sim_record_apply(struct sim_call *c)

@@ -1,5 +1,6 @@
-/* Who gets how much. Between sessions: one link carries what all clients want, one of which asks for many things at once, and another
- * comes late. And within a session: calls of the lowest priority go on beside a stream of the highest. */
+/* Who gets how much. Between sessions: one link carries what all clients want, one of which asks for many
+ * things at once, and another comes late. And within a session: calls of the lowest priority go on beside a
+ * stream of the highest. */
 #include "sim.h"
 
 #define SETTLES_US    300000u /* a latecomer has its share by then */

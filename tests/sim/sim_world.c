@@ -254,9 +254,9 @@ static bool quiet(const struct sim *sim)
            (sim->restarts == 0 || sim->now_us > sim->faults_end_us + 2 * KEEPALIVE_US);
 }
 
-/* Calls have ended. Nothing may be left of them on the clients, nor, after a keep-alive of each session that is in use, on
- * the servers (a client that has moved finds that out by its keep-alives, too); nor of the sessions once they are closed or
- * forgotten. */
+/* Calls have ended. Nothing may be left of them on the clients, nor, after a keep-alive of each session that
+ * is in use, on the servers (a client that has moved finds that out by its keep-alives, too); nor of the
+ * sessions once they are closed or forgotten. */
 static void check_memory(struct sim *sim)
 {
     run_until(sim, sim->now_us + (sim->restarts > 0 ? SESSION_US : 4 * KEEPALIVE_US), quiet);
@@ -277,8 +277,8 @@ static void check_memory(struct sim *sim)
         sim_fail(sim, "a server did not forget its sessions");
 }
 
-/* Where nothing is damaged, forged or replayed, nothing that comes in is wrong. Only what was overtaken by a BUSY, or by the end
- * of its call, may be out of place. */
+/* Where nothing is damaged, forged or replayed, nothing that comes in is wrong. Only what was overtaken by a
+ * BUSY, or by the end of its call, may be out of place. */
 static void check_counters(struct sim *sim)
 {
     bool calls_end_early = sim->work.cancel_ppm > 0 || sim->work.deadline_ppm > 0;
@@ -293,8 +293,9 @@ static void check_counters(struct sim *sim)
     }
 }
 
-/* Where nothing is lost, next to nothing is sent again, and the link that has most to carry is used: the time for its bytes is a
- * good part of all. A window that stays small, or a wait for a probe, would be many times that. */
+/* Where nothing is lost, next to nothing is sent again, and the link that has most to carry is used: the time
+ * for its bytes is a good part of all. A window that stays small, or a wait for a probe, would be many times
+ * that. */
 static void check_use(struct sim *sim)
 {
     uint64_t again = 0, least_us = 0, us = sim->now_us - SIM_FIRST_US;
@@ -327,7 +328,8 @@ static void print_counters(const struct sim *sim)
     }
 }
 
-/* Who has moved, and is idle, finds out by his keep-alives; until then what the server keeps for him stays. */
+/* Who has moved, and is idle, finds out by his keep-alives; until then what the server keeps for him
+ * stays. */
 static uint64_t calm_us(const struct sim *sim)
 {
     const struct sim_work *w = &sim->work;

@@ -1,6 +1,7 @@
-/* The simulator of references: workers that make, pass, fetch and release them, die, or are taken for dead, over a network that is as
- * the endpoint makes it: each call arrives once, in any order and however late, or one of the two is dead to the other. Messages of
- * the references themselves, and fetches, may arrive again at any later time.
+/* The simulator of references: workers that make, pass, fetch and release them, die, or are taken for dead,
+ * over a network that is as the endpoint makes it: each call arrives once, in any order and however late, or
+ * one of the two is dead to the other. Messages of the references themselves, and fetches, may arrive again
+ * at any later time.
  *
  *   sim_references.c  the program
  *   refsim_world.c    one run: the clock, what happens when, deaths, the end
@@ -22,7 +23,8 @@
 #define REFSIM_TICKETS_MAX 4u
 #define REFSIM_NO_VALUE    UINT32_MAX
 
-/* A value, as an all-knowing observer sees it. Numbers rise in the order of making; one holds references to older ones only. */
+/* A value, as an all-knowing observer sees it. Numbers rise in the order of making; one holds references to
+ * older ones only. */
 struct refsim_value {
     uint32_t number, owner, maker;
     uint64_t reference;
@@ -97,8 +99,8 @@ struct refsim {
     bool verbose, failed, calm;
     char why[256];
     uint32_t workers, steps_left, deaths_left;
-    bool
-        relay; /* worker 0 owns all and lives; what others get they pass on at once, faster than they tell of it */
+    /* worker 0 owns all and lives; what others get they pass on at once, faster than they tell of it */
+    bool relay;
     uint32_t repeat_ppm, late_ppm, fail_ppm, inner_ppm, keep_ppm;
     uint64_t delay_us, late_us, gap_us;
     uint64_t serial;

@@ -87,7 +87,8 @@ void refsim_check_waited(struct refsim *sim, const struct refsim_waiter *w, enum
     if (status == MR_OK && (value != wanted || !value->fulfilled || value->freed))
         refsim_fail(sim, "worker %u asked for value %u and got %s", w->from, w->number,
                     value == wanted ? "it when it was not there" : "another");
-    /* A fetch that comes again may find the value gone; what a dead worker was to have made may never come. */
+    /* A fetch that comes again may find the value gone; what a dead worker was to have made may never
+     * come. */
     if (status != MR_OK && !(status == MR_CANCELLED && w->again) &&
         !(status == MR_WORKER_DIED && !lives(sim, wanted->maker)))
         refsim_fail(sim, "worker %u asked for value %u: %s", w->from, w->number, mr_status_name(status));

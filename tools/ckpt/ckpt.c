@@ -29,7 +29,7 @@ static void print_help(void)
 {
     (void)printf("usage: millrace ckpt COMMAND [arguments]\n\n"
                  "Looks at checkpoints on disk and makes new ones; no server is needed.\n\n");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
     (void)printf("\nmillrace ckpt COMMAND --help tells more.\n");
 }
@@ -45,7 +45,7 @@ int tool_ckpt(int argc, char **argv)
         (void)printf("millrace %s\n", MR_VERSION);
         return 0;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(word, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     (void)tool_fail("ckpt", "%s%s; see millrace ckpt --help",
@@ -76,12 +76,12 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
     *index = ckpt_chain_table(chain, name);
     if (*index != UINT32_MAX)
         return 0;
-    for (uint32_t i = 0; i < m->feature_count && at < sizeof names; i++)
+    for (uint32_t i = 0; i < m->feature_count && at < sizeof(names); i++)
         if (m->features[i].kind == MR_TABLE)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at > 0 ? ", " : "",
                                    m->features[i].name);
     return tool_fail(command, "%s: it has no table %s; its tables are: %s%s", ckpt_chain_last(chain)->path,
-                     name, at > 0 ? names : "none", at >= sizeof names ? ".." : "");
+                     name, at > 0 ? names : "none", at >= sizeof(names) ? ".." : "");
 }
 
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)

@@ -1,4 +1,5 @@
-/* The commands of `millrace ckpt`: checkpoints on disk, without a server. Same convention as tools/commands.h. */
+/* The commands of `millrace ckpt`: checkpoints on disk, without a server. Same convention as
+ * tools/commands.h. */
 #ifndef TOOL_CKPT_H
 #define TOOL_CKPT_H
 
@@ -25,7 +26,8 @@ int ckpt_import(int argc, char **argv);
 int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain);
 int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const char *name, uint32_t *index);
 
-/* "2026-01-31 12:00:00" of the MANIFEST, in UTC, and what the files take on disk; false when they cannot be looked at. */
+/* "2026-01-31 12:00:00" of the MANIFEST, in UTC, and what the files take on disk; false when they cannot be
+ * looked at. */
 #define CKPT_TIME_BYTES 24u
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes);
 

@@ -37,7 +37,7 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
 static enum mr_status describe_rows(struct ckpt_chain *chain, char *text)
 {
     const struct ps_chain_link *last = ckpt_chain_last(chain);
-    chain->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof *chain->rows);
+    chain->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*chain->rows));
     if (!chain->rows)
         return ps_checkpoint_fail(text, "open", last->path, -ENOMEM);
     for (uint32_t i = 0; i < last->manifest.feature_count; i++) {
@@ -132,6 +132,6 @@ enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_recor
     enum mr_status read = ps_stream_close(stream, why);
     if (read == MR_OK)
         return status;
-    memcpy(text, why, sizeof why);
+    memcpy(text, why, sizeof(why));
     return read;
 }

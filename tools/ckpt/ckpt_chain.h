@@ -1,9 +1,10 @@
-/* A checkpoint on disk for the commands of `millrace ckpt`: its chain of links, and its live rows in bounded memory.
+/* A checkpoint on disk for the commands of `millrace ckpt`: its chain of links, and its live rows in bounded
+ * memory.
  *
- * A row of a chain is live in the last link that knows its key, unless that link says that it is gone. Which link that is
- * is noted for the keys of all links but the first, in a map of fixed size; what does not fit is left for another pass over the
- * files. A checkpoint that is a full by itself needs no map.
- * Every block is verified as it is read. Belongs to one thread.
+ * A row of a chain is live in the last link that knows its key, unless that link says that it is gone. Which
+ * link that is is noted for the keys of all links but the first, in a map of fixed size; what does not fit is
+ * left for another pass over the files. A checkpoint that is a full by itself needs no map. Every block is
+ * verified as it is read. Belongs to one thread.
  */
 #ifndef TOOL_CKPT_CHAIN_H
 #define TOOL_CKPT_CHAIN_H
@@ -21,11 +22,12 @@ struct ckpt_chain {
     struct ckpt_row *rows; /* of the last link's tables, by feature id; bytes 0: no table of it */
 };
 
-/* "DIR/ckpt-7" is checkpoint 7 of DIR; anything else is a directory, and *id 0. False when the path is too long. */
+/* "DIR/ckpt-7" is checkpoint 7 of DIR; anything else is a directory, and *id 0. False when the path is too
+ * long. */
 bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *id);
 
-/* Reads the MANIFESTs of a checkpoint and of those it builds upon. id 0: the one with the highest id. `text` (PS_TEXT_BYTES) says
- * what is wrong, and where. */
+/* Reads the MANIFESTs of a checkpoint and of those it builds upon. id 0: the one with the highest id. `text`
+ * (PS_TEXT_BYTES) says what is wrong, and where. */
 enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_chain *out, char *text);
 void ckpt_chain_close(struct ckpt_chain *chain); /* one of zeros is fine */
 
@@ -40,8 +42,8 @@ uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name);
 
 typedef enum mr_status (*ckpt_visit_record)(void *arg, const struct ps_record *record, const uint8_t *bytes);
 
-/* Every record of one link. `visit` may be NULL: then its blocks are only verified. Stops at the first status that is not MR_OK;
- * `text` is then the visitor's to fill. `progress` may be NULL. */
+/* Every record of one link. `visit` may be NULL: then its blocks are only verified. Stops at the first status
+ * that is not MR_OK; `text` is then the visitor's to fill. `progress` may be NULL. */
 enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_record visit, void *arg,
                               struct ckpt_progress *progress, char *text);
 
@@ -59,7 +61,8 @@ enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *c
                               uint64_t memory_bytes, struct ckpt_progress *progress, char *text);
 void ckpt_live_close(struct ckpt_live *live);
 
-/* Notes which link has the last word on each key in the range. range->end sinks to what the map has room for. */
+/* Notes which link has the last word on each key in the range. range->end sinks to what the map has room
+ * for. */
 enum mr_status ckpt_live_index(struct ckpt_live *live, struct ckpt_range *range, char *text);
 
 struct ckpt_rows {
@@ -70,9 +73,9 @@ struct ckpt_rows {
 };
 typedef enum mr_status (*ckpt_visit_rows)(void *arg, const struct ckpt_rows *rows);
 
-/* Every live row in the range, once; and, if the range begins at 0, `small` (may be NULL) gets the last link's records of all else
- * but rows, keys that are gone, and sightings. Pieces of admission filters come with the range that their place falls into, each
- * from the last link that has it. */
+/* Every live row in the range, once; and, if the range begins at 0, `small` (may be NULL) gets the last
+ * link's records of all else but rows, keys that are gone, and sightings. Pieces of admission filters come
+ * with the range that their place falls into, each from the last link that has it. */
 enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_range *range,
                               ckpt_visit_rows rows, ckpt_visit_record small, void *arg, char *text);
 

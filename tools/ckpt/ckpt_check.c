@@ -24,7 +24,7 @@ static const struct ckpt_checked *check_link(struct ckpt_check *check, const str
     for (uint32_t i = 0; i < check->count; i++)
         if (check->done[i].id == link->manifest.id)
             return &check->done[i];
-    struct ckpt_checked *done = realloc(check->done, (check->count + 1) * sizeof *done);
+    struct ckpt_checked *done = realloc(check->done, (check->count + 1) * sizeof(*done));
     if (!done)
         return NULL;
     check->done = done;
@@ -41,7 +41,7 @@ enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chai
         if (!found)
             return ps_checkpoint_fail(text, "read", chain->files.links[i]->path, -ENOMEM);
         if (found->status != MR_OK) {
-            memcpy(text, found->text, sizeof found->text);
+            memcpy(text, found->text, sizeof(found->text));
             return found->status;
         }
     }
@@ -74,6 +74,6 @@ int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uin
     *count = ps_checkpoint_list(directory, *ids, room);
     if (*count > room) /* some have come since they were counted */
         *count = room;
-    qsort(*ids, *count, sizeof **ids, compare_ids);
+    qsort(*ids, *count, sizeof(**ids), compare_ids);
     return 0;
 }

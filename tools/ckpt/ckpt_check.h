@@ -20,7 +20,8 @@ struct ckpt_check {
 
 void ckpt_check_begin(struct ckpt_check *check, uint64_t total_bytes);
 void ckpt_check_end(struct ckpt_check *check);
-/* MR_OK when every block of every link verifies; else `text` (PS_TEXT_BYTES) names file and block of the first that does not. */
+/* MR_OK when every block of every link verifies; else `text` (PS_TEXT_BYTES) names file and block of the
+ * first that does not. */
 enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chain *chain, char *text);
 
 /* All published checkpoints of a directory, oldest first; to be freed. 0, or the exit code after one line. */

@@ -119,7 +119,7 @@ int ckpt_compact(int argc, char **argv)
                    "The old ones\n"
                    "stay. It appears whole, once all is on disk, or not at all.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

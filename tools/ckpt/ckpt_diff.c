@@ -97,7 +97,7 @@ enum mr_status ckpt_diff_open(struct ckpt_diff *d, const struct ckpt_chain *a, c
 {
     const struct ps_manifest *ma = &ckpt_chain_last(a)->manifest, *mb = &ckpt_chain_last(b)->manifest;
     *d = (struct ckpt_diff){.a = a, .b = b};
-    d->pairs = calloc(ma->feature_count + mb->feature_count + 1u, sizeof *d->pairs);
+    d->pairs = calloc(ma->feature_count + mb->feature_count + 1u, sizeof(*d->pairs));
     if (!d->pairs)
         return ps_checkpoint_fail(text, "compare", ckpt_chain_last(a)->path, -ENOMEM);
     for (uint32_t i = 0; i < ma->feature_count; i++) {
@@ -151,7 +151,7 @@ static json_t *pair_json(const struct ckpt_pair *p)
     const bool is_table = p->kind == MR_TABLE;
     const char *descriptor = descriptor_diff(p);
     json_t *o = json_pack("{s:s%, s:s, s:b, s:I, s:I, s:I, s:I}", "name", f->name,
-                          strnlen(f->name, sizeof f->name), "kind", is_table ? "table" : "variable",
+                          strnlen(f->name, sizeof(f->name)), "kind", is_table ? "table" : "variable",
                           "differs", pair_differs(p), is_table ? "a_rows" : "a_elements",
                           (json_int_t)p->a_count, is_table ? "b_rows" : "b_elements", (json_int_t)p->b_count,
                           "changed", (json_int_t)p->changed, "state_changed", (json_int_t)p->state_changed);
@@ -186,10 +186,10 @@ static void print_pair(const struct ckpt_pair *p)
     const struct mr_feature *f = p->a ? p->a : p->b;
     char largest[24] = "-", added[24] = "-", removed[24] = "-";
     if (p->changed > 0 && p->is_comparable)
-        (void)snprintf(largest, sizeof largest, "%.6g", p->largest);
+        (void)snprintf(largest, sizeof(largest), "%.6g", p->largest);
     if (p->kind == MR_TABLE) {
-        (void)snprintf(added, sizeof added, "%" PRIu64, p->added);
-        (void)snprintf(removed, sizeof removed, "%" PRIu64, p->removed);
+        (void)snprintf(added, sizeof(added), "%" PRIu64, p->added);
+        (void)snprintf(removed, sizeof(removed), "%" PRIu64, p->removed);
     }
     (void)printf("%-8s %-24.63s %12" PRIu64 " %12" PRIu64 " %10s %10s %10" PRIu64 " %10" PRIu64 " %13s",
                  p->kind == MR_TABLE ? "table" : "variable", f->name, p->a_count, p->b_count, added, removed,
@@ -252,7 +252,7 @@ int ckpt_diff(int argc, char **argv)
             "difference of a value. When rows were last used is not compared. Tables are matched by name.\n"
             "Exit code 0: nothing differs; 3: something does; 1: they cannot be read.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 2,
         .words_max = 2,
     };

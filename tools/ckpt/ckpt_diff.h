@@ -16,8 +16,8 @@ struct ckpt_pair {
     uint64_t a_count, b_count; /* rows, or elements */
     uint64_t added, removed;   /* rows of b that a has not, and the other way round */
     uint64_t changed;          /* rows whose values differ by a bit, or elements */
-    uint64_t
-        state_changed; /* rows of the same values, or elements of state, where what the optimizer keeps differs */
+    /* rows of the same values, or elements of state, where what the optimizer keeps differs */
+    uint64_t state_changed;
     double largest;      /* |a - b| over all values; NaN where one of the two is NaN */
     uint64_t largest_at; /* the row's key, or the element */
     uint32_t largest_column;
@@ -33,15 +33,16 @@ struct ckpt_diff {
 enum mr_status ckpt_diff_open(struct ckpt_diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
                               char *text);
 void ckpt_diff_close(struct ckpt_diff *d);
-/* Rows of all tables: a's are held in memory, as many at a time as memory_bytes take with their keys and those of deltas, and
- * b's are laid beside them. */
+/* Rows of all tables: a's are held in memory, as many at a time as memory_bytes take with their keys and
+ * those of deltas, and b's are laid beside them. */
 enum mr_status ckpt_diff_tables(struct ckpt_diff *d, uint64_t memory_bytes, char *text);
 /* All variables, memory_bytes of them at a time. */
 enum mr_status ckpt_diff_variables(struct ckpt_diff *d, uint64_t memory_bytes, char *text);
 /* Anything differs: rows, elements, state, or descriptors. */
 bool ckpt_diff_any(const struct ckpt_diff *d);
 
-/* Notes the differences of two rows of values; true when there is one. `at` and first_column say where they are. */
+/* Notes the differences of two rows of values; true when there is one. `at` and first_column say where they
+ * are. */
 bool ckpt_pair_compare(struct ckpt_pair *pair, const float *a, const float *b, uint32_t count, uint64_t at,
                        uint32_t first_column);
 

@@ -119,7 +119,7 @@ static enum mr_status open_pass(struct pass *p, uint64_t memory_bytes)
     if (status != MR_OK)
         return status;
     p->map = ckpt_map_create(memory_bytes / 2);
-    p->a_pairs = calloc(2 * (PS_FEATURE_ID_MAX + 1u), sizeof *p->a_pairs);
+    p->a_pairs = calloc(2 * (PS_FEATURE_ID_MAX + 1u), sizeof(*p->a_pairs));
     if (!p->map || !p->a_pairs)
         return ps_checkpoint_fail(p->text, "compare", ckpt_chain_last(d->a)->path, -ENOMEM);
     p->b_pairs = p->a_pairs + PS_FEATURE_ID_MAX + 1;

@@ -1,4 +1,5 @@
-/* Variables of two checkpoints. Their stored bytes, one variable behind the other, are looked at through a window. */
+/* Variables of two checkpoints. Their stored bytes, one variable behind the other, are looked at through a
+ * window. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@ struct window {
     uint16_t *pairs; /* by feature id of the side that is read, the pair's number + 1 */
 };
 
-/* What of the record lies in the window: its bytes from *from, *count of them, belong to offset *at. False: nothing. */
+/* What of the record lies in the window: its bytes from *from, *count of them, belong to offset *at. False:
+ * nothing. */
 static bool clip(const struct window *w, uint32_t pair, const struct ps_record *record, uint64_t *from,
                  uint64_t *count, uint64_t *at)
 {
@@ -43,8 +45,8 @@ static enum mr_status fill(void *arg, const struct ps_record *record, const uint
 static void compare_element(struct ckpt_pair *pair, uint64_t element, const uint8_t *a, const uint8_t *b)
 {
     float x, y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
     if (element < pair->a_count)
         pair->changed += ckpt_pair_compare(pair, &x, &y, 1, element, 0);
     else if (pair->has_same_state)
@@ -66,7 +68,7 @@ static enum mr_status compare(void *arg, const struct ps_record *record, const u
 
 static void name_pairs(struct window *w, bool b)
 {
-    memset(w->pairs, 0, (PS_FEATURE_ID_MAX + 1u) * sizeof *w->pairs);
+    memset(w->pairs, 0, (PS_FEATURE_ID_MAX + 1u) * sizeof(*w->pairs));
     for (uint32_t i = 0; i < w->d->pair_count; i++)
         if (w->offsets[i + 1] > w->offsets[i])
             w->pairs[b ? w->d->pairs[i].b_id : w->d->pairs[i].a_id] = (uint16_t)(i + 1);
@@ -97,7 +99,7 @@ static enum mr_status run(struct window *w, uint64_t step, uint64_t total, char 
 /* Where each pair's bytes begin, and behind the last; to be freed. */
 static uint64_t *place_pairs(const struct ckpt_diff *d)
 {
-    uint64_t *offsets = calloc(d->pair_count + 1u, sizeof *offsets);
+    uint64_t *offsets = calloc(d->pair_count + 1u, sizeof(*offsets));
     for (uint32_t i = 0; offsets && i < d->pair_count; i++)
         offsets[i + 1] = offsets[i] + window_bytes(&d->pairs[i]);
     return offsets;
@@ -113,7 +115,7 @@ enum mr_status ckpt_diff_variables(struct ckpt_diff *d, uint64_t memory_bytes, c
     struct window w = {.d = d,
                        .offsets = offsets,
                        .bytes = malloc(step + 1),
-                       .pairs = calloc(PS_FEATURE_ID_MAX + 1u, sizeof *w.pairs)};
+                       .pairs = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*w.pairs))};
     enum mr_status status;
     if (offsets && w.bytes && w.pairs)
         status = run(&w, step, total, text);

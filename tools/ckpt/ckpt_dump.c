@@ -41,7 +41,7 @@ static void put_heading(struct csv *csv)
     for (uint32_t i = 0; i < csv->fields->count; i++) {
         const struct ckpt_field *f = &csv->fields->list[i];
         for (uint32_t c = 0; c < (f->columns > 0 ? f->columns : 1); c++) {
-            (void)snprintf(text, sizeof text, f->columns > 0 ? "%s%s%u" : "%s%s", i > 0 ? "," : "", f->name,
+            (void)snprintf(text, sizeof(text), f->columns > 0 ? "%s%s%u" : "%s%s", i > 0 ? "," : "", f->name,
                            c);
             put_text(csv, text);
         }
@@ -57,14 +57,14 @@ static void put_elements(struct csv *csv, const struct ckpt_part *part, const ui
     const uint32_t count = ckpt_part_elements(part);
     if (part->dtype == MR_U32) { /* a single one */
         uint32_t number;
-        memcpy(&number, row + part->offset, sizeof number);
-        (void)snprintf(text, sizeof text, ",%" PRIu32, number);
+        memcpy(&number, row + part->offset, sizeof(number));
+        (void)snprintf(text, sizeof(text), ",%" PRIu32, number);
         put_text(csv, text);
         return;
     }
     mr_convert_to_f32(part->dtype, expanded, row + part->offset, NULL, 1, count);
     for (uint32_t i = 0; i < count; i++) {
-        (void)snprintf(text, sizeof text, ",%.9g", (double)expanded[i]);
+        (void)snprintf(text, sizeof(text), ",%.9g", (double)expanded[i]);
         put_text(csv, text);
     }
 }
@@ -74,7 +74,7 @@ static enum mr_status csv_rows(void *arg, const struct ckpt_rows *rows)
     struct csv *csv = arg;
     char key[NUMBER_BYTES];
     for (uint32_t i = 0; i < rows->count && csv->column.error == 0; i++) {
-        (void)snprintf(key, sizeof key, "%" PRIu64, rows->keys[i]);
+        (void)snprintf(key, sizeof(key), "%" PRIu64, rows->keys[i]);
         put_text(csv, key);
         for (uint32_t f = 1; f < csv->fields->count; f++)
             put_elements(csv, csv->fields->list[f].part, rows->rows + (size_t)i * rows->row_bytes);
@@ -141,10 +141,10 @@ static int open_npy(const char *directory, const struct ckpt_field *field, uint6
     char path[CKPT_OUTPUT_PATH_BYTES];
     uint8_t header[NPY_HEADER_BYTES];
     const struct tool_npy_field shape = {.dtype = field->dtype, .columns = field->columns};
-    const size_t header_bytes = tool_npy_header(&shape, 1, rows, header, sizeof header);
-    const int n = snprintf(path, sizeof path, "%s/%s.npy", directory, field->name);
+    const size_t header_bytes = tool_npy_header(&shape, 1, rows, header, sizeof(header));
+    const int n = snprintf(path, sizeof(path), "%s/%s.npy", directory, field->name);
     struct ckpt_output *output = &files->outputs[files->count];
-    int error = n < (int)sizeof path && header_bytes > 0 ? ckpt_output_create(output, path) : -ENAMETOOLONG;
+    int error = n < (int)sizeof(path) && header_bytes > 0 ? ckpt_output_create(output, path) : -ENAMETOOLONG;
     if (error != 0)
         return tool_fail(COMMAND, "create %s: %s", path, strerror(-error));
     struct ckpt_column *column = &files->columns[files->count++];
@@ -241,7 +241,7 @@ int ckpt_dump(int argc, char **argv)
                    "row i of all belongs together. There bf16 is '<u2', the upper halves of f32, unless "
                    "--as-f32 is given.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

@@ -41,9 +41,9 @@ static json_t *metadata_of(const struct ckpt_table_source *source)
     char options[TOOL_FEATURE_OPTIONS_BYTES];
     const struct ps_manifest *m = &ckpt_chain_last(source->chain)->manifest;
     const struct mr_feature *f = &m->features[source->index];
-    tool_feature_options(f, options, sizeof options);
+    tool_feature_options(f, options, sizeof(options));
     json_t *o = json_pack("{s:s, s:s%, s:s}", "format", "millrace", "table", f->name,
-                          strnlen(f->name, sizeof f->name), "options", options);
+                          strnlen(f->name, sizeof(f->name)), "options", options);
     json_object_set_new(o, "checkpoint", json_sprintf("%" PRIu64, m->id));
     if (m->step > 0)
         json_object_set_new(o, "step", json_sprintf("%" PRIu64, m->step));
@@ -183,7 +183,7 @@ int ckpt_export(int argc, char **argv)
             "optimizer keeps; row i of all belongs together. npy: a structured array, so that\n"
             "numpy.load(FILE)[\"values\"] has the values; bf16 is '<u2' there, the upper halves of f32.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

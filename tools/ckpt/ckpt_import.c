@@ -41,7 +41,7 @@ static int describe(struct import *x, const struct ckpt_import_rows *rows, struc
     char error[256];
     if (x->args.dim == 0)
         x->args.dim = rows->dim;
-    if (!tool_feature_args_finish(&x->args, "table", x->table, feature, error, sizeof error)) {
+    if (!tool_feature_args_finish(&x->args, "table", x->table, feature, error, sizeof(error))) {
         (void)tool_fail(COMMAND, "%s", error);
         return TOOL_EXIT_USAGE;
     }
@@ -69,7 +69,7 @@ static bool copy(const struct ckpt_import_rows *rows, struct ckpt_make *make, ch
         const struct ckpt_rows made = {
             .feature = TABLE_ID, .row_bytes = row_bytes, .count = count, .keys = keys, .rows = stored};
         good = ckpt_import_read(rows, first, count, keys, stored, text) && ckpt_make_rows(make, &made);
-        ckpt_progress_add(&progress, count * (sizeof *keys + tool_npy_row_bytes(&rows->values.array)));
+        ckpt_progress_add(&progress, count * (sizeof(*keys) + tool_npy_row_bytes(&rows->values.array)));
     }
     ckpt_progress_end(&progress);
     free(stored);
@@ -135,7 +135,7 @@ int ckpt_import(int argc, char **argv)
         {"check-mib", TOOL_U32, &x.check_mib, "N",
          "memory for finding keys that come twice; with less, more passes; default 1024"},
     };
-    memcpy(options, own, sizeof own);
+    memcpy(options, own, sizeof(own));
     tool_feature_args_init(&x.args, options + OWN_ROWS);
     const struct tool_usage usage = {
         .command = COMMAND,
@@ -146,7 +146,7 @@ int ckpt_import(int argc, char **argv)
                    "  millrace ckpt import --keys keys.npy --values values.npy --table user --out DIR \\\n"
                    "                       --optimizer adagrad --learning-rate 0.1",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     const char *words[1];
     uint32_t word_count;

@@ -20,8 +20,8 @@ enum { STREAMS, CLIENTS, LANES, COUNTED };
 struct info {
     struct ckpt_chain chain;
     uint64_t *rows; /* live, by feature id */
-    struct ckpt_map
-        *names; /* of streams, clients and lanes, hashed; each counts once however many cores know it */
+    /* of streams, clients and lanes, hashed; each counts once however many cores know it */
+    struct ckpt_map *names;
     uint64_t counts[COUNTED];
     uint64_t sightings_bytes;
     uint64_t disk_bytes; /* of all links */
@@ -51,7 +51,7 @@ static enum mr_status count_name(struct info *x, uint32_t what, uint64_t name)
 static uint64_t uuid_name(const uint8_t *uuid)
 {
     uint64_t halves[2];
-    memcpy(halves, uuid, sizeof halves);
+    memcpy(halves, uuid, sizeof(halves));
     return mr_key_hash(halves[0], mr_key_hash(halves[1], 0));
 }
 
@@ -62,7 +62,7 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     const struct ps_stored_pushes *pushes = (const struct ps_stored_pushes *)(const void *)bytes;
     switch (record->kind) {
     case PS_RECORD_STREAM:
-        memcpy(&stream, bytes, sizeof stream);
+        memcpy(&stream, bytes, sizeof(stream));
         return record->row_bytes != STREAM_LEARNT ? MR_OK : count_name(x, STREAMS, stream);
     case PS_RECORD_CLIENT:
         return count_name(x, CLIENTS, uuid_name(bytes));
@@ -105,7 +105,7 @@ static json_t *feature_info_json(const struct info *x, uint32_t index)
     const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
     const struct mr_feature *f = &m->features[index];
     json_t *o = tool_feature_json(f);
-    tool_feature_options(f, options, sizeof options);
+    tool_feature_options(f, options, sizeof(options));
     json_object_set_new(o, "id", json_integer(m->feature_ids[index]));
     json_object_set_new(o, "options", json_string(options));
     if (f->kind == MR_TABLE) {
@@ -168,10 +168,10 @@ static void print_text(const struct info *x)
     for (uint32_t i = 0; i < m->feature_count; i++) {
         char shape[64], options[TOOL_FEATURE_OPTIONS_BYTES], rows[24] = "-", bytes[16] = "-";
         const struct mr_feature *f = &m->features[i];
-        tool_feature_shape(f, shape, sizeof shape);
-        tool_feature_options(f, options, sizeof options);
+        tool_feature_shape(f, shape, sizeof(shape));
+        tool_feature_options(f, options, sizeof(options));
         if (f->kind == MR_TABLE) {
-            (void)snprintf(rows, sizeof rows, "%" PRIu64, x->rows[m->feature_ids[i]]);
+            (void)snprintf(rows, sizeof(rows), "%" PRIu64, x->rows[m->feature_ids[i]]);
             ckpt_size_text(feature_bytes(x, i), bytes);
         }
         (void)printf("%5" PRIu32 "  %-24.63s %-24s %12s %12s  %s\n", m->feature_ids[i], f->name, shape, rows,
@@ -181,7 +181,7 @@ static void print_text(const struct info *x)
 
 static int look_at(struct info *x, uint32_t memory_mib)
 {
-    x->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof *x->rows);
+    x->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*x->rows));
     x->names = ckpt_map_create(NAMES_BYTES);
     if (!x->rows || !x->names)
         return tool_fail(COMMAND, "no memory");
@@ -211,7 +211,7 @@ int ckpt_info(int argc, char **argv)
                    "ctl create that made them, rows of each table, streams of batches, clients. Reads all "
                    "its blocks.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

@@ -69,9 +69,9 @@ static void print_listed(const struct listed *l, bool verify)
 {
     char parent[24] = "-", step[24] = "-", size[16] = "?";
     if (l->parent > 0)
-        (void)snprintf(parent, sizeof parent, "%" PRIu64, l->parent);
+        (void)snprintf(parent, sizeof(parent), "%" PRIu64, l->parent);
     if (l->step > 0)
-        (void)snprintf(step, sizeof step, "%" PRIu64 "%s", l->step, l->is_at_step ? "" : "+");
+        (void)snprintf(step, sizeof(step), "%" PRIu64 "%s", l->step, l->is_at_step ? "" : "+");
     if (l->disk_bytes > 0)
         ckpt_size_text(l->disk_bytes, size);
     (void)printf("%8" PRIu64 "  %-6s%8s%12s  %-20s%12s", l->id, kind_of(l), parent, step, l->time, size);
@@ -151,7 +151,7 @@ int ckpt_list(int argc, char **argv)
             "where later pushes may be in it), when it was written, and what its own files take on disk.\n"
             "Ends with exit code 1 if one is damaged, with 0 if there is none.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

@@ -127,7 +127,7 @@ static enum mr_status visit_rows(const struct visiting *v, const struct ps_recor
         return MR_CHECKPOINT_CORRUPT;
     }
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
-    const uint8_t *rows = bytes + record->count * sizeof *keys;
+    const uint8_t *rows = bytes + record->count * sizeof(*keys);
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < record->count && status == MR_OK;) {
         uint32_t n = 0;

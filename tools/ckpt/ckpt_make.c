@@ -30,7 +30,7 @@ enum mr_status ckpt_make_start(struct ckpt_make *make, struct ps_writer_options 
 {
     *make = (struct ckpt_make){.core_count = options->core_count};
     options->buffers_per_core = CKPT_MAKE_BUFFERS;
-    make->cores = calloc(make->core_count, sizeof *make->cores);
+    make->cores = calloc(make->core_count, sizeof(*make->cores));
     if (!make->cores)
         return ps_checkpoint_fail(text, "save to", options->directory, -ENOMEM);
     enum mr_status status = ps_checkpoint_lock(options->directory, "millrace ckpt", &make->lock, text);
@@ -65,7 +65,7 @@ static bool flush(struct ckpt_make *make, uint32_t core)
     struct ckpt_make_core *c = &make->cores[core];
     if (c->count == 0)
         return true;
-    const uint64_t keys_bytes = c->count * sizeof *c->keys, rows_bytes = (uint64_t)c->count * c->row_bytes;
+    const uint64_t keys_bytes = c->count * sizeof(*c->keys), rows_bytes = (uint64_t)c->count * c->row_bytes;
     const struct ps_record record = {.kind = PS_RECORD_ROWS,
                                      .feature = c->feature,
                                      .count = c->count,
@@ -116,6 +116,6 @@ enum mr_status ckpt_make_finish(struct ckpt_make *make, bool publish, uint64_t *
         *bytes = status.bytes_written;
     if (!publish || status.status == MR_OK)
         return MR_OK;
-    memcpy(text, status.text, sizeof status.text);
+    memcpy(text, status.text, sizeof(status.text));
     return status.status;
 }

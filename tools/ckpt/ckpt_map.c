@@ -8,7 +8,8 @@
 #define PER_SLOT_BYTES                                                                                       \
     40u /* of the whole, so that slots are never more than 3/4 full: an entry takes 24 bytes at least */
 
-/* Entries one behind the other, and an open-addressed table of where they begin, in units of 8 bytes, from 1; 0 is free. */
+/* Entries one behind the other, and an open-addressed table of where they begin, in units of 8 bytes, from 1;
+ * 0 is free. */
 struct ckpt_map {
     uint8_t *memory;
     uint64_t memory_bytes;
@@ -30,7 +31,7 @@ static uint64_t entry_bytes(uint32_t payload_bytes)
 
 struct ckpt_map *ckpt_map_create(uint64_t memory_bytes)
 {
-    struct ckpt_map *map = calloc(1, sizeof *map);
+    struct ckpt_map *map = calloc(1, sizeof(*map));
     if (!map)
         return NULL;
     const uint64_t largest = (uint64_t)(UINT32_MAX - 1) * 8; /* what slots can tell */
@@ -46,7 +47,7 @@ struct ckpt_map *ckpt_map_create(uint64_t memory_bytes)
     map->memory = memory;
     map->slot_count = (uint32_t)(map->memory_bytes / PER_SLOT_BYTES * 2);
     map->slots = memory;
-    const uint64_t slots_bytes = ((uint64_t)map->slot_count * sizeof *map->slots + 7) & ~UINT64_C(7);
+    const uint64_t slots_bytes = ((uint64_t)map->slot_count * sizeof(*map->slots) + 7) & ~UINT64_C(7);
     map->entries = map->memory + slots_bytes;
     map->entries_bytes = map->memory_bytes - slots_bytes;
     return map;
@@ -130,7 +131,7 @@ void ckpt_map_keep(struct ckpt_map *map, const struct ckpt_range *range)
     }
     map->used_bytes = to;
     map->count = count;
-    memset(map->slots, 0, (size_t)map->slot_count * sizeof *map->slots);
+    memset(map->slots, 0, (size_t)map->slot_count * sizeof(*map->slots));
     for (uint64_t at = 0; at < to;) {
         const struct ckpt_entry *entry = entry_at(map, at);
         *slot_of(map, entry->table, entry->key) = (uint32_t)(at / 8) + 1;

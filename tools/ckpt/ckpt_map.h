@@ -1,5 +1,6 @@
-/* Keys of tables held in a fixed amount of memory, each with a mark and some bytes of the caller's. When it is full the caller
- * gives up a part of the key space, to be dealt with in a later pass: nothing grows. Belongs to one thread.
+/* Keys of tables held in a fixed amount of memory, each with a mark and some bytes of the caller's. When it
+ * is full the caller gives up a part of the key space, to be dealt with in a later pass: nothing grows.
+ * Belongs to one thread.
  */
 #ifndef TOOL_CKPT_MAP_H
 #define TOOL_CKPT_MAP_H
@@ -8,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys are spread evenly over places 0 .. CKPT_PLACES - 1, whatever their table; passes go by ranges of them. */
+/* Keys are spread evenly over places 0 .. CKPT_PLACES - 1, whatever their table; passes go by ranges of
+ * them. */
 #define CKPT_PLACES (UINT64_C(1) << 32)
 uint64_t ckpt_place(uint64_t key);
 
@@ -36,15 +38,15 @@ struct ckpt_map;
 
 #define CKPT_MAP_BYTES_MIN (UINT64_C(64) << 10)
 
-/* Takes memory_bytes of address space (at least CKPT_MAP_BYTES_MIN), and of memory what is used of it. NULL when there is
- * none. */
+/* Takes memory_bytes of address space (at least CKPT_MAP_BYTES_MIN), and of memory what is used of it. NULL
+ * when there is none. */
 struct ckpt_map *ckpt_map_create(uint64_t memory_bytes);
 void ckpt_map_destroy(struct ckpt_map *map); /* NULL is fine */
 void ckpt_map_clear(struct ckpt_map *map);
 uint64_t ckpt_map_count(const struct ckpt_map *map);
 struct ckpt_entry *ckpt_map_find(const struct ckpt_map *map, uint32_t table, uint64_t key);
-/* The entry, made if it is not there: *is_new says which. A new one's payload holds anything. NULL: no room. Entries stay where
- * they are until ckpt_map_keep(). */
+/* The entry, made if it is not there: *is_new says which. A new one's payload holds anything. NULL: no room.
+ * Entries stay where they are until ckpt_map_keep(). */
 struct ckpt_entry *ckpt_map_add(struct ckpt_map *map, uint32_t table, uint64_t key, uint32_t payload_bytes,
                                 bool *is_new);
 /* Drops the keys outside of the range. */

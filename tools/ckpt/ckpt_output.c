@@ -10,10 +10,10 @@
 int ckpt_output_create(struct ckpt_output *o, const char *path)
 {
     o->fd = -1;
-    const int n = snprintf(o->partial, sizeof o->partial, "%s.part", path);
-    if (n < 0 || n >= (int)sizeof o->partial)
+    const int n = snprintf(o->partial, sizeof(o->partial), "%s.part", path);
+    if (n < 0 || n >= (int)sizeof(o->partial))
         return -ENAMETOOLONG;
-    (void)snprintf(o->path, sizeof o->path, "%s", path);
+    (void)snprintf(o->path, sizeof(o->path), "%s", path);
     o->fd = open(o->partial, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     return o->fd >= 0 ? 0 : -errno;
 }

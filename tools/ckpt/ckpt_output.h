@@ -1,4 +1,5 @@
-/* Files that commands write: under a name of their own until they are whole, and buffered. Belongs to one thread. */
+/* Files that commands write: under a name of their own until they are whole, and buffered. Belongs to one
+ * thread. */
 #ifndef TOOL_CKPT_OUTPUT_H
 #define TOOL_CKPT_OUTPUT_H
 
@@ -16,7 +17,8 @@ struct ckpt_output {
 
 /* 0, or -errno. What is left of an attempt that was killed is written over. */
 int ckpt_output_create(struct ckpt_output *o, const char *path);
-/* Durable under its own name, in place of what was there. 0, or -errno; then the file is gone, and what was there stays. */
+/* Durable under its own name, in place of what was there. 0, or -errno; then the file is gone, and what was
+ * there stays. */
 int ckpt_output_commit(struct ckpt_output *o);
 /* Harmless when nothing is open. */
 void ckpt_output_discard(struct ckpt_output *o);

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 
-/* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. A column count of WIDE is the row's. */
+/* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. A column count of WIDE is
+ * the row's. */
 #define WIDE UINT32_MAX
 struct state_part {
     const char *name;
@@ -39,11 +40,12 @@ static void add_field(struct ckpt_row *row, const char *name, uint32_t offset)
         add_part(row, name, MR_U32, 0, offset);
 }
 
-/* What the state holds goes by its length, so that a part that is there only with some arguments is named then. */
+/* What the state holds goes by its length, so that a part that is there only with some arguments is named
+ * then. */
 static void add_state(struct ckpt_row *row, uint32_t optimizer, uint32_t dim)
 {
     uint32_t at = row->state_offset;
-    for (uint32_t i = 0; at < row->bytes && optimizer < sizeof states / sizeof *states; i++) {
+    for (uint32_t i = 0; at < row->bytes && optimizer < sizeof(states) / sizeof(*states); i++) {
         assert(i < 3 && states[optimizer].parts[i].name);
         const struct state_part *part = &states[optimizer].parts[i];
         const uint32_t columns = part->columns == WIDE ? dim : part->columns;

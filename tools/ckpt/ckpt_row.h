@@ -1,4 +1,5 @@
-/* What a stored row of a table is made of (ps/row/row_layout.h), part by part and by name. Pure, any thread. */
+/* What a stored row of a table is made of (ps/row/row_layout.h), part by part and by name. Pure, any
+ * thread. */
 #ifndef TOOL_CKPT_ROW_H
 #define TOOL_CKPT_ROW_H
 
@@ -34,7 +35,8 @@ static inline uint32_t ckpt_part_bytes(const struct ckpt_part *part)
     return ckpt_part_elements(part) * mr_dtype_bytes(part->dtype);
 }
 
-/* `table` has passed mr_feature_check(). NULL, or the name of what is not known: the optimizer of a newer version. */
+/* `table` has passed mr_feature_check(). NULL, or the name of what is not known: the optimizer of a newer
+ * version. */
 const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out);
 
 /* Makes rows with given values as a table makes them when nothing has trained them yet. */
@@ -47,8 +49,8 @@ struct ckpt_row_maker {
 };
 /* `table` is one that ckpt_row_of() knows. Rows count as used when the clock of nodes begins. */
 void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table);
-/* State at its initial values, used now. `values` are maker->dim elements of the table's dtype; `out` has layout.bytes, 4-byte
- * aligned. */
+/* State at its initial values, used now. `values` are maker->dim elements of the table's dtype; `out` has
+ * layout.bytes, 4-byte aligned. */
 void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out);
 
 #endif

@@ -41,7 +41,7 @@ static void put_field(const struct ckpt_field *field, struct ckpt_column *column
 {
     float expanded[MR_DIM_MAX];
     if (!field->part) {
-        ckpt_column_put(column, &key, sizeof key);
+        ckpt_column_put(column, &key, sizeof(key));
         return;
     }
     const struct ckpt_part *part = field->part;
@@ -50,7 +50,7 @@ static void put_field(const struct ckpt_field *field, struct ckpt_column *column
         return;
     }
     mr_convert_to_f32(part->dtype, expanded, row + part->offset, NULL, 1, ckpt_part_elements(part));
-    ckpt_column_put(column, expanded, ckpt_part_elements(part) * sizeof *expanded);
+    ckpt_column_put(column, expanded, ckpt_part_elements(part) * sizeof(*expanded));
 }
 
 static enum mr_status write_rows(void *arg, const struct ckpt_rows *rows)

@@ -1,5 +1,5 @@
-/* Rows of a table into files of numbers: which parts of them, as which types, and where to. Used by dump and export.
- * Belongs to one thread. */
+/* Rows of a table into files of numbers: which parts of them, as which types, and where to. Used by dump and
+ * export. Belongs to one thread. */
 #ifndef TOOL_CKPT_ROWS_OUT_H
 #define TOOL_CKPT_ROWS_OUT_H
 
@@ -35,8 +35,9 @@ struct ckpt_table_source {
     const char *what; /* for progress: "dump" */
 };
 enum mr_status ckpt_table_count(const struct ckpt_table_source *source, uint64_t *rows, char *text);
-/* Writes each field of each row to its column, or all to the first column, row by row. `row_count`: what ckpt_table_count()
- * said; another number of rows is an error. Errors of the columns are told by ckpt_column_close(). */
+/* Writes each field of each row to its column, or all to the first column, row by row. `row_count`: what
+ * ckpt_table_count() said; another number of rows is an error. Errors of the columns are told by
+ * ckpt_column_close(). */
 enum mr_status ckpt_table_write(const struct ckpt_table_source *source, const struct ckpt_fields *fields,
                                 struct ckpt_column *columns, bool is_interleaved, uint64_t row_count,
                                 char *text);

@@ -71,7 +71,7 @@ int ckpt_verify(int argc, char **argv)
             "and checks each against its hash. Names file and block of the first damage in each chain.\n"
             "Exit code 0: all can be restored; 1: one cannot, or there is none.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };

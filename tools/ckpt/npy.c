@@ -99,9 +99,9 @@ static bool parse_descr(struct parse *p, struct tool_npy *out)
     skip_spaces(p);
     if (p->at < p->end && *p->at == '[')
         return fail(p, "its elements are records; save one field of it by itself");
-    if (!take_string(p, text, sizeof text))
+    if (!take_string(p, text, sizeof(text)))
         return fail(p, "its descr cannot be read");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         /* "<u1" is the same as "|u1". */
         if (strcmp(text, types[i].text) == 0 ||
             (types[i].text[0] == '|' && text[0] == '<' && strcmp(text + 1, types[i].text + 1) == 0)) {
@@ -139,7 +139,7 @@ static bool parse_entry(struct parse *p, uint32_t *seen, bool *column_major, str
 {
     char key[16];
     uint32_t bit;
-    if (!take_string(p, key, sizeof key) || !take(p, ':'))
+    if (!take_string(p, key, sizeof(key)) || !take(p, ':'))
         return fail(p, "its header is no dictionary of descr, fortran_order and shape");
     if (strcmp(key, "descr") == 0)
         bit = SEEN_DESCR;
@@ -246,7 +246,7 @@ static void add(struct text *t, const char *format, ...)
 static const char *type_text(enum mr_dtype dtype)
 {
     const enum mr_dtype stored = dtype == MR_BF16 ? MR_U16 : dtype;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (types[i].dtype == stored)
             return types[i].text;
     return "?";

@@ -1,11 +1,13 @@
 /* NumPy's .npy files: the header, read and written. Pure functions over bytes, any thread.
  *
- * Source: "NPY format" in numpy/lib/format.py (numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version,
- * length of the header, a Python dictionary with the keys descr, fortran_order and shape, spaces up to a multiple of 64 bytes, a
- * newline, then the elements. Versions 1.0, 2.0 and 3.0 are read; 1.0 is written, with the same bytes as numpy.save().
+ * Source: "NPY format" in numpy/lib/format.py
+ * (numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length of the header, a
+ * Python dictionary with the keys descr, fortran_order and shape, spaces up to a multiple of 64 bytes, a
+ * newline, then the elements. Versions 1.0, 2.0 and 3.0 are read; 1.0 is written, with the same bytes as
+ * numpy.save().
  *
- * Reading is strict: little-endian numbers in row-major order, each key once, and a file that is as long as header and
- * shape say. Everything else is refused with a line that says what to do in Python.
+ * Reading is strict: little-endian numbers in row-major order, each key once, and a file that is as long as
+ * header and shape say. Everything else is refused with a line that says what to do in Python.
  */
 #ifndef TOOL_NPY_H
 #define TOOL_NPY_H
@@ -27,13 +29,14 @@ struct tool_npy {
     uint64_t data_bytes;
 };
 
-/* `head`: the first head_bytes of a file of file_bytes, all of it or at least TOOL_NPY_HEADER_BYTES_MAX. False with one line in
- * `error`, without the file's name. */
+/* `head`: the first head_bytes of a file of file_bytes, all of it or at least TOOL_NPY_HEADER_BYTES_MAX.
+ * False with one line in `error`, without the file's name. */
 bool tool_npy_parse(const uint8_t *head, size_t head_bytes, uint64_t file_bytes, struct tool_npy *out,
                     char error[TOOL_NPY_ERROR_BYTES]);
 
-/* What each row of an array holds. A single field without a name is a plain array: [rows] or [rows, columns]. Named fields are a
- * structured array, one record a row, packed in this order. MR_BF16 is written as '<u2', the upper halves of f32. */
+/* What each row of an array holds. A single field without a name is a plain array: [rows] or [rows, columns].
+ * Named fields are a structured array, one record a row, packed in this order. MR_BF16 is written as '<u2',
+ * the upper halves of f32. */
 struct tool_npy_field {
     const char *name;
     enum mr_dtype dtype;

@@ -42,7 +42,7 @@ int tool_print_json(const char *command, json_t *value)
 static void print_help(void)
 {
     (void)printf("usage: millrace ctl COMMAND [arguments]\n\nControls one server.\n\n");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-15s%s\n", commands[i].name, commands[i].help);
     (void)printf("\nmillrace ctl COMMAND --help tells more.\n");
 }
@@ -53,7 +53,7 @@ int tool_ctl(int argc, char **argv)
         print_help();
         return 0;
     }
-    for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; argc >= 2 && i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     (void)tool_fail("ctl", "%s%s; see millrace ctl --help", argc < 2 ? "a command is missing" : "no command ",

@@ -13,7 +13,7 @@
 static const char *state_name(enum mr_checkpoint_state state)
 {
     static const char *const names[] = {"idle", "saving", "loading"};
-    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "?";
+    return (unsigned)state < sizeof(names) / sizeof(*names) ? names[state] : "?";
 }
 
 static json_t *status_json(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
@@ -40,13 +40,13 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
 {
     char progress[128], step[64];
     if (s->state != MR_CHECKPOINT_IDLE) {
-        tool_save_progress(s->bytes_done, s->bytes_total, s->duration_us, progress, sizeof progress);
+        tool_save_progress(s->bytes_done, s->bytes_total, s->duration_us, progress, sizeof(progress));
         (void)printf("state      %s checkpoint %" PRIu64 ": %s, %.2f s\n", state_name(s->state), s->id,
                      progress, (double)s->duration_us / 1e6);
     } else {
         (void)printf("state      idle\n");
     }
-    tool_save_step(i->last_good_step, false, step, sizeof step);
+    tool_save_step(i->last_good_step, false, step, sizeof(step));
     if (s->last_good_id != 0)
         (void)printf("last good  checkpoint %" PRIu64 "%s\n", s->last_good_id, step);
     else
@@ -71,14 +71,14 @@ int tool_ctl_status(int argc, char **argv)
         .synopsis = "[options]",
         .summary = "The checkpoint being written or loaded, if any, what waits, and how the last one ended.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     int exit_code;
     if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     struct mr_checkpoint_status s;
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     enum mr_status status = mr_checkpoint_status(client, NULL, &s);
     if (status == MR_OK)
         status = mr_checkpoint_info(client, NULL, 0, &info, NULL, NULL);
@@ -122,7 +122,7 @@ static const char *number_or_dash(uint64_t number, char out[24])
 static void list_save(void *arg, const struct mr_save_info *s)
 {
     struct list *list = arg;
-    char id[24], parent[24], step[24], text[sizeof s->error + 64];
+    char id[24], parent[24], step[24], text[sizeof(s->error) + 64];
 
     if (list->saves != NULL) {
         (void)json_array_append_new(list->saves, tool_save_json(s));
@@ -131,7 +131,7 @@ static void list_save(void *arg, const struct mr_save_info *s)
     if (list->count++ == 0)
         (void)printf("%-7s%-12s%-7s%-12s%-14s%-9s%12s%10s\n", "save", "checkpoint", "kind", "parent", "step",
                      "cut at it", "MiB", "seconds");
-    remark(s, text, sizeof text);
+    remark(s, text, sizeof(text));
     (void)printf("%-7" PRIu64 "%-12s%-7s%-12s%-14s%-9s%12.1f%10.2f%s%s\n", s->number,
                  number_or_dash(s->id, id), tool_save_kind_name(s), number_or_dash(s->parent_id, parent),
                  number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", tool_mib(s->bytes),
@@ -160,11 +160,11 @@ int tool_ctl_checkpoints(int argc, char **argv)
         .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
                    "and what it was restored from.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     struct list list = {0};
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     char step[64];
     int exit_code;
 
@@ -183,7 +183,7 @@ int tool_ctl_checkpoints(int argc, char **argv)
     if (list.count == 0)
         (void)printf("no saves since the server's start\n");
     print_waiting(&info);
-    tool_save_step(info.restored_step, info.restored_is_at_step, step, sizeof step);
+    tool_save_step(info.restored_step, info.restored_is_at_step, step, sizeof(step));
     if (info.restored_id != 0)
         (void)printf("restored from checkpoint %" PRIu64 "%s\n", info.restored_id, step);
     return 0;

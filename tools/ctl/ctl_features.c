@@ -20,9 +20,9 @@ int tool_ctl_create(int argc, char **argv)
     struct tool_feature_args args;
     struct tool_option options[TOOL_FEATURE_OPTION_COUNT + CONNECTION_ROWS];
     const struct tool_option connection[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    _Static_assert(sizeof connection / sizeof *connection == CONNECTION_ROWS, "rows of the option table");
+    _Static_assert(sizeof(connection) / sizeof(*connection) == CONNECTION_ROWS, "rows of the option table");
     tool_feature_args_init(&args, options);
-    memcpy(options + TOOL_FEATURE_OPTION_COUNT, connection, sizeof connection);
+    memcpy(options + TOOL_FEATURE_OPTION_COUNT, connection, sizeof(connection));
     const struct tool_usage usage = {
         .command = command,
         .synopsis = "table|variable NAME [options]",
@@ -33,7 +33,7 @@ int tool_ctl_create(int argc, char **argv)
                    "                                 --init normal --init-b 0.01\n"
                    "  millrace ctl create variable bias --shape 1",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 2,
         .words_max = 2,
     };
@@ -44,7 +44,7 @@ int tool_ctl_create(int argc, char **argv)
     struct mr_feature feature;
     if (!tool_options_parse(&usage, argc, argv, words, &word_count, &exit_code))
         return exit_code;
-    if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof error)) {
+    if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof(error))) {
         (void)tool_fail(command, "%s", error);
         return TOOL_EXIT_USAGE;
     }
@@ -75,7 +75,7 @@ int tool_ctl_freeze(int argc, char **argv)
         .synopsis = "off|admit|all [options]",
         .summary = "admit: no new rows. all: read only, for evaluation and serving. off: as before.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = 1,
     };
@@ -110,7 +110,7 @@ static json_t *info_json(const struct mr_feature_info *info)
     char options[TOOL_FEATURE_OPTIONS_BYTES];
     const struct mr_feature *f = &info->feature;
     json_t *all = tool_feature_json(f);
-    tool_feature_options(f, options, sizeof options);
+    tool_feature_options(f, options, sizeof(options));
     json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "id", (json_int_t)info->id, "rows",
                              (json_int_t)info->rows, "bytes", (json_int_t)info->bytes, "rows_refused",
                              (json_int_t)info->rows_refused, "gradients_without_row",
@@ -133,8 +133,8 @@ static int print_infos(const char *command, bool json, const struct mr_feature_i
                  "refused", "no row", "skipped", "options");
     for (uint32_t i = 0; i < count; i++) {
         char shape[64], options[TOOL_FEATURE_OPTIONS_BYTES];
-        tool_feature_shape(&infos[i].feature, shape, sizeof shape);
-        tool_feature_options(&infos[i].feature, options, sizeof options);
+        tool_feature_shape(&infos[i].feature, shape, sizeof(shape));
+        tool_feature_options(&infos[i].feature, options, sizeof(options));
         (void)printf("%5" PRIu32 "  %-24.63s %-24s %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %10" PRIu64
                      " %10" PRIu64 "  %s\n",
                      infos[i].id, infos[i].feature.name, shape, infos[i].rows, infos[i].bytes,
@@ -158,7 +158,7 @@ int tool_ctl_list(int argc, char **argv)
                    "gradients skipped\n"
                    "for NaN or Inf), and the options of ctl create that are not at their defaults.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     uint32_t count = 0;
     struct mr_client *client;

@@ -139,7 +139,7 @@ static int print_memory(const char *command, const struct tool_connection *c, st
     if (status != MR_OK)
         return tool_call_failed(command, status);
     struct account a = {.table_max = count};
-    a.tables = calloc(count + 1u, sizeof *a.tables);
+    a.tables = calloc(count + 1u, sizeof(*a.tables));
     if (a.tables == NULL) {
         free(infos);
         return tool_fail(command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
@@ -178,7 +178,7 @@ int tool_ctl_memory(int argc, char **argv)
             "Where every byte is: the node's limit and what is taken of it, and each table's index, values,\n"
             "optimizer state, slack and filter. \"over\" is what a table takes over its values and state.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     int exit_code;

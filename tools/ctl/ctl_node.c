@@ -58,7 +58,7 @@ int tool_ctl_heartbeat(int argc, char **argv)
                    "calls with\n"
                    "steps too far off to count.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     int exit_code;
@@ -118,7 +118,7 @@ int tool_ctl_stats(int argc, char **argv)
         .summary =
             "Every counter of every core. They rise from the server's start; millrace top shows rates.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     int exit_code;

@@ -28,8 +28,8 @@ static int read_tables(struct restore_args *args)
 {
     char error[ERROR_BYTES];
     for (uint32_t i = 0; i < args->tables.count; i++)
-        if (!tool_restore_name_parse(args->tables.items[i], args->buffers[i], sizeof args->buffers[i],
-                                     &args->names[i], error, sizeof error)) {
+        if (!tool_restore_name_parse(args->tables.items[i], args->buffers[i], sizeof(args->buffers[i]),
+                                     &args->names[i], error, sizeof(error))) {
             (void)tool_fail(command, "%s", error);
             return TOOL_EXIT_USAGE;
         }
@@ -50,8 +50,8 @@ static json_t *restored_json(const struct mr_restored *r)
 static void print_restored(const struct mr_restored *r, bool is_whole)
 {
     char step[64], what[64];
-    tool_save_step(r->step, r->is_at_step, step, sizeof step);
-    (void)snprintf(what, sizeof what, "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
+    tool_save_step(r->step, r->is_at_step, step, sizeof(step));
+    (void)snprintf(what, sizeof(what), "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
                    mr_plural(r->tables), r->variables, mr_plural(r->variables));
     if (!is_whole)
         (void)printf("restored %s out of checkpoint %" PRIu64 "%s\n", what, r->id, step);
@@ -64,10 +64,10 @@ static void print_restored(const struct mr_restored *r, bool is_whole)
 static int restore(const struct tool_connection *c, const struct restore_args *args)
 {
     struct mr_client *client;
-    struct mr_restored restored = {.bytes = sizeof restored};
+    struct mr_restored restored = {.bytes = sizeof(restored)};
     const struct mr_options call = {.deadline_ms = c->deadline_ms ? c->deadline_ms : RESTORE_MS_DEFAULT};
     const uint32_t count = args->tables.count;
-    const struct mr_restore_options what = {.bytes = sizeof what,
+    const struct mr_restore_options what = {.bytes = sizeof(what),
                                             .directory = args->directory,
                                             .id = args->id,
                                             .names = count > 0 ? args->names : NULL,
@@ -110,7 +110,7 @@ int tool_ctl_restore(int argc, char **argv)
                    "beside what the server holds. Returns when that is done; if it fails, all is as before.\n"
                    "For names that hold colons themselves write NAME=NEW.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     uint32_t word_count;
     int exit_code;

@@ -127,7 +127,7 @@ int tool_ctl_rpc(int argc, char **argv)
             "The world of workers that the node takes part in: who they are, and who of them is alive; the\n"
             "node's functions, and what they do. Counters rise from the start of the world.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     int exit_code;

@@ -51,7 +51,7 @@ static enum mr_status look(struct waiting *w)
     const struct mr_options options = {.deadline_ms = left == UINT64_MAX   ? 0
                                                       : left < CALL_MS_MIN ? CALL_MS_MIN
                                                                            : (uint32_t)left};
-    w->info.bytes = sizeof w->info;
+    w->info.bytes = sizeof(w->info);
     enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, &w->save);
     return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
 }
@@ -128,7 +128,7 @@ static void print_save(const struct mr_save_info *s)
         (void)printf("save %" PRIu64 " writes checkpoint %" PRIu64 "\n", s->number, s->id);
     else {
         char step[64];
-        tool_save_step(s->step, s->is_at_step, step, sizeof step);
+        tool_save_step(s->step, s->is_at_step, step, sizeof(step));
         (void)printf("saved checkpoint %" PRIu64 "%s: %s, %.1f MiB in %.2f s\n", s->id, step,
                      tool_save_kind_name(s), tool_mib(s->bytes), (double)s->duration_us / 1e6);
     }
@@ -195,7 +195,7 @@ static int refuse_usage(const char *text)
 int tool_ctl_save(int argc, char **argv)
 {
     struct tool_connection c = {0};
-    struct mr_save_options wish = {.bytes = sizeof wish};
+    struct mr_save_options wish = {.bytes = sizeof(wish)};
     bool wait = false, full = false, delta = false;
     uint64_t cancelled = 0;
     const struct tool_option options[] = {
@@ -220,7 +220,7 @@ int tool_ctl_save(int argc, char **argv)
         .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.\n"
                    "Ends with exit code 3 when --wait has met its deadline: the save goes on then.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     uint32_t word_count;
     int exit_code;

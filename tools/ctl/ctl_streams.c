@@ -56,7 +56,7 @@ int tool_ctl_streams(int argc, char **argv)
                    "was learnt\n"
                    "again, when the stream was used (of two the higher was used later), and its plan.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
     struct mr_stream *streams;
@@ -87,7 +87,7 @@ int tool_ctl_forget_stream(int argc, char **argv)
             "Drops the record of these streams: of plans that will not go on. One that does would be learnt\n"
             "from its start.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
         .words_max = FORGET_MAX,
     };

@@ -54,8 +54,8 @@ void tool_feature_args_init(struct tool_feature_args *args,
         {"memory-mib", TOOL_U64, &args->memory_mib, "N",
          "tables: memory on the node; 0 (default): bounded by the node's limit only"},
     };
-    _Static_assert(sizeof all / sizeof *all == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
-    memcpy(rows, all, sizeof all);
+    _Static_assert(sizeof(all) / sizeof(*all) == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
+    memcpy(rows, all, sizeof(all));
 }
 
 /* The value of an enum whose name is `text`; on failure the error lists the names there are. */
@@ -82,7 +82,8 @@ static bool enum_value(const char *option, const char *text, const char *(*name_
     return false;
 }
 
-/* Up to `max` comma-separated parts; calls take for each. False when a part is refused, empty, or there are too many. */
+/* Up to `max` comma-separated parts; calls take for each. False when a part is refused, empty, or there are
+ * too many. */
 static bool split(const char *text, uint32_t max,
                   bool (*take)(struct mr_feature *f, uint32_t i, const char *part), struct mr_feature *f,
                   uint32_t *count)
@@ -91,7 +92,7 @@ static bool split(const char *text, uint32_t max,
     for (const char *at = text; *text != '\0'; at = strchr(at, ',') + 1) {
         char part[32];
         size_t bytes = strcspn(at, ",");
-        if (n == max || bytes == 0 || bytes >= sizeof part)
+        if (n == max || bytes == 0 || bytes >= sizeof(part))
             return false;
         memcpy(part, at, bytes);
         part[bytes] = '\0';
@@ -184,7 +185,7 @@ static const char *wanted(const char *field, uint32_t optimizer)
                "which sets rows as they are";
     if (strcmp(field, "optimizer_args") == 0)
         return wanted_args(optimizer);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (strcmp(field, texts[i].field) == 0)
             return texts[i].text;
     return NULL;
@@ -206,7 +207,7 @@ static bool finish_shape(const struct tool_feature_args *args, bool table, struc
                          size_t error_bytes)
 {
     f->kind = table ? MR_TABLE : MR_VARIABLE;
-    memset(f->dims, 0, sizeof f->dims);
+    memset(f->dims, 0, sizeof(f->dims));
     f->rank = 0;
     const char *wrong = NULL;
     if (table && args->shape)
@@ -236,8 +237,8 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
         (void)snprintf(error, error_bytes, "what to make must be table or variable, not \"%s\"", kind);
         return false;
     }
-    memset(f.name, 0, sizeof f.name);
-    memcpy(f.name, name, strnlen(name, sizeof f.name));
+    memset(f.name, 0, sizeof(f.name));
+    memcpy(f.name, name, strnlen(name, sizeof(f.name)));
     if (!finish_shape(args, table, &f, error, error_bytes) ||
         !enum_value("dtype", args->dtype, dtype_name, &f.dtype, error, error_bytes) ||
         !enum_value("init", args->init, mr_initializer_name, &f.initializer, error, error_bytes) ||
@@ -249,7 +250,7 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
         return false;
     if (args->optimizer)
         mr_feature_set_optimizer(&f, (enum mr_optimizer)f.optimizer);
-    if (args->optimizer_args && !split(args->optimizer_args, sizeof f.optimizer_args / sizeof(float),
+    if (args->optimizer_args && !split(args->optimizer_args, sizeof(f.optimizer_args) / sizeof(float),
                                        take_optimizer_arg, &f, &count)) {
         (void)snprintf(error, error_bytes,
                        "--optimizer-args must be up to 6 numbers like 0.1,1e-10, not \"%s\"",

@@ -20,7 +20,7 @@ static json_t *shape_json(const struct mr_feature *f)
     for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX; i++)
         json_array_append_new(dims, json_integer(f->dims[i]));
     return json_pack("{s:s%, s:s, s:s, s:o, s:s, s:f, s:f, s:s}", "name", f->name,
-                     strnlen(f->name, sizeof f->name), "kind", f->kind == MR_TABLE ? "table" : "variable",
+                     strnlen(f->name, sizeof(f->name)), "kind", f->kind == MR_TABLE ? "table" : "variable",
                      "dtype", mr_dtype_name((enum mr_dtype)f->dtype), "dims", dims, "init",
                      mr_initializer_name(f->initializer), "init_a", (double)f->init_a, "init_b",
                      (double)f->init_b, "pooling", mr_pooling_name(f->pooling));

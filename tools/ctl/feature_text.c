@@ -45,7 +45,7 @@ static void add_float(struct text *t, float x)
         return;
     }
     for (int precision = 1; precision <= FLOAT_DIGITS_MAX; precision++) {
-        (void)snprintf(digits, sizeof digits, "%.*g", precision, (double)x);
+        (void)snprintf(digits, sizeof(digits), "%.*g", precision, (double)x);
         if (strtof(digits, NULL) == x)
             break;
     }

@@ -59,7 +59,7 @@ void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoin
                       const struct mr_checkpoint_status *now, char out[TOOL_SAVE_LINE_BYTES])
 {
     char progress[128];
-    tool_save_progress(now->bytes_done, now->bytes_total, now->duration_us, progress, sizeof progress);
+    tool_save_progress(now->bytes_done, now->bytes_total, now->duration_us, progress, sizeof(progress));
     switch (save->state) {
     case MR_SAVE_WAITS_FOR_STEP:
         at_step(save, info, out);

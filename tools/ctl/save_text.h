@@ -1,4 +1,5 @@
-/* What the tools say of saves, and of how one is getting on: texts of numbers, pure. Sizes are in MiB throughout. */
+/* What the tools say of saves, and of how one is getting on: texts of numbers, pure. Sizes are in MiB
+ * throughout. */
 #ifndef TOOL_SAVE_TEXT_H
 #define TOOL_SAVE_TEXT_H
 
@@ -19,8 +20,8 @@ const char *tool_save_state_name(const struct mr_save_info *save);
 /* "full", "delta", or "-" as long as it is not known. */
 const char *tool_save_kind_name(const struct mr_save_info *save);
 json_t *tool_save_json(const struct mr_save_info *save);
-/* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now` are of about the same
- * moment. */
+/* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now`
+ * are of about the same moment. */
 void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoint_info *info,
                       const struct mr_checkpoint_status *now, char out[TOOL_SAVE_LINE_BYTES]);
 /* "12.0 of 400.0 MiB, 250.0 MiB/s"; without a rate when no time has passed. */

@@ -96,14 +96,14 @@ int tool_doctor(int argc, char **argv)
             "finding is ok, an advice (it works, and could be faster) or a problem (it does not work), with\n"
             "the command that mends it. Exit code 1 when there is a problem.",
         .options = options,
-        .option_count = sizeof options / sizeof *options,
+        .option_count = sizeof(options) / sizeof(*options),
     };
     uint32_t words;
     int exit_code;
     if (!tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code))
         return exit_code;
-    struct doctor_facts *facts = malloc(sizeof *facts);
-    struct doctor_findings *findings = malloc(sizeof *findings);
+    struct doctor_facts *facts = malloc(sizeof(*facts));
+    struct doctor_findings *findings = malloc(sizeof(*findings));
     if (!facts || !findings)
         exit_code = tool_fail("doctor", "no memory");
     else

@@ -24,13 +24,13 @@ static const char *read_file(struct reader *r, const char *path)
 {
     char full[PATH_BYTES];
     r->text[0] = '\0';
-    int n = snprintf(full, sizeof full, "%s%s", r->root, path);
-    int fd = n < (int)sizeof full ? open(full, O_RDONLY | O_CLOEXEC) : -1;
+    int n = snprintf(full, sizeof(full), "%s%s", r->root, path);
+    int fd = n < (int)sizeof(full) ? open(full, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return r->text;
     size_t got = 0;
     ssize_t part;
-    while (got < sizeof r->text - 1 && (part = read(fd, r->text + got, sizeof r->text - 1 - got)) > 0)
+    while (got < sizeof(r->text) - 1 && (part = read(fd, r->text + got, sizeof(r->text) - 1 - got)) > 0)
         got += (size_t)part;
     r->text[got] = '\0';
     close(fd);
@@ -48,7 +48,7 @@ static void each_name(struct reader *r, const char *path, struct doctor_facts *f
                       void (*visit)(struct reader *r, struct doctor_facts *facts, const char *name))
 {
     char full[PATH_BYTES];
-    if (snprintf(full, sizeof full, "%s%s", r->root, path) >= (int)sizeof full)
+    if (snprintf(full, sizeof(full), "%s%s", r->root, path) >= (int)sizeof(full))
         return;
     DIR *directory = opendir(full);
     const struct dirent *entry;
@@ -69,13 +69,13 @@ static void read_memory(struct reader *r, struct doctor_facts *f)
     (void)tool_list_count(read_file(r, "/sys/devices/system/node/online"), &f->node_count);
     for (uint32_t node = 0; node < f->node_count && node < DOCTOR_NODES_MAX; node++) {
         char path[128];
-        (void)snprintf(path, sizeof path,
+        (void)snprintf(path, sizeof(path),
                        "/sys/devices/system/node/node%u/hugepages/hugepages-%llukB/nr_hugepages", node,
                        (unsigned long long)f->hugepage_kib);
         (void)tool_field_u64(read_file(r, path), "", &f->node_hugepages[node]);
     }
     (void)tool_selected(read_file(r, "/sys/kernel/mm/transparent_hugepage/enabled"), f->huge_transparent,
-                        sizeof f->huge_transparent);
+                        sizeof(f->huge_transparent));
     (void)tool_limit(read_file(r, "/proc/self/limits"), "Max locked memory", &f->memory_lock_bytes);
 }
 
@@ -84,21 +84,21 @@ static void read_governor(struct reader *r, struct doctor_facts *f, const char *
     char path[PATH_BYTES], governor[32];
     if (strncmp(name, "cpu", 3) != 0 || name[3] < '0' || name[3] > '9')
         return;
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/%.64s/cpufreq/scaling_governor", name);
-    read_line(r, path, governor, sizeof governor);
+    (void)snprintf(path, sizeof(path), "/sys/devices/system/cpu/%.64s/cpufreq/scaling_governor", name);
+    read_line(r, path, governor, sizeof(governor));
     if (governor[0] == '\0')
         return;
     f->governed_count++;
     if (strcmp(governor, "performance") != 0) {
         f->slow_governor_count++;
-        memcpy(f->governor, governor, sizeof governor);
+        memcpy(f->governor, governor, sizeof(governor));
     }
 }
 
 static void read_cpus(struct reader *r, struct doctor_facts *f)
 {
     (void)tool_list_count(read_file(r, "/sys/devices/system/cpu/online"), &f->cpu_count);
-    read_line(r, "/sys/devices/system/cpu/isolated", f->isolated, sizeof f->isolated);
+    read_line(r, "/sys/devices/system/cpu/isolated", f->isolated, sizeof(f->isolated));
     (void)tool_list_count(f->isolated, &f->isolated_count);
     each_name(r, "/sys/devices/system/cpu", f, read_governor);
     const char *cpuinfo = read_file(r, "/proc/cpuinfo");
@@ -113,9 +113,9 @@ static void link_name(struct reader *r, const char *path, char *out, size_t out_
 {
     char full[PATH_BYTES], target[PATH_BYTES];
     out[0] = '\0';
-    if (snprintf(full, sizeof full, "%s%s", r->root, path) >= (int)sizeof full)
+    if (snprintf(full, sizeof(full), "%s%s", r->root, path) >= (int)sizeof(full))
         return;
-    ssize_t n = readlink(full, target, sizeof target - 1);
+    ssize_t n = readlink(full, target, sizeof(target) - 1);
     if (n <= 0)
         return;
     target[n] = '\0';
@@ -129,8 +129,8 @@ static uint32_t count_queues(const struct reader *r, const char *name)
     char path[PATH_BYTES];
     uint32_t count = 0;
     do {
-        int n = snprintf(path, sizeof path, "%s/sys/class/net/%.64s/queues/rx-%u", r->root, name, count);
-        if (n >= (int)sizeof path || access(path, F_OK) != 0)
+        int n = snprintf(path, sizeof(path), "%s/sys/class/net/%.64s/queues/rx-%u", r->root, name, count);
+        if (n >= (int)sizeof(path) || access(path, F_OK) != 0)
             break;
     } while (++count < DOCTOR_QUEUES_MAX);
     return count;
@@ -143,17 +143,17 @@ static void read_nic(struct reader *r, struct doctor_facts *f, const char *name)
     struct doctor_nic *nic = &f->nics[f->nic_count++];
     char path[PATH_BYTES], number[32];
     *nic = (struct doctor_nic){.numa_node = -1};
-    (void)snprintf(nic->name, sizeof nic->name, "%.31s", name);
-    (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/device/driver", name);
-    link_name(r, path, nic->driver, sizeof nic->driver);
-    (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/operstate", name);
-    read_line(r, path, nic->state, sizeof nic->state);
-    (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/mtu", name);
-    read_line(r, path, number, sizeof number);
+    (void)snprintf(nic->name, sizeof(nic->name), "%.31s", name);
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/device/driver", name);
+    link_name(r, path, nic->driver, sizeof(nic->driver));
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/operstate", name);
+    read_line(r, path, nic->state, sizeof(nic->state));
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/mtu", name);
+    read_line(r, path, number, sizeof(number));
     nic->mtu = (uint32_t)strtoul(number, NULL, 10);
     nic->queue_count = count_queues(r, name);
-    (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/device/numa_node", name);
-    read_line(r, path, number, sizeof number);
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/device/numa_node", name);
+    read_line(r, path, number, sizeof(number));
     if (number[0] != '\0')
         nic->numa_node = (int32_t)strtol(number, NULL, 10);
 }
@@ -175,10 +175,10 @@ static void read_network(struct reader *r, struct doctor_facts *f)
 {
     static const char *const drivers[] = {"vfio-pci", "igb_uio", "uio_pci_generic"};
     each_name(r, "/sys/class/net", f, read_nic);
-    qsort(f->nics, f->nic_count, sizeof *f->nics, compare_nics);
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+    qsort(f->nics, f->nic_count, sizeof(*f->nics), compare_nics);
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {
         char path[64];
-        (void)snprintf(path, sizeof path, "/sys/bus/pci/drivers/%s", drivers[i]);
+        (void)snprintf(path, sizeof(path), "/sys/bus/pci/drivers/%s", drivers[i]);
         each_name(r, path, f, count_device);
     }
     (void)tool_field_u64(read_file(r, "/proc/sys/net/core/rmem_max"), "", &f->rmem_max);
@@ -187,13 +187,13 @@ static void read_network(struct reader *r, struct doctor_facts *f)
     f->has_af_xdp = tool_has_protocol(protocols, "XDP");
     f->has_af_packet = tool_has_protocol(protocols, "PACKET");
     char path[PATH_BYTES];
-    f->has_tun =
-        snprintf(path, sizeof path, "%s/dev/net/tun", r->root) < (int)sizeof path && access(path, F_OK) == 0;
+    f->has_tun = snprintf(path, sizeof(path), "%s/dev/net/tun", r->root) < (int)sizeof(path) &&
+                 access(path, F_OK) == 0;
 }
 
 static void read_kernel(struct reader *r, struct doctor_facts *f)
 {
-    read_line(r, "/proc/sys/kernel/osrelease", f->release, sizeof f->release);
+    read_line(r, "/proc/sys/kernel/osrelease", f->release, sizeof(f->release));
     (void)tool_release(f->release, &f->kernel_major, &f->kernel_minor);
     f->has_io_uring_switch =
         tool_field_u64(read_file(r, "/proc/sys/kernel/io_uring_disabled"), "", &f->io_uring_disabled);
@@ -205,8 +205,8 @@ static void read_kernel(struct reader *r, struct doctor_facts *f)
 
 void doctor_read(const char *root, struct doctor_facts *facts)
 {
-    memset(facts, 0, sizeof *facts);
-    struct reader *r = malloc(sizeof *r);
+    memset(facts, 0, sizeof(*facts));
+    struct reader *r = malloc(sizeof(*r));
     if (!r)
         return;
     r->root = root;

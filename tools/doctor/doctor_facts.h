@@ -1,4 +1,5 @@
-/* What doctor knows about a machine, read from /proc and /sys below a root directory ("" is the machine itself). */
+/* What doctor knows about a machine, read from /proc and /sys below a root directory ("" is the machine
+ * itself). */
 #ifndef TOOL_DOCTOR_FACTS_H
 #define TOOL_DOCTOR_FACTS_H
 

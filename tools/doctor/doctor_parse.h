@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first number on the line that begins with `field` ("HugePages_Free:"). False when there is no such line or number. */
+/* The first number on the line that begins with `field` ("HugePages_Free:"). False when there is no such line
+ * or number. */
 bool tool_field_u64(const char *text, const char *field, uint64_t *out);
 /* The number behind `field` in hexadecimal ("CapEff:"). */
 bool tool_field_hex(const char *text, const char *field, uint64_t *out);

@@ -27,7 +27,7 @@ found(struct doctor_findings *out, const char *check, enum doctor_level level, c
     f->mend[0] = '\0';
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(f->what, sizeof f->what, format, args);
+    (void)vsnprintf(f->what, sizeof(f->what), format, args);
     va_end(args);
 }
 
@@ -37,7 +37,7 @@ static void __attribute__((format(printf, 2, 3))) mend(struct doctor_findings *o
     struct doctor_finding *f = &out->list[out->count - 1];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(f->mend, sizeof f->mend, format, args);
+    (void)vsnprintf(f->mend, sizeof(f->mend), format, args);
     va_end(args);
 }
 
@@ -140,7 +140,8 @@ static void judge_vectors(const struct doctor_facts *f, struct doctor_findings *
     }
 }
 
-/* How several data cores would share it. The server tries flow rules where it drives the card itself (driver = pci). */
+/* How several data cores would share it. The server tries flow rules where it drives the card itself (driver
+ * = pci). */
 static void describe_queues(const struct doctor_nic *nic, char *out, size_t out_bytes)
 {
     out[0] = '\0';
@@ -157,10 +158,10 @@ static void judge_nics(const struct doctor_facts *f, struct doctor_findings *out
     for (uint32_t i = 0; i < f->nic_count; i++) {
         const struct doctor_nic *nic = &f->nics[i];
         char node[32] = "", queues[96];
-        describe_queues(nic, queues, sizeof queues);
+        describe_queues(nic, queues, sizeof(queues));
         physical += nic->driver[0] != '\0';
         if (nic->numa_node >= 0)
-            (void)snprintf(node, sizeof node, ", node %d", nic->numa_node);
+            (void)snprintf(node, sizeof(node), ", node %d", nic->numa_node);
         found(out, "nic", DOCTOR_OK, "%s: %s, MTU %u, %s%s%s", nic->name,
               nic->driver[0] ? nic->driver : "virtual", nic->mtu, nic->state[0] ? nic->state : "unknown",
               node, queues);
@@ -290,7 +291,7 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
 {
     static const char *const ways[] = {"one core", "flow rules", "rss", "rings"};
     const uint64_t percent = port->frames > 0 ? port->handed_on * 100 / port->frames : 0;
-    const bool known = port->steering < sizeof ways / sizeof *ways;
+    const bool known = port->steering < sizeof(ways) / sizeof(*ways);
     const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
     found(findings, "steering", rings ? DOCTOR_ADVICE : DOCTOR_OK,
           "%.80s: %s; %u core%s, %llu queue%s, %llu %% of packets handed on between cores", port->server,

@@ -1,4 +1,5 @@
-/* Judging a machine's facts: what is fine, what would be better, what does not work, and the command that mends it. Pure. */
+/* Judging a machine's facts: what is fine, what would be better, what does not work, and the command that
+ * mends it. Pure. */
 #ifndef TOOL_DOCTOR_RULES_H
 #define TOOL_DOCTOR_RULES_H
 

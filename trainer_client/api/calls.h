@@ -9,11 +9,12 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/reply.h"
 
-/* How many cores the node has; with more than one, `partition_core` (may be NULL) becomes the map. Takes the lock. */
+/* How many cores the node has; with more than one, `partition_core` (may be NULL) becomes the map. Takes the
+ * lock. */
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT]);
 
-/* The feature with this number; asks the node where the client has not met it. MR_UNKNOWN_TABLE or MR_UNKNOWN_VARIABLE
- * (by `kind`), or why asking failed. Takes the lock. */
+/* The feature with this number; asks the node where the client has not met it. MR_UNKNOWN_TABLE or
+ * MR_UNKNOWN_VARIABLE (by `kind`), or why asking failed. Takes the lock. */
 enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                 uint32_t id, enum mr_feature_kind kind, struct mr_feature *out);
 /* The same for either kind. */
@@ -24,7 +25,8 @@ bool mrc_learn_features(const struct mr_future *f);
 /* As mrc_cores(), with the number of the map's changes so far. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
                           uint32_t *changes);
-/* A repeatable call that is split by the node's map is made again when the map changes under it, with the same deadline. */
+/* A repeatable call that is split by the node's map is made again when the map changes under it, with the
+ * same deadline. */
 struct mrc_attempt {
     uint64_t deadline_us;
     uint32_t map_changes; /* of the map that it was split by */
@@ -55,7 +57,7 @@ static inline uint32_t mrc_add_plan(const struct mr_options *options, uint64_t w
     if (options == NULL || options->plan == NULL) {
         return 1;
     }
-    memcpy(&words[1], options->plan, MR_PLAN_WORDS * sizeof *words);
+    memcpy(&words[1], options->plan, MR_PLAN_WORDS * sizeof(*words));
     return 1 + MR_PLAN_WORDS;
 }
 

@@ -111,7 +111,7 @@ static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32
                          (tables[t].averages ? MR_BAG_DIVISORS : 0);
         uint32_t head[4] = {k->table, k->samples, k->slots, flags};
 
-        memcpy(context->heads[t], head, sizeof head);
+        memcpy(context->heads[t], head, sizeof(head));
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, context->batch_id_words, context->batch_id));
@@ -251,7 +251,7 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
     for (uint32_t i = 1; i < f->part_count; i++) {
         const struct mr_tensor *share = mrc_part_rows(f, i, context->dtype, 3, &shares[i]);
 
-        if (share == NULL || memcmp(share->dims, first->dims, sizeof share->dims) != 0)
+        if (share == NULL || memcmp(share->dims, first->dims, sizeof(share->dims)) != 0)
             return mrc_part_garbled(f, i);
     }
     if (reply == NULL)

@@ -28,7 +28,8 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
                                           .last_good_id = w[5],
                                           .last_status = (enum mr_status)w[6]};
 
-    snprintf(status.last_error, sizeof status.last_error, "%.*s", (int)text->bytes, (const char *)text->data);
+    snprintf(status.last_error, sizeof(status.last_error), "%.*s", (int)text->bytes,
+             (const char *)text->data);
     *context->status = status;
     return MR_OK;
 }

@@ -24,7 +24,7 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
     for (uint32_t i = 0; i < context->count; i++)
         mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &features[i], f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
-    memcpy(context->ids, ids->data, context->count * sizeof *context->ids);
+    memcpy(context->ids, ids->data, context->count * sizeof(*context->ids));
     return MR_OK;
 }
 
@@ -46,23 +46,23 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
         if (field != NULL) {
             char text[MR_FEATURE_TEXT_BYTES];
 
-            mr_feature_explain(&features[i], field, text, sizeof text);
+            mr_feature_explain(&features[i], field, text, sizeof(text));
             return mrc_error(MR_INVALID_ARGUMENT, "mr_create: features[%u] (\"%.*s\"): %s", i,
                              MR_NAME_BYTES - 1, features[i].name, text);
         }
     }
-    struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof *features, features);
+    struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof(*features), features);
     enum mr_status status = mrc_call_core0(client, options, MR_OP_CREATE, &tensor, 1, finish_create,
                                            sizeof(struct create_context), &f);
 
     if (status != MR_OK)
         return status;
-    f->memory = malloc(count * sizeof *features);
+    f->memory = malloc(count * sizeof(*features));
     if (f->memory == NULL) {
         mrc_future_free(f);
         return mrc_error(MR_NO_MEMORY, "mr_create: no memory for the call");
     }
-    memcpy(f->memory, features, count * sizeof *features);
+    memcpy(f->memory, features, count * sizeof(*features));
     struct create_context *context = f->context;
 
     context->ids = ids;
@@ -79,7 +79,8 @@ enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *opti
     if (level > MR_FREEZE_ALL)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_freeze: level is %u; 0 is off, 1 admit, 2 all", level);
     struct mr_tensor tensor = mr_tensor_1d(MR_U32, 1, &level);
-    enum mr_status status = mrc_call_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, sizeof level, &f);
+    enum mr_status status =
+        mrc_call_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, sizeof(level), &f);
 
     return status != MR_OK ? status : mrc_future_run(f, options, NULL);
 }
@@ -139,7 +140,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     if (context->infos == NULL)
         return MR_OK;
 
-    struct mr_feature_info *infos = calloc(count == 0 ? 1 : count, sizeof *infos);
+    struct mr_feature_info *infos = calloc(count == 0 ? 1 : count, sizeof(*infos));
 
     if (infos == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_list: no memory for %u features", count);

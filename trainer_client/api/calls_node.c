@@ -2,7 +2,8 @@
 #include <string.h>
 #include "trainer_client/api/calls.h"
 
-/* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the old ones. */
+/* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the
+ * old ones. */
 static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
                                  struct mr_reply **reply)
 {
@@ -111,7 +112,7 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
         size_t bytes = (size_t)((line_end == NULL ? end : line_end) - at);
         char name[COUNTER_NAME_BYTES];
 
-        if (bytes >= sizeof name)
+        if (bytes >= sizeof(name))
             return mrc_part_garbled(f, 0);
         memcpy(name, at, bytes);
         name[bytes] = '\0';

@@ -19,7 +19,7 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
     uint64_t words[WORDS] = {0};
     uint32_t count = answer->dims[0] < WORDS ? answer->dims[0] : WORDS;
 
-    memcpy(words, answer->data, count * sizeof *words);
+    memcpy(words, answer->data, count * sizeof(*words));
     const struct mr_restored restored = {.bytes = to->bytes,
                                          .id = words[ID],
                                          .step = words[STEP],
@@ -27,7 +27,7 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
                                          .tables = (uint32_t)words[TABLES],
                                          .variables = (uint32_t)words[VARIABLES]};
 
-    memcpy(to, &restored, to->bytes < sizeof restored ? to->bytes : sizeof restored);
+    memcpy(to, &restored, to->bytes < sizeof(restored) ? to->bytes : sizeof(restored));
 }
 
 static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
@@ -64,9 +64,9 @@ static enum mr_status run(struct mr_client *client, const struct mr_options *opt
                          DIRECTORY_BYTES_MAX);
     struct mr_tensor tensors[4] = {
         mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &what->id),
-        mr_tensor_2d(MR_U8, what->name_count, sizeof *pairs, pairs), mr_tensor_1d(MR_U32, 1, &flags)};
+        mr_tensor_2d(MR_U8, what->name_count, sizeof(*pairs), pairs), mr_tensor_1d(MR_U32, 1, &flags)};
     enum mr_status status = mrc_call_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4,
-                                           finish_restore, sizeof context, &f);
+                                           finish_restore, sizeof(context), &f);
 
     if (status != MR_OK)
         return status;
@@ -113,9 +113,9 @@ static const char *wrong_with(const struct mr_client *client, const struct mr_re
 {
     if (client == NULL)
         return "client is NULL";
-    if (what->bytes < sizeof *what)
+    if (what->bytes < sizeof(*what))
         return "what->bytes is not set to its size";
-    if (restored != NULL && restored->bytes < sizeof restored->bytes)
+    if (restored != NULL && restored->bytes < sizeof(restored->bytes))
         return "restored->bytes is not set to its size";
     if ((what->names == NULL) != (what->name_count == 0) || what->name_count > MR_FEATURE_MAX)
         return "names and name_count do not fit together, or there are too many";
@@ -127,7 +127,7 @@ static const char *wrong_with(const struct mr_client *client, const struct mr_re
 enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_options *options,
                                      const struct mr_restore_options *what, struct mr_restored *restored)
 {
-    static const struct mr_restore_options nothing = {.bytes = sizeof nothing};
+    static const struct mr_restore_options nothing = {.bytes = sizeof(nothing)};
     const struct mr_restore_options *wish = what == NULL ? &nothing : what;
     const struct restore_context context = {.restored = restored};
     const char *wrong = wrong_with(client, wish, restored);
@@ -136,7 +136,7 @@ enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_o
         return mrc_bad_argument("mr_checkpoint_restore", wrong);
     if (wish->name_count == 0)
         return run(client, options, wish, NULL, context);
-    struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof *pairs);
+    struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof(*pairs));
 
     if (pairs == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_checkpoint_restore: no memory left");

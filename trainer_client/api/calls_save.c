@@ -70,7 +70,7 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     status = mrc_future_run(f, &wait, NULL);
     if (status == MR_OK)
         return MR_OK;
-    (void)snprintf(why, sizeof why, "%s", mr_last_error());
+    (void)snprintf(why, sizeof(why), "%s", mr_last_error());
     return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
 }
 
@@ -98,7 +98,7 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
             break;
     }
     enum mr_status status =
-        mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof context, &f);
+        mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof(context), &f);
 
     if (status != MR_OK)
         return status;
@@ -137,12 +137,12 @@ enum mr_status mr_save(struct mr_client *client, const struct mr_options *option
 enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
                                   const struct mr_save_options *save, uint64_t *number)
 {
-    static const struct mr_save_options nothing = {.bytes = sizeof nothing};
+    static const struct mr_save_options nothing = {.bytes = sizeof(nothing)};
     const struct mr_save_options *wish = save == NULL ? &nothing : save;
 
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
-    if (wish->bytes < sizeof *wish)
+    if (wish->bytes < sizeof(*wish))
         return mrc_error(MR_INVALID_ARGUMENT,
                          "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
                          wish->bytes);
@@ -193,7 +193,7 @@ static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t
                                 .status = (enum mr_status)w[9],
                                 .is_automatic = w[11] != 0};
 
-    (void)snprintf(info.error, sizeof info.error, "%.*s", (int)line_bytes, line);
+    (void)snprintf(info.error, sizeof(info.error), "%.*s", (int)line_bytes, line);
     return info;
 }
 
@@ -229,7 +229,7 @@ static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, con
                                       .trainers_awaited = d[8]};
 
     info.bytes = to->bytes;
-    memcpy(to, &info, to->bytes < sizeof info ? to->bytes : sizeof info);
+    memcpy(to, &info, to->bytes < sizeof(info) ? to->bytes : sizeof(info));
 }
 
 static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
@@ -259,7 +259,7 @@ enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_opti
 
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_info", "client is NULL");
-    if (info != NULL && info->bytes < sizeof info->bytes)
+    if (info != NULL && info->bytes < sizeof(info->bytes))
         return mrc_bad_argument("mr_checkpoint_info", "info->bytes is not set to its size");
     enum mr_status status = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, &one,
                                            number != 0 ? 1 : 0, finish_info, sizeof(struct info_context), &f);

@@ -19,7 +19,7 @@ static struct mr_stream stream_of(const uint64_t *w)
 
 static void add_core(struct mr_stream *all, const struct mr_stream *one)
 {
-    all->differs |= memcmp(all->plan, one->plan, sizeof all->plan) != 0;
+    all->differs |= memcmp(all->plan, one->plan, sizeof(all->plan)) != 0;
     all->learnt = one->learnt < all->learnt ? one->learnt : all->learnt;
     all->twice = one->twice > all->twice ? one->twice : all->twice;
     all->used = one->used > all->used ? one->used : all->used;
@@ -37,7 +37,7 @@ static uint32_t merge(struct mr_stream *s, uint32_t count, uint32_t core_count)
 {
     uint32_t merged = 0;
 
-    qsort(s, count, sizeof *s, by_number);
+    qsort(s, count, sizeof(*s), by_number);
     for (uint32_t i = 0; i < count;) {
         struct mr_stream all = s[i];
         uint32_t first = i++;
@@ -63,7 +63,7 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
             return mrc_part_garbled(f, i);
         total += t->dims[0];
     }
-    struct mr_stream *streams = malloc((total + 1) * sizeof *streams);
+    struct mr_stream *streams = malloc((total + 1) * sizeof(*streams));
 
     if (streams == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_streams: no memory for %u streams", total);

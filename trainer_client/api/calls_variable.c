@@ -145,10 +145,10 @@ static enum mr_status push_gradient_once(struct mr_client *client, const struct 
     struct variable_context *context = f->context;
     struct mr_tensor tensor = {.dtype = MR_F32,
                                .rank = feature->rank,
-                               .bytes = count * sizeof *gradient,
+                               .bytes = count * sizeof(*gradient),
                                .data = (void *)(uintptr_t)gradient};
 
-    memcpy(tensor.dims, feature->dims, feature->rank * sizeof tensor.dims[0]);
+    memcpy(tensor.dims, feature->dims, feature->rank * sizeof(tensor.dims[0]));
     context->head = mrc_push_head(variable, options);
     mrc_part_add(f, 0, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     mrc_part_add(f, 0, tensor);

@@ -48,16 +48,16 @@ static void visit_members(const struct world_context *context, const struct mr_t
         struct mr_world_member member = {.rank = 0};
         struct mr_address address = {.port = 0};
 
-        memcpy(&line, (const uint8_t *)members->data + i * members->dims[1], sizeof line);
-        line.name[sizeof line.name - 1] = 0;
-        memcpy(member.name, line.name, sizeof member.name);
+        memcpy(&line, (const uint8_t *)members->data + i * members->dims[1], sizeof(line));
+        line.name[sizeof(line.name) - 1] = 0;
+        memcpy(member.name, line.name, sizeof(member.name));
         member.rank = line.rank;
         member.has_joined = (line.flags & MR_MEMBER_JOINED) != 0;
         member.is_node = (line.flags & MR_JOIN_NODE) != 0;
         member.is_rendezvous = (line.flags & MR_JOIN_RENDEZVOUS) != 0;
         member.is_dead = (line.flags & MR_MEMBER_DEAD) != 0;
         member.has_left = (line.flags & MR_MEMBER_LEFT) != 0;
-        memcpy(address.ip, line.ip, sizeof address.ip);
+        memcpy(address.ip, line.ip, sizeof(address.ip));
         address.port = line.port;
         if (line.port != 0)
             mrc_address_text(&address, member.address);
@@ -75,7 +75,7 @@ static bool visit_functions(const struct world_context *context, const struct mr
 
         if (line_end == NULL)
             return false;
-        size_t bytes = (size_t)(line_end - at) < sizeof line ? (size_t)(line_end - at) : sizeof line - 1;
+        size_t bytes = (size_t)(line_end - at) < sizeof(line) ? (size_t)(line_end - at) : sizeof(line) - 1;
 
         memcpy(line, at, bytes);
         line[bytes] = 0;

@@ -36,7 +36,7 @@ bool mrc_learnt_by_all(const struct mrc_learnt *sets, uint32_t count, struct mrc
         watermark++;
 
     uint32_t words = (uint32_t)((end - watermark + 63) / 64);
-    uint64_t *bitmap = calloc(words == 0 ? 1 : words, sizeof *bitmap);
+    uint64_t *bitmap = calloc(words == 0 ? 1 : words, sizeof(*bitmap));
 
     if (bitmap == NULL)
         return false;

@@ -1,5 +1,5 @@
-/* Sets of learnt batches of one stream, as the cores tell them: all sequence numbers below a watermark, and those above it
- * whose bit is set. Pure. */
+/* Sets of learnt batches of one stream, as the cores tell them: all sequence numbers below a watermark, and
+ * those above it whose bit is set. Pure. */
 #ifndef MRC_LEARNT_H
 #define MRC_LEARNT_H
 
@@ -12,8 +12,8 @@ struct mrc_learnt {
     uint32_t words;
 };
 
-/* What is in all of `sets` (count >= 1), with the watermark as high as it can be and no empty words at the end.
- * out->bitmap is to be freed by free(). False when memory is short. */
+/* What is in all of `sets` (count >= 1), with the watermark as high as it can be and no empty words at the
+ * end. out->bitmap is to be freed by free(). False when memory is short. */
 bool mrc_learnt_by_all(const struct mrc_learnt *sets, uint32_t count, struct mrc_learnt *out);
 
 #endif

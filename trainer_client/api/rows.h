@@ -45,7 +45,7 @@ static inline void mrc_rows_move(const struct mrc_rows *to, size_t t, const stru
     } else {
         memcpy(out, in, count * to_bytes);
         if (to_scales != NULL)
-            memcpy(to_scales, from_scales, count * sizeof *to_scales);
+            memcpy(to_scales, from_scales, count * sizeof(*to_scales));
     }
 }
 

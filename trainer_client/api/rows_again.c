@@ -24,10 +24,10 @@ static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, 
 
 void mrc_rows_keep(const struct mrc_rows_call *c, struct mr_future *f)
 {
-    size_t keys_bytes = c->key_count * sizeof *c->keys;
-    size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof *c->weights;
-    size_t offsets_bytes = c->offsets == NULL ? 0 : ((size_t)c->bag_count + 1) * sizeof *c->offsets;
-    struct kept *kept = malloc(sizeof *kept + keys_bytes + weights_bytes + offsets_bytes);
+    size_t keys_bytes = c->key_count * sizeof(*c->keys);
+    size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof(*c->weights);
+    size_t offsets_bytes = c->offsets == NULL ? 0 : ((size_t)c->bag_count + 1) * sizeof(*c->offsets);
+    struct kept *kept = malloc(sizeof(*kept) + keys_bytes + weights_bytes + offsets_bytes);
 
     if (kept == NULL)
         return;

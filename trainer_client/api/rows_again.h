@@ -1,5 +1,5 @@
-/* Lookups with a future that are made again when the node's cores change under them (mrc_future.again): what the caller gave is
- * kept until the future is gone, for the caller may use its memory at once. */
+/* Lookups with a future that are made again when the node's cores change under them (mrc_future.again): what
+ * the caller gave is kept until the future is gone, for the caller may use its memory at once. */
 #ifndef MRC_ROWS_AGAIN_H
 #define MRC_ROWS_AGAIN_H
 

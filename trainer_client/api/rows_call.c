@@ -1,5 +1,6 @@
-/* With one core a request is what the caller gave and the reply is a view, unless rows travel in another type. With several,
- * each core that owns one of the keys gets its share, and the answers are put together by the waiting thread. */
+/* With one core a request is what the caller gave and the reply is a view, unless rows travel in another
+ * type. With several, each core that owns one of the keys gets its share, and the answers are put together by
+ * the waiting thread. */
 #include "trainer_client/api/rows_call.h"
 
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
     return mrc_rows_give(out, values, reply);
 }
 
-/* The rows that came from each core. Their length, the same from every core; 0 when one of them answered with something else. */
+/* The rows that came from each core. Their length, the same from every core; 0 when one of them answered with
+ * something else. */
 static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_CORE_MAX])
 {
     const struct rows_context *context = f->context;
@@ -67,7 +69,7 @@ static void add_bags(const struct mr_future *f, const struct mrc_rows rows[], ui
 {
     const struct rows_context *context = f->context;
 
-    memset(out, 0, (size_t)context->bag_count * dim * sizeof *out);
+    memset(out, 0, (size_t)context->bag_count * dim * sizeof(*out));
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t core = f->parts[i].core;
 

@@ -1,4 +1,5 @@
-/* A lookup or push by key: from what the caller gave to each core's request, and from the cores' answers to one.
+/* A lookup or push by key: from what the caller gave to each core's request, and from the cores' answers to
+ * one.
  *
  * Gradients go, and rows come, in the options' wire_dtype; callers see f32. */
 #ifndef MRC_ROWS_CALL_H

@@ -8,7 +8,7 @@ bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITI
                     const uint64_t *keys, uint32_t key_count, bool with_bags)
 {
     size_t n = key_count == 0 ? 1 : key_count;
-    size_t bag_bytes = with_bags ? sizeof *s->bag_of : 0;
+    size_t bag_bytes = with_bags ? sizeof(*s->bag_of) : 0;
     void *memory = malloc(n * (bag_bytes + 1));
 
     if (memory == NULL)
@@ -78,7 +78,7 @@ void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_c
 {
     uint32_t last[MR_CORE_MAX] = {0}; /* the last bag counted for the core, from 1 */
 
-    memset(s->bags, 0, sizeof s->bags);
+    memset(s->bags, 0, sizeof(s->bags));
     for (uint32_t b = 0; b < bag_count; b++) {
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
             uint8_t core = s->core_of[i];

@@ -1,5 +1,5 @@
-/* Splitting keys and bags by the core that owns them, and putting the cores' answers together in the caller's order.
- * Pure: no client, no lock. Any thread. */
+/* Splitting keys and bags by the core that owns them, and putting the cores' answers together in the caller's
+ * order. Pure: no client, no lock. Any thread. */
 #ifndef MRC_SHARD_H
 #define MRC_SHARD_H
 
@@ -18,8 +18,8 @@ struct mrc_shard {
     void *memory;               /* holds these two */
 };
 
-/* Finds the owner of each key. `with_bags` reserves what the bag functions need. False when memory is short. On success
- * s->memory is to be freed by the caller with free(). */
+/* Finds the owner of each key. `with_bags` reserves what the bag functions need. False when memory is short.
+ * On success s->memory is to be freed by the caller with free(). */
 bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITION_COUNT], uint64_t seed,
                     const uint64_t *keys, uint32_t key_count, bool with_bags);
 
@@ -30,8 +30,9 @@ void mrc_shard_split_rows(const struct mrc_shard *s, const struct mrc_rows *rows
                           const struct mrc_rows out[]);
 void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], uint32_t dim, float *out);
 
-/* ---- bags: a core gets those that it owns a key of, shortened to its keys. It divides its share of a bag, and the gradients of
- * its keys, by the whole bag's divisor, so that shares add up, and a key gets the same bits as if one core had it all ---- */
+/* ---- bags: a core gets those that it owns a key of, shortened to its keys. It divides its share of a bag,
+ * and the gradients of its keys, by the whole bag's divisor, so that shares add up, and a key gets the same
+ * bits as if one core had it all ---- */
 
 /* Counts s->bags[]. offsets: [bag_count + 1] from 0 to key_count, non-decreasing. */
 void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_count);

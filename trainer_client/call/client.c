@@ -57,7 +57,8 @@ static enum mr_status read_replay(const struct mr_client_options *options, struc
     return MR_OK;
 }
 
-/* Numbers of pushes begin at 1 with every process, so that one that begins again must not be taken for the one before. */
+/* Numbers of pushes begin at 1 with every process, so that one that begins again must not be taken for the
+ * one before. */
 static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid[MR_UUID_BYTES], char *error,
                                      size_t error_bytes)
 {
@@ -185,7 +186,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
 {
     char text[MRC_ERROR_BYTES] = "";
     enum mr_status status = MR_NO_MEMORY;
-    struct mr_client *c = calloc(1, sizeof *c);
+    struct mr_client *c = calloc(1, sizeof(*c));
 
     if (c == NULL)
         goto failed;
@@ -195,7 +196,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    status = read_options(options, c, text, sizeof text);
+    status = read_options(options, c, text, sizeof(text));
     if (status != MR_OK)
         goto failed;
     status = mrc_progress_init(&c->progress);
@@ -205,9 +206,9 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     uint64_t connect_ms = or_default(options->connect_ms, MRC_CONNECT_MS_DEFAULT);
 
     pthread_mutex_lock(&c->lock);
-    status = mrc_client_add_link(c, text, sizeof text);
+    status = mrc_client_add_link(c, text, sizeof(text));
     if (status == MR_OK)
-        status = mrc_node_connect(c, mrc_now_us() + connect_ms * 1000u, text, sizeof text);
+        status = mrc_node_connect(c, mrc_now_us() + connect_ms * 1000u, text, sizeof(text));
     pthread_mutex_unlock(&c->lock);
     if (status != MR_OK)
         goto failed;

@@ -11,13 +11,14 @@
 #include "trainer_client/socket/clock.h"
 
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
-/* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less some. */
+/* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less
+ * some. */
 #define SILENCE_US    250000u
 #define LATE_US       1000u /* a timer that is due for so long found nobody in the library */
 #define SEND_RETRY_US 1000u /* when the socket's buffer was full and does not say that it is no longer */
 
-/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
- * once this many have got there. */
+/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again;
+ * it is proven once this many have got there. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
 
@@ -79,7 +80,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
 {
     char text[MRC_ADDRESS_TEXT_BYTES];
     enum mr_status status = MR_NO_MEMORY;
-    struct mrc_link *link = calloc(1, sizeof *link);
+    struct mrc_link *link = calloc(1, sizeof(*link));
 
     if (link == NULL)
         goto no_memory;
@@ -93,7 +94,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     link->offload_wanted = config->offload;
     link->memory_bytes = config->memory_bytes;
     mrc_address_text(address, text);
-    snprintf(link->name, sizeof link->name, "%s core %u", text, core);
+    snprintf(link->name, sizeof(link->name), "%s core %u", text, core);
     status = mrc_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
     if (status != MR_OK)
         goto failed;
@@ -220,7 +221,7 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
     struct mrc_udp_socket fresh;
     char error[128];
 
-    if (mrc_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof error) !=
+    if (mrc_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof(error)) !=
         MR_OK)
         return;
     if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {

@@ -1,5 +1,6 @@
-/* A link: one core of the node, with its own socket, endpoint and session. Everything but mrc_link_receive() runs under
- * the client's lock; mrc_link_receive() belongs to the thread that drives the client (see progress.h). */
+/* A link: one core of the node, with its own socket, endpoint and session. Everything but mrc_link_receive()
+ * runs under the client's lock; mrc_link_receive() belongs to the thread that drives the client (see
+ * progress.h). */
 #ifndef MRC_CORE_LINK_H
 #define MRC_CORE_LINK_H
 
@@ -52,8 +53,8 @@ struct mrc_link {
     uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
-    struct mrc_replay *
-        *former; /* the lanes of former maps, from the oldest map on: their keys are this core's now */
+    /* the lanes of former maps, from the oldest map on: their keys are this core's now */
+    struct mrc_replay **former;
     uint32_t former_count;
     uint32_t former_cores;        /* of the map by which they were dealt out */
     struct mr_link parts;         /* calls begun and not ended: struct mrc_part.under_way */
@@ -88,19 +89,21 @@ bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
 /* Views that the caller keeps take so much already that the next answer should be copied out. */
 bool mrc_link_is_short(const struct mrc_link *link);
 
-/* A request of several datagrams was answered. If they went out in runs and did not have to be sent again, this peer gets
- * them, and losses later on have other reasons. Until that is known, having to send again gives the runs up. */
+/* A request of several datagrams was answered. If they went out in runs and did not have to be sent again,
+ * this peer gets them, and losses later on have other reasons. Until that is known, having to send again
+ * gives the runs up. */
 void mrc_link_delivered(struct mrc_link *link);
 
-/* The server, the same as before, did not know the session any more. When that comes again and again, another process takes
- * the session away: one with the same client_id. */
+/* The server, the same as before, did not know the session any more. When that comes again and again, another
+ * process takes the session away: one with the same client_id. */
 void mrc_link_was_forgotten(struct mrc_link *link, uint64_t now_us);
 bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us);
-/* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at `sent_us`, for
- * so long that a server which is there would have answered a probe. */
+/* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at
+ * `sent_us`, for so long that a server which is there would have answered a probe. */
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);
 
-/* Writes a line about a path that carries less than the transport needs, for an error; false: it is none, and nothing is written. */
+/* Writes a line about a path that carries less than the transport needs, for an error; false: it is none, and
+ * nothing is written. */
 bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes);
 
 /* The same about a server of another version of the protocol. */
@@ -113,8 +116,9 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
 bool mrc_link_receive(struct mrc_link *link);
 /* Handle what mrc_link_receive() took: calls may end. */
 void mrc_link_process(struct mrc_link *link, uint64_t now_us);
-/* When nobody has been here for long: take and handle what has come meanwhile. To be called before mrc_link_poll(), whose timers would
- * take it for silence, by the driver, or under the lock while nobody drives. Calls may end. */
+/* When nobody has been here for long: take and handle what has come meanwhile. To be called before
+ * mrc_link_poll(), whose timers would take it for silence, by the driver, or under the lock while nobody
+ * drives. Calls may end. */
 void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us);
 /* Timers, and sending what waits: calls may end. */
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us);

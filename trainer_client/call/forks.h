@@ -1,5 +1,5 @@
-/* Which process a handle belongs to: the one that made it. In a child that was forked from it the threads and the locks' owners are
- * missing, and the sockets are the parent's. Any thread. */
+/* Which process a handle belongs to: the one that made it. In a child that was forked from it the threads and
+ * the locks' owners are missing, and the sockets are the parent's. Any thread. */
 #ifndef MRC_FORKS_H
 #define MRC_FORKS_H
 

@@ -49,7 +49,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     size_t parts_bytes = part_count * sizeof(struct mrc_part);
     size_t tensors_bytes = (size_t)part_count * tensors_max * sizeof(struct mr_tensor);
     size_t sources_bytes = (size_t)part_count * tensors_max * sizeof(void *);
-    struct mr_future *f = calloc(1, sizeof *f + parts_bytes + tensors_bytes + sources_bytes + context_bytes);
+    struct mr_future *f = calloc(1, sizeof(*f) + parts_bytes + tensors_bytes + sources_bytes + context_bytes);
 
     if (f == NULL)
         return mrc_error(MR_NO_MEMORY, "%s: no memory for the call", mr_op_name(op));
@@ -143,7 +143,8 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
     return MR_OK;
 }
 
-/* Out of the message memory, so that callers that keep many replies do not stop the next ones from coming in. */
+/* Out of the message memory, so that callers that keep many replies do not stop the next ones from coming
+ * in. */
 static void copy_answers(struct mrc_part *part)
 {
     uint64_t bytes = 0;
@@ -170,12 +171,12 @@ static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
 {
     uint32_t count = reply->preamble.tensor_count;
 
-    part->answers = count <= MRC_FEW_ANSWERS ? part->few : malloc(count * sizeof *part->answers);
+    part->answers = count <= MRC_FEW_ANSWERS ? part->few : malloc(count * sizeof(*part->answers));
     if (part->answers == NULL) {
         part->status = MR_NO_MEMORY;
         return;
     }
-    memcpy(part->answers, reply->tensors, count * sizeof *part->answers);
+    memcpy(part->answers, reply->tensors, count * sizeof(*part->answers));
     part->answer_count = count;
     if (mrc_link_is_short(part->link))
         copy_answers(part);
@@ -186,7 +187,7 @@ static void notify(const struct mr_future *f)
     uint64_t one = 1;
 
     if (f->notify_fd >= 0)
-        (void)!write(f->notify_fd, &one, sizeof one);
+        (void)!write(f->notify_fd, &one, sizeof(one));
 }
 
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
@@ -390,8 +391,8 @@ void mrc_future_free(struct mr_future *f)
 
 /* ---- the public side ---- */
 
-/* A call that ended because the node's cores changed goes on as another: that one, or NULL when it did not, or could not be made
- * again. Not under the lock. */
+/* A call that ended because the node's cores changed goes on as another: that one, or NULL when it did not,
+ * or could not be made again. Not under the lock. */
 static struct mr_future *successor_of(struct mr_future *f)
 {
     uint64_t now_us = mrc_now_us();

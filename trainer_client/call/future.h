@@ -1,9 +1,9 @@
 /* A call of the public API: one message to each core concerned, and one outcome.
  *
- * The way of a call: mrc_future_new() -> describe each part's tensors -> mrc_future_run(). Where the tensors' contents have
- * to be put together (sharding), mrc_future_begin() comes between: it makes `data` of all tensors that had none point to
- * room in the request. `finish` turns the parts' replies into the caller's outputs, on the thread that waits, without
- * the lock.
+ * The way of a call: mrc_future_new() -> describe each part's tensors -> mrc_future_run(). Where the tensors'
+ * contents have to be put together (sharding), mrc_future_begin() comes between: it makes `data` of all
+ * tensors that had none point to room in the request. `finish` turns the parts' replies into the caller's
+ * outputs, on the thread that waits, without the lock.
  */
 #ifndef MRC_FUTURE_H
 #define MRC_FUTURE_H
@@ -46,9 +46,9 @@ struct mrc_part {
     struct mr_tensor few[MRC_FEW_ANSWERS]; /* where `answers` points when they are few */
 };
 
-/* Checks the replies and writes the caller's outputs. `reply` is not NULL when the caller wants the tensors; `*reply` is
- * set then, or left alone when there are none to give (mr_future_wait() hands out NULL). On failure it says why through
- * mrc_error(). */
+/* Checks the replies and writes the caller's outputs. `reply` is not NULL when the caller wants the tensors;
+ * `*reply` is set then, or left alone when there are none to give (mr_future_wait() hands out NULL). On
+ * failure it says why through mrc_error(). */
 typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
 
 /* What a call with a future can be made again from; first in memory that is freed with the future. */
@@ -85,8 +85,8 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
 
 /* Make room for all requests, waiting for it while other calls are under way. On failure nothing is begun. */
 enum mr_status mrc_future_begin(struct mr_future *f);
-/* Send (begin first where that has not happened) and then, as the options say, hand the future out, or wait, write
- * `*reply` (NULL: not wanted) and free it. Frees it on failure, too. */
+/* Send (begin first where that has not happened) and then, as the options say, hand the future out, or wait,
+ * write `*reply` (NULL: not wanted) and free it. Frees it on failure, too. */
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply);
 /* For calls of the library itself, under the lock: begin and send, no waiting. */
 enum mr_status mrc_future_send_locked(struct mr_future *f);
@@ -97,7 +97,8 @@ void mrc_future_free_locked(struct mr_future *f);
 
 /* The call was split by a map that the node has no more. Under the lock. */
 bool mrc_map_has_changed(const struct mr_future *f);
-/* What mrc_future_begin() and mrc_future_run() return then: nothing was sent, and the call is to be made anew. */
+/* What mrc_future_begin() and mrc_future_run() return then: nothing was sent, and the call is to be made
+ * anew. */
 #define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
 
 /* The endpoint ended a part's call. Under the lock. */

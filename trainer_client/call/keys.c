@@ -96,11 +96,11 @@ void mrc_keys_look_after(struct mr_client *client)
         (time.tv_sec == keys->time.tv_sec && time.tv_nsec == keys->time.tv_nsec && inode == keys->inode))
         return;
     /* Written half, or wrong: the old one stays, and it is looked at again. */
-    if (mr_key_file_read(keys->path, key[0], error, sizeof error) != MR_OK)
+    if (mr_key_file_read(keys->path, key[0], error, sizeof(error)) != MR_OK)
         return;
     keys->time = time;
     keys->inode = inode;
     if (memcmp(key[0], client->link_config.psk, MR_PSK_BYTES) != 0)
         go_over(client, key, now_us);
-    explicit_bzero(key, sizeof key);
+    explicit_bzero(key, sizeof(key));
 }

@@ -1,5 +1,5 @@
-/* The client's pre-shared key, read again from its file when the server has gone over to another one: while a core does not
- * answer, and only when the file has changed. Under the client's lock. */
+/* The client's pre-shared key, read again from its file when the server has gone over to another one: while a
+ * core does not answer, and only when the file has changed. Under the client's lock. */
 #ifndef MRC_KEYS_H
 #define MRC_KEYS_H
 
@@ -19,7 +19,8 @@ struct mrc_keys {
     uint64_t check_us; /* not before */
 };
 
-/* Reads the file for the first time. `path` is copied. MR_INVALID_ARGUMENT with one line in `error`, MR_NO_MEMORY. */
+/* Reads the file for the first time. `path` is copied. MR_INVALID_ARGUMENT with one line in `error`,
+ * MR_NO_MEMORY. */
 enum mr_status mrc_keys_open(struct mrc_keys *keys, const char *path, uint8_t key[MR_PSK_BYTES], char *error,
                              size_t error_bytes);
 void mrc_keys_close(struct mrc_keys *keys);

@@ -44,7 +44,7 @@ enum mr_status mrc_features_add(struct mrc_features *f, uint32_t id, const struc
     }
     if (f->count == f->capacity) {
         uint32_t capacity = f->capacity == 0 ? CAPACITY_FIRST : 2 * f->capacity;
-        struct mrc_known_feature *known = realloc(f->known, capacity * sizeof *known);
+        struct mrc_known_feature *known = realloc(f->known, capacity * sizeof(*known));
 
         if (known == NULL)
             return MR_NO_MEMORY;

@@ -1,5 +1,5 @@
-/* What the client knows of the node's features, by number: enough to find the cores that own a key or a variable.
- * Learnt from mr_create() and LIST; forgotten when the node restarts. Under the client's lock. */
+/* What the client knows of the node's features, by number: enough to find the cores that own a key or a
+ * variable. Learnt from mr_create() and LIST; forgotten when the node restarts. Under the client's lock. */
 #ifndef MRC_KNOWN_FEATURES_H
 #define MRC_KNOWN_FEATURES_H
 

@@ -19,7 +19,7 @@ void mrc_error_line(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
 }
 

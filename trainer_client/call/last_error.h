@@ -15,7 +15,8 @@ void mrc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)
 #define mrc_bad_argument(call, what) mrc_error(MR_INVALID_ARGUMENT, "%s: %s", call, what)
 
 #define MRC_STEPS_BYTES 64u
-/* " of step 7", " of steps 7..9", or nothing where the caller named none (to 0); returns `text` (MRC_STEPS_BYTES). */
+/* " of step 7", " of steps 7..9", or nothing where the caller named none (to 0); returns `text`
+ * (MRC_STEPS_BYTES). */
 const char *mrc_of_steps(uint64_t from, uint64_t to, char *text);
 
 #endif

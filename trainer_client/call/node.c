@@ -58,11 +58,11 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
 
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         cores[p] = (uint8_t)owner[p];
-    if (node->core_count != info[0] || memcmp(cores, node->partition_core, sizeof cores) != 0)
+    if (node->core_count != info[0] || memcmp(cores, node->partition_core, sizeof(cores)) != 0)
         node->changes++;
     node->core_count = info[0];
     node->map_version = info[1];
-    memcpy(node->partition_core, cores, sizeof cores);
+    memcpy(node->partition_core, cores, sizeof(cores));
     return true;
 }
 
@@ -117,7 +117,7 @@ static void match_links(struct mr_client *client)
     uint64_t now_us = mrc_now_us();
     char error[128];
 
-    while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof error) == MR_OK) {
+    while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof(error)) == MR_OK) {
     }
     for (uint32_t i = 1; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
@@ -180,7 +180,7 @@ static bool find_narrow(const struct mr_client *client, char *error, size_t erro
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
 
-        if (mrc_link_describe_path(link, text, sizeof text)) {
+        if (mrc_link_describe_path(link, text, sizeof(text))) {
             snprintf(error, error_bytes, "%s: %s", link->name, text);
             return true;
         }
@@ -212,7 +212,7 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
     double waited_s = (double)(mrc_now_us() - begin_us) * 1e-6;
     char text[MRC_PATH_TEXT_BYTES];
 
-    if (mrc_link_describe_version(silent, text, sizeof text)) {
+    if (mrc_link_describe_version(silent, text, sizeof(text))) {
         snprintf(error, error_bytes, "%s: %s", silent->name, text);
         return MR_VERSION_MISMATCH;
     }

@@ -1,5 +1,6 @@
-/* The node as the client sees it: which cores it has, where they listen, and which core owns which partition. Asked once
- * after the first core accepts the client, and again whenever the node is found restarted. All under the client's lock. */
+/* The node as the client sees it: which cores it has, where they listen, and which core owns which partition.
+ * Asked once after the first core accepts the client, and again whenever the node is found restarted. All
+ * under the client's lock. */
 #ifndef MRC_NODE_H
 #define MRC_NODE_H
 

@@ -115,7 +115,8 @@ static enum mr_status told(const struct mr_future *f, const struct mrc_part *fai
             : "");
 }
 
-/* It was split for the cores that there were: those that are there now refused it, or there was nobody left to ask. */
+/* It was split for the cores that there were: those that are there now refused it, or there was nobody left
+ * to ask. */
 static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
 {
     if (!mr_op_repeatable(f->options.op) ||
@@ -172,8 +173,8 @@ enum mr_status mrc_outcome(struct mr_future *f)
                : told(f, failed, text);
 }
 
-/* A part's counts are the last tensor of its answer. A core that had the push before, or some of it, tells none, and neither does one
- * that was not heard. */
+/* A part's counts are the last tensor of its answer. A core that had the push before, or some of it, tells
+ * none, and neither does one that was not heard. */
 static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
 {
     uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;

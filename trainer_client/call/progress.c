@@ -63,7 +63,7 @@ static void interrupt_driver(struct mrc_progress *p)
     uint64_t one = 1;
 
     p->sleeping = false;
-    (void)!write(p->wake_fd, &one, sizeof one);
+    (void)!write(p->wake_fd, &one, sizeof(one));
 }
 
 void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
@@ -120,7 +120,8 @@ static bool receive_links(struct mr_client *client, uint32_t links)
     return any;
 }
 
-/* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their own. */
+/* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their
+ * own. */
 static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uint64_t now_us)
 {
     struct mrc_progress *p = &client->progress;
@@ -206,7 +207,7 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
     (void)mrc_epoll_sleep(p->epoll_fd, events, EVENTS_MAX, left_us);
     pthread_mutex_lock(&client->lock);
     p->sleeping = false;
-    (void)!read(p->wake_fd, &count, sizeof count);
+    (void)!read(p->wake_fd, &count, sizeof(count));
 }
 
 /* One round of the driver: whatever can be done now; failing that, wait until something can. */
@@ -318,7 +319,7 @@ uint32_t mrc_progress_once(struct mr_client *client)
     if (p->driving)
         return 0;
     p->driving = true;
-    (void)!read(p->wake_fd, &count, sizeof count);
+    (void)!read(p->wake_fd, &count, sizeof(count));
     p->ended_beside = 0;
     uint32_t links = client->link_count;
 

@@ -1,9 +1,10 @@
 /* Who moves the packets: the threads that wait.
  *
- * One waiting thread at a time drives the client: it receives, without the lock, and then handles what came and runs the
- * timers, with it. The others sleep, each on a condition of its own, and are woken when what they wait for has come true;
- * a driver that leaves wakes one of them to take its place. A thread that sends does it itself, under the lock, and
- * interrupts a sleeping driver only when the new timer is due before the driver would wake up.
+ * One waiting thread at a time drives the client: it receives, without the lock, and then handles what came
+ * and runs the timers, with it. The others sleep, each on a condition of its own, and are woken when what
+ * they wait for has come true; a driver that leaves wakes one of them to take its place. A thread that sends
+ * does it itself, under the lock, and interrupts a sleeping driver only when the new timer is due before the
+ * driver would wake up.
  */
 #ifndef MRC_PROGRESS_H
 #define MRC_PROGRESS_H

@@ -18,7 +18,7 @@ struct mr_reply {
 struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
 {
     struct mrc_part *part = &f->parts[i];
-    struct mr_reply *r = calloc(1, sizeof *r);
+    struct mr_reply *r = calloc(1, sizeof(*r));
 
     if (r == NULL) {
         mrc_error_line("no memory for a reply");
@@ -34,7 +34,7 @@ struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
     part->copy = NULL;
     r->tensors = r->few;
     if (part->answers == part->few) {
-        memcpy(r->few, part->few, sizeof r->few);
+        memcpy(r->few, part->few, sizeof(r->few));
     } else {
         r->tensors = part->answers;
         r->descriptors = part->answers;
@@ -58,7 +58,7 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
 
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)
 {
-    struct mr_reply *r = calloc(1, sizeof *r);
+    struct mr_reply *r = calloc(1, sizeof(*r));
 
     if (r == NULL) {
         free(memory);

@@ -58,7 +58,8 @@ void mrc_request_undo(struct mr_future *f)
             continue;
         mrc_resend_undo(part);
         mrc_request_ended(part);
-        /* Counts as no room made for others: two calls that never fit at once would wake each other for ever. */
+        /* Counts as no room made for others: two calls that never fit at once would wake each other for
+         * ever. */
         mr_call_free(part->link->ep, part->call);
         f->client->calls_held--;
         part->call = NULL;

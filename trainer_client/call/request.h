@@ -14,7 +14,8 @@ void mrc_request_undo(struct mr_future *f);
 /* A part is no longer under way: its request makes room. Under the lock. */
 void mrc_request_ended(struct mrc_part *part);
 
-/* Bytes of all tensors; and copying those that have a source into the requests, once begun. With or without the lock. */
+/* Bytes of all tensors; and copying those that have a source into the requests, once begun. With or without
+ * the lock. */
 uint64_t mrc_request_bytes(const struct mr_future *f);
 void mrc_request_copy(struct mr_future *f);
 

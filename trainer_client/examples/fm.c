@@ -21,7 +21,7 @@ int main(int argc, char **argv)
         puts("fm " MR_VERSION);
         return 0;
     }
-    for (size_t i = 0; argc >= 2 && i < sizeof subcommands / sizeof subcommands[0]; i++) {
+    for (size_t i = 0; argc >= 2 && i < sizeof(subcommands) / sizeof(subcommands[0]); i++) {
         if (strcmp(argv[1], subcommands[i].name) == 0) {
             struct fm_options options;
             fm_options_parse(argc - 1, argv + 1, &options);

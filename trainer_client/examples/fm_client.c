@@ -82,7 +82,7 @@ static bool connect_to(struct fm_client *c, const char *address, bool replay, st
                                               .replay_bytes = REPLAY_BYTES};
     char error[400];
     for (;;) {
-        enum mr_status status = mr_client_create(&options, client, error, sizeof error);
+        enum mr_status status = mr_client_create(&options, client, error, sizeof(error));
         if (status == MR_OK) {
             return true;
         }

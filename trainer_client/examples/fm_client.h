@@ -1,5 +1,5 @@
-/* What the subcommands of `fm` have in common: connections that wait for the other side, the model's features by name,
- * and telling a passing trouble from a mistake. */
+/* What the subcommands of `fm` have in common: connections that wait for the other side, the model's features
+ * by name, and telling a passing trouble from a mistake. */
 #ifndef EXAMPLES_FM_CLIENT_H
 #define EXAMPLES_FM_CLIENT_H
 
@@ -29,8 +29,8 @@ struct fm_client {
 uint64_t fm_now_us(void);
 void fm_sleep_us(uint64_t us);
 
-/* Connects to both, or to the hub alone; waits for them for up to give_up_s. Says what is wrong and returns false
- * otherwise. */
+/* Connects to both, or to the hub alone; waits for them for up to give_up_s. Says what is wrong and returns
+ * false otherwise. */
 bool fm_connect(struct fm_client *c, const struct fm_options *options);
 bool fm_connect_hub(struct fm_client *c, const struct fm_options *options);
 void fm_disconnect(struct fm_client *c);
@@ -44,8 +44,8 @@ bool fm_find(struct fm_client *c);
 /* Whether it may go well a little later: the other side is away, restarts, or is busy. */
 bool fm_is_passing(enum mr_status status);
 void fm_made_progress(struct fm_client *c);
-/* After a failed call: says what failed and returns false when it was a mistake, or when there was no progress for
- * give_up_s; else waits a little and returns true. */
+/* After a failed call: says what failed and returns false when it was a mistake, or when there was no
+ * progress for give_up_s; else waits a little and returns true. */
 bool fm_may_go_on(struct fm_client *c, enum mr_status status, const char *what);
 
 #endif

@@ -26,9 +26,9 @@ static bool prepare(struct evaluation *e)
     free(e->seen);
     e->samples = 0;
     e->samples_max = e->client.info.samples;
-    e->scores = calloc(e->samples_max + 1, sizeof *e->scores);
-    e->labels = calloc(e->samples_max + 1, sizeof *e->labels);
-    e->seen = calloc(e->client.info.batches + 1, sizeof *e->seen);
+    e->scores = calloc(e->samples_max + 1, sizeof(*e->scores));
+    e->labels = calloc(e->samples_max + 1, sizeof(*e->labels));
+    e->seen = calloc(e->client.info.batches + 1, sizeof(*e->seen));
     if (e->scores == NULL || e->labels == NULL || e->seen == NULL) {
         fprintf(stderr, "fm: no memory for %" PRIu64 " scores\n", e->samples_max);
         return false;
@@ -62,7 +62,7 @@ static enum mr_status score_batch(struct evaluation *e)
         const struct fm_parameters parameters = {*(const float *)mr_reply_tensor(bias, 0)->data,
                                                  dense != NULL ? mr_reply_tensor(dense, 0)->data : NULL};
         fm_scores(&shape, &parameters, x->data, b->dense, e->scores + e->samples);
-        memcpy(e->labels + e->samples, b->labels, b->samples * sizeof *e->labels);
+        memcpy(e->labels + e->samples, b->labels, b->samples * sizeof(*e->labels));
         e->samples += b->samples;
     }
     mr_reply_free(pooled);
@@ -71,7 +71,8 @@ static enum mr_status score_batch(struct evaluation *e)
     return status;
 }
 
-/* A batch from the hub. A batch that the server has lost is not named done, so that the hub feeds it again. */
+/* A batch from the hub. A batch that the server has lost is not named done, so that the hub feeds it
+ * again. */
 static bool evaluate_batch(struct evaluation *e, uint64_t *done, uint32_t *done_count)
 {
     uint64_t sequence = e->step.batch.id << 16 >> 16;
@@ -148,7 +149,7 @@ static bool all_finite(const struct evaluation *e)
 
 int fm_evaluate(const struct fm_options *options)
 {
-    struct evaluation *e = calloc(1, sizeof *e);
+    struct evaluation *e = calloc(1, sizeof(*e));
     if (e == NULL || !fm_connect(&e->client, options)) {
         free(e);
         return 1;

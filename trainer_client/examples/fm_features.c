@@ -38,7 +38,7 @@ static void set_optimizer(const struct fm_options *o, struct mr_feature *f)
 {
     f->optimizer = o->optimizer;
     f->learning_rate = o->learning_rate;
-    memset(f->optimizer_args, 0, sizeof f->optimizer_args);
+    memset(f->optimizer_args, 0, sizeof(f->optimizer_args));
     if (o->optimizer_arg_count > 0) {
         memcpy(f->optimizer_args, o->optimizer_args, o->optimizer_arg_count * sizeof(float));
     } else {
@@ -46,11 +46,12 @@ static void set_optimizer(const struct fm_options *o, struct mr_feature *f)
     }
 }
 
-/* Bias and dense weights are no rows: they learn by Adagrad whatever the table does, and as fast as it would by default. */
+/* Bias and dense weights are no rows: they learn by Adagrad whatever the table does, and as fast as it would
+ * by default. */
 static struct mr_feature make_variable(const struct fm_options *o, const char *suffix, uint32_t elements)
 {
     char name[2 * MR_NAME_BYTES];
-    snprintf(name, sizeof name, "%.50s.%s", o->plan.table, suffix);
+    snprintf(name, sizeof(name), "%.50s.%s", o->plan.table, suffix);
     struct mr_feature v = mr_feature_variable(name, 1, &elements);
     v.optimizer = MR_OPT_ADAGRAD;
     v.learning_rate = o->optimizer == MR_OPT_ADAGRAD ? o->learning_rate : FM_LEARNING_RATE;
@@ -78,7 +79,7 @@ static struct mr_feature make_ledger(const struct fm_options *o, uint32_t elemen
     struct mr_feature v = make_variable(o, "ledger", elements);
     v.optimizer = MR_OPT_SGD;
     v.learning_rate = 1;
-    memset(v.optimizer_args, 0, sizeof v.optimizer_args);
+    memset(v.optimizer_args, 0, sizeof(v.optimizer_args));
     return v;
 }
 

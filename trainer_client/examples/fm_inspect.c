@@ -1,9 +1,10 @@
-/* `fm plan`: what the hub finds in the samples. `fm wait`: until so many batches are learnt. `fm record`: what the server
- * says it has learnt, against the plan.
+/* `fm plan`: what the hub finds in the samples. `fm wait`: until so many batches are learnt. `fm record`:
+ * what the server says it has learnt, against the plan.
  *
- * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of which the
- * larger counts: how often a core learnt a batch of the stream that it had learnt, and what the ledger holds too much: a variable in which each batch's push counts itself in the
- * same call that carries its gradients, so that it shows what was applied to the state, not what was recorded.
+ * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of
+ * which the larger counts: how often a core learnt a batch of the stream that it had learnt, and what the
+ * ledger holds too much: a variable in which each batch's push counts itself in the same call that carries
+ * its gradients, so that it shows what was applied to the state, not what was recorded.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -75,7 +75,7 @@ static uint64_t integer(const char *option, const char *text, uint64_t low, uint
     char *end, allowed[80];
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || value < low || value > high) {
-        snprintf(allowed, sizeof allowed, "a number in %llu..%llu", (unsigned long long)low,
+        snprintf(allowed, sizeof(allowed), "a number in %llu..%llu", (unsigned long long)low,
                  (unsigned long long)high);
         refuse(option, text, allowed);
     }
@@ -87,7 +87,7 @@ static double number(const char *option, const char *text, double low, double hi
     char *end, allowed[80];
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value >= low && value <= high)) {
-        snprintf(allowed, sizeof allowed, "a number in %g..%g", low, high);
+        snprintf(allowed, sizeof(allowed), "a number in %g..%g", low, high);
         refuse(option, text, allowed);
     }
     return value;
@@ -347,7 +347,7 @@ void fm_options_parse(int argc, char **argv, struct fm_options *o)
         .give_up_s = 60,
     };
     int index = 0;
-    bool seen[sizeof long_options / sizeof long_options[0]] = {false};
+    bool seen[sizeof(long_options) / sizeof(long_options[0])] = {false};
     for (int c; (c = getopt_long(argc, argv, "", long_options, &index)) != -1;) {
         const char *name = c == '?' ? "" : long_options[index].name;
         if (c != '?' && seen[index]) {

@@ -19,7 +19,7 @@ static void ask_server(struct fm_client *c, double *busy_share, uint64_t *cached
     struct mr_core_state states[256];
     const struct mr_options options = {.deadline_ms = HEARTBEAT_MS, .priority = 7};
     uint32_t cores = mr_client_core_count(c->server);
-    if (cores > sizeof states / sizeof states[0] || mr_heartbeat(c->server, &options, states) != MR_OK) {
+    if (cores > sizeof(states) / sizeof(states[0]) || mr_heartbeat(c->server, &options, states) != MR_OK) {
         return;
     }
     *busy_share = 0;
@@ -47,11 +47,11 @@ void fm_progress_show(struct fm_progress *p, struct fm_client *c, uint64_t sampl
     char server[80] = "server away", loss[40] = "-";
     ask_server(c, &busy_share, &cached);
     if (busy_share >= 0) {
-        snprintf(server, sizeof server, "server busy %.0f %%, %" PRIu64 " cached batches", busy_share * 100,
+        snprintf(server, sizeof(server), "server busy %.0f %%, %" PRIu64 " cached batches", busy_share * 100,
                  cached);
     }
     if (p->samples > 0) {
-        snprintf(loss, sizeof loss, "%.4f", p->loss / (double)p->samples);
+        snprintf(loss, sizeof(loss), "%.4f", p->loss / (double)p->samples);
     }
     fprintf(stderr, "%strain: %9" PRIu64 " samples, %7.0f/s, log loss %s, %s%s", terminal ? "\r\033[K" : "",
             samples_total, (double)p->samples / seconds, loss, server, terminal ? "" : "\n");

@@ -88,7 +88,7 @@ static const float *floats_of(const struct mr_reply *reply)
 static bool make_room(struct fm_step *s, const struct fm_client *c, uint64_t floats)
 {
     if (s->gradient_floats < floats) {
-        float *grown = realloc(s->gradient, floats * sizeof *grown);
+        float *grown = realloc(s->gradient, floats * sizeof(*grown));
         if (grown == NULL) {
             return false;
         }

@@ -16,11 +16,12 @@ struct fm_step {
 void fm_step_free(struct fm_step *s);
 /* Ask for the parameters of s->batch. On failure nothing is under way. */
 enum mr_status fm_step_begin(struct fm_step *s, struct fm_client *c);
-/* Wait for them. `*pooled` [samples, slots, 1 + factors], `*bias` and `*dense` [dense] (NULL when there are none) own the
- * views and are set on success only. */
+/* Wait for them. `*pooled` [samples, slots, 1 + factors], `*bias` and `*dense` [dense] (NULL when there are
+ * none) own the views and are set on success only. */
 enum mr_status fm_step_parameters(struct fm_step *s, struct mr_reply **pooled, struct mr_reply **bias,
                                   struct mr_reply **dense);
-/* Wait for the parameters, compute, and begin the push of the gradients. `*loss` is the sum over the samples. */
+/* Wait for the parameters, compute, and begin the push of the gradients. `*loss` is the sum over the
+ * samples. */
 enum mr_status fm_step_push(struct fm_step *s, struct fm_client *c, uint64_t step, double *loss);
 /* Wait for the push. */
 enum mr_status fm_step_end(struct fm_step *s);

@@ -1,7 +1,8 @@
-/* `fm train`: batches from the hub, parameters and gradients from and to the server, several batches under way.
+/* `fm train`: batches from the hub, parameters and gradients from and to the server, several batches under
+ * way.
  *
- * Whatever happens to a batch here, the trainer only tells the hub that it is through with it. Whether it was learnt is the
- * server's to say, and the hub hands out again what was not.
+ * Whatever happens to a batch here, the trainer only tells the hub that it is through with it. Whether it was
+ * learnt is the server's to say, and the hub hands out again what was not.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -18,8 +19,8 @@
 
 struct trainer {
     struct fm_client client;
-    /* A ring of `depth` places: first the `pushing` ones whose push is under way, from first_push on, then the `looking`
-     * ones that wait for their parameters, from first_push + pushing on. */
+    /* A ring of `depth` places: first the `pushing` ones whose push is under way, from first_push on, then
+     * the `looking` ones that wait for their parameters, from first_push + pushing on. */
     struct fm_step steps[PIPELINE_MAX];
     uint32_t depth, first_push, pushing, looking;
     uint64_t done[DONE_MAX]; /* batches to tell the hub about */
@@ -209,7 +210,7 @@ static void print_result(const struct trainer *t)
 
 int fm_train(const struct fm_options *options)
 {
-    struct trainer *t = calloc(1, sizeof *t);
+    struct trainer *t = calloc(1, sizeof(*t));
     if (t == NULL || !fm_connect(&t->client, options)) {
         free(t);
         return 1;

@@ -1,4 +1,5 @@
-/* torch's tutorial of a parameter server: rank 0 holds a ConvNet, trainers call its forward; distributed autograd and optimizer do the rest.
+/* torch's tutorial of a parameter server: rank 0 holds a ConvNet, trainers call its forward; distributed
+ * autograd and optimizer do the rest.
  *
  *   mnist --world-size 3 --rank 0 --data build/data/mnist &      # server
  *   mnist --world-size 3 --rank 1 --data build/data/mnist &      # trainers

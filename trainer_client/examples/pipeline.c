@@ -1,5 +1,6 @@
-/* A model cut over two workers: rank 1 has the first layers, rank 2 the rest, and rank 0 trains both, calling one after the other. Gradients go
- * the same way back, and one optimizer steps both halves. See docs/pipeline.md.
+/* A model cut over two workers: rank 1 has the first layers, rank 2 the rest, and rank 0 trains both, calling
+ * one after the other. Gradients go the same way back, and one optimizer steps both halves. See
+ * docs/pipeline.md.
  *
  *   pipeline --rank 0 &       # trainer
  *   pipeline --rank 1 &       # workers
@@ -78,7 +79,8 @@ static int make_halves(struct trainer *t)
     return 0;
 }
 
-/* Points through both halves: what comes out of the first goes into the second, with its place on the tape. */
+/* Points through both halves: what comes out of the first goes into the second, with its place on the
+ * tape. */
 static enum mr_status forward(struct trainer *t, struct mr_autograd *context, uint32_t step,
                               struct mr_rpc_result *outputs[HALVES])
 {

@@ -1,4 +1,5 @@
-/* Two workers: "caller" has "adder" add two tensors, with a result, with a future, and with an error. See docs/remote-add.md.
+/* Two workers: "caller" has "adder" add two tensors, with a result, with a future, and with an error. See
+ * docs/remote-add.md.
  *
  *   remote_add --rank 0 --rendezvous 10.0.0.1:7700 &       # caller, who is met there
  *   remote_add --rank 1 --rendezvous 10.0.0.1:7700         # adder
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
 
     options.functions = &function;
     options.function_count = rank == 1 ? 1 : 0;
-    if (mr_rpc_init(rank == 0 ? "caller" : "adder", rank, 2, &options, &rpc, error, sizeof error) != MR_OK) {
+    if (mr_rpc_init(rank == 0 ? "caller" : "adder", rank, 2, &options, &rpc, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "remote_add: %s\n", error);
         return 1;
     }

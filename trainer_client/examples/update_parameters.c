@@ -1,6 +1,6 @@
-/* One server holds parameters, workers push gradients to it by calls: each has a part of the samples of a linear regression. A round is over
- * when every worker's gradient is there; the server then takes a step along their mean, and answers all with what came of it. See
- * docs/update-parameters.md.
+/* One server holds parameters, workers push gradients to it by calls: each has a part of the samples of a
+ * linear regression. A round is over when every worker's gradient is there; the server then takes a step
+ * along their mean, and answers all with what came of it. See docs/update-parameters.md.
  *
  *   update_parameters --rank 0 --world-size 3 &       # server
  *   update_parameters --rank 1 --world-size 3 &       # workers

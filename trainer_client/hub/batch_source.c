@@ -54,8 +54,8 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, const at
                                                             const char *reason),
                                      void *arg, struct hub_batch_source **out, char *error)
 {
-    struct hub_batch_source *s = calloc(1, sizeof *s);
-    if (s == NULL || (s->sample = malloc(sizeof *s->sample)) == NULL) {
+    struct hub_batch_source *s = calloc(1, sizeof(*s));
+    if (s == NULL || (s->sample = malloc(sizeof(*s->sample))) == NULL) {
         hub_batch_source_close(s);
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         return MR_NO_MEMORY;
@@ -115,16 +115,16 @@ static bool grow(void **array, size_t count, size_t element_bytes)
 static bool make_room(struct hub_batch *b, uint32_t keys_more)
 {
     if (b->samples_size < b->samples) {
-        if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof *b->dense) ||
-            !grow((void **)&b->labels, b->samples, sizeof *b->labels) ||
-            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof *b->offsets)) {
+        if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof(*b->dense)) ||
+            !grow((void **)&b->labels, b->samples, sizeof(*b->labels)) ||
+            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof(*b->offsets))) {
             return false;
         }
         b->samples_size = b->samples;
     }
     if (b->keys_size - b->key_count < keys_more) {
         uint32_t size = (b->key_count + keys_more) * 2;
-        if (!grow((void **)&b->keys, size, sizeof *b->keys)) {
+        if (!grow((void **)&b->keys, size, sizeof(*b->keys))) {
             return false;
         }
         b->keys_size = size;
@@ -138,8 +138,8 @@ static void append(struct hub_batch *b, uint32_t place, const struct hub_sample 
     for (uint32_t slot = 0; slot < b->slots; slot++) {
         bag_end[slot] = b->key_count + sample->bag_end[slot];
     }
-    memcpy(b->keys + b->key_count, sample->keys, sample->key_count * sizeof *b->keys);
-    memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof *b->dense);
+    memcpy(b->keys + b->key_count, sample->keys, sample->key_count * sizeof(*b->keys));
+    memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof(*b->dense));
     b->labels[place] = sample->label;
     b->key_count += sample->key_count;
 }

@@ -1,5 +1,5 @@
-/* The batches of a plan, by number: which samples are in batch n of which epoch, put together on demand. Any batch can be
- * built at any time and comes out the same. One thread at a time.
+/* The batches of a plan, by number: which samples are in batch n of which epoch, put together on demand. Any
+ * batch can be built at any time and comes out the same. One thread at a time.
  */
 #ifndef HUB_BATCH_SOURCE_H
 #define HUB_BATCH_SOURCE_H

@@ -13,12 +13,12 @@ struct hub_distinct {
 struct hub_distinct *hub_distinct_create(uint32_t table_entries)
 {
     assert(table_entries >= 4 && (table_entries & (table_entries - 1)) == 0);
-    struct hub_distinct *d = calloc(1, sizeof *d);
+    struct hub_distinct *d = calloc(1, sizeof(*d));
     if (d == NULL) {
         return NULL;
     }
     d->entries = table_entries;
-    d->hashes = calloc(table_entries, sizeof *d->hashes);
+    d->hashes = calloc(table_entries, sizeof(*d->hashes));
     if (d->hashes == NULL) {
         free(d);
         return NULL;
@@ -52,11 +52,12 @@ static void insert(struct hub_distinct *d, uint64_t hash)
     d->used++;
 }
 
-/* Half of the hashes go. Called when more than half full: the survivors are put back one by one into the emptied table. */
+/* Half of the hashes go. Called when more than half full: the survivors are put back one by one into the
+ * emptied table. */
 static void halve(struct hub_distinct *d)
 {
     uint64_t *old = d->hashes;
-    uint64_t *fresh = calloc(d->entries, sizeof *fresh);
+    uint64_t *fresh = calloc(d->entries, sizeof(*fresh));
     d->level++;
     d->used = 0;
     if (fresh != NULL) {
@@ -69,8 +70,8 @@ static void halve(struct hub_distinct *d)
         free(old);
         return;
     }
-    /* No memory for a second table: thin out in place. What stays may sit behind a gap and be counted twice, which is
-     * within the estimate's error. */
+    /* No memory for a second table: thin out in place. What stays may sit behind a gap and be counted twice,
+     * which is within the estimate's error. */
     for (uint32_t i = 0; i < d->entries; i++) {
         if (old[i] != 0 && !is_kept(d, old[i])) {
             old[i] = 0;

@@ -1,5 +1,6 @@
-/* Number of distinct keys in bounded memory: exact while they fit, then an estimate from an adaptive sample of their
- * hashes (Flajolet, "On adaptive sampling", Computing 43, 1990), off by about 1.2 / sqrt(capacity). One thread.
+/* Number of distinct keys in bounded memory: exact while they fit, then an estimate from an adaptive sample
+ * of their hashes (Flajolet, "On adaptive sampling", Computing 43, 1990), off by about 1.2 / sqrt(capacity).
+ * One thread.
  */
 #ifndef HUB_DISTINCT_H
 #define HUB_DISTINCT_H

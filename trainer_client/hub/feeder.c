@@ -49,7 +49,7 @@ void hub_feeder_wait_for(struct feeder *f, const char *format, ...)
     va_start(args, format);
     pthread_mutex_lock(&f->hub->lock);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
-    vsnprintf(f->hub->waits_for, sizeof f->hub->waits_for, format, args);
+    vsnprintf(f->hub->waits_for, sizeof(f->hub->waits_for), format, args);
     pthread_mutex_unlock(&f->hub->lock);
     va_end(args);
 }
@@ -123,7 +123,8 @@ static void open_plan(struct feeder *f)
         hub_feeder_fail_plan(f, status, error);
         return;
     }
-    /* Held-out batches are read from the start each time, and the server may still keep some of an earlier reading. */
+    /* Held-out batches are read from the start each time, and the server may still keep some of an earlier
+     * reading. */
     uint64_t salt = request.held_out ? hub->started_us + f->plan_number : 0;
     f->plan = hub_request_plan(&request, hub_batch_source_info(f->source)->digest, salt);
     f->retry_us = 0;
@@ -173,7 +174,7 @@ void hub_feeder_fail_plan(struct feeder *f, enum mr_status status, const char *e
     if (f->hub->plan_number == f->plan_number) {
         f->hub->stage = HUB_FAILED;
         f->hub->status = status;
-        snprintf(f->hub->error, sizeof f->hub->error, "%s", error);
+        snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
     }
     pthread_mutex_unlock(&f->hub->lock);
 }

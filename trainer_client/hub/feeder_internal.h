@@ -1,5 +1,6 @@
-/* The feeding thread's own state, and its parts: what goes to the server (feeder.c), what comes of talking to it at all
- * (feeder_server.c): connection, restarts, the table's number, the record; and the plan's stream (feeder_stream.c). */
+/* The feeding thread's own state, and its parts: what goes to the server (feeder.c), what comes of talking to
+ * it at all (feeder_server.c): connection, restarts, the table's number, the record; and the plan's stream
+ * (feeder_stream.c). */
 #ifndef HUB_FEEDER_INTERNAL_H
 #define HUB_FEEDER_INTERNAL_H
 
@@ -16,8 +17,8 @@ struct feeder {
     struct mr_plan plan;
     uint32_t stream;
     bool has_stream;
-    bool
-        is_again; /* the plan that has come to its end is taken up again, and nothing has changed: it goes on as it is */
+    /* the plan that has come to its end is taken up again, and nothing has changed: it goes on as it is */
+    bool is_again;
     struct hub_batch_source *source;
     struct mr_client *client; /* NULL: the server was never reached */
     uint64_t server_start;    /* start id of the server, as last seen */
@@ -36,7 +37,8 @@ void hub_feeder_server_answered(struct feeder *f, enum mr_status status);
 bool hub_feeder_find_table(struct feeder *f);
 /* Asks the server what it has learnt, and has the plan follow. */
 void hub_feeder_ask_record(struct feeder *f);
-/* Finds the stream of f->plan, whose cores then know that it is this plan's. False: not now, or the plan failed. */
+/* Finds the stream of f->plan, whose cores then know that it is this plan's. False: not now, or the plan
+ * failed. */
 bool hub_feeder_find_stream(struct feeder *f);
 /* Gives the stream of held-out samples back: nobody reads them again under its number. */
 void hub_feeder_leave_stream(struct feeder *f);

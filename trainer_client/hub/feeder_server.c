@@ -13,7 +13,7 @@ static void end_hub(struct feeder *f, enum mr_status status, const char *error)
 {
     pthread_mutex_lock(&f->hub->lock);
     f->hub->fatal = status;
-    snprintf(f->hub->error, sizeof f->hub->error, "%s", error);
+    snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
     pthread_mutex_unlock(&f->hub->lock);
     atomic_store(&f->hub->stop, true);
 }
@@ -28,7 +28,7 @@ bool hub_feeder_connect(struct feeder *f)
                                               .key_file = f->hub->config.key_file,
                                               .connect_ms = CONNECT_MS,
                                               .deadline_ms = HUB_CALL_DEADLINE_MS};
-    enum mr_status status = mr_client_create(&options, &f->client, error, sizeof error);
+    enum mr_status status = mr_client_create(&options, &f->client, error, sizeof(error));
     if (status != MR_OK) {
         f->client = NULL;
         if (status == MR_INVALID_ARGUMENT) { /* it will not become right by waiting */

@@ -24,7 +24,7 @@ static void refuse_changed(struct feeder *f, const struct mr_stream *streams, ui
     for (uint32_t i = 0; i < count; i++) {
         learnt = streams[i].stream == stream ? streams[i].learnt : learnt;
     }
-    snprintf(error, sizeof error,
+    snprintf(error, sizeof(error),
              "%.200s holds other samples than when this plan began (batches learnt of these: %" PRIu64
              ", stream %u): give the plan another `run` to train on these",
              f->request.path, learnt, stream);
@@ -90,7 +90,7 @@ void hub_feeder_check_stream(struct feeder *f, enum mr_status status)
 {
     char error[HUB_ERROR_BYTES];
     if (status == MR_ALREADY_STARTED) {
-        snprintf(error, sizeof error,
+        snprintf(error, sizeof(error),
                  "the parameter server has given stream %u to another plan since: start this one again",
                  f->stream);
         hub_feeder_fail_plan(f, MR_NOT_STARTED, error);

@@ -54,11 +54,11 @@ void hub_log(const char *format, ...)
     va_list args;
     va_start(args, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
-    vsnprintf(line, sizeof line, format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
+    strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &utc);
     /* One write: lines of the two threads do not mix, and a progress line is overwritten. */
     dprintf(STDERR_FILENO, "%s%s.%03ldZ millrace-hub: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
             time_text, now.tv_nsec / 1000000, line);

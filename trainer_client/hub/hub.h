@@ -1,8 +1,9 @@
 /* The hub's two threads and what they share.
  *
- * The serving thread answers trainers (service.c). The feeding thread reads samples, feeds their keys to the parameter
- * server and asks it what it has learnt (feeder.c); it alone waits for files and for the server, so that trainers get an
- * answer whatever happens to those. Everything below `lock` is shared under it; neither thread holds it while it waits.
+ * The serving thread answers trainers (service.c). The feeding thread reads samples, feeds their keys to the
+ * parameter server and asks it what it has learnt (feeder.c); it alone waits for files and for the server, so
+ * that trainers get an answer whatever happens to those. Everything below `lock` is shared under it; neither
+ * thread holds it while it waits.
  */
 #ifndef HUB_HUB_H
 #define HUB_HUB_H
@@ -73,7 +74,8 @@ bool hub_init(struct hub *hub, const struct hub_config *config);
 void hub_free(struct hub *hub);
 /* Wakes the feeding thread. Under the lock. */
 void hub_nudge(struct hub *hub);
-/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the lock. */
+/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the
+ * lock. */
 void hub_drop_void_feeds(struct hub *hub);
 
 /* One line on standard error, above a progress line if there is one. Any thread. */

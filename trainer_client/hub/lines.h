@@ -1,5 +1,5 @@
-/* Lines of a file, from any offset on, with bounded memory. Reads with pread(): a file that is cut short while it is read
- * ends early, where a mapping would end the process. One thread.
+/* Lines of a file, from any offset on, with bounded memory. Reads with pread(): a file that is cut short
+ * while it is read ends early, where a mapping would end the process. One thread.
  */
 #ifndef HUB_LINES_H
 #define HUB_LINES_H

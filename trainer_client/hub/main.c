@@ -1,4 +1,5 @@
-/* millrace-hub: reads samples, feeds their keys to the parameter server, hands labels and dense values to trainers. */
+/* millrace-hub: reads samples, feeds their keys to the parameter server, hands labels and dense values to
+ * trainers. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT,
                                 .prefetch = PREFETCH_DEFAULT,
                                 .trainer_timeout_us = TRAINER_TIMEOUT_S * UINT64_C(1000000)};
-    bool seen[sizeof options / sizeof options[0]] = {false};
+    bool seen[sizeof(options) / sizeof(options[0])] = {false};
     int index = 0;
     for (int c; (c = getopt_long(argc, argv, "", options, &index)) != -1;) {
         if (c != '?' && seen[index]) {

@@ -117,7 +117,7 @@ static bool fell_behind(struct hub_plan *p, const struct record *r)
 /* Start again from a record: nothing is fed or handed out. */
 static void start_from(struct hub_plan *p, const struct record *r)
 {
-    memset(p->window, 0, sizeof p->window);
+    memset(p->window, 0, sizeof(p->window));
     p->ahead = 0;
     p->claimed = 0;
     p->generation++;

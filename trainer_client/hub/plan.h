@@ -2,11 +2,12 @@
  *
  *   EMPTY --next_feed--> FEEDING --fed--> READY --hand_out--> HANDED --done--> CLAIMED --record--> LEARNT
  *
- * What is learnt is what the server's own record says, and nothing else: every record replaces what was known before, so a
- * server that was restored to an earlier state takes the plan back with it, and one that a batch was not learnt by gets it
- * again. A batch claimed by its trainer that the record, asked for after the claim, does not hold goes back to EMPTY; so
- * does one whose trainer keeps it beyond the lease. Handing a batch out again is always safe: the server applies it once.
- * Read-only plans have no record: their batches are over when the trainer says so.
+ * What is learnt is what the server's own record says, and nothing else: every record replaces what was known
+ * before, so a server that was restored to an earlier state takes the plan back with it, and one that a batch
+ * was not learnt by gets it again. A batch claimed by its trainer that the record, asked for after the claim,
+ * does not hold goes back to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out
+ * again is always safe: the server applies it once. Read-only plans have no record: their batches are over
+ * when the trainer says so.
  *
  * All times are microseconds of one clock. One thread at a time.
  */
@@ -65,8 +66,8 @@ bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence);
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok);
 /* A record is about to be asked for. One at a time. */
 void hub_plan_record_asked(struct hub_plan *p);
-/* The record came: all below `watermark` are learnt, and watermark + i where bit i of bitmap[0..words) is set.
- * Returns true when the server has fallen behind what it had learnt before. */
+/* The record came: all below `watermark` are learnt, and watermark + i where bit i of bitmap[0..words) is
+ * set. Returns true when the server has fallen behind what it had learnt before. */
 bool hub_plan_record(struct hub_plan *p, uint64_t watermark, const uint64_t *bitmap, uint32_t words);
 /* The server lost what was fed to it. */
 void hub_plan_server_restarted(struct hub_plan *p);

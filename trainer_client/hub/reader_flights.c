@@ -29,7 +29,7 @@ static const uint8_t slot_parts[] = {
     1u << ORIGIN | 1u << HOUR | 1u << DAY,
     1u << DESTINATION | 1u << HOUR | 1u << DAY,
 };
-#define FLIGHTS_SLOTS ((uint32_t)(sizeof slot_parts / sizeof slot_parts[0]))
+#define FLIGHTS_SLOTS ((uint32_t)(sizeof(slot_parts) / sizeof(slot_parts[0])))
 
 static uint64_t slot_key(uint32_t slot, const struct hub_field parts[PARTS])
 {
@@ -113,7 +113,7 @@ static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number
     static const char header[] = "date,delay,distance,origin,destination";
     struct hub_field fields[FIELDS], rest = {line, bytes};
     uint32_t count = 0;
-    if (bytes == 0 || (line_number == 1 && bytes == sizeof header - 1 && memcmp(line, header, bytes) == 0)) {
+    if (bytes == 0 || (line_number == 1 && bytes == sizeof(header) - 1 && memcmp(line, header, bytes) == 0)) {
         return HUB_NO_SAMPLE;
     }
     while (count < FIELDS && hub_field_next(&rest, ',', &fields[count])) {

@@ -7,8 +7,9 @@
 
 #define LIBSVM_SLOTS 16u
 
-/* A value becomes one of a few ranges, narrow near zero and wider further out, each with a key of its own: one key for
- * binary features, some tens for numbers. 8 ranges from 0 to 1, 8 more for each doubling of 1 + |value|. */
+/* A value becomes one of a few ranges, narrow near zero and wider further out, each with a key of its own:
+ * one key for binary features, some tens for numbers. 8 ranges from 0 to 1, 8 more for each doubling of 1 +
+ * |value|. */
 static int32_t range_of(double value)
 {
     double range = round(8.0 * log2(1.0 + fabs(value)));
@@ -37,10 +38,10 @@ static const char *parse_feature(struct hub_field word, struct entry *entry, boo
     }
     *zero = fpclassify(value) == FP_ZERO;
     int64_t id[2] = {index, range_of(value)};
-    /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only lets
-     * different slots interact. */
-    entry->slot = (uint32_t)(hub_key(0, &index, sizeof index) % LIBSVM_SLOTS);
-    entry->key = hub_key(entry->slot, id, sizeof id);
+    /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only
+     * lets different slots interact. */
+    entry->slot = (uint32_t)(hub_key(0, &index, sizeof(index)) % LIBSVM_SLOTS);
+    entry->key = hub_key(entry->slot, id, sizeof(id));
     return NULL;
 }
 

@@ -43,20 +43,20 @@ enum mr_status hub_request_parse(const struct mr_message *message, struct hub_re
         return MR_BAD_MESSAGE;
     }
     struct hub_request r = {0};
-    if (!copy_text(&t[0], r.path, sizeof r.path)) {
+    if (!copy_text(&t[0], r.path, sizeof(r.path))) {
         *why = "the path is empty or longer than 1023 bytes";
         return MR_INVALID_ARGUMENT;
     }
-    if (!copy_text(&t[1], r.format, sizeof r.format)) {
+    if (!copy_text(&t[1], r.format, sizeof(r.format))) {
         *why = "the format's name is empty or too long";
         return MR_INVALID_ARGUMENT;
     }
-    if (!copy_text(&t[3], r.table, sizeof r.table)) {
+    if (!copy_text(&t[3], r.table, sizeof(r.table))) {
         *why = "the table's name is empty or longer than 63 bytes";
         return MR_INVALID_ARGUMENT;
     }
     uint64_t f[FIELDS];
-    memcpy(f, t[2].data, sizeof f);
+    memcpy(f, t[2].data, sizeof(f));
     *why = check_fields(f);
     if (*why != NULL) {
         return MR_INVALID_ARGUMENT;
@@ -94,14 +94,14 @@ bool hub_request_differs(const struct hub_request *taken, const struct hub_reque
         {"strict", taken->strict, wanted->strict},
         {"run", taken->run, wanted->run},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (strcmp(texts[i].taken, texts[i].wanted) != 0) {
             snprintf(text, text_bytes, "%s %.130s, not %.130s", texts[i].name, texts[i].taken,
                      texts[i].wanted);
             return true;
         }
     }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (numbers[i].taken != numbers[i].wanted) {
             snprintf(text, text_bytes, "%s %" PRIu64 ", not %" PRIu64, numbers[i].name, numbers[i].taken,
                      numbers[i].wanted);
@@ -126,14 +126,14 @@ struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint
 {
     const struct numbers numbers = numbers_of(r, salt);
     const char *const texts[] = {r->path, r->format, r->table};
-    XXH128_hash_t hash = XXH3_128bits(&numbers, sizeof numbers);
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    XXH128_hash_t hash = XXH3_128bits(&numbers, sizeof(numbers));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         /* With the hash before it and its NUL: where a text ends counts. */
-        uint8_t bytes[sizeof hash + HUB_PATH_BYTES];
+        uint8_t bytes[sizeof(hash) + HUB_PATH_BYTES];
         size_t text_bytes = strlen(texts[i]) + 1;
-        memcpy(bytes, &hash, sizeof hash);
-        memcpy(bytes + sizeof hash, texts[i], text_bytes);
-        hash = XXH3_128bits(bytes, sizeof hash + text_bytes);
+        memcpy(bytes, &hash, sizeof(hash));
+        memcpy(bytes + sizeof(hash), texts[i], text_bytes);
+        hash = XXH3_128bits(bytes, sizeof(hash) + text_bytes);
     }
     return (struct mr_plan){{hash.low64, hash.high64}, data};
 }
@@ -142,7 +142,7 @@ struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint
 uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt)
 {
     const struct numbers numbers = numbers_of(r, salt);
-    uint64_t hash = XXH3_64bits(&numbers, sizeof numbers);
+    uint64_t hash = XXH3_64bits(&numbers, sizeof(numbers));
     hash = XXH3_64bits_withSeed(r->path, strlen(r->path), hash);
     hash = XXH3_64bits_withSeed(r->format, strlen(r->format), hash);
     hash = XXH3_64bits_withSeed(r->table, strlen(r->table), hash);

@@ -1,4 +1,5 @@
-/* What a trainer asked for with START_SAMPLE: checked, comparable, and with a fingerprint of its own. Pure, any thread. */
+/* What a trainer asked for with START_SAMPLE: checked, comparable, and with a fingerprint of its own. Pure,
+ * any thread. */
 #ifndef HUB_REQUEST_H
 #define HUB_REQUEST_H
 
@@ -30,11 +31,12 @@ struct hub_request {
 
 /* MR_INVALID_ARGUMENT, MR_BAD_MESSAGE: `why` is one line. `out` is untouched then. */
 enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why);
-/* Writes the first thing that sets `wanted` apart from what is `taken` up, "batch_samples 512, not 256"; false: they are equal. */
+/* Writes the first thing that sets `wanted` apart from what is `taken` up, "batch_samples 512, not 256";
+ * false: they are equal. */
 bool hub_request_differs(const struct hub_request *taken, const struct hub_request *wanted, char *text,
                          size_t text_bytes);
-/* What tells the plan and the run apart from all others: the same after a restart of the hub, so that the server's record still
- * fits. `data` is a digest of the samples; `salt` is 0, or makes it another plan. */
+/* What tells the plan and the run apart from all others: the same after a restart of the hub, so that the
+ * server's record still fits. `data` is a digest of the samples; `salt` is 0, or makes it another plan. */
 struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint64_t salt);
 /* The stream that the plan's batches go by unless another plan has it. */
 uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt);

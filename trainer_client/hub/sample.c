@@ -7,7 +7,7 @@ static const struct hub_format *const formats[] = {&hub_format_libsvm, &hub_form
 
 const struct hub_format *hub_format_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         if (strcmp(formats[i]->name, name) == 0) {
             return formats[i];
         }
@@ -17,7 +17,7 @@ const struct hub_format *hub_format_find(const char *name)
 
 const struct hub_format *hub_format_at(uint32_t i)
 {
-    return i < sizeof formats / sizeof formats[0] ? formats[i] : NULL;
+    return i < sizeof(formats) / sizeof(formats[0]) ? formats[i] : NULL;
 }
 
 const char *hub_format_names(void)

@@ -1,7 +1,8 @@
 /* One training sample, as a reader makes it from one line of text, and the formats there are.
  *
- * A sample is a label, dense values, and one bag of keys per slot. Keys are 64-bit hashes of (slot, value), so that no
- * dictionary is needed and every hub makes the same keys. Formats are described in docs/data-formats.md. Pure, any thread.
+ * A sample is a label, dense values, and one bag of keys per slot. Keys are 64-bit hashes of (slot, value),
+ * so that no dictionary is needed and every hub makes the same keys. Formats are described in
+ * docs/data-formats.md. Pure, any thread.
  */
 #ifndef HUB_SAMPLE_H
 #define HUB_SAMPLE_H
@@ -32,8 +33,8 @@ enum hub_parse {
 struct hub_format {
     const char *name;
     uint32_t slots, dense;
-    /* `line` is not NUL-terminated and has no line end. HUB_BROKEN: `reason` (HUB_REASON_BYTES) says why, and `sample`
-     * is undefined. line_number counts from 1. */
+    /* `line` is not NUL-terminated and has no line end. HUB_BROKEN: `reason` (HUB_REASON_BYTES) says why, and
+     * `sample` is undefined. line_number counts from 1. */
     enum hub_parse (*parse)(const char *line, size_t bytes, uint64_t line_number, struct hub_sample *sample,
                             char *reason);
 };

@@ -80,7 +80,7 @@ static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
     if (f->index_used == f->index_size) {
         uint32_t size = f->index_size == 0 ? INDEX_ENTRIES_FIRST : 2 * f->index_size;
         size = size < f->index_max ? size : f->index_max;
-        struct place *grown = realloc(f->index, size * sizeof *grown);
+        struct place *grown = realloc(f->index, size * sizeof(*grown));
         if (grown == NULL) {
             return false;
         }
@@ -98,7 +98,7 @@ static void name_format(struct hub_sample_file *f, const struct hub_line *line, 
     char ignored[HUB_REASON_BYTES];
     for (uint32_t i = 0; !line->too_long && (format = hub_format_at(i)) != NULL; i++) {
         if (format != f->info.format && parse_line(format, line, sample, ignored) == HUB_PARSED) {
-            snprintf(f->first_format, sizeof f->first_format, "; it is a line of %s", format->name);
+            snprintf(f->first_format, sizeof(f->first_format), "; it is a line of %s", format->name);
             return;
         }
     }
@@ -110,7 +110,7 @@ static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_
 {
     if (f->info.broken_lines++ == 0) {
         f->first_broken = line->number;
-        snprintf(f->first_reason, sizeof f->first_reason, "%s", reason);
+        snprintf(f->first_reason, sizeof(f->first_reason), "%s", reason);
         name_format(f, line, sample);
     }
     if (options->on_broken_line != NULL && f->info.broken_lines <= HUB_BROKEN_SHOWN_MAX) {
@@ -212,7 +212,7 @@ static enum mr_status open_file(struct hub_sample_file *f, char *error)
 
 static struct hub_sample_file *allocate(const struct hub_sample_file_options *options)
 {
-    struct hub_sample_file *f = calloc(1, sizeof *f);
+    struct hub_sample_file *f = calloc(1, sizeof(*f));
     if (f == NULL) {
         return NULL;
     }
@@ -242,7 +242,7 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
         return MR_INVALID_ARGUMENT;
     }
     struct hub_sample_file *f = allocate(options);
-    struct hub_sample *sample = malloc(sizeof *sample);
+    struct hub_sample *sample = malloc(sizeof(*sample));
     enum mr_status status = MR_NO_MEMORY;
     if (f == NULL || sample == NULL) {
         snprintf(error, HUB_ERROR_BYTES, "no memory to open %s", options->path);
@@ -351,7 +351,7 @@ enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, s
         }
     }
     if (f->lines.error_number != 0) {
-        snprintf(reason, sizeof reason, "%s", strerror(f->lines.error_number));
+        snprintf(reason, sizeof(reason), "%s", strerror(f->lines.error_number));
         f->lines.error_number = 0;
     }
     snprintf(error, HUB_ERROR_BYTES, "%s has changed while it was read: line %" PRIu64 ": %s", f->path,

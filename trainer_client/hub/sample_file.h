@@ -1,8 +1,9 @@
-/* A sample file opened for one plan: which samples belong to its part, where they are, and any of them on demand.
+/* A sample file opened for one plan: which samples belong to its part, where they are, and any of them on
+ * demand.
  *
- * Opening reads the file once from end to end: it checks every line, counts the distinct keys and remembers where samples
- * begin. The index is bounded: when it is full, it keeps every second place, and reading walks on from the place before.
- * One thread at a time.
+ * Opening reads the file once from end to end: it checks every line, counts the distinct keys and remembers
+ * where samples begin. The index is bounded: when it is full, it keeps every second place, and reading walks
+ * on from the place before. One thread at a time.
  */
 #ifndef HUB_SAMPLE_FILE_H
 #define HUB_SAMPLE_FILE_H
@@ -43,16 +44,18 @@ struct hub_sample_file_info {
     uint64_t digest;          /* of the whole file */
 };
 
-/* MR_INVALID_ARGUMENT (path, format), MR_BAD_MESSAGE (a broken line in strict mode, or more broken lines than good ones: it is of
- * another format), MR_NO_MEMORY, MR_IO_ERROR, MR_CANCELLED; `error` (HUB_ERROR_BYTES) says what, where and how to fix it. */
+/* MR_INVALID_ARGUMENT (path, format), MR_BAD_MESSAGE (a broken line in strict mode, or more broken lines than
+ * good ones: it is of another format), MR_NO_MEMORY, MR_IO_ERROR, MR_CANCELLED; `error` (HUB_ERROR_BYTES)
+ * says what, where and how to fix it. */
 enum mr_status hub_sample_file_open(const struct hub_sample_file_options *options,
                                     struct hub_sample_file **out, char *error);
 void hub_sample_file_close(struct hub_sample_file *f); /* NULL is fine */
 const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_file *f);
-/* MR_OK: the path names the file that was opened (or none any more), and it has its size and its time of change from then.
- * MR_IO_ERROR: not so; `error` says what differs. */
+/* MR_OK: the path names the file that was opened (or none any more), and it has its size and its time of
+ * change from then. MR_IO_ERROR: not so; `error` says what differs. */
 enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error);
-/* Sample `index` < samples, in file order. MR_IO_ERROR when it turns out that the file has changed since it was opened. */
+/* Sample `index` < samples, in file order. MR_IO_ERROR when it turns out that the file has changed since it
+ * was opened. */
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
                                     char *error);
 

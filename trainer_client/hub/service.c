@@ -9,7 +9,7 @@
 
 struct hub_service *hub_service_create(struct hub *hub)
 {
-    struct hub_service *service = calloc(1, sizeof *service);
+    struct hub_service *service = calloc(1, sizeof(*service));
     if (service != NULL) {
         service->hub = hub;
     }

@@ -1,4 +1,5 @@
-/* What the hub answers: START_SAMPLE, READ_SAMPLE, HUB_STATUS, and as a node of one core NODE_INFO, ECHO, HEARTBEAT. */
+/* What the hub answers: START_SAMPLE, READ_SAMPLE, HUB_STATUS, and as a node of one core NODE_INFO, ECHO,
+ * HEARTBEAT. */
 #ifndef HUB_SERVICE_H
 #define HUB_SERVICE_H
 

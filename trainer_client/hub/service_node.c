@@ -75,7 +75,7 @@ void hub_op_echo(struct hub_service *service, struct mr_endpoint *ep, const stru
 {
     struct mr_tensor t[MR_TENSORS_MAX];
     uint32_t count = request->message->preamble.tensor_count;
-    memcpy(t, request->message->tensors, count * sizeof t[0]);
+    memcpy(t, request->message->tensors, count * sizeof(t[0]));
     if (mr_reply_begin(ep, request->ref, MR_OK, t, count)) {
         mr_reply_end(ep, request->ref);
     } else {

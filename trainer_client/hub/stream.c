@@ -22,7 +22,7 @@ enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_
 {
     for (uint32_t i = 0; i < count; i++) {
         struct mr_plan other = plan_of(&streams[i]);
-        bool same_request = memcmp(other.request, plan->request, sizeof other.request) == 0;
+        bool same_request = memcmp(other.request, plan->request, sizeof(other.request)) == 0;
         if (same_request && !streams[i].differs && (other.data == plan->data || streams[i].learnt > 0)) {
             *number = streams[i].stream;
             return other.data == plan->data ? HUB_STREAM_OWN : HUB_STREAM_CHANGED;

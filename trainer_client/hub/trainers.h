@@ -1,5 +1,5 @@
-/* Trainers that the hub has heard from: who takes part in which plan, and since when each is silent. Bounded: the one
- * silent for longest makes room. One thread at a time.
+/* Trainers that the hub has heard from: who takes part in which plan, and since when each is silent. Bounded:
+ * the one silent for longest makes room. One thread at a time.
  */
 #ifndef HUB_TRAINERS_H
 #define HUB_TRAINERS_H

@@ -15,7 +15,7 @@ static size_t aligned(size_t bytes)
 struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
                               const struct mr_tensor *tensors, uint32_t tensor_count)
 {
-    size_t head_bytes = aligned(sizeof(struct mrc_push) + tensor_count * sizeof *tensors);
+    size_t head_bytes = aligned(sizeof(struct mrc_push) + tensor_count * sizeof(*tensors));
     size_t bytes = head_bytes;
 
     for (uint32_t t = 0; t < tensor_count; t++)
@@ -49,7 +49,7 @@ uint32_t mrc_push_feature(const struct mrc_push *push)
     uint32_t id = push->table;
 
     if (push->op == MR_OP_PUSH_GRAD && push->tensor_count > 0)
-        memcpy(&id, push->tensors[0].data, sizeof id);
+        memcpy(&id, push->tensors[0].data, sizeof(id));
     return id;
 }
 
@@ -84,7 +84,7 @@ static struct parts parts_of(const struct mrc_push *push)
                       .gradients = mrc_rows_of(&t[3])};
     uint32_t at = t[3].dtype == MR_I8 ? 5 : 4;
 
-    memcpy(&p.head, t[0].data, sizeof p.head);
+    memcpy(&p.head, t[0].data, sizeof(p.head));
     if ((p.head.flags & MR_BAG_WEIGHTS) != 0)
         p.weights = t[at++].data;
     if ((p.head.flags & MR_BAG_DIVISORS) != 0)
@@ -222,12 +222,12 @@ struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
         struct parts from = parts_of(pieces[i]);
         uint32_t rows = single ? from.keys : from.bags;
 
-        memcpy(to.key + keys, from.key, from.keys * sizeof *to.key);
+        memcpy(to.key + keys, from.key, from.keys * sizeof(*to.key));
         mrc_rows_move(&to.gradients, single ? keys : bags, &from.gradients, 0, rows, to.dim);
         if (to.weights != NULL && from.weights != NULL)
-            memcpy(to.weights + keys, from.weights, from.keys * sizeof *to.weights);
+            memcpy(to.weights + keys, from.weights, from.keys * sizeof(*to.weights));
         if (to.divisors != NULL && from.divisors != NULL)
-            memcpy(to.divisors + bags, from.divisors, from.bags * sizeof *to.divisors);
+            memcpy(to.divisors + bags, from.divisors, from.bags * sizeof(*to.divisors));
         for (uint32_t b = 0; b < from.bags; b++)
             to.offsets[bags + b] = keys + from.offsets[b];
         keys += from.keys;

@@ -1,4 +1,5 @@
-/* A copy of a push's request, as replay buffers keep it, and its splitting when the cores of the node have changed. Pure. */
+/* A copy of a push's request, as replay buffers keep it, and its splitting when the cores of the node have
+ * changed. Pure. */
 #ifndef MRC_PUSH_H
 #define MRC_PUSH_H
 
@@ -9,8 +10,8 @@
 #include "dataplane/wire/format/mr_tensor.h"
 #include "dataplane/wire/format/packet.h"
 
-/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these and with the bags.
- * A variable's has head and gradient. */
+/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these
+ * and with the bags. A variable's has head and gradient. */
 #define MRC_ROWS_TENSORS     4u
 #define MRC_ROWS_TENSORS_MAX 7u
 
@@ -56,8 +57,8 @@ uint32_t mrc_push_feature(const struct mrc_push *push);
 /* Of one that is in no buffer; NULL is fine. */
 void mrc_push_free(struct mrc_push *push);
 
-/* The shares of a push of rows for each core of a map; NULL for a core that owns none of its keys. False when memory is short:
- * there are none then. */
+/* The shares of a push of rows for each core of a map; NULL for a core that owns none of its keys. False when
+ * memory is short: there are none then. */
 bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR_PARTITION_COUNT],
                     const struct mr_feature *table, struct mrc_push *shares[MR_CORE_MAX]);
 /* One push of rows out of several of the same table. NULL when memory is short. */

@@ -30,7 +30,7 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
     struct mrc_lane_mark *mark = mark_of(remap, lane);
 
     if (mark == NULL) {
-        mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof *mark);
+        mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*mark));
         if (mark == NULL)
             return false;
         remap->marks = mark;
@@ -82,8 +82,8 @@ static bool has_moved(const struct mrc_link *link)
            (link->former_count > 0 && link->former_cores != link->client->node.core_count);
 }
 
-/* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent yet is made anew by
- * its caller. */
+/* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent
+ * yet is made anew by its caller. */
 static void end_asked(struct mrc_link *link)
 {
     struct mrc_replay *own = &link->own;
@@ -112,7 +112,7 @@ static void end_asked(struct mrc_link *link)
 static bool take_lane(struct mrc_link *link)
 {
     struct mrc_remap *remap = &link->client->remap;
-    struct mrc_replay *lane = malloc(sizeof *lane);
+    struct mrc_replay *lane = malloc(sizeof(*lane));
 
     if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
         free(lane);

@@ -1,8 +1,9 @@
-/* A node that comes back with another number of cores: what was kept for the old ones goes to the new owners of its keys.
+/* A node that comes back with another number of cores: what was kept for the old ones goes to the new owners
+ * of its keys.
  *
- * A push keeps the lane and the number that it had: the server knows lanes of all maps. The parts of a push that was split
- * anew share them. Pushes of batches are dropped, for the hub hands those batches out again. All under the client's lock, but
- * for mrc_remap_settle().
+ * A push keeps the lane and the number that it had: the server knows lanes of all maps. The parts of a push
+ * that was split anew share them. Pushes of batches are dropped, for the hub hands those batches out again.
+ * All under the client's lock, but for mrc_remap_settle().
  */
 #ifndef MRC_REMAP_H
 #define MRC_REMAP_H
@@ -20,7 +21,8 @@ struct mrc_part;
 struct mrc_lane_mark {
     uint16_t lane;
     uint64_t next; /* where its numbers go on when its map comes back */
-    /* What was on disk of it, and let go, when its map went: a node that comes back from an older checkpoint lacks it. */
+    /* What was on disk of it, and let go, when its map went: a node that comes back from an older checkpoint
+     * lacks it. */
     uint64_t gone_to; /* a number; 0: nothing */
     uint64_t gone_to_step;
     uint32_t gone_restores;
@@ -32,15 +34,15 @@ struct mrc_remap {
     uint32_t lane_count;
     struct mrc_lane_mark *marks;
     uint32_t mark_count;
-    bool
-        asks; /* the node was started anew, and not asked yet what it holds of former maps' lanes (remap_gone.h) */
+    /* the node was started anew, and not asked yet what it holds of former maps' lanes (remap_gone.h) */
+    bool asks;
     uint64_t ask_us;
     uint32_t era;          /* rises with each change of the map: maps come back, and their lanes with them */
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
-/* When the map has changed: ends what is under way by the old one, and takes what is kept from the links. By the driving
- * thread, before links are closed. */
+/* When the map has changed: ends what is under way by the old one, and takes what is kept from the links. By
+ * the driving thread, before links are closed. */
 void mrc_remap_begin(struct mr_client *client);
 /* ... and gives it to the links of the new map, once the survey (survey.h) is over. */
 void mrc_remap_go_on(struct mr_client *client);
@@ -53,8 +55,8 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
 
 /* Pushes of an ended call that were split anew have been answered. Under the lock. */
 bool mrc_remap_has_settled(const struct mr_future *f);
-/* Waits for pushes of an ended call that were split anew, until its deadline; their parts have ended well then. Takes the
- * lock. */
+/* Waits for pushes of an ended call that were split anew, until its deadline; their parts have ended well
+ * then. Takes the lock. */
 void mrc_remap_settle(struct mr_future *f);
 
 /* A piece of a push will not be applied: whoever waits for it hears why. */

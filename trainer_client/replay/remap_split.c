@@ -24,7 +24,7 @@ struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number,
         if (link->former[i]->lane == number)
             return link->former[i];
     }
-    struct mrc_replay *lane = malloc(sizeof *lane);
+    struct mrc_replay *lane = malloc(sizeof(*lane));
 
     if (lane == NULL || !mrc_lanes_append(&link->former, &link->former_count, lane)) {
         free(lane);
@@ -62,7 +62,8 @@ static bool split_rows(struct mr_client *client, const struct mrc_replay *from, 
     return ok && given;
 }
 
-/* Takes a push out that will not be applied, whole or in part; its caller, or that of the next push, hears of it. */
+/* Takes a push out that will not be applied, whole or in part; its caller, or that of the next push, hears of
+ * it. */
 static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
     mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
@@ -115,8 +116,8 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
     }
 }
 
-/* ---- pieces: what one number of a lane has become on several links. A core takes a number once, so that those which may meet
- * at one core become one push again. ---- */
+/* ---- pieces: what one number of a lane has become on several links. A core takes a number once, so that
+ * those which may meet at one core become one push again. ---- */
 
 static struct mrc_push *oldest(const struct mrc_replay *lane)
 {
@@ -174,7 +175,8 @@ static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[]
     return at[0];
 }
 
-/* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no holes. */
+/* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no
+ * holes. */
 static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
 {
     if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
@@ -214,7 +216,8 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
     }
 }
 
-/* From the lane that was begun first on. A lane has been at most once on each link, and once more as its own. */
+/* From the lane that was begun first on. A lane has been at most once on each link, and once more as its
+ * own. */
 void mrc_remap_split(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;

@@ -142,8 +142,8 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     mrc_trail_cut(&r->trail, floor);
 }
 
-/* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold the floor below it
- * for long. */
+/* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold
+ * the floor below it for long. */
 static void take_out_marked(struct mrc_replay *r, struct mrc_push *push)
 {
     struct mrc_push *empty = push->tensor_count == 0 ? NULL
@@ -398,8 +398,8 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 
 /* ---- again ---- */
 
-/* The mark of mrc_replay_ask() stands behind a push of its number: were it to reach a server that lost that push before the push does, the
- * push would count as applied. */
+/* The mark of mrc_replay_ask() stands behind a push of its number: were it to reach a server that lost that
+ * push before the push does, the push would count as applied. */
 static void take_back_question(struct mrc_replay *r)
 {
     struct mr_link *last = r->kept.prev;

@@ -110,7 +110,8 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
     sum->refused = loss.refused != MR_OK ? loss.refused : sum->refused;
 }
 
-/* Of all cores and former maps: whose lane it was, its caller cannot know, and nobody may push to that core again. */
+/* Of all cores and former maps: whose lane it was, its caller cannot know, and nobody may push to that core
+ * again. */
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
@@ -209,8 +210,8 @@ void mrc_resend_all_ended(struct mr_future *f)
     }
 }
 
-/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. One that was only ever refused waits
- * for the other parts of its call. A link that was closed keeps nothing. */
+/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. One that was
+ * only ever refused waits for the other parts of its call. A link that was closed keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     struct mrc_replay *lane = &part->link->own;
@@ -305,7 +306,8 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     return true;
 }
 
-/* What the server has not got, or may not have got, of this lane, up to an era. False: there is no room for more now. */
+/* What the server has not got, or may not have got, of this lane, up to an era. False: there is no room for
+ * more now. */
 static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
     struct mrc_push *push;

@@ -1,9 +1,10 @@
-/* What a restarted server has to be given again: the kept pushes of a client made with `replay` (replay.h), sent by the
- * library itself before any other call goes out.
+/* What a restarted server has to be given again: the kept pushes of a client made with `replay` (replay.h),
+ * sent by the library itself before any other call goes out.
  *
- * When a server comes back as another incarnation, its sessions are held: the transport sends only calls that are ahead of
- * the others. First the node is asked for its map, then each link sends its lanes' pushes again, and then the sessions are
- * released. Calls that were under way go out then, too; those with a number the server takes once.
+ * When a server comes back as another incarnation, its sessions are held: the transport sends only calls that
+ * are ahead of the others. First the node is asked for its map, then each link sends its lanes' pushes again,
+ * and then the sessions are released. Calls that were under way go out then, too; those with a number the
+ * server takes once.
  *
  * Everything runs under the client's lock.
  */
@@ -20,10 +21,11 @@ uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core);
 /* Which calls of a client with `replay` are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 
-/* Room for a copy of each part's request, before it is begun: MR_NO_MEMORY. Nothing for calls that are not numbered. */
+/* Room for a copy of each part's request, before it is begun: MR_NO_MEMORY. Nothing for calls that are not
+ * numbered. */
 enum mr_status mrc_resend_prepare(struct mr_future *f);
-/* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered. MR_UNKNOWN_OUTCOME:
- * earlier pushes are lost, told by mrc_error(). */
+/* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered.
+ * MR_UNKNOWN_OUTCOME: earlier pushes are lost, told by mrc_error(). */
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link);
 /* The part was begun, and will not be sent. */
 void mrc_resend_undo(struct mrc_part *part);
@@ -31,8 +33,9 @@ void mrc_resend_undo(struct mrc_part *part);
 void mrc_resend_copy(struct mr_future *f);
 /* A numbered part's call ended: part->status is set, and changed where the caller cannot know the outcome. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply);
-/* All parts of the call have: pushes that servers only ever refused (MR_BUSY) until their deadline are taken back, as if they had never
- * been made; but where another core has applied the call, or will, they are kept, so that it is applied as a whole. */
+/* All parts of the call have: pushes that servers only ever refused (MR_BUSY) until their deadline are taken
+ * back, as if they had never been made; but where another core has applied the call, or will, they are kept,
+ * so that it is applied as a whole. */
 void mrc_resend_all_ended(struct mr_future *f);
 /* The part's call has ended so, and its push waits for the other parts. */
 bool mrc_resend_was_refused(const struct mrc_part *part);

@@ -96,7 +96,7 @@ static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data
 
     if ((op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_FEED_SAMPLE) && data != NULL &&
         t->dtype == MR_U32 && t->rank == 1 && t->dims[0] == MR_PUSH_HEAD_WORDS)
-        memcpy(&id, data, sizeof id);
+        memcpy(&id, data, sizeof(id));
     return id;
 }
 

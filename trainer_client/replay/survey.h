@@ -1,9 +1,10 @@
-/* What the node says of its features after it was restarted, or took something back by a restore by call: asked by LIST, before
- * anything is sent again or goes on.
+/* What the node says of its features after it was restarted, or took something back by a restore by call:
+ * asked by LIST, before anything is sent again or goes on.
  *
- * A number is this client's by the name under which it met it (mr_create, mr_list). Where the node has something else under it now, or
- * nothing, calls by it are refused here, until the client meets the number again: numbers do not come again on one checkpoint directory, but
- * the directory may be another one. What the node has taken back is no longer kept for a replay. All under the client's lock.
+ * A number is this client's by the name under which it met it (mr_create, mr_list). Where the node has
+ * something else under it now, or nothing, calls by it are refused here, until the client meets the number
+ * again: numbers do not come again on one checkpoint directory, but the directory may be another one. What
+ * the node has taken back is no longer kept for a replay. All under the client's lock.
  */
 #ifndef MRC_SURVEY_H
 #define MRC_SURVEY_H
@@ -30,8 +31,8 @@ struct mrc_survey {
 
 /* A core has accepted the client; `started`: the node was found started anew. */
 void mrc_survey_session_up(struct mr_client *client, const struct mr_session_info *info, bool started);
-/* An answer says that so many restores there were. Fewer than is known: what it answers was done before a restore, and may have been under
- * way when that was looked at. */
+/* An answer says that so many restores there were. Fewer than is known: what it answers was done before a
+ * restore, and may have been under way when that was looked at. */
 void mrc_survey_answered(struct mr_client *client, uint32_t restores);
 /* Has it made, if it is not due yet. */
 void mrc_survey_want(struct mr_client *client);

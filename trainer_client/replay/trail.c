@@ -5,7 +5,8 @@ void mrc_trail_init(struct mrc_trail *trail)
     *trail = (struct mrc_trail){.skip = 1};
 }
 
-/* Half of the notes go when the trail is full: the steps that it tells are the wider apart the longer it is. */
+/* Half of the notes go when the trail is full: the steps that it tells are the wider apart the longer it
+ * is. */
 void mrc_trail_note(struct mrc_trail *trail, uint64_t number, uint64_t step)
 {
     if (++trail->skipped < trail->skip)

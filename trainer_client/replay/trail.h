@@ -1,5 +1,5 @@
-/* Which steps the pushes were of that are no longer in a replay buffer: some of them, the more rarely noted the more there are.
- * Pure. */
+/* Which steps the pushes were of that are no longer in a replay buffer: some of them, the more rarely noted
+ * the more there are. Pure. */
 #ifndef MRC_TRAIL_H
 #define MRC_TRAIL_H
 

@@ -116,8 +116,8 @@ static void leave_with_call(void *self, bool more)
         mrc_rpc_settle_and_leave(d);
         return;
     }
-    /* Sent by this thread, which waits soon or calls on, or by who has the role; our own thread, when it keeps out of the way, looks
-     * after a moment. Only one that sleeps for longer must be told, once. */
+    /* Sent by this thread, which waits soon or calls on, or by who has the role; our own thread, when it
+     * keeps out of the way, looks after a moment. Only one that sleeps for longer must be told, once. */
     bool first = !atomic_exchange(&d->has_unsent, true);
 
     pthread_mutex_unlock(&d->inside);
@@ -163,14 +163,14 @@ void mrc_rpc_signal(int event_fd)
 {
     uint64_t one = 1;
 
-    (void)!write(event_fd, &one, sizeof one);
+    (void)!write(event_fd, &one, sizeof(one));
 }
 
 static void drain(int event_fd)
 {
     uint64_t count;
 
-    (void)!read(event_fd, &count, sizeof count);
+    (void)!read(event_fd, &count, sizeof(count));
 }
 
 /* What was received: requests and answers. */
@@ -299,8 +299,8 @@ static enum mr_status create_parts(struct mrc_rpc_driver *d, const struct mrc_rp
     if (d->epoll_fd < 0 || d->wake_fd < 0 || d->own_fd < 0 || d->receiver == NULL || d->sender == NULL ||
         watch(d, d->socket.fd) != MR_OK || watch(d, d->wake_fd) != MR_OK)
         return MR_NO_MEMORY;
-    if (getrandom(d->uuid, sizeof d->uuid, 0) != (ssize_t)sizeof d->uuid ||
-        getrandom(&d->incarnation, sizeof d->incarnation, 0) != (ssize_t)sizeof d->incarnation)
+    if (getrandom(d->uuid, sizeof(d->uuid), 0) != (ssize_t)sizeof(d->uuid) ||
+        getrandom(&d->incarnation, sizeof(d->incarnation), 0) != (ssize_t)sizeof(d->incarnation))
         return MR_INTERNAL;
     d->incarnation |= 1u;
     return create_endpoint(d, options);
@@ -310,7 +310,7 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
                                      struct mrc_rpc_driver **out, char *error, size_t error_bytes)
 {
     struct mrc_udp_options socket_options = {.udp_bytes_max = options->udp_bytes_max};
-    struct mrc_rpc_driver *d = calloc(1, sizeof *d);
+    struct mrc_rpc_driver *d = calloc(1, sizeof(*d));
 
     if (d == NULL) {
         snprintf(error, error_bytes, "no memory for a worker");

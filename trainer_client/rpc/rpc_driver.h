@@ -1,12 +1,14 @@
 /* A worker's socket, and the threads that move its packets.
  *
- * Whoever waits receives: one thread at a time has that role, spins for busy_poll_us and then sleeps until a packet comes. The others
- * sleep on what they wait for, and one of them is woken when the role becomes free. When nobody of the program waits, the worker's own thread
- * takes it, so that calls are served while the program computes; it keeps out of the way for a while after each wait, because
- * a program that waits often receives faster itself.
+ * Whoever waits receives: one thread at a time has that role, spins for busy_poll_us and then sleeps until a
+ * packet comes. The others sleep on what they wait for, and one of them is woken when the role becomes free.
+ * When nobody of the program waits, the worker's own thread takes it, so that calls are served while the
+ * program computes; it keeps out of the way for a while after each wait, because a program that waits often
+ * receives faster itself.
  *
- * The agent, its endpoint and sending are under one lock, which is held for microseconds. Whoever finds it taken leaves his work in the
- * agent's list, where the holder looks before and after he lets go. So no thread is woken for work that another can do.
+ * The agent, its endpoint and sending are under one lock, which is held for microseconds. Whoever finds it
+ * taken leaves his work in the agent's list, where the holder looks before and after he lets go. So no thread
+ * is woken for work that another can do.
  */
 #ifndef MRC_RPC_DRIVER_H
 #define MRC_RPC_DRIVER_H
@@ -33,9 +35,11 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
 void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *config);
 /* Starts the thread. The agent is the driver's from now on. MR_NO_MEMORY: then it is not. */
 enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *agent);
-/* Ends the threads, once what runs on them has ended, and closes the socket. Memory that results lie in stays. Again does nothing. */
+/* Ends the threads, once what runs on them has ended, and closes the socket. Memory that results lie in
+ * stays. Again does nothing. */
 void mrc_rpc_driver_close(struct mrc_rpc_driver *d);
-/* Closes it, and destroys the agent, if there is one. Its memory stays until all that came from the agent has been released. NULL is fine. */
+/* Closes it, and destroys the agent, if there is one. Its memory stays until all that came from the agent has
+ * been released. NULL is fine. */
 void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d);
 
 #endif

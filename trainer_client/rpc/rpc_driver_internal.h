@@ -1,4 +1,5 @@
-/* What a driver is made of: rpc_driver.c has the lock and what is done under it, rpc_wait.c the threads that wait. */
+/* What a driver is made of: rpc_driver.c has the lock and what is done under it, rpc_wait.c the threads that
+ * wait. */
 #ifndef MRC_RPC_DRIVER_INTERNAL_H
 #define MRC_RPC_DRIVER_INTERNAL_H
 
@@ -50,8 +51,8 @@ struct mrc_rpc_driver {
 void mrc_rpc_settle_and_leave(struct mrc_rpc_driver *d);
 /* The same if nobody is inside. */
 void mrc_rpc_settle(struct mrc_rpc_driver *d);
-/* By who has the role: one round. Receives for up to `spin_us`, sleeps then, until `deadline_us` at the latest; ends early when *done
- * has MR_DONE. done may be NULL. */
+/* By who has the role: one round. Receives for up to `spin_us`, sleeps then, until `deadline_us` at the
+ * latest; ends early when *done has MR_DONE. done may be NULL. */
 void mrc_rpc_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us, uint64_t deadline_us);
 /* Gives the role up: somebody who sleeps takes over. */
 void mrc_rpc_give_role(struct mrc_rpc_driver *d);

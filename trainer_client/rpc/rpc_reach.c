@@ -28,7 +28,7 @@ static enum reach ask(const struct mrc_udp_socket *s, const struct mr_address *t
         return NO_WAY;
     (void)poll(&wait, 1, ANSWER_MS);
     int failed = 0;
-    socklen_t bytes = sizeof failed;
+    socklen_t bytes = sizeof(failed);
 
     (void)getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &failed, &bytes);
     if (failed == ECONNREFUSED)
@@ -36,7 +36,7 @@ static enum reach ask(const struct mrc_udp_socket *s, const struct mr_address *t
     if (failed != 0)
         return NO_WAY;
     mrc_udp_local(s, &own);
-    return memcmp(own.ip, to->ip, sizeof own.ip) == 0 ? SOMEBODY_LISTENS : SILENCE;
+    return memcmp(own.ip, to->ip, sizeof(own.ip)) == 0 ? SOMEBODY_LISTENS : SILENCE;
 }
 
 static enum reach find_out(const struct mr_address *to)
@@ -45,7 +45,7 @@ static enum reach find_out(const struct mr_address *to)
     struct mrc_udp_socket s;
     char error[256];
 
-    if (mrc_udp_connect(to, &options, &s, error, sizeof error) != MR_OK)
+    if (mrc_udp_connect(to, &options, &s, error, sizeof(error)) != MR_OK)
         return NO_WAY;
     enum reach reach = ask(&s, to);
 

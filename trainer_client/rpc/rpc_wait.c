@@ -135,7 +135,7 @@ static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
     uint64_t count;
 
     if (ppoll(&own, 1, &left, NULL) > 0)
-        (void)!read(d->own_fd, &count, sizeof count);
+        (void)!read(d->own_fd, &count, sizeof(count));
     if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent) ||
         atomic_load(&d->next_us) <= mrc_now_us())
         mrc_rpc_settle(d);

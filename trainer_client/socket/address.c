@@ -14,7 +14,7 @@ static const uint8_t ipv4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff
 
 bool mrc_address_is_ipv4(const struct mr_address *a)
 {
-    return memcmp(a->ip, ipv4_prefix, sizeof ipv4_prefix) == 0;
+    return memcmp(a->ip, ipv4_prefix, sizeof(ipv4_prefix)) == 0;
 }
 
 bool mrc_address_is_any(const struct mr_address *a)
@@ -28,38 +28,38 @@ bool mrc_address_is_any(const struct mr_address *a)
 
 socklen_t mrc_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (family == AF_INET) {
         struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(a->port)};
 
         memcpy(&in.sin_addr, a->ip + 12, 4);
-        memcpy(out, &in, sizeof in);
-        return sizeof in;
+        memcpy(out, &in, sizeof(in));
+        return sizeof(in);
     }
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(a->port)};
 
     memcpy(&in6.sin6_addr, a->ip, 16);
     if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
         in6.sin6_scope_id = a->path[4];
-    memcpy(out, &in6, sizeof in6);
-    return sizeof in6;
+    memcpy(out, &in6, sizeof(in6));
+    return sizeof(in6);
 }
 
 void mrc_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (sa->sa_family == AF_INET) {
         struct sockaddr_in in;
 
-        memcpy(&in, sa, sizeof in);
-        memcpy(out->ip, ipv4_prefix, sizeof ipv4_prefix);
+        memcpy(&in, sa, sizeof(in));
+        memcpy(out->ip, ipv4_prefix, sizeof(ipv4_prefix));
         memcpy(out->ip + 12, &in.sin_addr, 4);
         out->port = ntohs(in.sin_port);
         return;
     }
     struct sockaddr_in6 in6;
 
-    memcpy(&in6, sa, sizeof in6);
+    memcpy(&in6, sa, sizeof(in6));
     memcpy(out->ip, &in6.sin6_addr, 16);
     out->port = ntohs(in6.sin6_port);
     if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
@@ -71,10 +71,10 @@ void mrc_address_text(const struct mr_address *a, char text[MRC_ADDRESS_TEXT_BYT
     char ip[INET6_ADDRSTRLEN] = "?";
 
     if (mrc_address_is_ipv4(a)) {
-        inet_ntop(AF_INET, a->ip + 12, ip, sizeof ip);
+        inet_ntop(AF_INET, a->ip + 12, ip, sizeof(ip));
         snprintf(text, MRC_ADDRESS_TEXT_BYTES, "%s:%u", ip, a->port);
     } else {
-        inet_ntop(AF_INET6, a->ip, ip, sizeof ip);
+        inet_ntop(AF_INET6, a->ip, ip, sizeof(ip));
         snprintf(text, MRC_ADDRESS_TEXT_BYTES, "[%s]:%u", ip, a->port);
     }
 }

@@ -1,7 +1,7 @@
 /* Addresses: text to struct mr_address and sockaddr, and back.
  *
- * In the library mr_address.path means: [0..3] the local address that a packet came in on (as ip[]; all zero =
- * not known), [4] the interface, for link-local peers and for the way back.
+ * In the library mr_address.path means: [0..3] the local address that a packet came in on (as ip[]; all zero
+ * = not known), [4] the interface, for link-local peers and for the way back.
  */
 #ifndef MRC_ADDRESS_H
 #define MRC_ADDRESS_H
@@ -17,9 +17,9 @@
 #define MRC_ADDRESS_TEXT_BYTES 64u /* "[ipv6]:port" */
 #define MRC_HOST_BYTES         256u
 
-/* "10.0.0.1:7700", "[fd00::1]:7700", "fd00::1", "name:7700", "name". An empty host is the wildcard address and allowed
- * for listening only. Names are resolved; of several addresses the first is taken that the machine has a route to.
- * MR_INVALID_ARGUMENT, with one line in `error`. */
+/* "10.0.0.1:7700", "[fd00::1]:7700", "fd00::1", "name:7700", "name". An empty host is the wildcard address
+ * and allowed for listening only. Names are resolved; of several addresses the first is taken that the
+ * machine has a route to. MR_INVALID_ARGUMENT, with one line in `error`. */
 enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
                                    size_t error_bytes);
 

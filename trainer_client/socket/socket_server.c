@@ -75,7 +75,7 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
 
     if (status != MR_OK)
         return status;
-    struct mrc_socket_server *s = calloc(1, sizeof *s);
+    struct mrc_socket_server *s = calloc(1, sizeof(*s));
 
     if (s == NULL) {
         snprintf(error, error_bytes, "%s: no memory", options->listen);

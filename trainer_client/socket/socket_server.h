@@ -25,7 +25,8 @@ struct mrc_socket_server_options {
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
                                         struct mrc_socket_server **out, char *error, size_t error_bytes);
 void mrc_socket_server_destroy(struct mrc_socket_server *s);
-/* Receive, answer, run timers; waits at most timeout_ms for something to do (0 = not at all). Returns the packets handled. */
+/* Receive, answer, run timers; waits at most timeout_ms for something to do (0 = not at all). Returns the
+ * packets handled. */
 uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms);
 struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s);
 /* The UDP port it listens on: of use when it was asked for port 0. */

@@ -29,7 +29,7 @@ struct mrc_udp_receiver {
 
 struct mrc_udp_receiver *mrc_udp_receiver_create(const struct mrc_udp_socket *socket)
 {
-    struct mrc_udp_receiver *r = calloc(1, sizeof *r);
+    struct mrc_udp_receiver *r = calloc(1, sizeof(*r));
 
     if (r == NULL)
         return NULL;
@@ -58,7 +58,7 @@ static void prepare(struct mrc_udp_receiver *r, uint32_t i)
 {
     r->messages[i].msg_hdr = (struct msghdr){
         .msg_name = r->socket->connected ? NULL : &r->names[i],
-        .msg_namelen = r->socket->connected ? 0 : sizeof r->names[i],
+        .msg_namelen = r->socket->connected ? 0 : sizeof(r->names[i]),
         .msg_iov = &r->vectors[i],
         .msg_iovlen = 1,
         .msg_control = r->control[i],
@@ -100,20 +100,20 @@ static void read_control(struct mrc_udp_receiver *r, uint32_t i)
         if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment_bytes;
 
-            memcpy(&segment_bytes, CMSG_DATA(c), sizeof segment_bytes);
+            memcpy(&segment_bytes, CMSG_DATA(c), sizeof(segment_bytes));
             if (segment_bytes > 0)
                 r->run_bytes = (uint32_t)segment_bytes;
         } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
             struct in_pktinfo info;
 
-            memcpy(&info, CMSG_DATA(c), sizeof info);
+            memcpy(&info, CMSG_DATA(c), sizeof(info));
             r->from.path[2] = htonl(0xffff);
             memcpy(&r->from.path[3], &info.ipi_addr, 4);
             r->from.path[4] = (uint32_t)info.ipi_ifindex;
         } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
             struct in6_pktinfo info;
 
-            memcpy(&info, CMSG_DATA(c), sizeof info);
+            memcpy(&info, CMSG_DATA(c), sizeof(info));
             memcpy(r->from.path, &info.ipi6_addr, 16);
             r->from.path[4] = (uint32_t)info.ipi6_ifindex;
         }

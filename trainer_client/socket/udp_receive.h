@@ -1,5 +1,5 @@
-/* Receiving datagrams in bursts: one system call for many, each of which may be a run of datagrams that the kernel put
- * together (UDP_GRO). Belongs to one thread at a time. */
+/* Receiving datagrams in bursts: one system call for many, each of which may be a run of datagrams that the
+ * kernel put together (UDP_GRO). Belongs to one thread at a time. */
 #ifndef MRC_UDP_RECEIVE_H
 #define MRC_UDP_RECEIVE_H
 
@@ -15,8 +15,8 @@ struct mrc_udp_receiver;
 struct mrc_udp_receiver *mrc_udp_receiver_create(const struct mrc_udp_socket *socket);
 void mrc_udp_receiver_destroy(struct mrc_udp_receiver *r);
 
-/* Take a burst from the socket without waiting; drops what is left of the one before. Returns whether there is
- * anything. */
+/* Take a burst from the socket without waiting; drops what is left of the one before. Returns whether there
+ * is anything. */
 bool mrc_udp_receive(struct mrc_udp_receiver *r);
 /* The burst's next datagram; false at its end. Valid until the next mrc_udp_receive(). */
 bool mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from, const uint8_t **datagram,

@@ -45,7 +45,7 @@ struct mrc_udp_sender {
 
 struct mrc_udp_sender *mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload)
 {
-    struct mrc_udp_sender *s = calloc(1, sizeof *s);
+    struct mrc_udp_sender *s = calloc(1, sizeof(*s));
 
     if (s == NULL)
         return NULL;
@@ -115,7 +115,7 @@ struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s)
 
 static bool same_peer(const struct mrc_udp_sender *s, const struct packet *a, const struct packet *b)
 {
-    return s->socket->connected || memcmp(&a->to, &b->to, sizeof a->to) == 0;
+    return s->socket->connected || memcmp(&a->to, &b->to, sizeof(a->to)) == 0;
 }
 
 /* How many packets from `first` on can go as one send: all of one length, but for a shorter last one. */
@@ -155,19 +155,19 @@ static void append_source(const struct mrc_udp_sender *s, struct msghdr *header,
 {
     struct mr_address local = {.port = 0};
 
-    memcpy(local.ip, to->path, sizeof local.ip);
+    memcpy(local.ip, to->path, sizeof(local.ip));
     if (!s->socket->tells_local || mrc_address_is_any(&local))
         return;
     if (mrc_address_is_ipv4(&local)) {
         struct in_pktinfo info = {.ipi_ifindex = 0};
 
         memcpy(&info.ipi_spec_dst, local.ip + 12, 4);
-        memcpy(append_control(header, IPPROTO_IP, IP_PKTINFO, sizeof info), &info, sizeof info);
+        memcpy(append_control(header, IPPROTO_IP, IP_PKTINFO, sizeof(info)), &info, sizeof(info));
     } else {
         struct in6_pktinfo info = {.ipi6_ifindex = to->path[4]};
 
         memcpy(&info.ipi6_addr, local.ip, 16);
-        memcpy(append_control(header, IPPROTO_IPV6, IPV6_PKTINFO, sizeof info), &info, sizeof info);
+        memcpy(append_control(header, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(info)), &info, sizeof(info));
     }
 }
 
@@ -188,8 +188,8 @@ static void describe_run(struct mrc_udp_sender *s, uint32_t i, uint32_t first, u
     if (count > 1) {
         uint16_t segment_bytes = (uint16_t)a->bytes;
 
-        memcpy(append_control(header, IPPROTO_UDP, UDP_SEGMENT, sizeof segment_bytes), &segment_bytes,
-               sizeof segment_bytes);
+        memcpy(append_control(header, IPPROTO_UDP, UDP_SEGMENT, sizeof(segment_bytes)), &segment_bytes,
+               sizeof(segment_bytes));
     }
     if (header->msg_controllen == 0)
         header->msg_control = NULL;

@@ -16,25 +16,26 @@
 
 static void set_int(int fd, int level, int option, int value)
 {
-    (void)setsockopt(fd, level, option, &value, sizeof value);
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
 static uint32_t get_int(int fd, int level, int option)
 {
     int value = 0;
-    socklen_t bytes = sizeof value;
+    socklen_t bytes = sizeof(value);
 
     return getsockopt(fd, level, option, &value, &bytes) == 0 && value > 0 ? (uint32_t)value : 0;
 }
 
-/* The FORCE options pass the system's limit and need CAP_NET_ADMIN; without it the plain ones are cut to the limit. */
+/* The FORCE options pass the system's limit and need CAP_NET_ADMIN; without it the plain ones are cut to the
+ * limit. */
 static void set_buffers(int fd, uint32_t bytes)
 {
     int value = bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)bytes;
 
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &value, sizeof value) != 0)
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &value, sizeof(value)) != 0)
         set_int(fd, SOL_SOCKET, SO_RCVBUF, value);
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &value, sizeof value) != 0)
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &value, sizeof(value)) != 0)
         set_int(fd, SOL_SOCKET, SO_SNDBUF, value);
 }
 
@@ -157,9 +158,9 @@ enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp
 void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out)
 {
     struct sockaddr_storage sa;
-    socklen_t bytes = sizeof sa;
+    socklen_t bytes = sizeof(sa);
 
-    memset(&sa, 0, sizeof sa);
+    memset(&sa, 0, sizeof(sa));
     (void)getsockname(s->fd, (struct sockaddr *)&sa, &bytes);
     mrc_address_from_sockaddr((const struct sockaddr *)&sa, out);
 }

@@ -1,6 +1,7 @@
-/* One non-blocking UDP socket, set up for the transport: large buffers, receive offload, and no fragments: how much a path
- * carries is the transport's to find out (IP_PMTUDISC_PROBE), and what routers say of it is told as EMSGSIZE.
- * What it can take is measured here, so that nobody is granted more than the kernel has room for. */
+/* One non-blocking UDP socket, set up for the transport: large buffers, receive offload, and no fragments:
+ * how much a path carries is the transport's to find out (IP_PMTUDISC_PROBE), and what routers say of it is
+ * told as EMSGSIZE. What it can take is measured here, so that nobody is granted more than the kernel has
+ * room for. */
 #ifndef MRC_UDP_SOCKET_H
 #define MRC_UDP_SOCKET_H
 
@@ -31,12 +32,12 @@ struct mrc_udp_socket {
 /* Connected to one peer: gets that peer's datagrams only. MR_UNREACHABLE (no route), MR_NO_MEMORY. */
 enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
                                struct mrc_udp_socket *out, char *error, size_t error_bytes);
-/* Bound to a local address for any number of peers; port 0 = any free one. MR_INVALID_ARGUMENT (in use, not an address of
- * this machine), MR_NO_MEMORY. */
+/* Bound to a local address for any number of peers; port 0 = any free one. MR_INVALID_ARGUMENT (in use, not
+ * an address of this machine), MR_NO_MEMORY. */
 enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
                             struct mrc_udp_socket *out, char *error, size_t error_bytes);
-/* Of a connected socket: the MTU of the path to its peer, as far as this machine knows it, from its routes and from what routers
- * have said; and the largest UDP payload that fits. 0: it does not know. */
+/* Of a connected socket: the MTU of the path to its peer, as far as this machine knows it, from its routes
+ * and from what routers have said; and the largest UDP payload that fits. 0: it does not know. */
 uint32_t mrc_udp_path_mtu(const struct mrc_udp_socket *s);
 uint32_t mrc_udp_path_bytes(const struct mrc_udp_socket *s);
 /* The address it is bound to. */

@@ -59,7 +59,7 @@ static bool take_number(const struct parser *p, const struct option *option, con
         number = 10 * number + (uint64_t)(value[i] - '0');
     if (digits == 0 || value[digits] != '\0' || number == 0 || number > option->limit) {
         char wanted[64];
-        (void)snprintf(wanted, sizeof wanted, "a whole number from 1 to %u", option->limit);
+        (void)snprintf(wanted, sizeof(wanted), "a whole number from 1 to %u", option->limit);
         return refuse(p, option->name, value, wanted);
     }
     *(uint32_t *)place(p, option) = (uint32_t)number;
@@ -69,7 +69,7 @@ static bool take_number(const struct parser *p, const struct option *option, con
 static bool take_dtype(const struct parser *p, const struct option *option, const char *value)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
         if (strcmp(value, mr_dtype_name(dtypes[i])) == 0) {
             *(enum mr_dtype *)place(p, option) = dtypes[i];
             return true;
@@ -106,7 +106,7 @@ static const struct option options[] = {
     {"replay_mib", take_number, AT(replay_mib), 4095},
     {"on_error", take_on_error, AT(goes_on), 0},
 };
-#define OPTION_COUNT (sizeof options / sizeof *options)
+#define OPTION_COUNT (sizeof(options) / sizeof(*options))
 
 static int hex_of(char c)
 {
@@ -194,7 +194,7 @@ bool tde_configuration_parse(const char *text, struct tde_configuration *out, ch
                            (size_t)(at - text));
             return false;
         }
-    if (bytes == 0 || bytes >= sizeof c.server) {
+    if (bytes == 0 || bytes >= sizeof(c.server)) {
         (void)snprintf(error, error_bytes,
                        "it must begin with the server, as 10.0.0.1:7700, not with \"%.100s\"", text);
         return false;

@@ -23,7 +23,8 @@ struct tde_configuration {
     bool goes_on;                  /* after an error; else the process ends */
 };
 
-/* False, with one line in `error` that says what is wrong and what would be right. Values may have %XX for any byte. */
+/* False, with one line in `error` that says what is wrong and what would be right. Values may have %XX for
+ * any byte. */
 bool tde_configuration_parse(const char *text, struct tde_configuration *out, char *error,
                              size_t error_bytes);
 

@@ -31,7 +31,7 @@ static struct connection *create(const struct tde_configuration *c, char *error,
                                               .replay = c->replay,
                                               .replay_bytes = c->replay_mib << 20,
                                               .progress_thread = true};
-    struct connection *made = calloc(1, sizeof *made);
+    struct connection *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         (void)snprintf(error, error_bytes, "no memory");
         return NULL;

@@ -1,4 +1,5 @@
-/* Clients of servers: instances that are configured alike share one, as there is an instance for each embedding table. Any thread. */
+/* Clients of servers: instances that are configured alike share one, as there is an instance for each
+ * embedding table. Any thread. */
 #ifndef TDE_CONNECTION_H
 #define TDE_CONNECTION_H
 

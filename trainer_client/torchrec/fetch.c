@@ -49,7 +49,7 @@ static bool tell_row(struct column *c, const float *row, uint32_t dim)
     }
     uint32_t states = row[0] < (float)dim ? (uint32_t)row[0] : 0;
     if (states == 0 || (dim - 1) % states != 0 || states < f->state_count) {
-        (void)snprintf(c->error, sizeof c->error,
+        (void)snprintf(c->error, sizeof(c->error),
                        "id %" PRId64
                        " has %u state%s, and the fetch asks for %u: it was pushed with another optimizer",
                        f->ids[c->told], states, mr_plural(states), f->state_count);
@@ -66,7 +66,7 @@ static enum mr_status tell_rows(struct column *c, const struct mr_reply *reply, 
 {
     const struct mr_tensor *rows = mr_reply_tensor(reply, 0);
     if (rows == NULL || rows->dims[0] != count || rows->dims[1] != c->table->dim) {
-        (void)snprintf(c->error, sizeof c->error, "the server has another table under its number");
+        (void)snprintf(c->error, sizeof(c->error), "the server has another table under its number");
         return MR_WRONG_DIM;
     }
     const float *values = rows->data;
@@ -87,7 +87,7 @@ struct window {
 
 static enum mr_status note(struct column *c, enum mr_status status)
 {
-    (void)snprintf(c->error, sizeof c->error, "%s", mr_last_error());
+    (void)snprintf(c->error, sizeof(c->error), "%s", mr_last_error());
     return status;
 }
 
@@ -100,7 +100,7 @@ static enum mr_status ask(struct column *c, struct window *w)
     const struct mr_options options = {
         .deadline_ms = tde_left_ms(c->job), .read_only = true, .future = &w->futures[at]};
     if (options.deadline_ms == 0) {
-        (void)snprintf(c->error, sizeof c->error, "its deadline of %u ms passed",
+        (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
                        c->t->configuration.deadline_ms);
         return MR_DEADLINE_EXCEEDED;
     }
@@ -156,12 +156,12 @@ static enum mr_status find_and_fetch(struct column *c)
 {
     uint32_t left_ms = tde_left_ms(c->job);
     if (left_ms == 0) {
-        (void)snprintf(c->error, sizeof c->error, "its deadline of %u ms passed",
+        (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
                        c->t->configuration.deadline_ms);
         return MR_DEADLINE_EXCEEDED;
     }
     enum mr_status status =
-        tde_table_find(&c->t->tables, c->t->client, c->name, left_ms, &c->table, c->error, sizeof c->error);
+        tde_table_find(&c->t->tables, c->t->client, c->name, left_ms, &c->table, c->error, sizeof(c->error));
     if (status != MR_OK || c->table == NULL) {
         if (status == MR_OK)
             tell_rest_absent(c);

@@ -107,7 +107,7 @@ void tde_instance_add(struct tde_instance *t, struct tde_job *job)
 
 struct tde_instance *tde_instance_create(const char *configuration, char *error, size_t error_bytes)
 {
-    struct tde_instance *t = calloc(1, sizeof *t);
+    struct tde_instance *t = calloc(1, sizeof(*t));
     if (t == NULL) {
         (void)snprintf(error, error_bytes, "no memory");
         return NULL;

@@ -1,5 +1,5 @@
-/* An instance of the plug-in: a thread that does one fetch or push after the other, in the order in which they were asked for. What the
- * functions below are about belongs to that thread, but for tde_instance_add().
+/* An instance of the plug-in: a thread that does one fetch or push after the other, in the order in which
+ * they were asked for. What the functions below are about belongs to that thread, but for tde_instance_add().
  */
 #ifndef TDE_INSTANCE_H
 #define TDE_INSTANCE_H
@@ -47,16 +47,17 @@ void tde_instance_destroy(struct tde_instance *t);
 /* Any thread. The job is freed when it is done. */
 void tde_instance_add(struct tde_instance *t, struct tde_job *job);
 
-/* A line on stderr for a fetch or a push that cannot be done. Unless the configuration says otherwise it ends the process, as what TorchRec goes
- * on with would be wrong: rows that seem never to have been pushed, or pushes that are lost. */
+/* A line on stderr for a fetch or a push that cannot be done. Unless the configuration says otherwise it ends
+ * the process, as what TorchRec goes on with would be wrong: rows that seem never to have been pushed, or
+ * pushes that are lost. */
 void tde_fail(const struct tde_instance *t, const char *what, const char *table, const char *why);
 
 /* By the monotonic clock. */
 uint64_t tde_now_us(void);
 /* Of the job, in ms; 0: its time is up. */
 uint32_t tde_left_ms(const struct tde_job *job);
-/* Whether a call that ended so may do better when it is made again, after a little while. Then it has waited that little while, or until the
- * job's deadline. */
+/* Whether a call that ended so may do better when it is made again, after a little while. Then it has waited
+ * that little while, or until the job's deadline. */
 bool tde_waits_for_better(const struct tde_job *job, enum mr_status status);
 
 /* fetch.c, push.c: true if all of it was done. Either way it tells so at the end. */

@@ -1,8 +1,10 @@
-/* What TorchRec's dynamic embedding calls of a plug-in: a shared object with a variable and four functions, loaded by
- * torch.ops.tde.register_io(path). There is one instance per embedding table, made from what stands behind "millrace://" in the URL.
+/* What TorchRec's dynamic embedding calls of a plug-in: a shared object with a variable and four functions,
+ * loaded by torch.ops.tde.register_io(path). There is one instance per embedding table, made from what stands
+ * behind "millrace://" in the URL.
  *
- * A row of an embedding table is an id's values and the states of its optimizer: `states` blocks of the same length, of which number 0
- * holds the values. With columns (a table that is sharded by column) an id has such a row per column. Blocks are f32.
+ * A row of an embedding table is an id's values and the states of its optimizer: `states` blocks of the same
+ * length, of which number 0 holds the values. With columns (a table that is sharded by column) an id has such
+ * a row per column. Blocks are f32.
  */
 #ifndef TDE_INTERFACE_H
 #define TDE_INTERFACE_H
@@ -48,9 +50,11 @@ TDE_API void *IO_Initialize(const char *configuration);
 TDE_API void IO_Finalize(void *instance);
 /* Tables, columns and ids are copied; the functions are called on a thread of the instance's. */
 TDE_API void IO_Fetch(void *instance, struct tde_fetch fetch);
-/* All is copied: TorchRec's PS::evict() lets go of the data before on_pushed is called, on a thread of the instance's. */
+/* All is copied: TorchRec's PS::evict() lets go of the data before on_pushed is called, on a thread of the
+ * instance's. */
 TDE_API void IO_Push(void *instance, struct tde_push push);
-/* IO_Fetch, as versions before torchrec/csrc/dynamic_embedding (TorchRec's contrib/dynamic_embedding) call it. */
+/* IO_Fetch, as versions before torchrec/csrc/dynamic_embedding (TorchRec's contrib/dynamic_embedding) call
+ * it. */
 TDE_API void IO_Pull(void *instance, struct tde_fetch fetch);
 
 #endif

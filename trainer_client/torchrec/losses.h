@@ -10,7 +10,8 @@ struct tde_losses {
     bool told_not_finite;
 };
 
-/* What became of a push to the table: a line about rows that found no room, once a minute at most, and one about values. */
+/* What became of a push to the table: a line about rows that found no room, once a minute at most, and one
+ * about values. */
 void tde_losses_add(struct tde_losses *l, const char *table, const struct mr_pushed *pushed, uint64_t now_us);
 /* The line that is due, whenever the last one was. */
 void tde_losses_end(struct tde_losses *l);

@@ -10,7 +10,7 @@ const char *IO_type = "millrace";
 void *IO_Initialize(const char *configuration)
 {
     char error[768] = "";
-    struct tde_instance *t = tde_instance_create(configuration, error, sizeof error);
+    struct tde_instance *t = tde_instance_create(configuration, error, sizeof(error));
     if (t == NULL)
         tde_line("millrace://%.200s: %s", configuration, error);
     return t;
@@ -46,7 +46,7 @@ static void *copy(uint8_t **at, const void *from, size_t bytes)
 
 static struct tde_job *job_with(size_t bytes, const char *what, const char *table)
 {
-    struct tde_job *job = malloc(sizeof *job + bytes);
+    struct tde_job *job = malloc(sizeof(*job) + bytes);
     if (job == NULL) {
         tde_line("%s of table %s: no memory. Ending the process", what, table);
         abort();
@@ -58,8 +58,8 @@ static struct tde_job *job_with(size_t bytes, const char *what, const char *tabl
 void IO_Fetch(void *instance, struct tde_fetch fetch)
 {
     struct tde_instance *t = made(instance, "fetch", fetch.table);
-    size_t ids_bytes = fetch.id_count * sizeof *fetch.ids,
-           columns_bytes = fetch.column_count * sizeof *fetch.columns;
+    size_t ids_bytes = fetch.id_count * sizeof(*fetch.ids),
+           columns_bytes = fetch.column_count * sizeof(*fetch.columns);
     size_t name_bytes = strlen(fetch.table) + 1;
     struct tde_job *job = job_with(ids_bytes + columns_bytes + name_bytes, "fetch", fetch.table);
     uint8_t *at = (uint8_t *)(job + 1);
@@ -75,7 +75,8 @@ void IO_Pull(void *instance, struct tde_fetch fetch)
     IO_Fetch(instance, fetch);
 }
 
-/* Whether the offsets are those of blocks that a row could have. If not, the job is refused before it looks at data. */
+/* Whether the offsets are those of blocks that a row could have. If not, the job is refused before it looks
+ * at data. */
 static bool is_sane(const struct tde_push *p)
 {
     uint64_t columns = p->column_count == 0 ? 1 : p->column_count;
@@ -92,10 +93,10 @@ void IO_Push(void *instance, struct tde_push push)
 {
     struct tde_instance *t = made(instance, "push", push.table);
     bool has_data = is_sane(&push);
-    size_t ids_bytes = push.id_count * sizeof *push.ids,
-           columns_bytes = push.column_count * sizeof *push.columns;
-    size_t offsets_bytes = push.offset_count * sizeof *push.offsets,
-           states_bytes = push.state_count * sizeof *push.states, name_bytes = strlen(push.table) + 1;
+    size_t ids_bytes = push.id_count * sizeof(*push.ids),
+           columns_bytes = push.column_count * sizeof(*push.columns);
+    size_t offsets_bytes = push.offset_count * sizeof(*push.offsets),
+           states_bytes = push.state_count * sizeof(*push.states), name_bytes = strlen(push.table) + 1;
     size_t data_bytes = has_data ? push.offsets[push.offset_count - 1] - push.offsets[0] : 0;
     struct tde_job *job =
         job_with(ids_bytes + columns_bytes + offsets_bytes + states_bytes + data_bytes + name_bytes, "push",

@@ -1,5 +1,5 @@
-/* Pushes: a column after the other, call by call, so that of an id that comes twice the last row counts. While a call is under way the
- * rows of the next are put together. */
+/* Pushes: a column after the other, call by call, so that of an id that comes twice the last row counts.
+ * While a call is under way the rows of the next are put together. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static size_t block_of(const struct column *c, uint32_t id)
 
 static enum mr_status refuse(struct column *c, const char *why)
 {
-    (void)snprintf(c->error, sizeof c->error, "%s", why);
+    (void)snprintf(c->error, sizeof(c->error), "%s", why);
     return MR_INVALID_ARGUMENT;
 }
 
@@ -74,7 +74,7 @@ static enum mr_status check_blocks(struct column *c)
         return refuse(c, "its blocks are not of f32");
     uint64_t floats = c->block_bytes / sizeof(float);
     if (floats > MR_DIM_MAX || 1 + floats * p->state_count > MR_DIM_MAX) {
-        (void)snprintf(c->error, sizeof c->error,
+        (void)snprintf(c->error, sizeof(c->error),
                        "%u states of %" PRIu64
                        " floats and 1 beside them are more than the %u that a row has at "
                        "most: shard the table by column, or use an optimizer with less state",
@@ -114,13 +114,13 @@ static void gather(struct column *c, uint32_t first)
 
 static enum mr_status note(struct column *c, enum mr_status status)
 {
-    (void)snprintf(c->error, sizeof c->error, "%s", mr_last_error());
+    (void)snprintf(c->error, sizeof(c->error), "%s", mr_last_error());
     return status;
 }
 
 static enum mr_status time_is_up(struct column *c)
 {
-    (void)snprintf(c->error, sizeof c->error, "its deadline of %u ms passed",
+    (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
                    c->t->configuration.deadline_ms);
     return MR_DEADLINE_EXCEEDED;
 }
@@ -132,7 +132,7 @@ static enum mr_status call(struct column *c, struct mr_future **future)
     if (options.deadline_ms == 0)
         return time_is_up(c);
     enum mr_status status = tde_table_make(&c->t->tables, c->t->client, c->name, c->dim, &c->t->configuration,
-                                           options.deadline_ms, &c->table, c->error, sizeof c->error);
+                                           options.deadline_ms, &c->table, c->error, sizeof(c->error));
     if (status != MR_OK)
         return status;
     /* ids are keys by their bits */

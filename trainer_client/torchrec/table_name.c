@@ -28,7 +28,7 @@ static void add(struct name *n, const char *text)
     (void)XXH3_64bits_update(&n->digest, text, strlen(text));
     for (; *text != '\0'; text++) {
         n->is_plain &= may_be_in_names(*text);
-        if (n->bytes < sizeof n->head)
+        if (n->bytes < sizeof(n->head))
             n->head[n->bytes] = may_be_in_names(*text) ? *text : '_';
         n->bytes++;
     }
@@ -41,7 +41,7 @@ void tde_table_name(const char *prefix, const char *table, bool has_column, int6
     char suffix[32] = "";
     (void)XXH3_64bits_reset(&n.digest);
     if (has_column)
-        (void)snprintf(suffix, sizeof suffix, ":c%" PRId64, column);
+        (void)snprintf(suffix, sizeof(suffix), ":c%" PRId64, column);
     add(&n, prefix);
     add(&n, table);
     add(&n, suffix);

@@ -40,7 +40,7 @@ static struct tde_table *entry_of(struct tde_tables *tables, const char *name)
             return &tables->all[i];
     if (tables->count == tables->room) {
         uint32_t room = tables->room == 0 ? 4 : 2 * tables->room;
-        struct tde_table *all = realloc(tables->all, room * sizeof *all);
+        struct tde_table *all = realloc(tables->all, room * sizeof(*all));
         if (all == NULL)
             return NULL;
         tables->all = all;
@@ -48,7 +48,7 @@ static struct tde_table *entry_of(struct tde_tables *tables, const char *name)
     }
     struct tde_table *entry = &tables->all[tables->count++];
     *entry = (struct tde_table){0};
-    (void)snprintf(entry->name, sizeof entry->name, "%s", name);
+    (void)snprintf(entry->name, sizeof(entry->name), "%s", name);
     return entry;
 }
 
@@ -111,7 +111,7 @@ enum mr_status tde_table_find(struct tde_tables *tables, struct mr_client *clien
 static void save(struct mr_client *client, const char *name, uint32_t deadline_ms)
 {
     const struct mr_options options = {.deadline_ms = deadline_ms};
-    const struct mr_save_options what = {.bytes = sizeof what, .queue = true};
+    const struct mr_save_options what = {.bytes = sizeof(what), .queue = true};
     uint64_t number;
     if (mr_checkpoint_save(client, &options, &what, &number) != MR_OK)
         tde_line("made table %s, and could not have it saved: %s", name, mr_last_error());

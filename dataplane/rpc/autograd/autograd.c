@@ -37,7 +37,7 @@ static bool any_known(const struct mr_tape *tape, const struct mr_value *values,
 static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t count)
 {
-    struct mr_recorded_call *call = calloc(1, sizeof *call);
+    struct mr_recorded_call *call = calloc(1, sizeof(*call));
     enum mr_status status = MR_OK;
 
     if (call == NULL || mr_context_end_prepare(c, to) != MR_OK) {
@@ -46,7 +46,7 @@ static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char
     }
     *call = (struct mr_recorded_call){.to = to, .send = MR_TAPE_NONE, .call = MR_TAPE_NONE};
     call->id.id = c->invocations + 1;
-    snprintf(call->function, sizeof call->function, "%s", function);
+    snprintf(call->function, sizeof(call->function), "%s", function);
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_SEND, .of = call, .inputs = arguments, .input_count = count};
 
@@ -118,7 +118,7 @@ enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t in
 /* Under the lock: another worker's call has come. */
 static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call *call)
 {
-    struct mr_served_call *served = calloc(1, sizeof *served);
+    struct mr_served_call *served = calloc(1, sizeof(*served));
 
     if (served == NULL)
         return MR_NO_MEMORY;
@@ -127,7 +127,7 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
                                       .arguments = MR_TAPE_NONE,
                                       .answer = MR_TAPE_NONE};
     served->id.id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | call->head.invocation;
-    memcpy(served->function, call->function->name, sizeof served->function);
+    memcpy(served->function, call->function->name, sizeof(served->function));
     struct mr_tape_entry entry = {.kind = MR_RECORDED_ARGUMENTS,
                                   .of = served,
                                   .outputs = call->arguments,
@@ -195,7 +195,7 @@ static struct mr_value as_input(const struct mr_value *argument)
 /* Under the lock: a differentiable function has run. */
 static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call)
 {
-    struct mr_recorded_run *run = calloc(1, sizeof *run);
+    struct mr_recorded_run *run = calloc(1, sizeof(*run));
     struct mr_value inputs[MR_RPC_ARGUMENTS_MAX];
     uint32_t node;
 

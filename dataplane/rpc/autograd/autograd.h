@@ -1,10 +1,11 @@
-/* Recording: what calls and runs of functions put on a context's tape. The hooks of struct mr_agent_autograd (agent.h says on which thread
- * each comes); `self` is the struct mr_contexts.
+/* Recording: what calls and runs of functions put on a context's tape. The hooks of struct mr_agent_autograd
+ * (agent.h says on which thread each comes); `self` is the struct mr_contexts.
  *
- * A call to another worker is two events here: its arguments leave (SEND), its results come (CALL); and two there: the arguments come
- * (ARGUMENTS), the results leave (RETURN). The values that travel get a number on each side; "has a number" is all that the other side
- * needs to know of it. So the graph over all workers is the tapes and the calls between them, and it has no cycle, as each event
- * depends on earlier ones only. A call of our own function is not a message: it is on the same tape.
+ * A call to another worker is two events here: its arguments leave (SEND), its results come (CALL); and two
+ * there: the arguments come (ARGUMENTS), the results leave (RETURN). The values that travel get a number on
+ * each side; "has a number" is all that the other side needs to know of it. So the graph over all workers is
+ * the tapes and the calls between them, and it has no cycle, as each event depends on earlier ones only. A
+ * call of our own function is not a message: it is on the same tape.
  */
 #ifndef MR_RPC_AUTOGRAD_H
 #define MR_RPC_AUTOGRAD_H

@@ -60,7 +60,7 @@ enum mr_status mr_autograd_apply(struct mr_autograd *c, const char *name, const 
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: there may be %u arguments, not %u", name,
                             MR_RPC_ARGUMENTS_MAX, argument_count);
     if (!mr_signature_matches(&function->arguments, arguments, argument_count)) {
-        mr_signature_describe(arguments, argument_count, text, sizeof text);
+        mr_signature_describe(arguments, argument_count, text, sizeof(text));
         return mr_rpc_error(MR_WRONG_SIGNATURE, CALLER ": %s: it was called with (%s), and takes (%s)", name,
                             text, function->arguments_text);
     }
@@ -106,7 +106,7 @@ enum mr_status mr_autograd_record(struct mr_autograd *c, const char *name, const
     enum mr_status status = check_record(c, name, input_count, output_count, &function);
 
     if (status == MR_OK) {
-        run = calloc(1, sizeof *run);
+        run = calloc(1, sizeof(*run));
         if (run == NULL)
             status = mr_rpc_error(MR_NO_MEMORY, RECORD ": %s: no memory", name);
     }

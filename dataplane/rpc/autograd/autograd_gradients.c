@@ -18,7 +18,8 @@ struct mr_parameter_gradient {
     struct mr_parameter_gradient *next; /* in the order in which they came */
 };
 
-/* A sum that was looked at, and replaced since, by a backward that a program began too early: it stays until the context's end. */
+/* A sum that was looked at, and replaced since, by a backward that a program began too early: it stays until
+ * the context's end. */
 struct mr_lent_sum {
     struct mr_lent_sum *next;
     float *sum;
@@ -58,7 +59,7 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
 
     if (node != NULL)
         return MR_CONTAINER(node, struct mr_parameter_gradient, id);
-    struct mr_parameter_gradient *entry = calloc(1, sizeof *entry);
+    struct mr_parameter_gradient *entry = calloc(1, sizeof(*entry));
 
     if (entry == NULL)
         return NULL;
@@ -79,7 +80,7 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
 /* Under the lock. Until the context's end. False: no memory. */
 static bool keep(struct mr_autograd *c, float *sum)
 {
-    struct mr_lent_sum *lent = malloc(sizeof *lent);
+    struct mr_lent_sum *lent = malloc(sizeof(*lent));
 
     if (lent == NULL)
         return false;
@@ -92,7 +93,7 @@ static bool keep(struct mr_autograd *c, float *sum)
 /* Takes the sum. False: no memory, it is not in. */
 static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
 {
-    uint64_t count = entry->shape.bytes / sizeof *sum;
+    uint64_t count = entry->shape.bytes / sizeof(*sum);
 
     for (;;) {
         pthread_mutex_lock(&c->lock);
@@ -151,8 +152,8 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
 
     if (!value_of(parameter, &value) || mr_backward_same_shape(&value.tensor, gradient))
         return MR_OK;
-    mr_signature_describe(&given, 1, what, sizeof what);
-    mr_signature_describe(&value, 1, wanted, sizeof wanted);
+    mr_signature_describe(&given, 1, what, sizeof(what));
+    mr_signature_describe(&value, 1, wanted, sizeof(wanted));
     return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: the gradient is %s, and the parameter is %s", name, what,
                         wanted);
 }
@@ -282,7 +283,7 @@ enum mr_status mr_gradients_register(struct mr_functions *functions)
         .name = "mr.gradients", .arguments = "i64", .results = "i64, ...", .run = return_page};
     char error[64];
 
-    return mr_functions_add(functions, &page, true, error, sizeof error);
+    return mr_functions_add(functions, &page, true, error, sizeof(error));
 }
 
 /* Pages as they come. */
@@ -336,7 +337,7 @@ static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gath
 static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *got,
                                  struct mr_rpc_result **pairs)
 {
-    struct mr_value *values = calloc((size_t)got->pairs * 2 + 1, sizeof *values);
+    struct mr_value *values = calloc((size_t)got->pairs * 2 + 1, sizeof(*values));
     struct mr_rpc_result *joined = NULL;
     uint32_t count = 0;
 

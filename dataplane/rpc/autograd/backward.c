@@ -16,10 +16,10 @@ enum mr_status mr_pass_begin(struct mr_autograd *c, uint64_t id, bool retain)
     uint32_t world_size = c->contexts->agent->config.world_size;
 
     if (pass->awaited == NULL)
-        pass->awaited = calloc(world_size, sizeof *pass->awaited);
+        pass->awaited = calloc(world_size, sizeof(*pass->awaited));
     if (pass->awaited == NULL)
         return MR_NO_MEMORY;
-    memset(pass->awaited, 0, world_size * sizeof *pass->awaited);
+    memset(pass->awaited, 0, world_size * sizeof(*pass->awaited));
     mr_tape_begin_pass(&c->tape, retain);
     pass->id = id;
     pass->retain = retain;
@@ -46,7 +46,7 @@ void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *forma
         return;
     pass->status = status;
     va_start(args, format);
-    vsnprintf(pass->error, sizeof pass->error, format, args);
+    vsnprintf(pass->error, sizeof(pass->error), format, args);
     va_end(args);
 }
 
@@ -216,7 +216,7 @@ static enum mr_status check_losses(struct mr_autograd *c, const struct mr_value 
     for (uint32_t i = 0; i < count; i++) {
         if (losses[i].kind != MR_VALUE_TENSOR || losses[i].tensor.dtype != MR_F32 ||
             losses[i].tensor.bytes != sizeof(float)) {
-            mr_signature_describe(&losses[i], 1, text, sizeof text);
+            mr_signature_describe(&losses[i], 1, text, sizeof(text));
             return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": loss %u is %s, and must be f32 of one element",
                                 i, text);
         }
@@ -246,7 +246,8 @@ static enum mr_status check_context(struct mr_autograd *c)
     return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: %s", text, wrong);
 }
 
-/* Under the lock, which it gives up; the root's own work of a phase is done: until all is at rest everywhere. */
+/* Under the lock, which it gives up; the root's own work of a phase is done: until all is at rest
+ * everywhere. */
 static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t deadline_us)
 {
     struct mr_agent_driver *driver = mr_agent_driver(c->contexts->agent);

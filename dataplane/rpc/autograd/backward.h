@@ -2,17 +2,19 @@
  *
  * The worker that asks for it is the pass's root. Two phases, with a barrier between them:
  *   reach       from the losses to all they depend on, on all workers: each node learns how many contributions it will get. What no loss
- *               depends on is not waited for (torch calls this SMART mode). A node gone through before ends it here, when nothing
- *               has been changed yet.
+ *               depends on is not waited for (torch calls this SMART mode). A node gone through before ends
+ *               it here, when nothing has been changed yet.
  *   gradients   flow back; a node that has all its contributions runs. A call's results go back as one message to the callee, its
- *               arguments as one to the caller: what the callee computed for an earlier call, and kept, may come into play as well.
+ *               arguments as one to the caller: what the callee computed for an earlier call, and kept, may
+ *               come into play as well.
  *
- * When a phase has ended is found as by Dijkstra and Scholten ("Termination detection for diffusing computations", 1980): the first message that a
- * worker at rest gets engages it; that one is done when the worker and all it sent are at rest again, any other one as soon as it is
- * taken. Answers come at once in any case (MR_NOT_READY: engaged, DONE follows), so that nothing holds up the session.
+ * When a phase has ended is found as by Dijkstra and Scholten ("Termination detection for diffusing
+ * computations", 1980): the first message that a worker at rest gets engages it; that one is done when the
+ * worker and all it sent are at rest again, any other one as soon as it is taken. Answers come at once in any
+ * case (MR_NOT_READY: engaged, DONE follows), so that nothing holds up the session.
  *
- * A death, an error of a function, or the root's time-out ends the pass with the first error; the context's gradients are then incomplete, and it can
- * only be ended.
+ * A death, an error of a function, or the root's time-out ends the pass with the first error; the context's
+ * gradients are then incomplete, and it can only be ended.
  */
 #ifndef MR_RPC_BACKWARD_H
 #define MR_RPC_BACKWARD_H

@@ -15,8 +15,8 @@ enum mr_backward_kind {
     MR_BACKWARD_DONE = 5             /* what engaged the sender is done; its status, and a text */
 };
 
-/* The first tensor, u8: this, and for RESULTS and ARGUMENTS a byte for each value, 1: a gradient of it follows as a tensor. After DONE with
- * an error follows the text, u8[n]. */
+/* The first tensor, u8: this, and for RESULTS and ARGUMENTS a byte for each value, 1: a gradient of it
+ * follows as a tensor. After DONE with an error follows the text, u8[n]. */
 struct mr_backward_wire {
     uint64_t context, pass, invocation;
     uint32_t kind;

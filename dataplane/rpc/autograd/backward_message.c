@@ -10,7 +10,7 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c, uint3
 {
     size_t tensors_bytes = count * sizeof(struct mr_tensor);
     struct mr_backward_message *m =
-        calloc(1, sizeof *m + tensors_bytes + sizeof(struct mr_backward_wire) + count);
+        calloc(1, sizeof(*m) + tensors_bytes + sizeof(struct mr_backward_wire) + count);
 
     if (m == NULL)
         return NULL;
@@ -18,7 +18,7 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c, uint3
     mr_context_hold(c);
     m->call.to = to;
     m->count = count;
-    snprintf(m->function, sizeof m->function, "%s", function);
+    snprintf(m->function, sizeof(m->function), "%s", function);
     m->first = (struct mr_backward_wire *)(void *)((uint8_t *)m->tensors + tensors_bytes);
     *m->first = (struct mr_backward_wire){.context = c->id.id,
                                           .pass = c->pass.id,
@@ -77,7 +77,7 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
     /* Engaged: it is done when a DONE comes. */
     if (m->first->kind != MR_BACKWARD_DONE && (status != MR_NOT_READY || reply == NULL)) {
         if (status != MR_OK)
-            explain(agent, m, status, reply, error, sizeof error);
+            explain(agent, m, status, reply, error, sizeof(error));
         pthread_mutex_lock(&c->lock);
         mr_pass_settle(c, m->first->pass, call->to, status, error);
         pthread_mutex_unlock(&c->lock);
@@ -101,7 +101,7 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
     /* A text is no gradient: its place is not listed. */
     uint32_t listed = m->first->kind == MR_BACKWARD_DONE ? 0 : m->count;
 
-    tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)sizeof *m->first + listed, m->first);
+    tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)sizeof(*m->first) + listed, m->first);
     m->call.op = MR_OP_RPC_BACKWARD;
     m->call.control = true;
     m->call.deadline_us = m->first->kind == MR_BACKWARD_DONE ? UINT64_MAX : mr_call_deadline_us(agent, 0);
@@ -147,7 +147,7 @@ void mr_backward_post_all(struct mr_pass_outbox *outbox)
 static bool read_gradients(const struct mr_message *message, struct mr_backward_in *in)
 {
     const struct mr_tensor *first = &message->tensors[0];
-    const uint8_t *present = (const uint8_t *)first->data + sizeof in->head;
+    const uint8_t *present = (const uint8_t *)first->data + sizeof(in->head);
     uint32_t tensor = 1;
 
     for (uint32_t i = 0; i < in->count; i++) {
@@ -165,11 +165,11 @@ bool mr_backward_read(const struct mr_message *message, struct mr_backward_in *i
 {
     const struct mr_tensor *first = &message->tensors[0];
 
-    if (message->preamble.tensor_count == 0 || first->dtype != MR_U8 || first->bytes < sizeof in->head ||
-        first->bytes > sizeof in->head + MR_RPC_ARGUMENTS_MAX)
+    if (message->preamble.tensor_count == 0 || first->dtype != MR_U8 || first->bytes < sizeof(in->head) ||
+        first->bytes > sizeof(in->head) + MR_RPC_ARGUMENTS_MAX)
         return false;
-    memcpy(&in->head, first->data, sizeof in->head);
-    in->count = (uint32_t)(first->bytes - sizeof in->head);
+    memcpy(&in->head, first->data, sizeof(in->head));
+    in->count = (uint32_t)(first->bytes - sizeof(in->head));
     in->text_bytes = 0;
     in->text = "";
     if (in->head.kind == MR_BACKWARD_RESULTS || in->head.kind == MR_BACKWARD_ARGUMENTS)

@@ -17,14 +17,14 @@ float *mr_backward_copy(const struct mr_tensor *gradient)
 bool mr_backward_same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 {
     return a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->dims, b->dims, a->rank * sizeof a->dims[0]) == 0;
+           memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
 }
 
 void mr_backward_give(struct mr_autograd *c, uint64_t pass, uint32_t value, float *sum)
 {
     pthread_mutex_lock(&c->lock);
     while (sum != NULL && c->pass.id == pass) {
-        uint64_t count = c->tape.values[value].shape.bytes / sizeof *sum;
+        uint64_t count = c->tape.values[value].shape.bytes / sizeof(*sum);
         float *other = mr_tape_put(&c->tape, value, sum);
 
         if (other == NULL) {
@@ -118,8 +118,8 @@ static bool is_wrong(const struct step *step, const struct mr_rpc_call *call, ch
             continue;
         if (result->kind == MR_VALUE_TENSOR && mr_backward_same_shape(&result->tensor, &argument.tensor))
             continue;
-        mr_signature_describe(result, 1, what, sizeof what);
-        mr_signature_describe(&argument, 1, wanted, sizeof wanted);
+        mr_signature_describe(result, 1, what, sizeof(what));
+        mr_signature_describe(&argument, 1, wanted, sizeof(wanted));
         snprintf(text, bytes, "gradient %u is %s, and argument %u is %s", i, what, i, wanted);
         return true;
     }
@@ -170,13 +170,13 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
         call->deadline_us = UINT64_MAX;
         call->head.context = c->id.id;
         call->context = c;
-        status = run_backward(call, run, step, text, sizeof text);
+        status = run_backward(call, run, step, text, sizeof(text));
     }
     if (status == MR_OK)
         status = give_inputs(c, pass, step, call);
     if (status != MR_OK) {
         mr_member_text(agent, agent->config.rank, who);
-        snprintf(line, sizeof line, "backward of \"%s\" on %s: %s", run->function->name, who, text);
+        snprintf(line, sizeof(line), "backward of \"%s\" on %s: %s", run->function->name, who, text);
         fail(c, pass, status, line);
     }
     if (call != NULL) {
@@ -224,7 +224,7 @@ static void send_gradients(struct mr_autograd *c, uint64_t pass, struct step *st
 
 void mr_backward_drain(struct mr_autograd *c, uint64_t pass)
 {
-    struct step *step = malloc(sizeof *step);
+    struct step *step = malloc(sizeof(*step));
 
     if (step == NULL)
         fail(c, pass, MR_NO_MEMORY, "no memory");

@@ -36,7 +36,7 @@ static void answer(struct mr_rpc *agent, struct mr_work *work)
 static void submit_answer(struct served *s, enum mr_status status, const char *error)
 {
     s->status = status;
-    snprintf(s->error, sizeof s->error, "%s", error);
+    snprintf(s->error, sizeof(s->error), "%s", error);
     s->work.run = answer;
     mr_agent_submit(s->agent, &s->work);
 }
@@ -92,7 +92,7 @@ static bool enter(struct mr_autograd *c, uint32_t node, const struct served *s, 
 {
     if (c->tape.nodes[node].input_count != s->in.count)
         return false;
-    memcpy(inputs, mr_tape_inputs(&c->tape, node), s->in.count * sizeof *inputs);
+    memcpy(inputs, mr_tape_inputs(&c->tape, node), s->in.count * sizeof(*inputs));
     for (uint32_t i = 0; i < s->in.count; i++) {
         if (inputs[i] != MR_TAPE_NONE && s->in.gradients[i].data != NULL &&
             !mr_backward_same_shape(&s->in.gradients[i], &c->tape.values[inputs[i]].shape))
@@ -226,7 +226,7 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
     char text[MR_RPC_ERROR_BYTES];
 
     if (mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c) == MR_OK) {
-        snprintf(text, sizeof text, "%.*s", (int)(s->in.text_bytes > 500 ? 500 : s->in.text_bytes),
+        snprintf(text, sizeof(text), "%.*s", (int)(s->in.text_bytes > 500 ? 500 : s->in.text_bytes),
                  s->in.text);
         pthread_mutex_lock(&c->lock);
         mr_pass_settle(c, s->in.head.pass, s->from, (enum mr_status)s->in.head.status, text);
@@ -240,7 +240,7 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
 void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, const struct mr_request *request)
 {
     struct mr_endpoint *ep = mr_agent_endpoint(agent);
-    struct served *s = malloc(sizeof *s);
+    struct served *s = malloc(sizeof(*s));
 
     if (s == NULL) {
         mr_long_busy(agent, request);

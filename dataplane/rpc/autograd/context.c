@@ -27,7 +27,7 @@ void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CON
 
 static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id)
 {
-    struct mr_autograd *c = calloc(1, sizeof *c);
+    struct mr_autograd *c = calloc(1, sizeof(*c));
 
     if (c == NULL)
         return NULL;
@@ -265,7 +265,8 @@ uint64_t mr_autograd_id(const struct mr_autograd *c)
 
 /* ---- the others' ---- */
 
-/* Under the lock. Where it does not rise nothing is gone through: one that lives long must not make the ends of all others slow. */
+/* Under the lock. Where it does not rise nothing is gone through: one that lives long must not make the ends
+ * of all others slow. */
 static void raise_over_below(struct mr_context_creator *known, uint64_t over_below)
 {
     struct mr_id_node *node, *next;
@@ -292,7 +293,7 @@ static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_b
     if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
         return;
     node =
-        calloc(1, sizeof *node); /* without memory a late call may bring it back, until a later end tells */
+        calloc(1, sizeof(*node)); /* without memory a late call may bring it back, until a later end tells */
     if (node == NULL)
         return;
     node->id = counter_of(id);
@@ -374,11 +375,11 @@ static void died(void *self, uint32_t rank)
 
 enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out)
 {
-    struct mr_contexts *contexts = calloc(1, sizeof *contexts);
+    struct mr_contexts *contexts = calloc(1, sizeof(*contexts));
 
     if (contexts == NULL)
         return MR_NO_MEMORY;
-    contexts->creators = calloc(agent->config.world_size, sizeof *contexts->creators);
+    contexts->creators = calloc(agent->config.world_size, sizeof(*contexts->creators));
     if (contexts->creators == NULL) {
         free(contexts);
         return MR_NO_MEMORY;

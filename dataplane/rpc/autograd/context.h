@@ -1,14 +1,17 @@
 /* Autograd contexts of one worker: which there are, and what each has recorded here.
  *
- * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a worker that a call in a context
- * reaches has it from then on. Who called others in a context tells them of its end (RPC_CONTEXT_END), so that the end goes the ways that
- * the calls went; when a worker dies, which may have been on the way, the others ask the creators to tell them. A context of which the end
- * was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose creator died is over.
+ * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a
+ * worker that a call in a context reaches has it from then on. Who called others in a context tells them of
+ * its end (RPC_CONTEXT_END), so that the end goes the ways that the calls went; when a worker dies, which may
+ * have been on the way, the others ask the creators to tell them. A context of which the end was heard does
+ * not come back, whatever arrives late: see struct mr_context_creator. One whose creator died is over.
  *
- * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock` guards the table; each context's
- * own `lock` guards what it has recorded, its pass and its gradients. Neither is ever held while a user's function runs, while
- * anything is waited for, or during sums over tensors (mr_autograd_gradients(), which is asked for when all is quiet, copies under the lock); contexts->lock may be held when a context's is taken, not the other way round.
- * A context is there while it is held, also after its end: whoever has a pointer holds it, the table holds it until its end.
+ * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock`
+ * guards the table; each context's own `lock` guards what it has recorded, its pass and its gradients.
+ * Neither is ever held while a user's function runs, while anything is waited for, or during sums over
+ * tensors (mr_autograd_gradients(), which is asked for when all is quiet, copies under the lock);
+ * contexts->lock may be held when a context's is taken, not the other way round. A context is there while it
+ * is held, also after its end: whoever has a pointer holds it, the table holds it until its end.
  */
 #ifndef MR_RPC_CONTEXT_H
 #define MR_RPC_CONTEXT_H
@@ -92,8 +95,8 @@ struct mr_autograd {
     struct mr_context_end *ends; /* for each worker that calls of ours reached */
 };
 
-/* Of which contexts of one worker the end was heard: all below a number, and some above. Its contexts that live are few, so what lies between its oldest and
- * its latest is, too. */
+/* Of which contexts of one worker the end was heard: all below a number, and some above. Its contexts that
+ * live are few, so what lies between its oldest and its latest is, too. */
 struct mr_context_creator {
     uint64_t over_below;
     struct mr_id_map over;
@@ -113,7 +116,8 @@ struct mr_contexts {
 
 /* At the agent's creation: hooks into calls, functions and ops. MR_NO_MEMORY. */
 enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out);
-/* Nobody is inside, and no function runs: all are over. Those that were begun here stay until mr_autograd_end(). NULL is fine. */
+/* Nobody is inside, and no function runs: all are over. Those that were begun here stay until
+ * mr_autograd_end(). NULL is fine. */
 void mr_contexts_end(struct mr_contexts *contexts);
 /* None is left. NULL is fine. */
 void mr_contexts_free(struct mr_contexts *contexts);
@@ -127,8 +131,9 @@ struct mr_contexts_use {
 void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out);
 uint32_t mr_contexts_count(struct mr_contexts *contexts);
 
-/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`; MR_NO_MEMORY. It may be new here, by a call of
- * worker `by`, which will tell us of its end; MR_RPC_NO_RANK: an unknown one is MR_INVALID_ARGUMENT, too. */
+/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`;
+ * MR_NO_MEMORY. It may be new here, by a call of worker `by`, which will tell us of its end; MR_RPC_NO_RANK:
+ * an unknown one is MR_INVALID_ARGUMENT, too. */
 enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
                               struct mr_autograd **out);
 void mr_context_hold(struct mr_autograd *context);
@@ -158,8 +163,9 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
 
 /* ---- gradients of parameters, see autograd_gradients.c ---- */
 
-/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added, or a backward is adding. The view
- * is valid while the context is held, and has nothing of what is added later: optimizers step after the backward. */
+/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was
+ * added, or a backward is adding. The view is valid while the context is held, and has nothing of what is
+ * added later: optimizers step after the backward. */
 bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
 /* The library's function that tells them to other workers. MR_NO_MEMORY. */
 enum mr_status mr_gradients_register(struct mr_functions *functions);

@@ -1,5 +1,5 @@
-/* Telling the end of a context: the messages are there before they are needed, so that the end cannot fail. And asking its creator to be
- * told of it, by the same op the other way. */
+/* Telling the end of a context: the messages are there before they are needed, so that the end cannot fail.
+ * And asking its creator to be told of it, by the same op the other way. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
@@ -20,7 +20,7 @@ enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
 
     if ((c->told[rank / 8] & bit) != 0)
         return MR_OK;
-    struct mr_context_end *end = calloc(1, sizeof *end);
+    struct mr_context_end *end = calloc(1, sizeof(*end));
 
     if (end == NULL)
         return MR_NO_MEMORY;
@@ -98,7 +98,7 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
 
 void mr_context_end_ask(struct mr_rpc *agent, uint64_t id)
 {
-    struct mr_context_end *question = calloc(1, sizeof *question);
+    struct mr_context_end *question = calloc(1, sizeof(*question));
 
     if (question == NULL)
         return; /* a later end of the creator's tells */
@@ -136,11 +136,11 @@ void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
 {
     uint64_t words[2];
 
-    if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof words) {
+    if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof(words)) {
         mr_reply_status(mr_agent_endpoint(agent), request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(words, request->message->tensors[0].data, sizeof words);
+    memcpy(words, request->message->tensors[0].data, sizeof(words));
     if (words[0] >> MR_RPC_ID_SHIFT == mr_rpc_rank(agent)) {
         serve_question(agent, contexts, words[0], from, request->ref);
         return;

@@ -43,10 +43,10 @@ static bool reserve(void **array, uint32_t *room, uint32_t count, uint32_t more,
 static bool reserve_all(struct mr_tape *tape, const struct mr_tape_entry *entry)
 {
     return reserve((void **)&tape->values, &tape->value_room, tape->value_count, entry->output_count,
-                   sizeof *tape->values) &&
-           reserve((void **)&tape->nodes, &tape->node_room, tape->node_count, 1, sizeof *tape->nodes) &&
+                   sizeof(*tape->values)) &&
+           reserve((void **)&tape->nodes, &tape->node_room, tape->node_count, 1, sizeof(*tape->nodes)) &&
            reserve((void **)&tape->links, &tape->link_room, tape->link_count,
-                   entry->input_count + entry->output_count, sizeof *tape->links);
+                   entry->input_count + entry->output_count, sizeof(*tape->links));
 }
 
 /* The first of that many, in a row; 0 is never one. */
@@ -151,8 +151,8 @@ static bool reserve_work(struct mr_tape *tape)
 
     if (tape->work_room >= tape->node_count)
         return true;
-    if (!reserve((void **)&tape->ready, &ready_room, 0, tape->node_count, sizeof *tape->ready) ||
-        !reserve((void **)&tape->stack, &stack_room, 0, tape->node_count, sizeof *tape->stack))
+    if (!reserve((void **)&tape->ready, &ready_room, 0, tape->node_count, sizeof(*tape->ready)) ||
+        !reserve((void **)&tape->stack, &stack_room, 0, tape->node_count, sizeof(*tape->stack)))
         return false; /* one may be larger than work_room says */
     tape->work_room = ready_room;
     return true;

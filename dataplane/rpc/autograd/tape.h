@@ -1,15 +1,18 @@
-/* A tape: what was computed in one autograd context on one worker, and the gradients on their way back through it.
+/* A tape: what was computed in one autograd context on one worker, and the gradients on their way back
+ * through it.
  *
- * A *node* is one event that takes values and gives values: a run of a differentiable function, a call that left or came, an
- * answer. A *value* has a number, unique on this worker: one that another context's tape gave is a constant here. Nodes are in
- * the order in which they came to be, so that a node depends on earlier ones only.
+ * A *node* is one event that takes values and gives values: a run of a differentiable function, a call that
+ * left or came, an answer. A *value* has a number, unique on this worker: one that another context's tape
+ * gave is a constant here. Nodes are in the order in which they came to be, so that a node depends on earlier
+ * ones only.
  *
- * Backward, a *pass*: mr_tape_reach() goes from where gradients will come in to all that they depend on, and counts for each node how
- * many contributions it will get. Then contributions are put into values (mr_tape_put, mr_tape_arrived); a node that has all of its own
- * is ready, and mr_tape_next() gives it out, the latest first. What a node does with its gradients is its owner's.
+ * Backward, a *pass*: mr_tape_reach() goes from where gradients will come in to all that they depend on, and
+ * counts for each node how many contributions it will get. Then contributions are put into values
+ * (mr_tape_put, mr_tape_arrived); a node that has all of its own is ready, and mr_tape_next() gives it out,
+ * the latest first. What a node does with its gradients is its owner's.
  *
- * Pure: no lock, no network. All of a tape belongs to whoever has its owner's lock; what takes time (sums of large gradients) is done
- * outside of it. Gradients are f32, and malloc()ed.
+ * Pure: no lock, no network. All of a tape belongs to whoever has its owner's lock; what takes time (sums of
+ * large gradients) is done outside of it. Gradients are f32, and malloc()ed.
  */
 #ifndef MR_RPC_TAPE_H
 #define MR_RPC_TAPE_H
@@ -78,14 +81,16 @@ const uint32_t *mr_tape_outputs(const struct mr_tape *tape, uint32_t node);
 
 /* A new pass; gradients that another one left within it are dropped, but for those of leaves. */
 void mr_tape_begin_pass(struct mr_tape *tape, bool retain);
-/* One contribution will come into this node. It and all that it depends on, where not reached yet in this pass: reached(self, node),
- * once each, which must not change the tape. MR_INVALID_ARGUMENT: *gone was gone through in an earlier pass. MR_NO_MEMORY. After a failure the pass is
- * not to be gone on with. */
+/* One contribution will come into this node. It and all that it depends on, where not reached yet in this
+ * pass: reached(self, node), once each, which must not change the tape. MR_INVALID_ARGUMENT: *gone was gone
+ * through in an earlier pass. MR_NO_MEMORY. After a failure the pass is not to be gone on with. */
 enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached)(void *self, uint32_t node),
                              void *self, uint32_t *gone);
-/* A node without outputs gets what it waited for: its inputs are to be given theirs. False: it did not wait. */
+/* A node without outputs gets what it waited for: its inputs are to be given theirs. False: it did not
+ * wait. */
 bool mr_tape_enter(struct mr_tape *tape, uint32_t node);
-/* The sum is the tape's. Returns NULL, or, where there is one already, that: add it to yours, free it, and put again. */
+/* The sum is the tape's. Returns NULL, or, where there is one already, that: add it to yours, free it, and
+ * put again. */
 float *mr_tape_put(struct mr_tape *tape, uint32_t value, float *sum);
 /* One contribution (or none at all, instead of it) is in the value's sum. */
 void mr_tape_arrived(struct mr_tape *tape, uint32_t value);

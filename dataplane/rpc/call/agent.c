@@ -31,7 +31,7 @@ void mr_rpc_error_line(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(error_line, sizeof error_line, format, args);
+    vsnprintf(error_line, sizeof(error_line), format, args);
     va_end(args);
 }
 
@@ -99,15 +99,15 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
 
     if (status != MR_OK)
         return status;
-    struct mr_rpc *agent = aligned_alloc(64, (sizeof *agent + 63) / 64 * 64);
+    struct mr_rpc *agent = aligned_alloc(64, (sizeof(*agent) + 63) / 64 * 64);
 
     if (agent == NULL) {
         snprintf(error, error_bytes, "worker \"%s\": no memory", config->name);
         return MR_NO_MEMORY;
     }
-    memset(agent, 0, sizeof *agent);
+    memset(agent, 0, sizeof(*agent));
     agent->config = *config;
-    snprintf(agent->name, sizeof agent->name, "%s", config->name);
+    snprintf(agent->name, sizeof(agent->name), "%s", config->name);
     agent->config.name = agent->name;
     atomic_store(&agent->held, config->held);
     mr_functions_init(&agent->functions);
@@ -209,7 +209,8 @@ void mr_agent_put(struct mr_rpc *agent)
         agent_free(agent);
 }
 
-/* After the end: whoever submits pushes first and tries the lock then, so that either he gets it or it is seen here. */
+/* After the end: whoever submits pushes first and tries the lock then, so that either he gets it or it is
+ * seen here. */
 static void run_late(struct mr_rpc *agent)
 {
     while (mr_agent_has_work(agent) && pthread_mutex_trylock(&agent->late) == 0) {
@@ -478,7 +479,7 @@ enum mr_status mr_rpc_register(struct mr_rpc *agent, const struct mr_rpc_functio
 
     if (mr_agent_is_inherited(agent))
         return mr_agent_check_process(agent, "mr_rpc_register");
-    enum mr_status status = mr_functions_add(&agent->functions, function, false, error, sizeof error);
+    enum mr_status status = mr_functions_add(&agent->functions, function, false, error, sizeof(error));
 
     return status == MR_OK ? MR_OK : mr_rpc_error(status, "mr_rpc_register: %s", error);
 }

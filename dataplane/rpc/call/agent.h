@@ -1,12 +1,13 @@
-/* A worker's agent: the state machine behind struct mr_rpc. It stands on one endpoint, which both calls and serves, and knows no
- * socket, no NIC and no thread of its own but the executor's.
+/* A worker's agent: the state machine behind struct mr_rpc. It stands on one endpoint, which both calls and
+ * serves, and knows no socket, no NIC and no thread of its own but the executor's.
  *
- * Whoever moves the packets is its driver: a thread of a worker's program, or core 0 of a node. All of the agent belongs to the thread
- * that is inside ("enters") at the moment, apart from what is marked "any thread". Others hand it work with
- * mr_agent_submit() and wait on futures. Handlers of the endpoint and timers run inside.
+ * Whoever moves the packets is its driver: a thread of a worker's program, or core 0 of a node. All of the
+ * agent belongs to the thread that is inside ("enters") at the moment, apart from what is marked "any
+ * thread". Others hand it work with mr_agent_submit() and wait on futures. Handlers of the endpoint and
+ * timers run inside.
  *
- * Names: the agent of the worker is struct mr_rpc itself, so that what the program holds needs no wrapping. Ids of contexts and
- * references are (rank << MR_RPC_ID_SHIFT) | counter, unique in the world.
+ * Names: the agent of the worker is struct mr_rpc itself, so that what the program holds needs no wrapping.
+ * Ids of contexts and references are (rank << MR_RPC_ID_SHIFT) | counter, unique in the world.
  */
 #ifndef MR_RPC_AGENT_H
 #define MR_RPC_AGENT_H
@@ -38,19 +39,23 @@ struct mr_work {
 struct mr_agent_driver {
     void *self;
     uint64_t (*now_us)(void *self); /* any thread; the endpoint's clock */
-    /* Any thread. The caller is inside until it leaves, if nobody is now and it may be. It must not be inside already. A driver whose agent
-     * belongs to one thread for good always says no. */
+    /* Any thread. The caller is inside until it leaves, if nobody is now and it may be. It must not be inside
+     * already. A driver whose agent belongs to one thread for good always says no. */
     bool (*enter)(void *self);
-    /* Sends what was made to be sent, unless more follows at once (`more`: the same thread will wait, or enter again, soon). */
+    /* Sends what was made to be sent, unless more follows at once (`more`: the same thread will wait, or
+     * enter again, soon). */
     void (*leave)(void *self, bool more);
     /* Any thread: there is submitted work where there was none. */
     void (*wake)(void *self);
-    /* Any thread, not inside: returns when *done has MR_DONE (true), or at deadline_us (false). May drive meanwhile. Before it sleeps on
-     * the word as a futex, it adds MR_DONE_SLEEPER. Whoever ends what is waited for calls mr_agent_done(). */
+    /* Any thread, not inside: returns when *done has MR_DONE (true), or at deadline_us (false). May drive
+     * meanwhile. Before it sleeps on the word as a futex, it adds MR_DONE_SLEEPER. Whoever ends what is
+     * waited for calls mr_agent_done(). */
     bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
-    /* Any thread: this process was forked from the worker's, and must not touch what others of its threads may have held. NULL: never. */
+    /* Any thread: this process was forked from the worker's, and must not touch what others of its threads
+     * may have held. NULL: never. */
     bool (*is_inherited)(void *self);
-    /* On each thread that runs functions, first: a driver that is pinned gives it another place. NULL: nothing. */
+    /* On each thread that runs functions, first: a driver that is pinned gives it another place. NULL:
+     * nothing. */
     void (*thread_begins)(void *self);
 };
 
@@ -67,11 +72,12 @@ struct mr_agent_config {
     uint32_t incarnation;        /* the endpoint's: another one at each start */
     bool is_node;
     bool is_rendezvous; /* serves JOIN, LEAVE and ALIVE */
-    bool
-        held; /* neither joins nor serves (BUSY) before mr_agent_release(): functions are still being registered */
+    /* neither joins nor serves (BUSY) before mr_agent_release(): functions are still being registered */
+    bool held;
     struct mr_address rendezvous;                         /* unless is_rendezvous */
     uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
-    /* As message_bytes and long_memory_bytes there; longer messages than `from` go in parts, see long_message.h. 0: the defaults. */
+    /* As message_bytes and long_memory_bytes there; longer messages than `from` go in parts, see
+     * long_message.h. 0: the defaults. */
     size_t long_bytes_max, long_memory_bytes, long_from_bytes;
 };
 
@@ -102,7 +108,8 @@ struct mr_agent_counters {
 #undef MR_AGENT_COUNTER_FIELD
 };
 
-/* The endpoint is the driver's, made before, and destroyed after the agent. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
+/* The endpoint is the driver's, made before, and destroyed after the agent. MR_INVALID_ARGUMENT,
+ * MR_NO_MEMORY. */
 enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
                                size_t error_bytes);
 /* Going away, in this order, of which none may be left out:
@@ -110,10 +117,11 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
 void mr_agent_close(struct mr_rpc *agent);
 /* not inside, while it is still driven: waits for the functions that run, and ends the executor's threads; */
 void mr_agent_join(struct mr_rpc *agent);
-/* nobody is inside or waits any more, or will; the endpoint is still there. Values of ours and what contexts of others kept are freed. Futures,
- * results, references and contexts that somebody still has stay what they are until they are released, by any thread: gone(driver.self)
- * is called when the last one has been, perhaps within this call, and nothing is left of the agent then; the endpoint must be there until then.
- * `gone` may be NULL. */
+/* nobody is inside or waits any more, or will; the endpoint is still there. Values of ours and what contexts
+ * of others kept are freed. Futures, results, references and contexts that somebody still has stay what they
+ * are until they are released, by any thread: gone(driver.self) is called when the last one has been, perhaps
+ * within this call, and nothing is left of the agent then; the endpoint must be there until then. `gone` may
+ * be NULL. */
 void mr_agent_destroy(struct mr_rpc *agent, void (*gone)(void *driver));
 
 /* How it stands with a node's world. Inside. */
@@ -124,12 +132,13 @@ enum mr_agent_end {
     MR_AGENT_REFUSED, /* joining failed: `why` gets the line */
 };
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes);
-/* A node that is told to stop, before it closes. Inside: no other worker's call begins from now on (MR_SHUTTING_DOWN), those that run may still call; */
+/* A node that is told to stop, before it closes. Inside: no other worker's call begins from now on
+ * (MR_SHUTTING_DOWN), those that run may still call; */
 void mr_agent_retire(struct mr_rpc *agent);
 /* inside: functions that still run, and answers that wait for memory; */
 uint32_t mr_agent_unfinished(struct mr_rpc *agent);
-/* inside: says to the others that we go: they take us for dead at once. Each call says it to those who have not answered; false when
- * all have, or are dead. */
+/* inside: says to the others that we go: they take us for dead at once. Each call says it to those who have
+ * not answered; false when all have, or are dead. */
 bool mr_agent_say_farewell(struct mr_rpc *agent);
 
 /* ---- inside: the driver's side ---- */
@@ -146,15 +155,16 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum 
 void mr_agent_release(struct mr_rpc *agent);
 /* Looks up those counters that are not counted as they change. */
 void mr_agent_count(struct mr_rpc *agent);
-/* Submitted work and timers. Returns when it wants to be called next at the latest. Follow it with a poll of the
- * endpoint. */
+/* Submitted work and timers. Returns when it wants to be called next at the latest. Follow it with a poll of
+ * the endpoint. */
 uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
 
 /* ---- any thread ---- */
 
 /* As of the last mr_agent_count(). */
 const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent);
-/* Whoever has something of the agent's that it does not know of, or that outlives it, holds it. The last one to let go frees it. */
+/* Whoever has something of the agent's that it does not know of, or that outlives it, holds it. The last one
+ * to let go frees it. */
 void mr_agent_hold(struct mr_rpc *agent);
 void mr_agent_put(struct mr_rpc *agent);
 /* Runs it inside, in the order of submission; after mr_agent_destroy() at once. */
@@ -163,7 +173,8 @@ void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
 void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work);
 void mr_agent_wake(struct mr_rpc *agent);
 bool mr_agent_has_work(const struct mr_rpc *agent);
-/* *done has MR_DONE and nothing else now, and who sleeps on it is woken; `done` may be gone when this returns. Returns what it was. */
+/* *done has MR_DONE and nothing else now, and who sleeps on it is woken; `done` may be gone when this
+ * returns. Returns what it was. */
 uint32_t mr_agent_done(_Atomic uint32_t *done);
 uint64_t mr_agent_now_us(const struct mr_rpc *agent);
 struct mr_functions *mr_agent_functions(struct mr_rpc *agent);
@@ -178,26 +189,30 @@ void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1,
 
 /* ---- inside: messages to other workers, of any RPC op ---- */
 
-/* One call of an op; whoever makes it owns it until ended() is called. preamble.step of the request says our rank. */
+/* One call of an op; whoever makes it owns it until ended() is called. preamble.step of the request says our
+ * rank. */
 struct mr_agent_call {
     uint32_t to; /* not our own rank */
     uint8_t op;
-    /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
+    /* In a session of its own: functions that take long over there do not hold it up. For what never waits
+     * there. */
     bool control;
     bool fetch; /* in another one: for what waits there for functions, and must not hold them up */
     bool parts; /* in another one: parts of long messages */
-    /* Its tensors with data stay until it has ended, so that it may be too long for the transport; what it goes in then. */
+    /* Its tensors with data stay until it has ended, so that it may be too long for the transport; what it
+     * goes in then. */
     bool stays;
-    const bool
-        *over; /* of such a call, or one with such an answer: set once nobody wants it any more; or NULL */
+    /* of such a call, or one with such an answer: set once nobody wants it any more; or NULL */
+    const bool *over;
     /* Of such a call: the other worker has not looked at it, and never will. May be NULL. */
     void (*unread)(struct mr_rpc *agent, struct mr_agent_call *call);
-    uint8_t
-        depth; /* of calls of functions, which have a session for each: those that wait for others do not hold these up */
+    /* of calls of functions, which have a session for each: those that wait for others do not hold these up
+     * */
+    uint8_t depth;
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
-    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns true, until
-     * mr_agent_free(agent, call->wire, call->in): whoever wants that notes both. Deadlines are MR_DEADLINE_EXCEEDED, whatever was
-     * sent; a worker that died or was restarted is MR_WORKER_DIED. */
+    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns
+     * true, until mr_agent_free(agent, call->wire, call->in): whoever wants that notes both. Deadlines are
+     * MR_DEADLINE_EXCEEDED, whatever was sent; a worker that died or was restarted is MR_WORKER_DIED. */
     bool (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                   const struct mr_message *reply);
 
@@ -208,8 +223,9 @@ struct mr_agent_call {
     bool cancelled;
 };
 
-/* tensors as in mr_call_begin: with data, copied (or they stay, see mr_agent_call); without, `data` is set to where the caller writes before mr_agent_send(). If it fails
- * ended() is not called: MR_UNKNOWN_WORKER, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
+/* tensors as in mr_call_begin: with data, copied (or they stay, see mr_agent_call); without, `data` is set to
+ * where the caller writes before mr_agent_send(). If it fails ended() is not called: MR_UNKNOWN_WORKER,
+ * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
 enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
                               uint32_t tensor_count);
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
@@ -227,31 +243,35 @@ typedef void (*mr_agent_serve)(struct mr_rpc *agent, void *self, uint32_t from,
 void mr_agent_set_op(struct mr_rpc *agent, uint8_t op, mr_agent_serve serve, void *self);
 struct mr_endpoint *mr_agent_endpoint(struct mr_rpc *agent);
 
-/* ---- what references and autograd hang into calls; NULL functions: not there, such calls are refused ---- */
+/* ---- what references and autograd hang into calls; NULL functions: not there, such calls are refused
+ * ---- */
 
 struct mr_agent_references {
     void *self;
     struct mr_value_hooks values;
     /* Any thread: whether it may be used; else why not, as text. */
     const char *(*check)(void *self, const struct mr_rref *rref);
-    /* Any thread: one more handle, and one less, of arguments that wait to be sent and of values that were received. */
+    /* Any thread: one more handle, and one less, of arguments that wait to be sent and of values that were
+     * received. */
     void (*retain)(void *self, struct mr_rref *rref);
     void (*release)(void *self, struct mr_rref *rref);
-    /* Inside: whether all the references of a message, and one remote_came(), will not fail for want of memory. */
+    /* Inside: whether all the references of a message, and one remote_came(), will not fail for want of
+     * memory. */
     bool (*reserve)(void *self);
-    /* Inside, on the caller: the call that makes this value is about to leave, or to run here (told again, nothing happens); it never
-     * left. */
+    /* Inside, on the caller: the call that makes this value is about to leave, or to run here (told again,
+     * nothing happens); it never left. */
     enum mr_status (*remote_goes)(void *self, struct mr_rref *rref);
     void (*remote_never)(void *self, struct mr_rref *rref, enum mr_status status);
-    /* Inside, on the callee: a call of another whose result is to stay came; it ended, or one of ours did. `result` is the receiver's
-     * (NULL when it failed), and so is an object in it, with what destroys it. */
+    /* Inside, on the callee: a call of another whose result is to stay came; it ended, or one of ours did.
+     * `result` is the receiver's (NULL when it failed), and so is an object in it, with what destroys it. */
     enum mr_status (*remote_came)(void *self, uint32_t from, uint64_t reference, uint64_t fork);
     void (*remote_ended)(void *self, uint64_t reference, enum mr_status status, const char *error,
                          struct mr_rpc_result *result, void (*destroy)(void *object));
     void (*died)(void *self, uint32_t rank); /* inside */
     /* Inside: values of ours that somebody holds, and our holds of others'. */
     void (*count)(void *self, uint64_t *owned, uint64_t *held);
-    /* Inside: whether others hold what is ours, or we what is theirs, so that we cannot leave; then one line, unless `what` is NULL. */
+    /* Inside: whether others hold what is ours, or we what is theirs, so that we cannot leave; then one line,
+     * unless `what` is NULL. */
     bool (*held)(void *self, char *what, size_t what_bytes);
     /* Inside, timers: when it wants to be called next. */
     uint64_t (*turn)(void *self, uint64_t now_us);
@@ -265,10 +285,12 @@ struct mr_agent_autograd {
     enum mr_status (*call_out)(void *self, struct mr_autograd *context, uint32_t to, const char *function,
                                const struct mr_value *arguments, uint32_t argument_count,
                                uint64_t *context_id, uint64_t *invocation);
-    /* On the caller, inside: the call's results came; they get their numbers. Unless this says MR_OK the call fails. */
+    /* On the caller, inside: the call's results came; they get their numbers. Unless this says MR_OK the call
+     * fails. */
     enum mr_status (*reply_in)(void *self, uint64_t context_id, uint64_t invocation, struct mr_value *results,
                                uint32_t result_count);
-    /* On the callee, the executor's thread, around the function's run; see executing.h. Arguments and results get their numbers. */
+    /* On the callee, the executor's thread, around the function's run; see executing.h. Arguments and results
+     * get their numbers. */
     enum mr_status (*run_begins)(void *self, struct mr_rpc_call *call);
     enum mr_status (*run_ended)(void *self, struct mr_rpc_call *call, enum mr_status status);
     void (*died)(void *self, uint32_t rank); /* inside */

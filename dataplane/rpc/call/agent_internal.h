@@ -90,7 +90,8 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
 void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_serving_retry(struct mr_rpc *agent);
 void mr_serving_drop_all(struct mr_rpc *agent);
-/* Inside: the answer is these values, of a call in `context` (0: none), for worker `to`, or says why they cannot travel. */
+/* Inside: the answer is these values, of a call in `context` (0: none), for worker `to`, or says why they
+ * cannot travel. */
 enum mr_answered {
     MR_ANSWER_LATER, /* there is no memory for it now */
     MR_ANSWER_SAID,
@@ -115,12 +116,14 @@ struct mr_answer_long {
     struct mr_answer_hold hold;
 };
 enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_answer_long *answer);
-/* Of serving: the result stays here, the references' from now on; its caller's time is up, or no thread can be had, which is said; what the executor gets. */
+/* Of serving: the result stays here, the references' from now on; its caller's time is up, or no thread can
+ * be had, which is said; what the executor gets. */
 void mr_serving_keep(struct mr_rpc_call *call);
 bool mr_serving_too_late(struct mr_rpc_call *call);
 bool mr_serving_refused(struct mr_rpc_call *call);
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
-/* serving_local.c. Any thread: a local call shall run on the executor; it has run on this thread, and nobody knows of its future. */
+/* serving_local.c. Any thread: a local call shall run on the executor; it has run on this thread, and nobody
+ * knows of its future. */
 void mr_serving_run_local(struct mr_rpc_call *call);
 void mr_serving_end_inline(struct mr_rpc_call *call);
 /* If it has not begun it will not. */

@@ -91,7 +91,7 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *or
     if (status != MR_OK) {
         char why[MR_RPC_ERROR_BYTES];
 
-        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+        snprintf(why, sizeof(why), "%s", mr_rpc_last_error());
         mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
     }
     return status;
@@ -139,7 +139,7 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     if (call->cancelled)
         take_back(agent, f);
     else if (status != MR_OK)
-        read_error(reply, why, sizeof why);
+        read_error(reply, why, sizeof(why));
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
         result = mr_result_of_reply(agent, call, reply, &keep, &status);
     if (result != NULL && f->head.context != 0 && !f->ended)
@@ -150,7 +150,7 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
         result = NULL;
     }
     if (status == MR_WORKER_DIED && why[0] == 0)
-        snprintf(why, sizeof why, "it died while the call was under way, or was restarted");
+        snprintf(why, sizeof(why), "it died while the call was under way, or was restarted");
     if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
         agent->references.remote_never(agent->references.self, f->rref, status); /* it keeps nothing */
     mr_future_end(f, status, why, result);
@@ -179,7 +179,7 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
     if (status != MR_OK)
         return status;
     if (references != 0) {
-        f->passed = malloc((size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+        f->passed = malloc((size_t)references * MR_RREF_WORDS * sizeof(*f->passed));
         if (f->passed == NULL)
             status = mr_rpc_error(MR_NO_MEMORY, "no memory for the references among the arguments");
         else
@@ -190,13 +190,14 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
         return status;
     }
     if (references != 0)
-        memcpy(f->passed, words, (size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+        memcpy(f->passed, words, (size_t)references * MR_RREF_WORDS * sizeof(*f->passed));
     f->passed_count = references;
     mr_values_write(tensors[0].data, &f->head, f->function, values, count, words);
     return MR_OK;
 }
 
-/* A look at the clock costs as much as the rest of this: now_us is when the call began, where that was just now. */
+/* A look at the clock costs as much as the rest of this: now_us is when the call began, where that was just
+ * now. */
 static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
                                    const struct mr_value *values, uint32_t count, uint64_t now_us)
 {
@@ -273,7 +274,7 @@ static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future 
             return no_room(agent, order, bytes);
         f->reserved_bytes = bytes;
     }
-    if (bytes > sizeof f->bytes_inline) {
+    if (bytes > sizeof(f->bytes_inline)) {
         f->block = aligned_alloc(64, bytes);
         if (f->block == NULL)
             return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the arguments", order->caller,
@@ -307,7 +308,7 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     char why[MR_RPC_ERROR_BYTES] = "";
 
     if (status != MR_OK) /* now: leaving does others' work on this thread, which may have errors of its own */
-        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+        snprintf(why, sizeof(why), "%s", mr_rpc_last_error());
     driver->leave(driver->self, order->waits);
     if (status != MR_OK) {
         mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);

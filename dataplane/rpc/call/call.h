@@ -17,13 +17,15 @@ struct mr_call_order {
     bool waits; /* the caller waits for it at once: it need not be sent before */
 };
 
-/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the line. */
+/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the
+ * line. */
 enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *order,
                              struct mr_rpc_future **out);
 /* timeout_ms as in mr_rpc_call_options, as an absolute time. */
 uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms);
 
-/* The rest of it, for calls of other ops whose answer are values: a future that counts as under way is over. */
+/* The rest of it, for calls of other ops whose answer are values: a future that counts as under way is
+ * over. */
 struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to,
                                      uint32_t timeout_ms);
 void mr_call_forget(struct mr_rpc *agent, struct mr_rpc_future *future);

@@ -16,7 +16,7 @@ static bool cancel_told(struct mr_rpc *agent, struct mr_agent_call *call, enum m
 /* So that it does not begin over there, if it has not; it does no harm if this is lost. */
 static void tell_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
 {
-    struct cancel_message *message = calloc(1, sizeof *message);
+    struct cancel_message *message = calloc(1, sizeof(*message));
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &f->head.number);
 
     if (message == NULL)

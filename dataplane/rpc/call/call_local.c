@@ -32,7 +32,7 @@ static enum mr_status wrong_arguments(const struct mr_call_order *order, const s
 {
     char text[192];
 
-    mr_signature_describe(order->arguments, order->argument_count, text, sizeof text);
+    mr_signature_describe(order->arguments, order->argument_count, text, sizeof(text));
     return mr_rpc_error(MR_WRONG_SIGNATURE, "%s: %s: it was called with (%s), and takes (%s)", order->caller,
                         order->function, text, function->arguments_text);
 }

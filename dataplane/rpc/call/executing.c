@@ -21,7 +21,7 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
     call->arguments = call->arguments_inline;
     call->results = call->results_inline;
     if (argument_count > MR_EXECUTING_VALUES_INLINE) {
-        call->arguments = malloc(argument_count * sizeof *call->arguments);
+        call->arguments = malloc(argument_count * sizeof(*call->arguments));
         if (call->arguments == NULL) {
             mr_pool_give(&agent->executing, call);
             return NULL;
@@ -73,7 +73,7 @@ void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes)
 {
     uint32_t used = (call->bytes_used + 63u) & ~63u;
 
-    if (used + bytes <= sizeof call->bytes_inline) {
+    if (used + bytes <= sizeof(call->bytes_inline)) {
         call->bytes_used = used + (uint32_t)bytes;
         return call->bytes_inline + used;
     }
@@ -120,11 +120,11 @@ static enum mr_status next_result(struct mr_rpc_call *call, struct mr_value **ou
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: a function has at most %u results",
                             call->function->name, MR_RPC_ARGUMENTS_MAX);
     if (call->result_count == MR_EXECUTING_VALUES_INLINE) {
-        struct mr_value *more = malloc(MR_RPC_ARGUMENTS_MAX * sizeof *more);
+        struct mr_value *more = malloc(MR_RPC_ARGUMENTS_MAX * sizeof(*more));
 
         if (more == NULL)
             return mr_rpc_error(MR_NO_MEMORY, "%s: no memory for the results", call->function->name);
-        memcpy(more, call->results, call->result_count * sizeof *more);
+        memcpy(more, call->results, call->result_count * sizeof(*more));
         call->results = more;
     }
     *out = &call->results[call->result_count];
@@ -234,7 +234,7 @@ enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(call->error, sizeof call->error, format, args);
+    vsnprintf(call->error, sizeof(call->error), format, args);
     va_end(args);
     return MR_FUNCTION_FAILED;
 }
@@ -265,7 +265,7 @@ static void check_results(struct mr_rpc_call *call)
 
     if (mr_signature_matches(&call->function->results, call->results, call->result_count))
         return;
-    mr_signature_describe(call->results, call->result_count, text, sizeof text);
+    mr_signature_describe(call->results, call->result_count, text, sizeof(text));
     (void)mr_rpc_fail(call, "it returned (%s), and its signature says (%s)", text,
                       call->function->results_text);
     call->status = MR_WRONG_SIGNATURE;
@@ -292,7 +292,7 @@ void mr_executing_run(struct mr_rpc_call *call)
     if (call->saved != NULL && call->context == NULL && call->saved_destroy != NULL)
         call->saved_destroy(call->saved);
     if (call->status != MR_OK && call->error[0] == 0)
-        snprintf(call->error, sizeof call->error, "%s", mr_status_text(call->status));
+        snprintf(call->error, sizeof(call->error), "%s", mr_status_text(call->status));
     note_time(call->function, now_ns() - start_ns);
     if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
         drop_results(call);

@@ -56,7 +56,8 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
                                      uint32_t argument_count);
 /* Gives back references among arguments and results, too. */
 void mr_executing_free(struct mr_rpc_call *call);
-/* Runs the function on this thread, checks its results against the signature. call->status and ->error tell. */
+/* Runs the function on this thread, checks its results against the signature. call->status and ->error
+ * tell. */
 void mr_executing_run(struct mr_rpc_call *call);
 /* Memory for results, 64-byte aligned, that lives as long as the call. */
 void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes);

@@ -73,7 +73,8 @@ static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
     return job;
 }
 
-/* Unless somebody runs, who will come to them: those of this depth on that may be refused come out, as a chain. */
+/* Unless somebody runs, who will come to them: those of this depth on that may be refused come out, as a
+ * chain. */
 static struct mr_job *take_stuck(struct mr_executor *e, uint8_t depth)
 {
     struct mr_job *stuck = NULL, **at = &e->first, **end = &stuck;
@@ -102,7 +103,8 @@ static void wake_one(struct mr_executor *e)
     pthread_cond_signal(&e->given);
 }
 
-/* Under the lock: somebody shall see to what waits. What nobody can see to is for the caller to run, without the lock. */
+/* Under the lock: somebody shall see to what waits. What nobody can see to is for the caller to run, without
+ * the lock. */
 static struct mr_job *bring_another(struct mr_executor *e)
 {
     uint32_t most = MR_EXECUTOR_THREADS_MAX + (e->urgent > 0 ? MR_EXECUTOR_SPARE : 0);
@@ -204,7 +206,8 @@ static void *thread_run(void *arg)
         e->config.begins(e->config.self);
     pthread_mutex_lock(&e->lock);
     for (;;) {
-        /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake them. */
+        /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake
+         * them. */
         bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
 
         if (*first_that_may(e) != NULL && !surplus) {
@@ -237,7 +240,7 @@ static void *thread_run(void *arg)
 
 enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out)
 {
-    struct mr_executor *e = calloc(1, sizeof *e);
+    struct mr_executor *e = calloc(1, sizeof(*e));
 
     if (e == NULL)
         return MR_NO_MEMORY;
@@ -273,7 +276,8 @@ void mr_executor_stop(struct mr_executor *e)
     e->stopping = true;
     pthread_cond_broadcast(&e->given);
     pthread_mutex_unlock(&e->lock);
-    /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind it. */
+    /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind
+     * it. */
     for (; has_made(e, e->joined); e->joined++)
         pthread_join(e->threads[e->joined], NULL);
 }

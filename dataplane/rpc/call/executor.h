@@ -1,18 +1,20 @@
 /* Threads that run functions, so that none of them delays the thread that moves packets.
  *
- * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for other workers; one
- * that waits (mr_executor_blocks) may be stood in for by another, so that calls back and forth between workers cannot use up
- * all threads. An urgent job begins before all others, and has a thread made for it when all are taken. Threads are made when they are first needed, by the threads that are there: by the one that gives jobs only in
- * mr_executor_give_one() and mr_executor_hurry().
+ * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for
+ * other workers; one that waits (mr_executor_blocks) may be stood in for by another, so that calls back and
+ * forth between workers cannot use up all threads. An urgent job begins before all others, and has a thread
+ * made for it when all are taken. Threads are made when they are first needed, by the threads that are there:
+ * by the one that gives jobs only in mr_executor_give_one() and mr_executor_hurry().
  *
- * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not brief is never kept
- * waiting behind another that is not: before one begins, a further thread is woken for what waits behind it, and what
- * was done before is told.
+ * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not
+ * brief is never kept waiting behind another that is not: before one begins, a further thread is woken for
+ * what waits behind it, and what was done before is told.
  *
- * Threads that stand in have an end, so they are kept for those that others wait for. A job's depth says how many functions, one within the
- * other, wait for it: while half of all threads wait for other workers, none of depth 0 begins, while three quarters do, none of depth 1,
- * and so on; they wait for their turn. When all wait, a job of the last depth is refused, so that those that wait for it go on. Hence
- * functions that call back and forth end, however many there are.
+ * Threads that stand in have an end, so they are kept for those that others wait for. A job's depth says how
+ * many functions, one within the other, wait for it: while half of all threads wait for other workers, none
+ * of depth 0 begins, while three quarters do, none of depth 1, and so on; they wait for their turn. When all
+ * wait, a job of the last depth is refused, so that those that wait for it go on. Hence functions that call
+ * back and forth end, however many there are.
  */
 #ifndef MR_RPC_EXECUTOR_H
 #define MR_RPC_EXECUTOR_H
@@ -46,8 +48,8 @@ struct mr_executor_config {
 
 /* Makes one thread. MR_NO_MEMORY. */
 enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out);
-/* Runs what was given to its end, then ends the threads. What is given from then on runs on the thread that gives it, at once. One thread,
- * none of its own. */
+/* Runs what was given to its end, then ends the threads. What is given from then on runs on the thread that
+ * gives it, at once. One thread, none of its own. */
 void mr_executor_stop(struct mr_executor *executor);
 /* Stops it before, if it was not. Nobody gives anything any more. NULL is fine. */
 void mr_executor_destroy(struct mr_executor *executor);
@@ -55,10 +57,11 @@ void mr_executor_destroy(struct mr_executor *executor);
 /* Any thread. A chain of `count` jobs, the last of which has next NULL. */
 void mr_executor_give(struct mr_executor *executor, struct mr_job *first, struct mr_job *last,
                       uint32_t count);
-/* Any thread. One job that nobody hurries: where all threads are busy, a further one is made for it at once. */
+/* Any thread. One job that nobody hurries: where all threads are busy, a further one is made for it at
+ * once. */
 void mr_executor_give_one(struct mr_executor *executor, struct mr_job *job);
-/* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for brief is not. Wakes another.
- * Returns whether any wait. */
+/* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for
+ * brief is not. Wakes another. Returns whether any wait. */
 bool mr_executor_hurry(struct mr_executor *executor);
 /* Any thread: jobs that wait or run. */
 uint32_t mr_executor_load(struct mr_executor *executor);

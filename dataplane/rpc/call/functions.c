@@ -7,7 +7,7 @@
 
 void mr_functions_init(struct mr_functions *functions)
 {
-    memset(functions, 0, sizeof *functions);
+    memset(functions, 0, sizeof(*functions));
     pthread_mutex_init(&functions->adding, NULL);
 }
 
@@ -79,13 +79,13 @@ static const char *what_is_wrong(const struct mr_rpc_function *function, bool ow
 static enum mr_status function_new(const struct mr_rpc_function *from, struct mr_function **out, char *error,
                                    size_t error_bytes)
 {
-    struct mr_function *f = calloc(1, sizeof *f);
+    struct mr_function *f = calloc(1, sizeof(*f));
     enum mr_status status = MR_NO_MEMORY;
 
     snprintf(error, error_bytes, "no memory");
     if (f == NULL)
         return MR_NO_MEMORY;
-    snprintf(f->name, sizeof f->name, "%s", from->name);
+    snprintf(f->name, sizeof(f->name), "%s", from->name);
     f->arguments_text = strdup(from->arguments == NULL ? "" : from->arguments);
     f->results_text = strdup(from->results == NULL ? "" : from->results);
     f->run = from->run;
@@ -120,7 +120,7 @@ enum mr_status mr_functions_add(struct mr_functions *functions, const struct mr_
 
     if (wrong != NULL)
         return refused(function, wrong, error, error_bytes);
-    enum mr_status status = function_new(function, &made, why, sizeof why);
+    enum mr_status status = function_new(function, &made, why, sizeof(why));
 
     if (status != MR_OK) {
         (void)refused(function, why, error, error_bytes);

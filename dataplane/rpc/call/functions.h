@@ -39,8 +39,9 @@ struct mr_functions {
 void mr_functions_init(struct mr_functions *functions);
 void mr_functions_fini(struct mr_functions *functions);
 
-/* Copies all of it. `own`: the library's, whose name begins with "mr."; a user's must not. MR_INVALID_ARGUMENT (no name or run, a name
- * too long or taken, a signature that cannot be read, unknown flags), MR_NO_MEMORY, with one line in `error`. */
+/* Copies all of it. `own`: the library's, whose name begins with "mr."; a user's must not.
+ * MR_INVALID_ARGUMENT (no name or run, a name too long or taken, a signature that cannot be read, unknown
+ * flags), MR_NO_MEMORY, with one line in `error`. */
 enum mr_status mr_functions_add(struct mr_functions *functions, const struct mr_rpc_function *function,
                                 bool own, char *error, size_t error_bytes);
 /* Of all that were added when this began; in no order. */

@@ -12,8 +12,8 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
     if (f == NULL)
         return NULL;
     memset(f, 0, offsetof(struct mr_rpc_future, function));
-    memcpy(f->function, function, strnlen(function, sizeof f->function - 1) + 1);
-    f->function[sizeof f->function - 1] = 0;
+    memcpy(f->function, function, strnlen(function, sizeof(f->function) - 1) + 1);
+    f->function[sizeof(f->function) - 1] = 0;
     f->error[0] = 0;
     f->agent = agent;
     mr_agent_hold(agent);
@@ -118,7 +118,7 @@ void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *w
     f->result = result;
     if (status != MR_OK) {
         mr_member_text(agent, f->call.to, who);
-        snprintf(f->error, sizeof f->error, "%s on %s: %s", f->function, who,
+        snprintf(f->error, sizeof(f->error), "%s on %s: %s", f->function, who,
                  why == NULL || why[0] == 0 ? mr_status_text(status) : why);
     }
     uint32_t before = mr_agent_done(&f->word);

@@ -1,5 +1,5 @@
-/* Outcomes of calls under way. A future is held by its user, by the agent until the call is over, and by whoever hands it to the agent
- * meanwhile; the last one frees it. */
+/* Outcomes of calls under way. A future is held by its user, by the agent until the call is over, and by
+ * whoever hands it to the agent meanwhile; the last one frees it. */
 #ifndef MR_RPC_FUTURE_H
 #define MR_RPC_FUTURE_H
 
@@ -28,7 +28,8 @@ struct mr_rpc_future {
     _Atomic bool cancelled;
     bool ended; /* inside */
     bool local; /* our own function: `call` holds only `to` */
-    /* Has no deadline of its own: its answer may bring references, and is waited for when the future has ended long since. */
+    /* Has no deadline of its own: its answer may bring references, and is waited for when the future has
+     * ended long since. */
     struct mr_agent_call call;
     struct mr_timer timer; /* inside: for the deadline */
     uint64_t begun_us, deadline_us;
@@ -52,11 +53,12 @@ void mr_future_hold(struct mr_rpc_future *future);
 void mr_future_put(struct mr_rpc_future *future);
 /* The copies of arguments are needed no more. */
 void mr_future_block_free(struct mr_rpc_future *future);
-/* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time is up end; when the next one's is. */
+/* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time
+ * is up end; when the next one's is. */
 void mr_future_arm(struct mr_rpc_future *future, uint64_t now_us);
 uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);
-/* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on worker: ", NULL: the
- * status' own. Only the first time counts. */
+/* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on
+ * worker: ", NULL: the status' own. Only the first time counts. */
 void mr_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,
                    struct mr_rpc_result *result);
 

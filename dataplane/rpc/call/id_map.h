@@ -1,5 +1,5 @@
-/* Intrusive hash map from 64-bit ids to what bears them. Putting in never fails: without memory for more buckets the chains get
- * longer. Ids need not be random. One thread. */
+/* Intrusive hash map from 64-bit ids to what bears them. Putting in never fails: without memory for more
+ * buckets the chains get longer. Ids need not be random. One thread. */
 #ifndef MR_ID_MAP_H
 #define MR_ID_MAP_H
 
@@ -26,8 +26,8 @@ void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node);
 struct mr_id_node *mr_id_map_get(const struct mr_id_map *map, uint64_t id); /* NULL: none */
 /* It must be in it. */
 void mr_id_map_remove(struct mr_id_map *map, struct mr_id_node *node);
-/* Goes through all in no order: the first one after NULL, NULL after the last one. Ask for the next before removing one; put nothing
- * in meanwhile. */
+/* Goes through all in no order: the first one after NULL, NULL after the last one. Ask for the next before
+ * removing one; put nothing in meanwhile. */
 struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_id_node *node);
 
 #endif

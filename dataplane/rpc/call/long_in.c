@@ -48,7 +48,7 @@ static void give_up(struct mr_long_in *in, enum mr_status status, const char *wh
     if (in->status != MR_OK)
         return;
     in->status = status;
-    snprintf(in->why, sizeof in->why, "%s", why);
+    snprintf(in->why, sizeof(in->why), "%s", why);
 }
 
 /* False: it waits, or was given up. */
@@ -56,10 +56,10 @@ static bool memory_take(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
     const struct mr_agent_config *config = &agent->config;
-    char why[sizeof in->why];
+    char why[sizeof(in->why)];
 
     if (in->bytes > config->long_bytes_max) {
-        snprintf(why, sizeof why,
+        snprintf(why, sizeof(why),
                  "a message of %llu MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a "
                  "node's " MR_LONG_KEY,
                  (unsigned long long)((in->bytes >> MIB_SHIFT) + 1), agent->name,
@@ -71,7 +71,7 @@ static bool memory_take(struct mr_long_in *in)
         if (agent->longs.serving > 0)
             return false;
         snprintf(
-            why, sizeof why,
+            why, sizeof(why),
             "a message of %llu MiB came, and %llu MiB of the %zu MiB for long ones are in use on \"%s\": see "
             "long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
             (unsigned long long)(in->bytes >> MIB_SHIFT),
@@ -337,12 +337,12 @@ static void go_on(struct mr_long_in *in)
 
 static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, const struct mr_message *note)
 {
-    struct mr_long_in *in = calloc(1, sizeof *in);
+    struct mr_long_in *in = calloc(1, sizeof(*in));
     uint64_t words[MR_LONG_NOTE_WORDS];
 
     if (in == NULL)
         return NULL;
-    memcpy(words, note->tensors[0].data, sizeof words);
+    memcpy(words, note->tensors[0].data, sizeof(words));
     in->agent = agent;
     in->from = from;
     in->id = words[0];

@@ -1,12 +1,13 @@
-/* Messages that are longer than one of the transport's should be: they stay with their sender, which sends a note in their place, and the
- * receiver fetches them in parts.
+/* Messages that are longer than one of the transport's should be: they stay with their sender, which sends a
+ * note in their place, and the receiver fetches them in parts.
  *
- * The note has the op, and goes the way, of the message: as a request, or as an answer. So what is promised of calls holds, and the parts need
- * promise nothing: RPC_PART reads, in any order and again. The receiver says when it is done with a message, and whether it has had it
- * whole; if not it has not looked at any of it, which is as if it had never left: references in it are taken back.
+ * The note has the op, and goes the way, of the message: as a request, or as an answer. So what is promised
+ * of calls holds, and the parts need promise nothing: RPC_PART reads, in any order and again. The receiver
+ * says when it is done with a message, and whether it has had it whole; if not it has not looked at any of
+ * it, which is as if it had never left: references in it are taken back.
  *
- * Who gives up a call gives up its long messages. The sender does not hand out any more parts then, and the receiver answers with an error, or
- * forgets the answer. Inside, but for what is said.
+ * Who gives up a call gives up its long messages. The sender does not hand out any more parts then, and the
+ * receiver answers with an error, or forgets the answer. Inside, but for what is said.
  */
 #ifndef MR_RPC_LONG_MESSAGE_H
 #define MR_RPC_LONG_MESSAGE_H
@@ -20,8 +21,9 @@
 #define MR_LONG_PART_BYTES   ((256u << 10) - 64u) /* with its head a block of message memory */
 #define MR_LONG_PARTS_AHEAD  8u                   /* asked for at a time, of one message */
 #define MR_LONG_NOTE_WORDS   2u                   /* u64 {id, bytes} */
-#define MR_LONG_KEY          "rpc.message_mib_max" /* what message_bytes is called in a node's configuration, */
-#define MR_LONG_MEMORY_KEY   "rpc.long_memory_mib" /* and long_memory_bytes */
+/* what message_bytes is called in a node's configuration, */
+#define MR_LONG_KEY        "rpc.message_mib_max"
+#define MR_LONG_MEMORY_KEY "rpc.long_memory_mib" /* and long_memory_bytes */
 
 enum mr_long_taken {
     MR_LONG_ANSWERED, /* and then it goes */
@@ -33,9 +35,9 @@ enum mr_long_taken {
 struct mr_longs {
     struct mr_link out, in;
     uint64_t last_id;
-    uint32_t
-        serving; /* of `in`: being fetched, or requests that are not answered yet: they will leave room */
-    bool look;   /* something may go on; else at */
+    /* of `in`: being fetched, or requests that are not answered yet: they will leave room */
+    uint32_t serving;
+    bool look; /* something may go on; else at */
     uint64_t look_us;
     struct mr_long_in *dispatched; /* to its handler, which may have: */
     enum mr_long_taken taken;
@@ -86,7 +88,8 @@ struct mr_long_in {
     enum mr_status status;      /* why it was given up; MR_OK */
     char why[256];
     struct mr_preamble preamble; /* the note's */
-    /* Of a request: it was handed to its handler as this one; `note` is answered. Else the answer to this call. */
+    /* Of a request: it was handed to its handler as this one; `note` is answered. Else the answer to this
+     * call. */
     struct mr_request request;
     const struct mr_request *note;
     struct mr_agent_call *call;
@@ -115,8 +118,8 @@ void mr_long_unreserve(struct mr_rpc *agent, uint64_t bytes);
 
 /* Any thread: whether a message of so many bytes goes in parts. */
 bool mr_long_is(const struct mr_rpc *agent, uint64_t bytes);
-/* A message to worker `to`. Tensors with data stay where they are until gone(); for the others `data` is set to where the caller writes.
- * The note's tensor gets `words`. NULL: no memory. */
+/* A message to worker `to`. Tensors with data stay where they are until gone(); for the others `data` is set
+ * to where the caller writes. The note's tensor gets `words`. NULL: no memory. */
 struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t op, struct mr_tensor *tensors,
                                     uint32_t tensor_count, uint64_t words[MR_LONG_NOTE_WORDS]);
 /* Not needed any more; it was not looked at, if `unread`. NULL is fine. */
@@ -132,7 +135,8 @@ bool mr_long_is_note(const struct mr_message *message);
 void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Such an answer came: the call ends once it is there. False: no memory to begin with. */
 bool mr_long_receive_reply(struct mr_rpc *agent, struct mr_agent_call *call, const struct mr_message *reply);
-/* mr_reply_later(), also for requests that were fetched: *in is set then, and is the caller's to release once the request is answered. */
+/* mr_reply_later(), also for requests that were fetched: *in is set then, and is the caller's to release once
+ * the request is answered. */
 const struct mr_request *mr_long_later(struct mr_rpc *agent, const struct mr_request *request,
                                        struct mr_long_in **in);
 /* Whether it is one. */

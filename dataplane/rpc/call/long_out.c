@@ -50,7 +50,7 @@ static uint8_t *make_room(struct mr_tensor *tensors, uint32_t tensor_count)
 struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t op, struct mr_tensor *tensors,
                                     uint32_t tensor_count, uint64_t words[MR_LONG_NOTE_WORDS])
 {
-    struct mr_long_out *out = malloc(sizeof *out);
+    struct mr_long_out *out = malloc(sizeof(*out));
 
     if (out == NULL)
         return NULL;
@@ -64,7 +64,7 @@ struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t o
         free(out);
         return NULL;
     }
-    memcpy(out->tensors, tensors, tensor_count * sizeof *tensors);
+    memcpy(out->tensors, tensors, tensor_count * sizeof(*tensors));
     mr_list_append(&agent->longs.out, &out->link);
     words[0] = out->id;
     words[1] = out->bytes;
@@ -104,11 +104,11 @@ void mr_long_serve_part(struct mr_rpc *agent, void *self, uint32_t from, const s
     uint64_t words[PART_WORDS];
 
     (void)self;
-    if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof words) {
+    if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof(words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(words, first->data, sizeof words);
+    memcpy(words, first->data, sizeof(words));
     struct mr_long_out *out = find(agent, words[0], from);
 
     if (words[2] == 0) {

@@ -64,7 +64,7 @@ static struct mr_rpc_result *result_view(struct mr_rpc *agent, const struct mr_a
 
     if (r == NULL)
         return NULL;
-    memcpy(r->values, values, count * sizeof *values);
+    memcpy(r->values, values, count * sizeof(*values));
     r->kept = call->wire;
     r->kept_in = call->in;
     return r;

@@ -1,5 +1,6 @@
-/* What came back from a call: values, and the memory they lie in. Small ones are copied into the result itself; large ones stay in the
- * reply's receive buffer, which goes back to the endpoint when the result is freed. */
+/* What came back from a call: values, and the memory they lie in. Small ones are copied into the result
+ * itself; large ones stay in the reply's receive buffer, which goes back to the endpoint when the result is
+ * freed. */
 #ifndef MR_RPC_RESULT_H
 #define MR_RPC_RESULT_H
 
@@ -22,10 +23,11 @@ struct mr_rpc_result {
     _Alignas(64) uint8_t bytes_inline[MR_RESULT_BYTES_INLINE];
 };
 
-/* Any thread: a copy of the values; references in it are the result's from now on. NULL: no memory; then nothing was taken. */
+/* Any thread: a copy of the values; references in it are the result's from now on. NULL: no memory; then
+ * nothing was taken. */
 struct mr_rpc_result *mr_result_copy(struct mr_rpc *agent, const struct mr_value *values, uint32_t count);
-/* Inside: of a reply. *keep says whether what the reply lies in (call->wire, call->in) is the result's now. NULL: no memory, or a malformed reply: *status
- * says so, and no reference is left. */
+/* Inside: of a reply. *keep says whether what the reply lies in (call->wire, call->in) is the result's now.
+ * NULL: no memory, or a malformed reply: *status says so, and no reference is left. */
 struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_agent_call *call,
                                          const struct mr_message *reply, bool *keep, enum mr_status *status);
 

@@ -239,7 +239,8 @@ struct refusal {
     char why[256];
 };
 
-/* Whoever was to get references of it must have had them, and who is referred to what will not come learns of it. */
+/* Whoever was to get references of it must have had them, and who is referred to what will not come learns of
+ * it. */
 static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request,
                    const struct refusal *refusal)
 {
@@ -279,7 +280,7 @@ static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const
 
     if (!decode(agent, request, from->rank, &refusal.head, values, &count)) {
         refusal.status = MR_BAD_MESSAGE;
-        snprintf(refusal.why, sizeof refusal.why, "the arguments are malformed");
+        snprintf(refusal.why, sizeof(refusal.why), "the arguments are malformed");
     }
     mr_call_hold_references(agent, values, count, false);
     refuse(agent, from, request, &refusal);
@@ -294,12 +295,12 @@ static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct 
 
     refusal.status = MR_BAD_MESSAGE;
     if (!decode(agent, request, from->rank, &call->head, call->arguments, &call->argument_count)) {
-        snprintf(refusal.why, sizeof refusal.why,
+        snprintf(refusal.why, sizeof(refusal.why),
                  "the arguments are malformed, or have a reference that this worker cannot take");
     } else if (!mr_signature_matches(&call->function->arguments, call->arguments, call->argument_count)) {
-        mr_signature_describe(call->arguments, call->argument_count, text, sizeof text);
+        mr_signature_describe(call->arguments, call->argument_count, text, sizeof(text));
         refusal.status = MR_WRONG_SIGNATURE;
-        snprintf(refusal.why, sizeof refusal.why, "it was called with (%s), and takes (%s)", text,
+        snprintf(refusal.why, sizeof(refusal.why), "it was called with (%s), and takes (%s)", text,
                  call->function->arguments_text);
     } else {
         return true;
@@ -330,7 +331,8 @@ static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const str
     mr_executing_run(call);
     if (answer(call))
         return;
-    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is lost. */
+    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is
+     * lost. */
     if (call->in != NULL || mr_reply_later(agent->config.endpoint, request) != NULL) {
         executed(agent, &call->work);
         return;
@@ -421,7 +423,7 @@ void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struc
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(&wanted.number, request->message->tensors[0].data, sizeof wanted.number);
+    memcpy(&wanted.number, request->message->tensors[0].data, sizeof(wanted.number));
     mr_agent_give_jobs(agent);
     struct mr_job *job = mr_executor_take_back(agent->executor, is_wanted, &wanted);
 

@@ -51,7 +51,7 @@ static void finish_local(struct mr_rpc_call *call)
     enum mr_status status = call->status;
     char error[MR_EXECUTING_ERROR_BYTES];
 
-    memcpy(error, call->error, sizeof error);
+    memcpy(error, call->error, sizeof(error));
     mr_executing_free(call);
     mr_future_end(future, status, error, result);
     mr_future_put(future);

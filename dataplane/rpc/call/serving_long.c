@@ -30,8 +30,8 @@ static void gone(struct mr_rpc *agent, void *of)
 static struct held *hold(const struct mr_answer_long *answer)
 {
     uint32_t references = mr_values_references(answer->values, answer->count);
-    size_t bytes = (size_t)references * MR_RREF_WORDS * sizeof *answer->words;
-    struct held *held = malloc(sizeof *held + bytes);
+    size_t bytes = (size_t)references * MR_RREF_WORDS * sizeof(*answer->words);
+    struct held *held = malloc(sizeof(*held) + bytes);
 
     if (held == NULL)
         return NULL;

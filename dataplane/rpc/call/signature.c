@@ -136,7 +136,7 @@ static enum mr_status read_parts(const char *text, struct mr_signature *out, cha
 
 enum mr_status mr_signature_read(const char *text, struct mr_signature *out, char *error, size_t error_bytes)
 {
-    struct mr_signature signature = {.parts = calloc(MR_RPC_ARGUMENTS_MAX, sizeof *signature.parts)};
+    struct mr_signature signature = {.parts = calloc(MR_RPC_ARGUMENTS_MAX, sizeof(*signature.parts))};
 
     if (signature.parts == NULL) {
         snprintf(error, error_bytes, "no memory for a signature");
@@ -148,7 +148,7 @@ enum mr_status mr_signature_read(const char *text, struct mr_signature *out, cha
         mr_signature_free(&signature);
         return status;
     }
-    size_t bytes = (signature.count == 0 ? 1 : signature.count) * sizeof *signature.parts;
+    size_t bytes = (signature.count == 0 ? 1 : signature.count) * sizeof(*signature.parts);
     struct mr_signature_part *fitting = realloc(signature.parts, bytes);
 
     if (fitting != NULL)
@@ -227,7 +227,7 @@ void mr_signature_describe(const struct mr_value *values, uint32_t count, char *
         append(out, bytes, &used, mr_dtype_name(value->tensor.dtype));
         append(out, bytes, &used, "[");
         for (uint32_t d = 0; d < value->tensor.rank && d < MR_RANK_MAX; d++) {
-            snprintf(number, sizeof number, "%s%" PRIu32, d == 0 ? "" : ",", value->tensor.dims[d]);
+            snprintf(number, sizeof(number), "%s%" PRIu32, d == 0 ? "" : ",", value->tensor.dims[d]);
             append(out, bytes, &used, number);
         }
         append(out, bytes, &used, "]");

@@ -30,7 +30,8 @@ struct mr_signature {
     struct mr_signature_part *parts; /* owned */
 };
 
-/* MR_INVALID_ARGUMENT, with one line in `error` that says what cannot be read; MR_NO_MEMORY. text NULL is "". */
+/* MR_INVALID_ARGUMENT, with one line in `error` that says what cannot be read; MR_NO_MEMORY. text NULL is
+ * "". */
 enum mr_status mr_signature_read(const char *text, struct mr_signature *out, char *error, size_t error_bytes);
 void mr_signature_free(struct mr_signature *signature);
 

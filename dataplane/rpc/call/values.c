@@ -100,7 +100,7 @@ static uint64_t word_of(const struct mr_value *value)
     if (value->kind == MR_VALUE_I64)
         word = (uint64_t)value->i64;
     else if (value->kind == MR_VALUE_F64)
-        memcpy(&word, &value->f64, sizeof word);
+        memcpy(&word, &value->f64, sizeof(word));
     else if (value->kind == MR_VALUE_STRING)
         word = value->string.bytes;
     return word;
@@ -156,7 +156,7 @@ void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *n
     size_t name_bytes = name == NULL ? 0 : strlen(name);
     size_t words_bytes = mr_values_references(values, count) * MR_RREF_WORDS * sizeof(uint64_t);
     struct mr_rpc_head *written = (struct mr_rpc_head *)(void *)out;
-    struct mr_value_wire *wire = (struct mr_value_wire *)(void *)(out + sizeof *head);
+    struct mr_value_wire *wire = (struct mr_value_wire *)(void *)(out + sizeof(*head));
     uint8_t *at = (uint8_t *)(wire + count);
 
     *written = *head;
@@ -215,17 +215,17 @@ static bool head_is_whole(const struct mr_message *message, struct mr_rpc_head *
     const struct mr_tensor *first = &message->tensors[0];
 
     if (message->preamble.tensor_count == 0 || first->dtype != MR_U8 || first->rank != 1 ||
-        first->bytes < sizeof *head)
+        first->bytes < sizeof(*head))
         return false;
-    memcpy(head, first->data, sizeof *head);
-    size_t table = sizeof *head + head->value_count * sizeof(struct mr_value_wire);
+    memcpy(head, first->data, sizeof(*head));
+    size_t table = sizeof(*head) + head->value_count * sizeof(struct mr_value_wire);
 
     if (head->value_count > MR_RPC_ARGUMENTS_MAX || head->name_bytes >= MR_RPC_NAME_BYTES ||
         table >= first->bytes)
         return false;
     const uint8_t *bytes = first->data;
 
-    parts->wire = (const struct mr_value_wire *)(const void *)(bytes + sizeof *head);
+    parts->wire = (const struct mr_value_wire *)(const void *)(bytes + sizeof(*head));
     parts->words = bytes + table;
     parts->end = (const char *)bytes + first->bytes;
     parts->references = 0;
@@ -289,7 +289,7 @@ static bool read_plain(const struct mr_message *message, const struct parts *par
             value->i64 = (int64_t)wire->word;
             break;
         case MR_VALUE_F64:
-            memcpy(&value->f64, &wire->word, sizeof value->f64);
+            memcpy(&value->f64, &wire->word, sizeof(value->f64));
             break;
         case MR_VALUE_STRING:
             if (!read_string(wire, &texts, parts->end, value))
@@ -316,8 +316,8 @@ static bool take_references(const struct parts *parts, uint32_t count, const str
 
         if (parts->wire[i].kind != MR_VALUE_RREF)
             continue;
-        memcpy(words, at, sizeof words);
-        at += sizeof words;
+        memcpy(words, at, sizeof(words));
+        at += sizeof(words);
         if (hooks->take_in(hooks->self, from, words, &rref) != MR_OK)
             return false;
         values[i].kind = MR_VALUE_RREF;

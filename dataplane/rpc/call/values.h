@@ -1,8 +1,9 @@
 /* Values as they travel: the arguments of a call, or its results.
  *
- * The first tensor of such a message, u8[n], holds the head, a struct mr_value_wire per value, the words of references, the
- * function's name (requests) and the strings, each followed by a NUL. Tensor values are the tensors that follow, in order.
- * So an empty call is one small tensor, and tensors are read where they arrived.
+ * The first tensor of such a message, u8[n], holds the head, a struct mr_value_wire per value, the words of
+ * references, the function's name (requests) and the strings, each followed by a NUL. Tensor values are the
+ * tensors that follow, in order. So an empty call is one small tensor, and tensors are read where they
+ * arrived.
  *
  * Pure, apart from what the hooks do. All integers are little endian.
  */
@@ -22,8 +23,8 @@ struct mr_rpc_head {
     uint64_t reference;  /* MR_RPC_REMOTE: under which id the callee keeps the result, */
     uint64_t fork;       /* and the caller's handle of it */
     uint64_t number;     /* of the call among the caller's, for MR_OP_RPC_CANCEL; in replies 0 */
-    uint64_t
-        time_left_us; /* until the caller gives up; UINT64_MAX: never; in replies 0. The message itself has no deadline */
+    /* until the caller gives up; UINT64_MAX: never; in replies 0. The message itself has no deadline */
+    uint64_t time_left_us;
     uint16_t flags; /* enum mr_rpc_head_flag; in replies 0 */
     uint16_t depth; /* functions, one within the other, that wait for the call; in replies 0 */
     uint16_t value_count;
@@ -32,7 +33,8 @@ struct mr_rpc_head {
 static_assert(sizeof(struct mr_rpc_head) == 56, "head size");
 
 enum mr_rpc_head_flag {
-    /* The result stays there, and the answer has none: it is MR_OK once the result, or why there is none, is kept there. */
+    /* The result stays there, and the answer has none: it is MR_OK once the result, or why there is none, is
+     * kept there. */
     MR_RPC_REMOTE = 1u << 0,
 };
 
@@ -46,7 +48,8 @@ static_assert(sizeof(struct mr_value_wire) == 16, "value size");
 /* A reference as it travels: {owner's rank, its id, id of the receiver's fork}. */
 #define MR_RREF_WORDS 3u
 
-/* What values do with references; both on the thread that drives the agent. NULL functions: references are refused. */
+/* What values do with references; both on the thread that drives the agent. NULL functions: references are
+ * refused. */
 struct mr_value_hooks {
     void *self;
     /* A handle goes to worker `to`. */
@@ -58,42 +61,43 @@ struct mr_value_hooks {
                               struct mr_rref **rref);
 };
 
-/* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes or reference), or
- * there are more than MR_RPC_ARGUMENTS_MAX. */
+/* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes
+ * or reference), or there are more than MR_RPC_ARGUMENTS_MAX. */
 size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count);
 /* About what the message takes, of values that can travel; UINT64_MAX: more than can be told. */
 uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32_t count);
-/* Passes the references among the values out to `to`, each into the next MR_RREF_WORDS of `words` (room for `count` of them). All, or none
- * and why one could not be. */
+/* Passes the references among the values out to `to`, each into the next MR_RREF_WORDS of `words` (room for
+ * `count` of them). All, or none and why one could not be. */
 enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,
                               const struct mr_value_hooks *hooks, uint32_t to, uint64_t *words);
 /* They have not left, and never will. */
 void mr_values_unpass(const uint64_t *words, uint32_t references, const struct mr_value_hooks *hooks);
 uint32_t mr_values_references(const struct mr_value *values, uint32_t count);
-/* Writes the first tensor to `out` (that many bytes, 8-byte aligned), with the words of mr_values_pass(). head->value_count and
- * name_bytes are set from the others; name NULL: a reply. */
+/* Writes the first tensor to `out` (that many bytes, 8-byte aligned), with the words of mr_values_pass().
+ * head->value_count and name_bytes are set from the others; name NULL: a reply. */
 void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *name,
                      const struct mr_value *values, uint32_t count, const uint64_t *words);
 /* Both; the status of the first: then nothing was written. */
 enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
                                 const struct mr_value *values, uint32_t count,
                                 const struct mr_value_hooks *hooks, uint32_t to);
-/* The message's tensors: `head` of `head_bytes`, and all tensor values. Returns their number; `tensors` has room for
- * 1 + MR_RPC_ARGUMENTS_MAX. */
+/* The message's tensors: `head` of `head_bytes`, and all tensor values. Returns their number; `tensors` has
+ * room for 1 + MR_RPC_ARGUMENTS_MAX. */
 uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,
                            struct mr_tensor *tensors);
 
-/* Reads a message back: *head and *name (NUL-terminated, "" in replies) and up to MR_RPC_ARGUMENTS_MAX values, all views into
- * the message. False: malformed, or a reference could not be taken in; those taken in before are in `values` then, the rest
- * MR_VALUE_NONE, *count is set. hooks NULL: a message with references is malformed. */
+/* Reads a message back: *head and *name (NUL-terminated, "" in replies) and up to MR_RPC_ARGUMENTS_MAX
+ * values, all views into the message. False: malformed, or a reference could not be taken in; those taken in
+ * before are in `values` then, the rest MR_VALUE_NONE, *count is set. hooks NULL: a message with references
+ * is malformed. */
 bool mr_values_decode(const struct mr_message *message, struct mr_rpc_head *head, const char **name,
                       struct mr_value *values, uint32_t *count, const struct mr_value_hooks *hooks,
                       uint32_t from);
 /* The head alone, and the name: what is needed to find the function before there is room for the values. */
 bool mr_values_peek(const struct mr_message *message, struct mr_rpc_head *head, const char **name);
 
-/* Bytes of a copy of these values in one block, and the copy itself: `out` is 64-byte aligned, `copies` point into it.
- * References and objects are copied as they are. */
+/* Bytes of a copy of these values in one block, and the copy itself: `out` is 64-byte aligned, `copies` point
+ * into it. References and objects are copied as they are. */
 size_t mr_values_copy_bytes(const struct mr_value *values, uint32_t count);
 void mr_values_copy(const struct mr_value *values, uint32_t count, struct mr_value *copies, uint8_t *out);
 

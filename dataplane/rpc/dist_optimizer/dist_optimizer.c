@@ -34,7 +34,7 @@ static void note(struct trouble *trouble, enum mr_status status)
         return;
     if (trouble->status == MR_OK)
         trouble->status = status;
-    snprintf(trouble->lines + used, sizeof trouble->lines - used, "%s%s", used == 0 ? "" : "; ",
+    snprintf(trouble->lines + used, sizeof(trouble->lines) - used, "%s%s", used == 0 ? "" : "; ",
              mr_rpc_last_error());
 }
 
@@ -188,7 +188,7 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     struct trouble trouble = {.status = MR_OK};
     struct mr_rule rule;
     char why[256];
-    enum mr_status status = mr_dist_rule(options, &rule, why, sizeof why);
+    enum mr_status status = mr_dist_rule(options, &rule, why, sizeof(why));
 
     if (status != MR_OK)
         return mr_rpc_error(status, "mr_dist_optimizer_create: %s", why);
@@ -196,7 +196,7 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     if (status != MR_OK)
         return status;
     const struct list list = {parameters, parameter_count};
-    struct mr_dist_optimizer *o = malloc(sizeof *o + parameter_count * sizeof o->parts[0]);
+    struct mr_dist_optimizer *o = malloc(sizeof(*o) + parameter_count * sizeof(o->parts[0]));
 
     if (o == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "mr_dist_optimizer_create: no memory");

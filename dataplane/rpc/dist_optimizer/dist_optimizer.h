@@ -1,9 +1,10 @@
-/* The distributed optimizer: its state lies at the owners of the parameters, as an object at each, and a step is a call of
- * "mr.optimizer_step" on each of them, all at once, in the context whose gradients are to be applied. All of these run on executor
- * threads, like any function.
+/* The distributed optimizer: its state lies at the owners of the parameters, as an object at each, and a step
+ * is a call of "mr.optimizer_step" on each of them, all at once, in the context whose gradients are to be
+ * applied. All of these run on executor threads, like any function.
  *
- *   mr.optimizer(kind i64, flags i64 (MR_DIST_NESTEROV, ...), numbers f32[MR_DIST_NUMBERS]) -> a reference to the object
- *   mr.optimizer_add(that reference, which u32[n], n references): these parameters, too; as often as there are more than a call takes.
+ *   mr.optimizer(kind i64, flags i64 (MR_DIST_NESTEROV, ...), numbers f32[MR_DIST_NUMBERS]) -> a reference to
+ *   the object mr.optimizer_add(that reference, which u32[n], n references): these parameters, too; as often
+ *   as there are more than a call takes.
  *     which: the parameters' numbers in the program's list, for error lines
  *   mr.optimizer_step(that reference)
  */

@@ -40,7 +40,7 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
     char why[256];
     struct mr_rule rule;
     struct mr_rref *rref;
-    enum mr_status status = mr_dist_rule(&options, &rule, why, sizeof why);
+    enum mr_status status = mr_dist_rule(&options, &rule, why, sizeof(why));
 
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", why);
@@ -107,7 +107,7 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *argum
     if (status != MR_OK)
         return status;
     pthread_mutex_lock(&call->agent->stepping);
-    status = mr_owned_optimizer_add(optimizer, parameters, count, why, sizeof why);
+    status = mr_owned_optimizer_add(optimizer, parameters, count, why, sizeof(why));
     pthread_mutex_unlock(&call->agent->stepping);
     if (status != MR_OK)
         (void)mr_rpc_fail(call, "%s", why);
@@ -132,9 +132,10 @@ static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *argu
         return MR_FUNCTION_FAILED;
     if (context == NULL)
         return mr_rpc_fail(call, "the call is in no context");
-    /* As with torch, one at a time on each worker: trainers whose steps come together each see theirs applied whole. */
+    /* As with torch, one at a time on each worker: trainers whose steps come together each see theirs applied
+     * whole. */
     pthread_mutex_lock(&call->agent->stepping);
-    enum mr_status status = mr_owned_optimizer_step(optimizer, gradient_of, context, why, sizeof why);
+    enum mr_status status = mr_owned_optimizer_step(optimizer, gradient_of, context, why, sizeof(why));
 
     pthread_mutex_unlock(&call->agent->stepping);
     if (status != MR_OK)
@@ -152,7 +153,7 @@ enum mr_status mr_dist_optimizer_register(struct mr_rpc *agent)
     char why[256];
     enum mr_status status = MR_OK;
 
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0] && status == MR_OK; i++)
-        status = mr_functions_add(&agent->functions, &functions[i], true, why, sizeof why);
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]) && status == MR_OK; i++)
+        status = mr_functions_add(&agent->functions, &functions[i], true, why, sizeof(why));
     return status;
 }

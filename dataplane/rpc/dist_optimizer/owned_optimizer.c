@@ -42,14 +42,14 @@ static enum mr_status check_options(const struct mr_dist_optimizer_options *o, c
 
     if ((uint32_t)o->kind < MR_DIST_SGD || (uint32_t)o->kind > MR_DIST_ADAM)
         return refuse(error, bytes, "kind", "is none of MR_DIST_SGD, MR_DIST_ADAGRAD, MR_DIST_ADAM");
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         if (!(options[i].value >= 0 && options[i].value < options[i].below)) {
-            snprintf(why, sizeof why, "is %g; it goes from 0 to below %g", (double)options[i].value,
+            snprintf(why, sizeof(why), "is %g; it goes from 0 to below %g", (double)options[i].value,
                      (double)options[i].below);
             return refuse(error, bytes, options[i].name, why);
         }
         if (options[i].value > 0 && (options[i].kinds >> o->kind & 1u) == 0) {
-            snprintf(why, sizeof why, "must be 0: %s has none", kind_names[o->kind]);
+            snprintf(why, sizeof(why), "must be 0: %s has none", kind_names[o->kind]);
             return refuse(error, bytes, options[i].name, why);
         }
     }
@@ -139,7 +139,7 @@ struct mr_owned_optimizer {
 
 struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule)
 {
-    struct mr_owned_optimizer *o = calloc(1, sizeof *o);
+    struct mr_owned_optimizer *o = calloc(1, sizeof(*o));
 
     if (o != NULL)
         o->rule = *rule;
@@ -162,7 +162,7 @@ static bool make_room(struct mr_owned_optimizer *o, uint32_t count)
 {
     if (o->room - o->count >= count)
         return true;
-    struct owned *more = realloc(o->owned, (o->count + count) * sizeof *more);
+    struct owned *more = realloc(o->owned, (o->count + count) * sizeof(*more));
 
     if (more == NULL)
         return false;
@@ -175,7 +175,7 @@ static bool make_room(struct mr_owned_optimizer *o, uint32_t count)
 static bool own(struct mr_owned_optimizer *o, const struct mr_owned_parameter *parameter)
 {
     size_t floats = mr_versions_shape(parameter->versions)->bytes / sizeof(float);
-    float *state = malloc((mr_rule_state_floats(&o->rule, floats) + 1) * sizeof *state);
+    float *state = malloc((mr_rule_state_floats(&o->rule, floats) + 1) * sizeof(*state));
 
     if (state == NULL)
         return false;

@@ -1,5 +1,5 @@
-/* Parameters: references whose value is an f32 tensor in versions (dataplane/optimizer/versions.h). For the rest of the library the value
- * is an object; mr_rref_to_here() gives a copy of the newest version.
+/* Parameters: references whose value is an f32 tensor in versions (dataplane/optimizer/versions.h). For the
+ * rest of the library the value is an object; mr_rref_to_here() gives a copy of the newest version.
  *
  * Public: mr_parameter_create(), _read(), _tensor(), _number(), _done(). Any thread.
  */
@@ -9,7 +9,8 @@
 #include "dataplane/optimizer/versions.h"
 #include "dataplane/rpc/millrace_rpc.h"
 
-/* On the owner: the parameter's versions, there as long as the reference is held. NULL: it is no parameter, or another worker's. */
+/* On the owner: the parameter's versions, there as long as the reference is held. NULL: it is no parameter,
+ * or another worker's. */
 struct mr_versions *mr_parameter_versions(struct mr_rref *parameter);
 
 /* What destroys the object that a parameter is, and tells it from others'. */

@@ -1,31 +1,34 @@
 /* References: who holds which value, over all workers. A pure state machine: no network, no clock, no thread.
  *
- * It follows PyTorch's remote reference protocol. A value lives with its owner. Another worker's hold of it, a *fork*, has a number
- * of its own, and is unknown to the owner, then known, then deleted. The value is freed when the owner itself has no handle of it
- * and no fork is left. A fork comes to be
+ * It follows PyTorch's remote reference protocol. A value lives with its owner. Another worker's hold of it,
+ * a *fork*, has a number of its own, and is unknown to the owner, then known, then deleted. The value is
+ * freed when the owner itself has no handle of it and no fork is left. A fork comes to be
  *   - at the owner, which passes the value to another worker: known from the start;
- *   - at a user (the *parent*), who passes it to another one (the *child*): the child tells the owner (FORK), the owner
- *     confirms (CONFIRMED), the child tells its parent (ACCEPTED);
+ *   - at a user (the *parent*), who passes it to another one (the *child*): the child tells the owner (FORK),
+ *     the owner confirms (CONFIRMED), the child tells its parent (ACCEPTED);
  *   - at a user who has the owner make the value (mr_remote): the owner confirms when the call arrives.
  * What a user passes to the owner has a number, too, and is accepted as soon as it arrives.
  *
- * Two rules keep a value from being freed too early: a user deletes its fork (DELETED) when it is confirmed and everything passed on
- * from it is accepted, not before; and the forks of a worker that died stay until the owner knows all that this worker passed
- * on. For the second, which PyTorch does not have, the owner asks all living workers (SETTLE). Each takes that worker for dead from then on, and
- * answers (SETTLED) once none of its forks from there waits for this owner's confirmation. If others die meanwhile, the forks of all of
- * them stay until all have been asked about each. And whoever passed something to a worker that died before it accepted
- * tells the owner of that fork (FORK, in the dead worker's name) and takes the owner's confirmation for the acceptance.
+ * Two rules keep a value from being freed too early: a user deletes its fork (DELETED) when it is confirmed
+ * and everything passed on from it is accepted, not before; and the forks of a worker that died stay until
+ * the owner knows all that this worker passed on. For the second, which PyTorch does not have, the owner asks
+ * all living workers (SETTLE). Each takes that worker for dead from then on, and answers (SETTLED) once none
+ * of its forks from there waits for this owner's confirmation. If others die meanwhile, the forks of all of
+ * them stay until all have been asked about each. And whoever passed something to a worker that died before
+ * it accepted tells the owner of that fork (FORK, in the dead worker's name) and takes the owner's
+ * confirmation for the acceptance.
  *
  * What the owner of this state machine provides
- *   - Messages arrive once, or often, in any order, or either side takes the other for dead. Values that hold references
- *     arrive at most once, and once unless one side dies, or the sender knows that they never left (mr_references_unpass).
- *   - The references of a message are taken (mr_references_take) when it arrives, before anything that arrived later is handed in, also
- *     when the call is then refused. What does not want them releases them.
- *   - A worker that died is dead for everybody in the end, and stays so. What comes from it after mr_references_died() is
- *     dropped; messages, passes and takes are refused here, too.
+ *   - Messages arrive once, or often, in any order, or either side takes the other for dead. Values that hold
+ *     references arrive at most once, and once unless one side dies, or the sender knows that they never left
+ *     (mr_references_unpass).
+ *   - The references of a message are taken (mr_references_take) when it arrives, before anything that
+ *     arrived later is handed in, also when the call is then refused. What does not want them releases them.
+ *   - A worker that died is dead for everybody in the end, and stays so. What comes from it after
+ *     mr_references_died() is dropped; messages, passes and takes are refused here, too.
  *
- * Everything belongs to one thread. `send` must not call back; `free_value` and waiters may: they run at the end of the
- * function that made them due.
+ * Everything belongs to one thread. `send` must not call back; `free_value` and waiters may: they run at the
+ * end of the function that made them due.
  */
 #ifndef MR_REFERENCES_H
 #define MR_REFERENCES_H
@@ -68,8 +71,9 @@ struct mr_reference_ticket {
     uint64_t reference, fork;
 };
 
-/* Runs once, when what it waits for is there or will never be: MR_OK, MR_WORKER_DIED, MR_CANCELLED (freed meanwhile),
- * MR_SHUTTING_DOWN (mr_references_destroy). `value` is the owner's, valid while somebody holds it; NULL for confirmations. */
+/* Runs once, when what it waits for is there or will never be: MR_OK, MR_WORKER_DIED, MR_CANCELLED (freed
+ * meanwhile), MR_SHUTTING_DOWN (mr_references_destroy). `value` is the owner's, valid while somebody holds
+ * it; NULL for confirmations. */
 struct mr_reference_waiter {
     struct mr_link link; /* the state machine's from the call on that it is given to until it runs */
     void (*run)(struct mr_reference_waiter *waiter, enum mr_status status, void *value);
@@ -86,8 +90,8 @@ struct mr_reference {
     uint32_t count;    /* of holders on this worker */
     uint32_t children; /* passed on and not accepted yet */
     bool confirmed;
-    enum mr_status
-        status; /* MR_OK, or why it is of no use: MR_WORKER_DIED, what mr_references_remote_failed() was given */
+    /* MR_OK, or why it is of no use: MR_WORKER_DIED, what mr_references_remote_failed() was given */
+    enum mr_status status;
     struct mr_link waiters; /* for the confirmation */
     struct mr_owned *owned; /* of the owner's handle */
 };
@@ -111,7 +115,8 @@ void mr_references_destroy(struct mr_references *refs);
 
 /* A number for a reference or a fork of ours. Any thread. */
 uint64_t mr_references_new_id(struct mr_references *refs);
-/* A value of ours, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no memory; `value` stays the caller's. */
+/* A value of ours, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no memory; `value`
+ * stays the caller's. */
 struct mr_reference *mr_references_own(struct mr_references *refs, void *value);
 /* The same under a number that was made before. */
 struct mr_reference *mr_references_own_as(struct mr_references *refs, uint64_t reference, void *value);
@@ -121,14 +126,16 @@ enum mr_status mr_references_remote(struct mr_references *refs, uint32_t owner, 
 /* The same, with a ticket whose numbers were made before. */
 enum mr_status mr_references_remote_as(struct mr_references *refs, const struct mr_reference_ticket *ticket,
                                        struct mr_reference **out);
-/* That call will never leave: whoever uses the handle gets `status`. Whom it was passed to waits for a value that does not come. */
+/* That call will never leave: whoever uses the handle gets `status`. Whom it was passed to waits for a value
+ * that does not come. */
 void mr_references_remote_failed(struct mr_references *refs, struct mr_reference *handle,
                                  enum mr_status status);
-/* From now on `count` calls of mr_references_take(), _remote_arrived() and _fetch(), together, do not fail with MR_NO_MEMORY. False: no
- * memory. */
+/* From now on `count` calls of mr_references_take(), _remote_arrived() and _fetch(), together, do not fail
+ * with MR_NO_MEMORY. False: no memory. */
 bool mr_references_reserve(struct mr_references *refs, uint32_t count);
-/* On the owner: the call arrived from `from`. *run: it is to be run, and to end with mr_references_fulfil(), for errors, too.
- * MR_WORKER_DIED (drop it), MR_NO_MEMORY (nothing is changed; it may be handed in again), MR_BAD_MESSAGE. */
+/* On the owner: the call arrived from `from`. *run: it is to be run, and to end with mr_references_fulfil(),
+ * for errors, too. MR_WORKER_DIED (drop it), MR_NO_MEMORY (nothing is changed; it may be handed in again),
+ * MR_BAD_MESSAGE. */
 enum mr_status mr_references_remote_arrived(struct mr_references *refs, uint32_t from,
                                             const struct mr_reference_ticket *ticket, bool *run);
 /* False: nobody holds it any more, and `value` (not NULL) stays the caller's. */
@@ -139,14 +146,14 @@ bool mr_references_fulfil(struct mr_references *refs, uint64_t reference, void *
 void mr_references_retain(struct mr_reference *handle);
 /* The handle is not to be used any more. */
 void mr_references_release(struct mr_references *refs, struct mr_reference *handle);
-/* Makes out a ticket for `to` (also ourselves). The handle may be released at once. MR_WORKER_DIED (`to` or the owner),
- * MR_NO_MEMORY, or the handle's status. */
+/* Makes out a ticket for `to` (also ourselves). The handle may be released at once. MR_WORKER_DIED (`to` or
+ * the owner), MR_NO_MEMORY, or the handle's status. */
 enum mr_status mr_references_pass(struct mr_references *refs, struct mr_reference *handle, uint32_t to,
                                   struct mr_reference_ticket *ticket);
 /* The ticket never left and never will. */
 void mr_references_unpass(struct mr_references *refs, const struct mr_reference_ticket *ticket);
-/* A ticket arrived: *out is held once more by the caller; its status tells when the owner is dead. MR_WORKER_DIED (`from` is dead: drop the message),
- * MR_NO_MEMORY (nothing is changed), MR_BAD_MESSAGE. */
+/* A ticket arrived: *out is held once more by the caller; its status tells when the owner is dead.
+ * MR_WORKER_DIED (`from` is dead: drop the message), MR_NO_MEMORY (nothing is changed), MR_BAD_MESSAGE. */
 enum mr_status mr_references_take(struct mr_references *refs, uint32_t from,
                                   const struct mr_reference_ticket *ticket, struct mr_reference **out);
 
@@ -161,8 +168,9 @@ void mr_references_wait_confirmed(struct mr_references *refs, struct mr_referenc
 /* The owner's handle: until the value is there. */
 void mr_references_wait_value(struct mr_references *refs, struct mr_reference *handle,
                               struct mr_reference_waiter *waiter);
-/* On the owner: user `from` with this ticket (owner, reference, and its fork) asks for the value. May come before all else that tells
- * of the fork, and counts as that. The waiter runs unless this fails: MR_WORKER_DIED (`from`), MR_NO_MEMORY, MR_BAD_MESSAGE. */
+/* On the owner: user `from` with this ticket (owner, reference, and its fork) asks for the value. May come
+ * before all else that tells of the fork, and counts as that. The waiter runs unless this fails:
+ * MR_WORKER_DIED (`from`), MR_NO_MEMORY, MR_BAD_MESSAGE. */
 enum mr_status mr_references_fetch(struct mr_references *refs, uint32_t from,
                                    const struct mr_reference_ticket *ticket,
                                    struct mr_reference_waiter *waiter);
@@ -171,7 +179,8 @@ bool mr_references_unwait(struct mr_reference_waiter *waiter);
 
 /* ---- messages, deaths ---- */
 
-/* MR_OK; MR_NO_MEMORY: nothing is changed, hand it in again; MR_BAD_MESSAGE: malformed, dropped. From the dead: dropped, MR_OK. */
+/* MR_OK; MR_NO_MEMORY: nothing is changed, hand it in again; MR_BAD_MESSAGE: malformed, dropped. From the
+ * dead: dropped, MR_OK. */
 enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
                                      const struct mr_reference_message *message);
 /* The worker is dead. Again does nothing. */
@@ -194,7 +203,8 @@ void mr_references_counts(const struct mr_references *refs, struct mr_references
 uint32_t mr_references_held_by(const struct mr_references *refs, uint32_t rank);
 /* How many holds of `rank`'s values we have. */
 uint32_t mr_references_holds_of(const struct mr_references *refs, uint32_t rank);
-/* Nobody else holds or is about to get what is ours, and we hold nothing of others': this worker may leave. */
+/* Nobody else holds or is about to get what is ours, and we hold nothing of others': this worker may
+ * leave. */
 bool mr_references_may_leave(const struct mr_references *refs);
 
 #endif

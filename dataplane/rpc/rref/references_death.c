@@ -3,8 +3,8 @@
 
 #include "dataplane/rpc/rref/references_internal.h"
 
-/* All who were asked have answered, about each: then no living worker has, or will get, a fork from one of them that is not
- * known here. */
+/* All who were asked have answered, about each: then no living worker has, or will get, a fork from one of
+ * them that is not known here. */
 static void finish_if_settled(struct mr_references *refs)
 {
     uint32_t world_size = refs->config.world_size;
@@ -40,8 +40,8 @@ static void ask_about(struct mr_references *refs, uint32_t rank)
     }
 }
 
-/* About all that are dead, not only whose forks we know: one of them may have passed on what another one, whose fork we know, had
- * passed to it. */
+/* About all that are dead, not only whose forks we know: one of them may have passed on what another one,
+ * whose fork we know, had passed to it. */
 void mr_settle_begin(struct mr_references *refs)
 {
     for (uint32_t rank = 0; rank < refs->config.world_size; rank++)

@@ -103,8 +103,8 @@ static enum mr_status learn_fork(struct mr_references *refs, uint64_t reference,
     return MR_OK;
 }
 
-/* A confirmation that comes to somebody who has the fork no longer is answered by deleting it. So this does no harm when it comes
- * again, whenever that is. */
+/* A confirmation that comes to somebody who has the fork no longer is answered by deleting it. So this does
+ * no harm when it comes again, whenever that is. */
 enum mr_status mr_owned_on_fork(struct mr_references *refs, uint32_t from,
                                 const struct mr_reference_message *message)
 {

@@ -13,7 +13,7 @@
 
 static void set_up(struct mr_rref *r, struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
 {
-    memset(r, 0, sizeof *r);
+    memset(r, 0, sizeof(*r));
     r->all = all;
     r->owner = owner;
     r->id = id;
@@ -25,7 +25,7 @@ static void set_up(struct mr_rref *r, struct mr_rrefs *all, uint32_t owner, uint
 
 struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
 {
-    struct mr_rref *r = malloc(sizeof *r);
+    struct mr_rref *r = malloc(sizeof(*r));
 
     if (r != NULL)
         set_up(r, all, owner, id, fork);
@@ -212,7 +212,7 @@ static void unpass(void *self, const uint64_t words[MR_RREF_WORDS])
 
 static struct mr_rref *new_inside(struct mr_rrefs *all, const struct mr_reference *handle)
 {
-    struct mr_rref *r = malloc(sizeof *r);
+    struct mr_rref *r = malloc(sizeof(*r));
 
     if (r == NULL) {
         r = all->spares;
@@ -254,7 +254,7 @@ static bool reserve(void *self)
     struct mr_rrefs *all = self;
 
     while (all->spare_count < MR_RPC_ARGUMENTS_MAX) {
-        struct mr_rref *r = malloc(sizeof *r);
+        struct mr_rref *r = malloc(sizeof(*r));
 
         if (r == NULL)
             return false;
@@ -388,7 +388,7 @@ static void set_hooks(struct mr_rpc *agent, struct mr_rrefs *all)
 enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
 {
     uint32_t world_size = agent->config.world_size;
-    struct mr_rrefs *all = calloc(1, sizeof *all);
+    struct mr_rrefs *all = calloc(1, sizeof(*all));
 
     if (all == NULL)
         return MR_NO_MEMORY;
@@ -396,7 +396,7 @@ enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
     all->agent = agent;
     all->no_memory = (struct mr_kept){
         .all = all, .status = MR_NO_MEMORY, .error = "its owner had no memory for the value"};
-    all->outboxes = calloc(world_size, sizeof *all->outboxes);
+    all->outboxes = calloc(world_size, sizeof(*all->outboxes));
     if (all->outboxes == NULL)
         return MR_NO_MEMORY;
     for (uint32_t i = 0; i < world_size; i++)

@@ -221,18 +221,18 @@ void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struc
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t words[FETCH_WORDS];
 
-    if (request->message->preamble.tensor_count != 1 || tensor->bytes != sizeof words) {
+    if (request->message->preamble.tensor_count != 1 || tensor->bytes != sizeof(words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    struct mr_fetch *fetch = malloc(sizeof *fetch);
+    struct mr_fetch *fetch = malloc(sizeof(*fetch));
 
     if (fetch == NULL || !agent->references.reserve(all) || mr_reply_later(ep, request) == NULL) {
         free(fetch);
         mr_reply_busy(ep, request->ref);
         return;
     }
-    memcpy(words, tensor->data, sizeof words);
+    memcpy(words, tensor->data, sizeof(words));
     *fetch =
         (struct mr_fetch){.waiter = {.run = answer},
                           .all = all,

@@ -73,7 +73,8 @@ struct mr_rrefs {
 
 /* Any thread. Held once. NULL: no memory. */
 struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork);
-/* Any thread: stays until unpinned, for the library's own use. False, with the line: it was released before, or is NULL. */
+/* Any thread: stays until unpinned, for the library's own use. False, with the line: it was released before,
+ * or is NULL. */
 bool mr_rref_pin(struct mr_rref *rref, const char *caller);
 void mr_rref_unpin(struct mr_rref *rref);
 /* Whether its worker has been destroyed, with the line. */

@@ -1,5 +1,6 @@
-/* The state machine's messages: collected for each worker, and sent as one call of RPC_REFERENCE at a time. Their order does not matter.
- * One for which there is no memory is as if the worker had died: nothing else may lose one. */
+/* The state machine's messages: collected for each worker, and sent as one call of RPC_REFERENCE at a time.
+ * Their order does not matter. One for which there is no memory is as if the worker had died: nothing else
+ * may lose one. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/rref/rref_internal.h"
@@ -134,7 +135,7 @@ void mr_outbox_serve(struct mr_rpc *agent, void *self, uint32_t from, const stru
         struct mr_reference_message message;
         enum mr_status status = MR_BAD_MESSAGE;
 
-        memcpy(words, (const uint8_t *)tensor->data + at, sizeof words);
+        memcpy(words, (const uint8_t *)tensor->data + at, sizeof(words));
         if (mr_reference_message_unpack(words, &message)) {
             /* It is dead for us from now on, too. */
             if (message.kind == MR_REFERENCE_SETTLE && message.rank < agent->config.world_size &&

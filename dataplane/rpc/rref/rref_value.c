@@ -11,7 +11,7 @@ struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const c
                             struct mr_rpc_result *result, void (*destroy)(void *object))
 {
     size_t error_bytes = error == NULL ? 0 : strlen(error);
-    struct mr_kept *kept = malloc(sizeof *kept + error_bytes + 1);
+    struct mr_kept *kept = malloc(sizeof(*kept) + error_bytes + 1);
 
     if (kept == NULL)
         return NULL;
@@ -231,8 +231,8 @@ static void wait_inside(struct mr_rpc *agent, struct mr_work *work)
     else
         w->status = mr_rref_make(r);
     if (w->status != MR_OK) {
-        memcpy(w->error, mr_rpc_last_error(), strnlen(mr_rpc_last_error(), sizeof w->error - 1) + 1);
-        w->error[sizeof w->error - 1] = 0;
+        memcpy(w->error, mr_rpc_last_error(), strnlen(mr_rpc_last_error(), sizeof(w->error) - 1) + 1);
+        w->error[sizeof(w->error) - 1] = 0;
         (void)mr_agent_done(&w->done);
         return;
     }

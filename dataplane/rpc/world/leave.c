@@ -88,7 +88,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     if (mr_retire_serve(agent, from, request))
         return;
     if (!agent->config.is_rendezvous || message->preamble.tensor_count != 1 ||
-        message->tensors[0].bytes != sizeof said) {
+        message->tensors[0].bytes != sizeof(said)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
@@ -96,14 +96,14 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
         mr_reply_busy(ep, request->ref);
         return;
     }
-    memcpy(&said, message->tensors[0].data, sizeof said);
+    memcpy(&said, message->tensors[0].data, sizeof(said));
     note(agent, from, &said);
     mr_leave_count(agent);
 
     uint64_t words[2] = {agent->leaving.world_epoch, agent->leaving.all_may_go};
     uint8_t *states = tensors[1].data;
 
-    memcpy(tensors[0].data, words, sizeof words);
+    memcpy(tensors[0].data, words, sizeof(words));
     for (uint32_t i = 0; i < agent->config.world_size; i++)
         states[i] = state_of(&agent->members[i]);
     mr_reply_end(ep, request->ref);
@@ -158,10 +158,10 @@ static bool leave_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     }
     if (status == MR_WORKER_DIED && reply != NULL)
         atomic_store(&agent->fenced, true);
-    if (status != MR_OK || reply->preamble.tensor_count != 2 || reply->tensors[0].bytes != sizeof words ||
+    if (status != MR_OK || reply->preamble.tensor_count != 2 || reply->tensors[0].bytes != sizeof(words) ||
         reply->tensors[1].bytes != agent->config.world_size)
         return false;
-    memcpy(words, reply->tensors[0].data, sizeof words);
+    memcpy(words, reply->tensors[0].data, sizeof(words));
     memcpy(leaving->states, reply->tensors[1].data, agent->config.world_size);
     leaving->epoch = words[0];
     if (words[1] != 0 && leaving->step == MR_LEAVING_WAITS) {
@@ -179,7 +179,7 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
                                  .epoch = leaving->epoch,
                                  .quiet = is_quiet(agent),
                                  .activity = atomic_load(&agent->activity)};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof said, &said);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(said), &said);
 
     leaving->call = (struct mr_agent_call){
         .op = MR_OP_RPC_LEAVE, .control = true, .deadline_us = now_us + LEAVE_CALL_US, .ended = leave_ended};
@@ -265,7 +265,7 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
         if (state > MR_LEAVE_BUSY)
             continue;
         mr_member_text(agent, i, text);
-        const char *why = i == agent->config.rank ? own_reason(agent, held, sizeof held) : what[state];
+        const char *why = i == agent->config.rank ? own_reason(agent, held, sizeof(held)) : what[state];
         int n = snprintf(out + used, bytes - used, "%s%s %s", used == 0 ? "" : "; ", text, why);
 
         used = n < 0 || (size_t)n >= bytes - used ? bytes : used + (size_t)n;

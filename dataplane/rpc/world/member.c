@@ -253,7 +253,8 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
     m->calls_pending--;
     if (reply != NULL)
         m->heard_us = mr_agent_now(agent);
-    /* It forgot the session, and what it made of the call is not known: references may have been lost with it. */
+    /* It forgot the session, and what it made of the call is not known: references may have been lost with
+     * it. */
     if (status == MR_UNKNOWN_OUTCOME && call->deadline_us == UINT64_MAX)
         mr_member_died(agent, m);
     mr_long_out_end(agent, call->out, false);

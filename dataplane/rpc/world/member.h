@@ -1,4 +1,5 @@
-/* Another worker, as an agent knows it: who it is, the sessions to it, and whether it is alive. Inside, but for what is said. */
+/* Another worker, as an agent knows it: who it is, the sessions to it, and whether it is alive. Inside, but
+ * for what is said. */
 #ifndef MR_RPC_MEMBER_H
 #define MR_RPC_MEMBER_H
 

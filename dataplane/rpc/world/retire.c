@@ -1,4 +1,5 @@
-/* A node that is stopped: it ends what it runs, and says farewell, so that nobody waits for it until its silence tells. */
+/* A node that is stopped: it ends what it runs, and says farewell, so that nobody waits for it until its
+ * silence tells. */
 #include <string.h>
 #include "dataplane/rpc/call/agent_internal.h"
 
@@ -27,7 +28,7 @@ static bool farewell_ended(struct mr_rpc *agent, struct mr_agent_call *call, enu
 static void say_to(struct mr_rpc *agent, struct mr_member *m)
 {
     struct mr_leave_wire said = {.phase = MR_LEAVE_GONE};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof said, &said);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(said), &said);
 
     m->farewell = (struct mr_agent_call){.op = MR_OP_RPC_LEAVE,
                                          .control = true,
@@ -63,9 +64,9 @@ bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct 
     const struct mr_message *message = request->message;
     struct mr_leave_wire said;
 
-    if (!from->is_node || message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof said)
+    if (!from->is_node || message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(said))
         return false;
-    memcpy(&said, message->tensors[0].data, sizeof said);
+    memcpy(&said, message->tensors[0].data, sizeof(said));
     if (said.phase != MR_LEAVE_GONE)
         return false;
     mr_reply_status(agent->config.endpoint, request->ref, MR_OK);

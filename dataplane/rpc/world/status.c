@@ -70,7 +70,7 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     struct mr_executor_use use;
 
     mr_contexts_use(agent->autograd.self, &contexts);
-    memset(words, 0, MR_WORLD_WORDS * sizeof *words);
+    memset(words, 0, MR_WORLD_WORDS * sizeof(*words));
     mr_executor_use(agent->executor, &use);
     mr_agent_count(agent);
     words[MR_WORD_FLAGS] = (config->rank != MR_RPC_NO_RANK ? 1u : 0u) | (config->is_rendezvous ? 2u : 0u) |
@@ -109,7 +109,7 @@ static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lin
             line.flags |= atomic_load(&m->dead) ? MR_MEMBER_DEAD : 0;
             line.flags |= m->leave_phase == MR_LEAVE_GONE ? MR_MEMBER_LEFT : 0;
         }
-        memcpy(&lines[i], &line, sizeof line);
+        memcpy(&lines[i], &line, sizeof(line));
     }
 }
 

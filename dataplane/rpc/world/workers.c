@@ -26,7 +26,7 @@ enum mr_status mr_worker_info(struct mr_rpc *agent, uint32_t rank, struct mr_rpc
         return mr_rpc_error(MR_NOT_READY, "mr_worker_info: not all workers have joined yet");
     const struct mr_member *m = &agent->members[rank];
 
-    memcpy(info->name, m->name, sizeof info->name);
+    memcpy(info->name, m->name, sizeof(info->name));
     info->rank = rank;
     info->is_node = m->is_node;
     info->is_dead = atomic_load(&m->dead);
@@ -109,7 +109,7 @@ enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us
 {
     struct mr_agent_driver *driver = &agent->config.driver;
     char missing[448];
-    struct leave_work who = {.joins = true, .missing = missing, .missing_bytes = sizeof missing};
+    struct leave_work who = {.joins = true, .missing = missing, .missing_bytes = sizeof(missing)};
 
     if (driver->wait(driver->self, &agent->joined, deadline_us)) {
         if (agent->join_status != MR_OK)
@@ -144,7 +144,7 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     struct mr_agent_driver *driver = &agent->config.driver;
     uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
     char missing[448];
-    struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof missing};
+    struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof(missing)};
 
     if (mr_agent_is_inherited(agent))
         return mr_agent_check_process(agent, "mr_rpc_shutdown");

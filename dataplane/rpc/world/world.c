@@ -50,7 +50,7 @@ enum mr_status mr_world_init(struct mr_rpc *agent)
 {
     const struct mr_agent_config *config = &agent->config;
 
-    agent->members = calloc(config->world_size, sizeof *agent->members);
+    agent->members = calloc(config->world_size, sizeof(*agent->members));
     agent->joined_ranks = calloc(config->world_size, 1);
     agent->leaving.states = calloc(config->world_size, 1);
     if (agent->members == NULL || agent->joined_ranks == NULL || agent->leaving.states == NULL)
@@ -66,7 +66,7 @@ enum mr_status mr_world_init(struct mr_rpc *agent)
 
     if (own == NULL)
         return MR_OK;
-    snprintf(own->name, sizeof own->name, "%s", config->name);
+    snprintf(own->name, sizeof(own->name), "%s", config->name);
     memcpy(own->uuid, config->uuid, MR_UUID_BYTES);
     own->incarnation = config->incarnation;
     own->present = true;
@@ -94,7 +94,7 @@ static bool is_stale(struct mr_rpc *agent, const struct mr_member *m, uint64_t n
 static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire *join,
                                  const struct mr_request *request, char *why, size_t bytes)
 {
-    if (memchr(join->name, 0, sizeof join->name) == NULL || join->name[0] == 0 ||
+    if (memchr(join->name, 0, sizeof(join->name)) == NULL || join->name[0] == 0 ||
         join->rank >= join->world_size) {
         snprintf(why, bytes, "the name or the rank is not one");
         return MR_INVALID_ARGUMENT;
@@ -134,7 +134,7 @@ static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, con
     m->heard_us = request->now_us;
     if (atomic_load(&agent->complete))
         return;
-    memcpy(m->name, join->name, sizeof m->name);
+    memcpy(m->name, join->name, sizeof(m->name));
     memcpy(m->uuid, request->client_uuid, MR_UUID_BYTES);
     m->incarnation = join->incarnation;
     m->is_node = (join->flags & MR_JOIN_NODE) != 0;
@@ -155,9 +155,9 @@ void mr_world_write_member(const struct mr_member *m, struct mr_member_wire *out
                                    .flags = (m->is_node ? MR_JOIN_NODE : 0u) |
                                             (m->is_rendezvous ? MR_JOIN_RENDEZVOUS : 0u),
                                    .port = m->address.port};
-    memcpy(out->name, m->name, sizeof out->name);
-    memcpy(out->uuid, m->uuid, sizeof out->uuid);
-    memcpy(out->ip, m->address.ip, sizeof out->ip);
+    memcpy(out->name, m->name, sizeof(out->name));
+    memcpy(out->uuid, m->uuid, sizeof(out->uuid));
+    memcpy(out->ip, m->address.ip, sizeof(out->ip));
 }
 
 static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
@@ -183,7 +183,8 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     mr_reply_end(agent->config.endpoint, request->ref);
 }
 
-/* Nobody of a node's world is heard of any more, or they have gone: it is over, or will be soon, and makes room for the next. */
+/* Nobody of a node's world is heard of any more, or they have gone: it is over, or will be soon, and makes
+ * room for the next. */
 static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
 {
     if (!agent->config.is_node || !atomic_load(&agent->complete))
@@ -218,16 +219,16 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
         mr_reply_error(ep, request->ref, MR_UNKNOWN_OP, "this worker is not the rendezvous");
         return;
     }
-    if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof join) {
+    if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(join)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    memcpy(&join, message->tensors[0].data, sizeof join);
+    memcpy(&join, message->tensors[0].data, sizeof(join));
     if (may_come_later(agent, &join, request)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    enum mr_status status = judge_join(agent, &join, request, why, sizeof why);
+    enum mr_status status = judge_join(agent, &join, request, why, sizeof(why));
 
     if (status != MR_OK) {
         mr_reply_error(ep, request->ref, status, "%s", why);
@@ -241,14 +242,14 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
 
 static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
 {
-    if (line->rank >= agent->config.world_size || memchr(line->name, 0, sizeof line->name) == NULL)
+    if (line->rank >= agent->config.world_size || memchr(line->name, 0, sizeof(line->name)) == NULL)
         return false;
     struct mr_member *m = &agent->members[line->rank];
 
     if (line->rank == agent->config.rank)
         return memcmp(line->uuid, agent->config.uuid, MR_UUID_BYTES) == 0;
-    memcpy(m->name, line->name, sizeof m->name);
-    memcpy(m->uuid, line->uuid, sizeof m->uuid);
+    memcpy(m->name, line->name, sizeof(m->name));
+    memcpy(m->uuid, line->uuid, sizeof(m->uuid));
     m->incarnation = line->incarnation;
     m->is_node = (line->flags & MR_JOIN_NODE) != 0;
     m->is_rendezvous = (line->flags & MR_JOIN_RENDEZVOUS) != 0;
@@ -256,7 +257,7 @@ static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
         m->address = agent->config.rendezvous;
     } else {
         m->address = (struct mr_address){.port = line->port};
-        memcpy(m->address.ip, line->ip, sizeof line->ip);
+        memcpy(m->address.ip, line->ip, sizeof(line->ip));
     }
     m->present = true;
     return true;
@@ -277,7 +278,7 @@ static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *repl
     for (uint32_t i = 0; i < size; i++) {
         struct mr_member_wire line;
 
-        memcpy(&line, (const uint8_t *)lines->data + i * sizeof line, sizeof line);
+        memcpy(&line, (const uint8_t *)lines->data + i * sizeof(line), sizeof(line));
         if (!read_member(agent, &line))
             return false;
     }
@@ -296,7 +297,7 @@ static void join_failed(struct mr_rpc *agent, enum mr_status status, const struc
         bytes = (int)reply->tensors[0].bytes;
         text = reply->tensors[0].data;
     }
-    snprintf(agent->join_error, sizeof agent->join_error, "%.*s", bytes, text);
+    snprintf(agent->join_error, sizeof(agent->join_error), "%.*s", bytes, text);
     joined(agent, status);
 }
 
@@ -329,10 +330,10 @@ static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
         return UINT64_MAX;
     if (now_us < agent->join_next_us)
         return agent->join_next_us;
-    memcpy(join.name, agent->name, sizeof join.name);
+    memcpy(join.name, agent->name, sizeof(join.name));
     agent->join = (struct mr_agent_call){
         .op = MR_OP_RPC_JOIN, .control = true, .deadline_us = now_us + JOIN_CALL_US, .ended = join_ended};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof join, &join);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(join), &join);
 
     if (mr_member_begin(agent, &agent->rendezvous, &agent->join, &tensor, 1) != MR_OK) {
         agent->join_next_us = now_us + JOIN_WAIT_MAX_US;

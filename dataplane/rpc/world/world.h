@@ -1,14 +1,15 @@
 /* Who is in the world: joining it, staying alive, leaving it together. Inside.
  *
- * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and get the list then;
- * ALIVE tells it of them, and its answer tells them who died. A worker that is not heard of for dead_after_ms is dead, for
- * ever. If the rendezvous dies, workers ask each other.
+ * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and get
+ * the list then; ALIVE tells it of them, and its answer tells them who died. A worker that is not heard of
+ * for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
- * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls under way, nothing of its own held by
- * others), and a number that rises with its every call and execution. When all living workers said so in one epoch, the next begins. If
- * all were quiet in two epochs in a row and no number rose, there was an instant at which nothing was under way anywhere, and nothing
- * can begin again: everybody may go (the double count of Mattern, "Algorithms for distributed termination detection", 1987). Nodes do
- * not shut down: they count as quiet.
+ * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls under way,
+ * nothing of its own held by others), and a number that rises with its every call and execution. When all
+ * living workers said so in one epoch, the next begins. If all were quiet in two epochs in a row and no
+ * number rose, there was an instant at which nothing was under way anywhere, and nothing can begin again:
+ * everybody may go (the double count of Mattern, "Algorithms for distributed termination detection", 1987).
+ * Nodes do not shut down: they count as quiet.
  */
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
@@ -30,7 +31,8 @@ enum mr_join_flag {
     MR_MEMBER_DEAD = 1u << 3,
     MR_MEMBER_LEFT = 1u << 4,
 };
-/* JOIN, answer: u8[world_size] 1 for each rank that is there; and, once all are, u8[n, sizeof] a line for each. */
+/* JOIN, answer: u8[world_size] 1 for each rank that is there; and, once all are, u8[n, sizeof] a line for
+ * each. */
 struct mr_member_wire {
     char name[MR_RPC_NAME_BYTES];
     uint8_t uuid[MR_UUID_BYTES];
@@ -40,8 +42,8 @@ struct mr_member_wire {
 };
 static_assert(sizeof(struct mr_member_wire) == 112, "member size");
 
-/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (of those who have not joined only the rank is set), and a
- * line "name(arguments) -> results" for each function that is offered. */
+/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (of those who have not joined only
+ * the rank is set), and a line "name(arguments) -> results" for each function that is offered. */
 enum mr_world_word {
     MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
     MR_WORD_RANK,  /* of a worker */
@@ -76,7 +78,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* LEAVE of a node that is stopped goes to everybody, with MR_LEAVE_GONE: it is dead from then on. The answer has nothing in it. */
+/* LEAVE of a node that is stopped goes to everybody, with MR_LEAVE_GONE: it is dead from then on. The answer
+ * has nothing in it. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
@@ -107,7 +110,8 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* A node's farewell (retire.c): true if this was one, and is answered. */
 bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
-/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False: nobody is known to have. */
+/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False:
+ * nobody is known to have. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
 /* Inside: living workers, also this one, that have not called mr_rpc_shutdown(), as far as is known here. */
 uint32_t mr_leave_staying(const struct mr_rpc *agent);

@@ -1,4 +1,5 @@
-/* AddressSanitizer's marks on memory that no allocator of its own looks after. Nothing when built without it. */
+/* AddressSanitizer's marks on memory that no allocator of its own looks after. Nothing when built without
+ * it. */
 #ifndef MR_ASAN_H
 #define MR_ASAN_H
 

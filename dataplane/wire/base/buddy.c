@@ -12,8 +12,8 @@
 #define NO_UNIT          UINT32_MAX
 #define REGION_UNITS_MAX (UINT32_MAX - 1) /* the last unit of 2^40 bytes is not used */
 
-/* The state of a block stands in the tag of its first unit; the tags of its other units mean nothing, but never look
- * like a free block. */
+/* The state of a block stands in the tag of its first unit; the tags of its other units mean nothing, but
+ * never look like a free block. */
 enum tag {
     TAG_NONE = 0,
     TAG_USED = 1u << 6, /* | order */

@@ -1,9 +1,9 @@
 /* Memory for messages: a buddy allocator over one region that the caller gives.
  *
- * Blocks are powers of two from MR_BUDDY_BLOCK_BYTES_MIN up, each at a multiple of its size from the region's start, so
- * at least 64-byte aligned in a 64-byte aligned region. Book-keeping lies outside the region: writing over the end of a
- * block damages a neighbour's content, never the allocator. Built with AddressSanitizer, such a write is caught: all
- * bytes that were not asked for are poisoned.
+ * Blocks are powers of two from MR_BUDDY_BLOCK_BYTES_MIN up, each at a multiple of its size from the region's
+ * start, so at least 64-byte aligned in a 64-byte aligned region. Book-keeping lies outside the region:
+ * writing over the end of a block damages a neighbour's content, never the allocator. Built with
+ * AddressSanitizer, such a write is caught: all bytes that were not asked for are poisoned.
  *
  * Small blocks are kept unmerged, last freed first, so that short calls take one for a few nanoseconds; they
  * are merged when something larger does not fit. O(log n) otherwise. One thread.
@@ -20,7 +20,8 @@
 struct mr_buddy;
 
 /* `region` is MR_BUDDY_ALIGN aligned and stays the caller's; what is left over beyond a multiple of
- * MR_BUDDY_BLOCK_BYTES_MIN is not used. At most 2^40 bytes. NULL: no memory for the book-keeping, or no block fits. */
+ * MR_BUDDY_BLOCK_BYTES_MIN is not used. At most 2^40 bytes. NULL: no memory for the book-keeping, or no block
+ * fits. */
 struct mr_buddy *mr_buddy_create(void *region, size_t region_bytes);
 /* The region's content is then the caller's again, blocks still out or not. NULL is fine. */
 void mr_buddy_destroy(struct mr_buddy *b);
@@ -30,7 +31,8 @@ void *mr_buddy_alloc(struct mr_buddy *b, size_t bytes);
 /* p: what mr_buddy_alloc returned and was not freed since (asserted). NULL is fine. */
 void mr_buddy_free(struct mr_buddy *b, void *p);
 
-/* Bytes of the blocks that are out: whole blocks, so at least what was asked for. 0 when all were given back. */
+/* Bytes of the blocks that are out: whole blocks, so at least what was asked for. 0 when all were given
+ * back. */
 size_t mr_buddy_used_bytes(const struct mr_buddy *b);
 /* Bytes that all blocks together can hold. */
 size_t mr_buddy_capacity_bytes(const struct mr_buddy *b);

@@ -1,5 +1,6 @@
-/* A fence between what this thread wrote and what it reads next: of two threads that each write, pass one, and read what the other
- * writes, one at least sees the other's. The thread sanitizer knows no fences; an exchange on one variable orders as much for it. */
+/* A fence between what this thread wrote and what it reads next: of two threads that each write, pass one,
+ * and read what the other writes, one at least sees the other's. The thread sanitizer knows no fences; an
+ * exchange on one variable orders as much for it. */
 #ifndef MR_FENCE_H
 #define MR_FENCE_H
 

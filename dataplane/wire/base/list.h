@@ -1,5 +1,5 @@
-/* Intrusive, circular, doubly linked lists. A head is a link that stands for no element; a link that is in no list
- * points to itself, so that removing it twice does no harm. */
+/* Intrusive, circular, doubly linked lists. A head is a link that stands for no element; a link that is in no
+ * list points to itself, so that removing it twice does no harm. */
 #ifndef MR_LIST_H
 #define MR_LIST_H
 

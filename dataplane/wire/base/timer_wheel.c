@@ -11,8 +11,9 @@ void mr_timer_wheel_init(struct mr_timer_wheel *wheel)
     memset(wheel, 0, sizeof(*wheel));
 }
 
-/* Put the timer where it belongs as seen from wheel->tick. Of each level only the 255 buckets ahead of the current one
- * are used, so that a bucket never holds two turns; level 0's current bucket holds what is due now. */
+/* Put the timer where it belongs as seen from wheel->tick. Of each level only the 255 buckets ahead of the
+ * current one are used, so that a bucket never holds two turns; level 0's current bucket holds what is due
+ * now. */
 static void place(struct mr_timer_wheel *wheel, struct mr_timer *timer)
 {
     uint64_t due = timer->due_tick > wheel->tick ? timer->due_tick : wheel->tick;

@@ -1,8 +1,8 @@
 /* Timers: a hierarchical wheel of three levels of 256 buckets (after Varghese and Lauck, SOSP '87, scheme 7).
  *
- * Arming, disarming and expiry cost a few nanoseconds whatever the number of timers; finding the next one is a look at
- * twelve words. Times are rounded up to the tick, so that nothing fires early; a time further away than the wheel reaches
- * (nine minutes) is re-armed on the way. One thread. */
+ * Arming, disarming and expiry cost a few nanoseconds whatever the number of timers; finding the next one is
+ * a look at twelve words. Times are rounded up to the tick, so that nothing fires early; a time further away
+ * than the wheel reaches (nine minutes) is re-armed on the way. One thread. */
 #ifndef MR_TIMER_WHEEL_H
 #define MR_TIMER_WHEEL_H
 
@@ -41,10 +41,11 @@ static inline bool mr_timer_armed(const struct mr_timer *timer)
 void mr_timer_arm(struct mr_timer_wheel *wheel, struct mr_timer *timer, uint64_t now_us, uint64_t at_us);
 /* Harmless when it is not armed. */
 void mr_timer_disarm(struct mr_timer_wheel *wheel, struct mr_timer *timer);
-/* Take the next timer that is due, disarmed; NULL when there is none. What is armed meanwhile for a time after now_us does
- * not come out of the same now_us. */
+/* Take the next timer that is due, disarmed; NULL when there is none. What is armed meanwhile for a time
+ * after now_us does not come out of the same now_us. */
 struct mr_timer *mr_timer_take(struct mr_timer_wheel *wheel, uint64_t now_us);
-/* When to call mr_timer_take() again: never later than the first timer, perhaps earlier. UINT64_MAX = nothing is armed. */
+/* When to call mr_timer_take() again: never later than the first timer, perhaps earlier. UINT64_MAX = nothing
+ * is armed. */
 uint64_t mr_timer_next_us(const struct mr_timer_wheel *wheel);
 
 #endif

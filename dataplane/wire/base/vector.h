@@ -1,11 +1,13 @@
-/* Which vector instructions this processor has, for loops that are compiled once for each set. Pure; any thread. */
+/* Which vector instructions this processor has, for loops that are compiled once for each set. Pure; any
+ * thread. */
 #ifndef WIRE_VECTOR_H
 #define WIRE_VECTOR_H
 
 /* A processor that runs one of them runs those before it. */
 enum mr_vector_set {
     MR_VECTOR_BASELINE,
-    MR_VECTOR_AVX2, /* and f16c, which all processors with avx2 have, though not every compiler can ask for it */
+    /* and f16c, which all processors with avx2 have, though not every compiler can ask for it */
+    MR_VECTOR_AVX2,
     MR_VECTOR_AVX512, /* f, bw, dq and vl */
     MR_VECTOR_SETS
 };

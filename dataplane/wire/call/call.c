@@ -224,7 +224,8 @@ static uint64_t next_id(struct mr_session *s, uint64_t slots)
     return id;
 }
 
-/* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are taken. */
+/* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are
+ * taken. */
 static bool slot_assign(struct mr_session *s, struct mr_call *call)
 {
     uint32_t window = s->peer.window;
@@ -248,8 +249,8 @@ void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_transmit(ep, call);
 }
 
-/* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's, so that its calls
- * do not wait for ever. */
+/* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's,
+ * so that its calls do not wait for ever. */
 static uint32_t next_queue(const struct mr_session *s, uint32_t waiting)
 {
     uint32_t highest = 31u - (uint32_t)__builtin_clz(waiting), lowest = (uint32_t)__builtin_ctz(waiting);

@@ -25,7 +25,8 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* ---- replies ---- */
 
-/* The whole reply is at `reply`, and at `received`, where it came in. A malformed one would be no better the next time: it ends the call. */
+/* The whole reply is at `reply`, and at `received`, where it came in. A malformed one would be no better the
+ * next time: it ends the call. */
 static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
                    const uint8_t *received, uint32_t reply_bytes)
 {
@@ -38,7 +39,8 @@ static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *
     }
 }
 
-/* No call is on its way but this one, whose end would give back memory; what is taken is in replies that users hold. */
+/* No call is on its way but this one, whose end would give back memory; what is taken is in replies that
+ * users hold. */
 static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *call)
 {
     if (ep->requests_bytes > mr_buddy_block_bytes(call->request_bytes))
@@ -49,7 +51,8 @@ static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *
     return true;
 }
 
-/* Room for the reply. NULL: it comes again when the probe asks for it; or, where waiting would not help, the call has ended. */
+/* Room for the reply. NULL: it comes again when the probe asks for it; or, where waiting would not help, the
+ * call has ended. */
 static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
     uint32_t bytes = fragment->message_bytes;
@@ -370,7 +373,8 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
         mr_session_away(ep, s);
 }
 
-/* But not where the answer could hardly come in time: that it has not been executed is certain now, and would not be then. */
+/* But not where the answer could hardly come in time: that it has not been executed is certain now, and would
+ * not be then. */
 static void call_again(struct mr_endpoint *ep, struct mr_call *call)
 {
     uint64_t answer_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);

@@ -30,7 +30,8 @@ static void requests_changed(struct mr_endpoint *ep, struct mr_session *s)
         mr_peer_unpark(ep, &s->peer);
 }
 
-/* The server hears of a change once it is worth a packet; it is told with each acknowledgement of slots besides. */
+/* The server hears of a change once it is worth a packet; it is told with each acknowledgement of slots
+ * besides. */
 static void replies_changed(struct mr_endpoint *ep, struct mr_session *s)
 {
     uint32_t bytes = s->replies.bytes, told_bytes = s->told_window_bytes;
@@ -45,8 +46,8 @@ void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *s, uint32_t r
     if (rtt_us > MR_RTT_SAMPLE_MAX_US)
         return;
     uint32_t queue_us = mr_base_delay_sample(&s->base_delay, ep->now_us, rtt_us > 0 ? rtt_us : 1);
-    /* So long it may have waited for us, and not in a queue of the network. Behind a queue that stands packets come in without
-     * a pause, so that this is little. */
+    /* So long it may have waited for us, and not in a queue of the network. Behind a queue that stands
+     * packets come in without a pause, so that this is little. */
     uint64_t unseen_us = ep->now_us - ep->polled_us;
     queue_us -= unseen_us < queue_us ? (uint32_t)unseen_us : queue_us;
     if (s->peer.flight_bytes > 0) {

@@ -1,6 +1,6 @@
-/* Which packets of one sender have come, by the numbers in their headers, so that each is taken in once: what is played again, or
- * was repeated on its way, is dropped before it is looked at. A ring of bits whose words are cleared as the newest number moves
- * on (RFC 6479), as IPsec's window is (RFC 4303, section 3.4.3).
+/* Which packets of one sender have come, by the numbers in their headers, so that each is taken in once: what
+ * is played again, or was repeated on its way, is dropped before it is looked at. A ring of bits whose words
+ * are cleared as the newest number moves on (RFC 6479), as IPsec's window is (RFC 4303, section 3.4.3).
  *
  * Pure: no clock, no memory of its own. */
 #ifndef MR_NUMBERS_H
@@ -23,7 +23,8 @@ static inline uint64_t *mr_numbers_word(struct mr_numbers *numbers, uint64_t num
     return &numbers->seen[number / 64 % MR_NUMBERS_WORDS];
 }
 
-/* It has not come yet, and is not too old to know. Changes nothing: whether it is genuine is found out next. */
+/* It has not come yet, and is not too old to know. Changes nothing: whether it is genuine is found out
+ * next. */
 static inline bool mr_numbers_is_new(const struct mr_numbers *numbers, uint64_t number)
 {
     if (number > numbers->newest)

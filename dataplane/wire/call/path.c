@@ -23,7 +23,8 @@ void mr_path_begin(struct mr_path *path, uint32_t max_bytes, uint64_t now_us)
     ask(path, max_bytes, now_us);
 }
 
-/* The next size above what gets through: the one that was named, the most if it may be that, else the middle. 0: there is none. */
+/* The next size above what gets through: the one that was named, the most if it may be that, else the middle.
+ * 0: there is none. */
 static uint32_t larger(struct mr_path *path)
 {
     uint32_t hint = path->hint_bytes;

@@ -1,5 +1,5 @@
-/* Calling side: how large the datagrams of a session may be, in both directions (path.h says how that is found out). Serving
- * side: the answer to such a question. */
+/* Calling side: how large the datagrams of a session may be, in both directions (path.h says how that is
+ * found out). Serving side: the answer to such a question. */
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
@@ -29,7 +29,8 @@ static void take_up(struct mr_endpoint *ep, struct mr_session *s)
     mr_session_tell(ep, s, MR_SESSION_PATH);
 }
 
-/* From the second time on along with a small one: who answers that one and not the large one cannot get the large one. */
+/* From the second time on along with a small one: who answers that one and not the large one cannot get the
+ * large one. */
 static void ask(struct mr_endpoint *ep, struct mr_session *s)
 {
     struct mr_path *path = &s->path;
@@ -130,7 +131,8 @@ static struct mr_served *served_of(const struct mr_endpoint *ep, const struct mr
     return is_about(&ep->served[index].peer, h, to) ? &ep->served[index] : NULL;
 }
 
-/* Replies go on in segments that get through, and the client looks into it: the size of both ways is its to find out. */
+/* Replies go on in segments that get through, and the client looks into it: the size of both ways is its to
+ * find out. */
 static void narrow(struct mr_endpoint *ep, struct mr_served *served, uint32_t udp_bytes)
 {
     uint32_t segment_bytes = udp_bytes - MR_HEADER_BYTES;

@@ -314,8 +314,8 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
     return status_message;
 }
 
-/* The client misses something of the reply. What is under way and not acknowledged may be lost; if there is nothing of that
- * kind, say that the request is here. */
+/* The client misses something of the reply. What is under way and not acknowledged may be lost; if there is
+ * nothing of that kind, say that the request is here. */
 static void send_missing(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
     struct mr_sending *sending = slot->transfer;
@@ -364,7 +364,8 @@ static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, u
         mr_peer_unpark(ep, peer);
 }
 
-/* How long the segments of replies may be from now on, as far as the client knows the path; 0: nothing is said about it. */
+/* How long the segments of replies may be from now on, as far as the client knows the path; 0: nothing is
+ * said about it. */
 static void set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes)
 {
     if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > served->udp_bytes_max - MR_HEADER_BYTES ||
@@ -388,8 +389,8 @@ void mr_served_set_segments(struct mr_endpoint *ep, struct mr_served *served, ui
     }
 }
 
-/* The calls below `before_id` in these slots are over for the client. What it says of sizes and of the window counts unless it said
- * something newer. */
+/* The calls below `before_id` in these slots are over for the client. What it says of sizes and of the window
+ * counts unless it said something newer. */
 static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack,
                         uint64_t number)
 {

@@ -1,4 +1,5 @@
-/* Round-trip time of one session, and the probe time-out that follows from it (RFC 9002, sections 5.3 and 6.2). */
+/* Round-trip time of one session, and the probe time-out that follows from it (RFC 9002, sections 5.3 and
+ * 6.2). */
 #ifndef MR_RTT_H
 #define MR_RTT_H
 

@@ -196,8 +196,8 @@ void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes)
     out->ready_bytes = ready_bytes;
 }
 
-/* Mark what is missing below each segment that has `losses_from` arrived ones at or behind it, and forget the marks of what
- * has arrived. Bit 0 of `resend` is the first gap itself, one below bit 0 of `sack`. */
+/* Mark what is missing below each segment that has `losses_from` arrived ones at or behind it, and forget the
+ * marks of what has arrived. Bit 0 of `resend` is the first gap itself, one below bit 0 of `sack`. */
 static void mark_losses(struct mr_outgoing *out, const uint64_t *sack, uint32_t losses_from)
 {
     uint32_t behind = 0;

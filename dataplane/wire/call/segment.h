@@ -1,12 +1,13 @@
-/* One message of several segments under way, as its receiver and as its sender see it. Both directions use both.
+/* One message of several segments under way, as its receiver and as its sender see it. Both directions use
+ * both.
  *
- * The receiver tells what it has (a prefix, and a bitmap of 256 segments behind the first gap) and how far the sender may
- * go. It never grants further than the bitmap reaches, so that 256 bits are enough at both ends however long the message
- * is.
+ * The receiver tells what it has (a prefix, and a bitmap of 256 segments behind the first gap) and how far
+ * the sender may go. It never grants further than the bitmap reaches, so that 256 bits are enough at both
+ * ends however long the message is.
  *
- * Each message has segments of a size of its own, which its packets and reports name. While it is on its way they may become
- * shorter, never longer: the path has become narrower. What is known to have arrived stays so, down to a whole number of
- * the new segments. Pure: no clock, no memory of its own. */
+ * Each message has segments of a size of its own, which its packets and reports name. While it is on its way
+ * they may become shorter, never longer: the path has become narrower. What is known to have arrived stays
+ * so, down to a whole number of the new segments. Pure: no clock, no memory of its own. */
 #ifndef MR_SEGMENT_H
 #define MR_SEGMENT_H
 
@@ -19,10 +20,11 @@
 #define MR_WINDOW_SEGMENTS_MIN 4u
 #define MR_GRANT_STEPS         4u /* the sender hears about every 1/4 window */
 
-/* What may be in flight of one message: `window_bytes` in whole segments, within what the bitmap can tell. Both ends
- * compute the first grant of a message with this. */
+/* What may be in flight of one message: `window_bytes` in whole segments, within what the bitmap can tell.
+ * Both ends compute the first grant of a message with this. */
 uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes);
-/* A segment of this place and length belongs to a message of that length; segment_bytes 0: it is the whole message. */
+/* A segment of this place and length belongs to a message of that length; segment_bytes 0: it is the whole
+ * message. */
 bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes);
 
 /* ---- receiver ---- */
@@ -54,8 +56,8 @@ static inline bool mr_incoming_whole(const struct mr_incoming *in)
 {
     return in->received_bytes == in->message_bytes;
 }
-/* The sender should hear of what has arrived and how far it may go. With `sharing` messages on their way at once each is
- * reported the more often, as what is in flight of them all together is limited. */
+/* The sender should hear of what has arrived and how far it may go. With `sharing` messages on their way at
+ * once each is reported the more often, as what is in flight of them all together is limited. */
 bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing);
 /* The first gap is a loss, not a matter of order. */
 static inline bool mr_incoming_gap_certain(const struct mr_incoming *in)
@@ -78,8 +80,8 @@ struct mr_outgoing {
     uint32_t grant_bytes;           /* may be sent, says the receiver */
     uint32_t ready_bytes;           /* are written: a message may be sent while its end is still being made */
     uint64_t resend[MR_SACK_WORDS]; /* bit i: segment acked_bytes / segment_bytes + i is to be sent again */
-    uint64_t
-        resent[MR_SACK_WORDS]; /* likewise: was sent again lately, so that a report cannot tell of it yet */
+    /* likewise: was sent again lately, so that a report cannot tell of it yet */
+    uint64_t resent[MR_SACK_WORDS];
 };
 
 struct mr_segment {
@@ -95,11 +97,11 @@ void mr_outgoing_resize(struct mr_outgoing *out, uint32_t segment_bytes);
 void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes);
 /* Reports from now on tell of all that was sent: a round trip has passed since the last was sent again. */
 void mr_outgoing_forget_resent(struct mr_outgoing *out);
-/* Take in a report. Gaps, but those resent lately, with at least `losses_from` segments behind them are marked to be sent again; 0 marks none. False
- * when the report cannot be about this message. */
+/* Take in a report. Gaps, but those resent lately, with at least `losses_from` segments behind them are
+ * marked to be sent again; 0 marks none. False when the report cannot be about this message. */
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from);
-/* Mark the first segment not known to have arrived, and the last one sent, to be sent again: if only they were lost that
- * heals it, if more was, the answer tells. Nothing when all that was sent has arrived. */
+/* Mark the first segment not known to have arrived, and the last one sent, to be sent again: if only they
+ * were lost that heals it, if more was, the answer tells. Nothing when all that was sent has arrived. */
 void mr_outgoing_probe(struct mr_outgoing *out);
 /* So many segments are marked to be sent again. */
 uint32_t mr_outgoing_resends(const struct mr_outgoing *out);

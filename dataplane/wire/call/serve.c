@@ -95,9 +95,10 @@ static bool is_allowed(const struct mr_served *served, uint32_t op)
     return served->role <= (uint32_t)mr_op_role(op);
 }
 
-/* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better the next time.
- * `message` is aligned, `received` the same bytes where they came in. Returns whether the request's memory is the caller's still: mr_reply_later() takes it over, and an
- * answer given in the same handler has freed it by now. */
+/* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better
+ * the next time. `message` is aligned, `received` the same bytes where they came in. Returns whether the
+ * request's memory is the caller's still: mr_reply_later() takes it over, and an answer given in the same
+ * handler has freed it by now. */
 static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
                     const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
 {
@@ -147,7 +148,8 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
     return left;
 }
 
-/* The client gave up the slot's call while its reply was being made: a newer one is refused, for good, until that is done. */
+/* The client gave up the slot's call while its reply was being made: a newer one is refused, for good, until
+ * that is done. */
 static bool is_refused(struct mr_slot *slot, uint64_t call_id)
 {
     if (!slot->acked)

@@ -30,8 +30,8 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
     return true;
 }
 
-/* The serving side echoes the client's clock and adds the time since it came, so that what the client measures is the
- * network and not the handler. */
+/* The serving side echoes the client's clock and adds the time since it came, so that what the client
+ * measures is the network and not the handler. */
 static struct mr_packet_header peer_header(const struct mr_endpoint *ep, struct mr_peer *peer,
                                            enum mr_packet_type type, uint16_t flags, uint64_t call_id)
 {
@@ -225,8 +225,8 @@ bool mr_transmit_flush(struct mr_endpoint *ep)
 
 /* ---- messages of several segments ---- */
 
-/* How much more of this message may be in flight. One segment always may, so that messages whose reports are lost cannot
- * hold up the others of the session. */
+/* How much more of this message may be in flight. One segment always may, so that messages whose reports are
+ * lost cannot hold up the others of the session. */
 static uint32_t flight_room(const struct mr_sending *sending)
 {
     const struct mr_peer *peer = sending->peer;
@@ -280,7 +280,8 @@ static void sender_insert(struct mr_sending *sending)
     mr_list_prepend(at, &sending->link);
 }
 
-/* Behind those that wait longer for room; else what comes back from its turn first would have the next one too. */
+/* Behind those that wait longer for room; else what comes back from its turn first would have the next one
+ * too. */
 static void park(struct mr_sending *sending)
 {
     struct mr_link *parked = &sending->peer->parked, *at = parked->prev;
@@ -348,8 +349,9 @@ void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
     sending->out.sent_bytes = sending->out.acked_bytes;
 }
 
-/* The last of what was lost asks what is missing now. And if the window is shorter than what the server goes by, it has to
- * be asked for its reports: each quarter of a window, and with the last segment that fits in. */
+/* The last of what was lost asks what is missing now. And if the window is shorter than what the server goes
+ * by, it has to be asked for its reports: each quarter of a window, and with the last segment that fits
+ * in. */
 static bool asks(const struct mr_sending *sending, const struct mr_segment *segment)
 {
     const struct mr_peer *peer = sending->peer;
@@ -361,7 +363,8 @@ static bool asks(const struct mr_sending *sending, const struct mr_segment *segm
                                    peer->flight_bytes + 2 * segment->bytes > peer->flight_limit_bytes);
 }
 
-/* One turn of one message: one segment, as more would be unfair where the window is short. False: the port has no room. */
+/* One turn of one message: one segment, as more would be unfair where the window is short. False: the port
+ * has no room. */
 static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *sent)
 {
     struct mr_peer *peer = sending->peer;
@@ -413,8 +416,8 @@ static struct mr_sending *lowest(struct mr_endpoint *ep)
     return NULL;
 }
 
-/* Turns are those of messages of the highest priority, but now and then of the lowest, so that no class can shut out another,
- * in whatever session. */
+/* Turns are those of messages of the highest priority, but now and then of the lowest, so that no class can
+ * shut out another, in whatever session. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
     while (segment_budget > 0) {

@@ -89,21 +89,23 @@ static bool judge(struct mr_window *w, uint64_t now_us, uint32_t round_us)
     return shrink(w, now_us, round_us, by_bytes < most_bytes ? by_bytes : most_bytes);
 }
 
-/* A round is as much longer than a round trip as the target is: what stays longer than that is a standing queue. */
+/* A round is as much longer than a round trip as the target is: what stays longer than that is a standing
+ * queue. */
 static uint32_t round_us_of(uint32_t rtt_us)
 {
     return rtt_us + MR_QUEUE_TARGET_US;
 }
 
-/* A time not too soon, in steps of about `every_us`, of which the longer ones are multiples of the shorter: so all sessions that go
- * by one clock slow down at once, and find no queue but strangers'. */
+/* A time not too soon, in steps of about `every_us`, of which the longer ones are multiples of the shorter:
+ * so all sessions that go by one clock slow down at once, and find no queue but strangers'. */
 static uint64_t next_step_us(uint64_t now_us, uint64_t every_us)
 {
     uint32_t bits = 64 - (uint32_t)__builtin_clzll(every_us | 1);
     return (((now_us + every_us / 2) >> bits) + 1) << bits;
 }
 
-/* Begins a slowdown, or ends it, when it is time to. True while it lasts: the queue says nothing of the window then. */
+/* Begins a slowdown, or ends it, when it is time to. True while it lasts: the queue says nothing of the
+ * window then. */
 static bool slows_down(struct mr_window *w, uint64_t now_us, uint32_t rtt_us)
 {
     uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * w->segment_bytes;

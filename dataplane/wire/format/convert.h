@@ -1,15 +1,15 @@
-/* Numbers between f32 and the types that tables and messages may hold instead: f16 (IEEE binary16), bf16 (the upper half of
- * an f32) and i8 with one f32 scale per row.
+/* Numbers between f32 and the types that tables and messages may hold instead: f16 (IEEE binary16), bf16 (the
+ * upper half of an f32) and i8 with one f32 scale per row.
  *
- * To f16 and bf16: rounded to nearest, ties to even; beyond the largest finite number +-Inf; NaN stays a (quiet) NaN. Back is
- * exact, and a signalling NaN of f16 becomes a quiet one.
- * To i8, for each row: scale = largest |x| / 127, q = x * (127 / largest |x|) rounded to nearest, ties to even; back is
- * q * scale, at most half a scale (and rounding of f32) beside x. A row whose largest |x| is below 127 * FLT_MIN (1.5e-36)
- * counts as all zero and has scale 0. A row that holds NaN or Inf has scale NaN and zeros, so that all of it is NaN on the
- * other side: nothing wrong passes for a number.
+ * To f16 and bf16: rounded to nearest, ties to even; beyond the largest finite number +-Inf; NaN stays a
+ * (quiet) NaN. Back is exact, and a signalling NaN of f16 becomes a quiet one. To i8, for each row: scale =
+ * largest |x| / 127, q = x * (127 / largest |x|) rounded to nearest, ties to even; back is q * scale, at most
+ * half a scale (and rounding of f32) beside x. A row whose largest |x| is below 127 * FLT_MIN (1.5e-36)
+ * counts as all zero and has scale 0. A row that holds NaN or Inf has scale NaN and zeros, so that all of it
+ * is NaN on the other side: nothing wrong passes for a number.
  *
- * Every vector width gives the same bits. Pure; any thread; denormals are kept whatever the thread's mode says. Places need
- * the alignment of their elements and must not overlap.
+ * Every vector width gives the same bits. Pure; any thread; denormals are kept whatever the thread's mode
+ * says. Places need the alignment of their elements and must not overlap.
  */
 #ifndef WIRE_CONVERT_H
 #define WIRE_CONVERT_H
@@ -26,8 +26,8 @@ static inline bool mr_convert_knows(enum mr_dtype dtype)
     return dtype == MR_F32 || dtype == MR_F16 || dtype == MR_BF16 || dtype == MR_I8;
 }
 
-/* Rows [row_count, dim] of f32 as rows of `dtype`, which mr_convert_knows(); f32 is copied. scales: f32[row_count], of i8
- * alone, else unused. */
+/* Rows [row_count, dim] of f32 as rows of `dtype`, which mr_convert_knows(); f32 is copied. scales:
+ * f32[row_count], of i8 alone, else unused. */
 void mr_convert_from_f32(enum mr_dtype dtype, void *out, float *scales, const float *in, size_t row_count,
                          size_t dim);
 void mr_convert_to_f32(enum mr_dtype dtype, float *out, const void *in, const float *scales, size_t row_count,

@@ -195,7 +195,8 @@ static uint32_t arg_count(uint32_t optimizer)
     return counts[optimizer];
 }
 
-/* The arguments that an optimizer has, all finite, are in their ranges; whoever divides does not divide by 0. */
+/* The arguments that an optimizer has, all finite, are in their ranges; whoever divides does not divide by
+ * 0. */
 static bool args_ok(uint32_t optimizer, const float *args)
 {
     switch (optimizer) {

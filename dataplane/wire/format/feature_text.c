@@ -28,7 +28,7 @@ const char *mr_optimizer_name(uint32_t optimizer)
         [MR_OPT_FTRL] = "ftrl",       [MR_OPT_GROUP_FTRL] = "group_ftrl",
         [MR_OPT_ASSIGN] = "assign",
     };
-    return pick(names, sizeof names / sizeof *names, optimizer);
+    return pick(names, sizeof(names) / sizeof(*names), optimizer);
 }
 
 const char *mr_initializer_name(uint32_t initializer)
@@ -39,31 +39,31 @@ const char *mr_initializer_name(uint32_t initializer)
         [MR_INIT_NORMAL] = "normal",
         [MR_INIT_TRUNCATED_NORMAL] = "truncated_normal",
     };
-    return pick(names, sizeof names / sizeof *names, initializer);
+    return pick(names, sizeof(names) / sizeof(*names), initializer);
 }
 
 const char *mr_schedule_name(uint32_t schedule)
 {
     static const char *const names[] = {"constant", "linear", "cosine", "exponential"};
-    return pick(names, sizeof names / sizeof *names, schedule);
+    return pick(names, sizeof(names) / sizeof(*names), schedule);
 }
 
 const char *mr_pooling_name(uint32_t pooling)
 {
     static const char *const names[] = {"sum", "mean", "sqrtn", "none"};
-    return pick(names, sizeof names / sizeof *names, pooling);
+    return pick(names, sizeof(names) / sizeof(*names), pooling);
 }
 
 const char *mr_admission_name(uint32_t admission)
 {
     static const char *const names[] = {"always", "probability", "sightings"};
-    return pick(names, sizeof names / sizeof *names, admission);
+    return pick(names, sizeof(names) / sizeof(*names), admission);
 }
 
 const char *mr_eviction_name(uint32_t eviction)
 {
     static const char *const names[] = {"never", "age", "lru", "lfu", "norm", "steps"};
-    return pick(names, sizeof names / sizeof *names, eviction);
+    return pick(names, sizeof(names) / sizeof(*names), eviction);
 }
 
 /* ---- values ---- */
@@ -165,7 +165,7 @@ static void put_field(const struct mr_feature *f, const struct field *field, cha
 
 static void put_value(const struct mr_feature *f, const char *field, char *text, size_t bytes)
 {
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
         if (strcmp(field, fields[i].name) == 0) {
             put_field(f, &fields[i], text, bytes);
             return;
@@ -250,7 +250,7 @@ static const char *allowed(const struct mr_feature *f, const char *field)
         return "the optimizer assign, which sets rows as they are, has none";
     if (strcmp(field, "optimizer_args") == 0)
         return args_allowed(f->optimizer);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (strcmp(field, texts[i].field) == 0)
             return texts[i].text;
     return "it is zero"; /* reserved */
@@ -259,7 +259,7 @@ static const char *allowed(const struct mr_feature *f, const char *field)
 void mr_feature_explain(const struct mr_feature *f, const char *field, char *text, size_t bytes)
 {
     char value[VALUE_BYTES];
-    put_value(f, field, value, sizeof value);
+    put_value(f, field, value, sizeof(value));
     snprintf(text, bytes, "%s is %s: %s", field, value, allowed(f, field));
 }
 
@@ -267,7 +267,7 @@ void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feat
                              char *text, size_t bytes)
 {
     char here[VALUE_BYTES], there[VALUE_BYTES];
-    put_value(mine, field, here, sizeof here);
-    put_value(other, field, there, sizeof there);
+    put_value(mine, field, here, sizeof(here));
+    put_value(other, field, there, sizeof(there));
     snprintf(text, bytes, "%s %s, not %s", field, there, here);
 }

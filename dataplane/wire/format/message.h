@@ -32,9 +32,9 @@ struct mr_preamble {
         uint32_t restores;    /* reply: by call on the server, as of when it was begun */
     };
     uint64_t step; /* the trainer's training step */
-    uint64_t
-        sequence; /* request: number of this push among its client's to this core, from 1; 0 = not numbered.
-                             Reply: this client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */
+    /* request: number of this push among its client's to this core, from 1; 0 = not numbered. Reply: this
+     * client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */
+    uint64_t sequence;
 };
 static_assert(sizeof(struct mr_preamble) == 32, "preamble size");
 
@@ -54,12 +54,12 @@ struct mr_message {
     struct mr_tensor tensors[MR_TENSORS_MAX];
 };
 
-/* Bytes of a message with these tensors. 0 when it would exceed MR_MESSAGE_BYTES_MAX, a tensor is ill-formed (bytes not
- * the product of its dims), or there are more than MR_TENSORS_MAX. */
+/* Bytes of a message with these tensors. 0 when it would exceed MR_MESSAGE_BYTES_MAX, a tensor is ill-formed
+ * (bytes not the product of its dims), or there are more than MR_TENSORS_MAX. */
 uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
 
-/* Messages that are longer than the transport carries, and travel in parts, as tensors of others: the layout is the same. Bytes of one;
- * 0 as above, with MR_LONG_MESSAGE_BYTES_MAX. */
+/* Messages that are longer than the transport carries, and travel in parts, as tensors of others: the layout
+ * is the same. Bytes of one; 0 as above, with MR_LONG_MESSAGE_BYTES_MAX. */
 #define MR_LONG_MESSAGE_BYTES_MAX (UINT64_C(1) << 40)
 uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
 /* Writes `bytes` of it from `offset` on, which lie within it, to `out`. The tensors have their data. */
@@ -68,9 +68,9 @@ void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_te
 /* mr_message_parse() of one that is whole. */
 bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out);
 
-/* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and descriptors, zeroes
- * the gaps, copies the data of every tensor whose `data` is not NULL, and points `data` of each tensor at its place in
- * the buffer, so that the caller fills in the rest. */
+/* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and
+ * descriptors, zeroes the gaps, copies the data of every tensor whose `data` is not NULL, and points `data`
+ * of each tensor at its place in the buffer, so that the caller fills in the rest. */
 void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint32_t tensor_count);
 static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble,
                                      struct mr_tensor *tensors, uint32_t tensor_count)
@@ -90,18 +90,18 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
     mr_message_layout_tensors(buffer, tensors, tensor_count);
 }
 
-/* Check and parse. False when length, a descriptor or a reserved field is wrong; out->preamble is then as it came if
- * message_bytes reaches so far, the rest undefined. What the tensors hold is not looked at: packets' tags protect it.
- * `message` must be 64-byte aligned. */
+/* Check and parse. False when length, a descriptor or a reserved field is wrong; out->preamble is then as it
+ * came if message_bytes reaches so far, the rest undefined. What the tensors hold is not looked at: packets'
+ * tags protect it. `message` must be 64-byte aligned. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
-/* The same for bytes of any alignment that stand at `aligned` too, where the tensors will point. The copy itself is not looked
- * at: what was just written with wide stores is slow to read. */
+/* The same for bytes of any alignment that stand at `aligned` too, where the tensors will point. The copy
+ * itself is not looked at: what was just written with wide stores is slow to read. */
 bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
                              struct mr_message *out);
 
-/* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its descriptor and its data
- * lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they agree with mr_message_parse() where that is
- * content, and mean nothing where it is not. */
+/* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its
+ * descriptor and its data lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they
+ * agree with mr_message_parse() where that is content, and mean nothing where it is not. */
 bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out);
 
 #endif

@@ -1,7 +1,9 @@
-/* Feature descriptors: what Create asks for. A feature is a table (u64 key -> row) or a variable (dense tensor).
+/* Feature descriptors: what Create asks for. A feature is a table (u64 key -> row) or a variable (dense
+ * tensor).
  *
  * This is a layout, shared by client and server; its meaning lives in ps/. The struct travels as it stands
- * (little-endian, naturally aligned, static_assert on every offset in feature.c), so append in `reserved` only.
+ * (little-endian, naturally aligned, static_assert on every offset in feature.c), so append in `reserved`
+ * only.
  */
 #ifndef MR_FEATURE_H
 #define MR_FEATURE_H
@@ -55,8 +57,8 @@ enum mr_admission {
         1, /* the share admission_arg of all keys; which ones follows from key and seed alone */
     MR_ADMIT_SIGHTINGS = 2, /* with its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
 };
-/* What a row goes for. LRU and LFU rows go when the table is at its limit (capacity_rows, memory_bytes, or the node's memory)
- * and a new key wants a row; with the others a table at its limit takes no new keys. */
+/* What a row goes for. LRU and LFU rows go when the table is at its limit (capacity_rows, memory_bytes, or
+ * the node's memory) and a new key wants a row; with the others a table at its limit takes no new keys. */
 enum mr_eviction {
     MR_EVICT_NEVER = 0,
     MR_EVICT_AGE = 1,   /* not looked up (but read only) or pushed for eviction_arg seconds */
@@ -65,8 +67,9 @@ enum mr_eviction {
     MR_EVICT_NORM = 4,  /* L2 norm of the values below eviction_arg, and unused for a minute */
     MR_EVICT_STEPS = 5, /* not looked up or pushed for eviction_arg steps (of the calls' own step) */
 };
-/* The learning rate at a push of step s, where `warm` is schedule_warmup_steps and t = min(1, (s - warm) / schedule_steps):
- * below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a step count as step 0. */
+/* The learning rate at a push of step s, where `warm` is schedule_warmup_steps and t = min(1, (s - warm) /
+ * schedule_steps): below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a
+ * step count as step 0. */
 enum mr_schedule {
     MR_SCHEDULE_CONSTANT = 0,    /* learning_rate */
     MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end, in a straight line over t */
@@ -89,18 +92,18 @@ struct mr_feature {
     float optimizer_args[MR_OPTIMIZER_ARGS]; /* see enum mr_optimizer; those without a meaning are 0 */
     float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches; AdamW: decoupled */
     float clip_value;   /* 0 = off */
-    float
-        clip_norm; /* 0 = off; per row (tables) or whole tensor (variables). MR_OPT_ASSIGN has none of these three */
+    /* 0 = off; per row (tables) or whole tensor (variables). MR_OPT_ASSIGN has none of these three */
+    float clip_norm;
     uint32_t pooling;   /* enum mr_pooling: how bags are reduced; tables only */
     uint32_t admission; /* enum mr_admission */
     float admission_arg;
     uint32_t eviction; /* enum mr_eviction */
     float eviction_arg;
     uint64_t capacity_rows; /* of the node; 0 = bounded by memory only */
-    uint64_t
-        memory_bytes; /* of the node, index, rows and filter together; 0 = bounded by the node's limit only */
-    uint64_t
-        filter_bytes; /* of the node, for counting sightings; 0 = 16 MiB; a quarter of memory_bytes at most */
+    /* of the node, index, rows and filter together; 0 = bounded by the node's limit only */
+    uint64_t memory_bytes;
+    /* of the node, for counting sightings; 0 = 16 MiB; a quarter of memory_bytes at most */
+    uint64_t filter_bytes;
     uint32_t schedule; /* enum mr_schedule */
     uint32_t schedule_warmup_steps;
     uint32_t schedule_steps;
@@ -108,25 +111,28 @@ struct mr_feature {
     uint8_t reserved[24]; /* zero */
 };
 
-/* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's epsilon, should
- * it be chosen, 1e-10. */
+/* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's
+ * epsilon, should it be chosen, 1e-10. */
 struct mr_feature mr_feature_table(const char *name, uint32_t dim);
 /* An f32 variable with the same defaults. dims has `rank` entries. */
 struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims);
 
-/* Names the optimizer and sets all its arguments: torch's defaults for Adagrad (both) and Adam (both); momentum 0.9 without
- * dampening or Nesterov; FTRL's beta 1 and all else 0. learning_rate and weight_decay stay as they are (torch's AdamW has 0.001
- * and 0.01). A number that is no optimizer is set as it is, for mr_feature_check() to refuse. */
+/* Names the optimizer and sets all its arguments: torch's defaults for Adagrad (both) and Adam (both);
+ * momentum 0.9 without dampening or Nesterov; FTRL's beta 1 and all else 0. learning_rate and weight_decay
+ * stay as they are (torch's AdamW has 0.001 and 0.01). A number that is no optimizer is set as it is, for
+ * mr_feature_check() to refuse. */
 void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer);
 
-/* NULL when `f` is well-formed, else the name of the first field that is not ("dim", "learning_rate", ...). */
+/* NULL when `f` is well-formed, else the name of the first field that is not ("dim", "learning_rate",
+ * ...). */
 const char *mr_feature_check(const struct mr_feature *f);
 /* NULL when equal, else the name of the first field that differs. */
 const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
 
 /* ---- in words ---- */
 
-/* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "sightings", "lru"; "?" when unknown. */
+/* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "sightings", "lru"; "?" when
+ * unknown. */
 const char *mr_optimizer_name(uint32_t optimizer);
 const char *mr_initializer_name(uint32_t initializer);
 const char *mr_schedule_name(uint32_t schedule);

@@ -1,6 +1,7 @@
 /* Status codes: the answer to "did it work, and if not, why" of every call, on the wire and in the library.
  *
- * Declared once here; enum, names and texts follow. Values are part of the wire protocol: append, never renumber.
+ * Declared once here; enum, names and texts follow. Values are part of the wire protocol: append, never
+ * renumber.
  */
 #ifndef MR_STATUS_H
 #define MR_STATUS_H

@@ -1,4 +1,5 @@
-/* Operations: every call there is, declared once. Enum, names, dispatch tables and docs follow from this list.
+/* Operations: every call there is, declared once. Enum, names, dispatch tables and docs follow from this
+ * list.
  *
  * A call is (op, table, step, tensors in) -> (status, tensors out). Below `u64[n]` is a 1-D tensor of n u64.
  * A reply whose status is not OK carries at most one tensor, u8[n]: a line of text that says what and where.
@@ -18,9 +19,8 @@ enum mr_role {
     MR_ROLE_COUNT
 };
 
-/* X(name, value, text, repeatable, role)
- * repeatable: applying it twice is the same as once, so the client may send it again in a new session by itself.
- * role: the lowest enum mr_role that may call it.
+/* X(name, value, text, repeatable, role) repeatable: applying it twice is the same as once, so the client may
+ * send it again in a new session by itself. role: the lowest enum mr_role that may call it.
  *
  * NODE_INFO           -                                   -> u32[4] {core count, map version, base port, message bytes max},
  *                                                             u16[4096] partition -> core
@@ -28,7 +28,8 @@ enum mr_role {
  * CREATE              u8[n, sizeof(mr_feature)]           -> u32[n] feature ids. To core 0; does it on every core
  * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
  * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word,
- *                                                             summed over cores, u32[2 + n] {restores, the last of everything,
+ *                                                             summed over cores, u32[2 + n] {restores, the
+ *                                                             last of everything,
  *                                                             and of each feature}   To core 0
  * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
  *                       plan of its stream; then per table:
@@ -42,8 +43,8 @@ enum mr_role {
  *                                                             if asked for
  *                       struct mr_push_head, rows [samples, slots, dim] or f32[variable's dims]
  * PUSH_GRAD           per feature: struct mr_push_head,   -> -; counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS]
- *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), rows [bags or k, dim],
- *                       what the flags say; variable: f32[dims]
+ *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), rows
+ *                       [bags or k, dim], what the flags say; variable: f32[dims]
  * Rows are a tensor of f32, f16 or bf16, or one of i8 and then f32[n], a scale for each row (see convert.h).
  * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
  * VARIABLE_PULL       u64[2] first, count (count 0: all)  -> dtype[count]
@@ -53,35 +54,43 @@ enum mr_role {
  *                     u8[0], u64[5] {0, 0, 0, 0, number}  -> u64[1] 0, u64[1] number.   That save is withdrawn
  * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[5] {checkpoint id, step, 1 if cut at it, tables, variables}.  To
  *                                                             core 0; returns when done
- *                       further, to take some features only: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or MR_RESTORE_REPLACE
+ *                       further, to take some features only: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or
+ *                       MR_RESTORE_REPLACE
  * CHECKPOINT_STATUS   - or u64[1] number of a save         -> u64[8] {state, id, bytes done, bytes total, duration us,
- *                                                             last good id, enum mr_status of the last, errno},
- *                                                             u8[n] text of the last error, u64[10] details, u64[n, 12] saves,
- *                                                             u8[m] a line for each, see docs/protocol.md.  To core 0
+ *                                                             last good id, enum mr_status of the last,
+ *                                                             errno}, u8[n] text of the last error, u64[10]
+ *                                                             details, u64[n, 12] saves, u8[m] a line for
+ *                                                             each, see docs/protocol.md.  To core 0
  * HEARTBEAT           -                                   -> u64[12] enum mr_heartbeat_word, of this core
  * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core
  * MEMORY              -                                   -> u64[12] {limit, mapped, allocated, ready ahead, units there was no
- *                                                             memory for, limit and mapped of batches and records, batches,
- *                                                             variables, working memory, checkpoint buffers, 0} in bytes,
- *                                                             u64[n, 8] per table {id, rows, index, values, state, slack,
- *                                                             filter, limit} in bytes: of this core. See struct mr_core_memory
+ *                                                             memory for, limit and mapped of batches and
+ *                                                             records, batches, variables, working memory,
+ *                                                             checkpoint buffers, 0} in bytes, u64[n, 8] per
+ *                                                             table {id, rows, index, values, state, slack,
+ *                                                             filter, limit} in bytes: of this core. See
+ *                                                             struct mr_core_memory
  * BATCH_STATE         u64[1] stream, or u64[4] and a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
- *                                                             this core: all sequence numbers below watermark, and watermark
- *                                                             + i where bit i is set. See batch_id in docs/protocol.md
+ *                                                             this core: all sequence numbers below
+ *                                                             watermark, and watermark + i where bit i is
+ *                                                             set. See batch_id in docs/protocol.md
  * FORGET_BATCH        u64[n] batch ids                    -> -   the server drops what it cached for them
  * STREAMS             -                                   -> u64[n, 8] {stream, watermark, batches learnt, times a batch was
- *                                                             learnt, plan (3), when it was used last} of this core
+ *                                                             learnt, plan (3), when it was used last} of
+ *                                                             this core
  * FORGET_STREAM       u64[n] streams                      -> -   the server drops what it knows of them
  * START_SAMPLE        u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out, part (0 train,
  *                       1 held out), strict, run, 0}, u8[t] table name -> u64[8] {samples, slots, dense, stream, batches, keys, broken lines, 0}   To the hub
  * READ_SAMPLE         u64[n] batch ids this trainer is done with
- *                                                         -> u64[4] {batch id, samples, epoch, first sample}, f32[samples, dense],
+ *                                                         -> u64[4] {batch id, samples, epoch, first sample},
+ *                                                         f32[samples, dense],
  *                                                             f32[samples] labels
  * RPC_STATUS          -                                   -> u64[24] words, u8[n, 112] members, u8[m] a line per function. See
  *                                                             docs/protocol.md.  To core 0
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers, see dataplane/rpc/ and docs/protocol.md.
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
- *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
+ *                                                             expired, broken lines, trainers, fed, waiting,
+ *                                                             epoch, state, 0}
  */
 #define MR_OP_LIST(X)                                                                                        \
     X(NODE_INFO, 1, "node_info", true, READ_ONLY)                                                            \
@@ -135,31 +144,33 @@ enum mr_op {
 
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
-/* What else comes with bags (see bag.h), in this order. In the preamble of LOOKUP, the head of a push's part, and a table's head
- * in FEED_SAMPLE. */
+/* What else comes with bags (see bag.h), in this order. In the preamble of LOOKUP, the head of a push's part,
+ * and a table's head in FEED_SAMPLE. */
 enum mr_bag_flag {
     MR_BAG_WEIGHTS = 1u << 1, /* f32[k], of the keys */
     MR_BAG_DIVISORS =
         1u << 2, /* f32[bags]: of bags of which other cores have keys, too; tables that average alone */
 };
-/* In the head of a push's part: it has a learning rate of its own, which may be 0. Without it learning_rate is 0, and the feature's
- * own counts, as its schedule has it. */
+/* In the head of a push's part: it has a learning rate of its own, which may be 0. Without it learning_rate
+ * is 0, and the feature's own counts, as its schedule has it. */
 #define MR_PUSH_LEARNING_RATE (1u << 3)
 
 /* In the preamble of PUSH_GRAD, the second of PUSH_GRAD_BATCH as well. */
 enum mr_push_flag {
-    /* Of a numbered one: this start of the server has not had the lookup of these keys: each counts as looked up now. */
+    /* Of a numbered one: this start of the server has not had the lookup of these keys: each counts as looked
+     * up now. */
     MR_PUSH_UNSEEN = 1u << 0,
-    /* The answer ends with u32[MR_PUSHED_WORDS], what became of the push on this core; it does not where that is not known: the
-     * push, or some of it, was applied before, under its number or its batch's. */
+    /* The answer ends with u32[MR_PUSHED_WORDS], what became of the push on this core; it does not where that
+     * is not known: the push, or some of it, was applied before, under its number or its batch's. */
     MR_PUSH_COUNTS = 1u << 1,
-    /* Of a numbered one that its client sends again after a restart. MR_PUSH_RESTORES has the low bits of the restores that the client has
-     * heard of by LIST, and so dropped what they took: where there were others since, the answer is BUSY, and the client asks. */
+    /* Of a numbered one that its client sends again after a restart. MR_PUSH_RESTORES has the low bits of the
+     * restores that the client has heard of by LIST, and so dropped what they took: where there were others
+     * since, the answer is BUSY, and the client asks. */
     MR_PUSH_AGAIN = 1u << 2,
 };
 #define MR_PUSH_RESTORES_SHIFT 8u /* in the same flags: 8 bits */
-/* Keys, each once, and variables; of a key that comes several times, each gradient that holds NaN or Inf counts by itself. What was
- * sent is the sum of the others. */
+/* Keys, each once, and variables; of a key that comes several times, each gradient that holds NaN or Inf
+ * counts by itself. What was sent is the sum of the others. */
 enum mr_pushed_word {
     MR_PUSHED_SENT,
     MR_PUSHED_APPLIED,
@@ -168,10 +179,12 @@ enum mr_pushed_word {
     MR_PUSHED_NOT_FINITE, /* NaN or Inf: in the gradient, or in what would have become of the row */
     MR_PUSHED_WORDS
 };
-/* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the answer; 0 = f32. */
+/* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the
+ * answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
 
-/* A feature that RESTORE is to take: its name in the checkpoint and the one it gets on the node, NUL-padded. */
+/* A feature that RESTORE is to take: its name in the checkpoint and the one it gets on the node,
+ * NUL-padded. */
 struct mr_restore_pair {
     char name[MR_NAME_BYTES];
     char new_name[MR_NAME_BYTES]; /* "": the same */
@@ -226,7 +239,8 @@ enum mr_list_word {
 /* The first words of the last tensor of LIST's answer, behind which each feature has one. */
 enum mr_list_history { MR_LIST_RESTORES, MR_LIST_WHOLE, MR_LIST_HISTORY_WORDS };
 
-/* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one hub. */
+/* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one
+ * hub. */
 #define MR_BATCH_SEQUENCE_BITS 48
 static inline uint64_t mr_batch_sequence(uint64_t batch_id)
 {
@@ -240,9 +254,9 @@ static inline uint32_t mr_batch_stream(uint64_t batch_id)
 #define MR_STREAMS_MAX  65536u
 #define MR_STREAM_WORDS 8u /* of each stream in the answer to STREAMS */
 
-/* Whose batches a stream has. Sixteen bits do not tell plans apart; these do, and a core compares them before it feeds or tells
- * what it has learnt. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN: from a checkpoint of a version that kept no
- * plans, and the first plan that claims it has it. */
+/* Whose batches a stream has. Sixteen bits do not tell plans apart; these do, and a core compares them before
+ * it feeds or tells what it has learnt. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN:
+ * from a checkpoint of a version that kept no plans, and the first plan that claims it has it. */
 struct mr_plan {
     uint64_t request[2]; /* of what the trainer asked for */
     uint64_t data;       /* of the samples */

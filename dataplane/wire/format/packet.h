@@ -1,5 +1,5 @@
-/* The packet: everything that one UDP payload may hold. All wire structures and limits of the transport are in
- * this header; docs/protocol.md explains them to somebody writing a second client.
+/* The packet: everything that one UDP payload may hold. All wire structures and limits of the transport are
+ * in this header; docs/protocol.md explains them to somebody writing a second client.
  *
  * Little-endian, naturally aligned. Pure layout and checks: no clock, no memory, no I/O. Any thread.
  */
@@ -63,18 +63,18 @@ struct mr_packet_header {
     uint16_t flags;         /* enum mr_packet_flag */
     uint16_t payload_bytes; /* behind this header */
     uint64_t session_id;    /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
-    uint64_t
-        call_id; /* rises per call of the session, from 1, leaving out those whose slot is taken; 0 in bundles and
-                         session packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
+    /* rises per call of the session, from 1, leaving out those whose slot is taken; 0 in bundles and session
+     * packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
+    uint64_t call_id;
     uint32_t message_bytes; /* DATA: length of the whole message */
-    uint16_t
-        segment_bytes; /* DATA: of all the message's segments but the last; 0: all of the message is here */
+    /* DATA: of all the message's segments but the last; 0: all of the message is here */
+    uint16_t segment_bytes;
     uint16_t segment_number; /* DATA: which of them this is, from 0 */
     uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
     uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
-    uint64_t
-        number; /* of this packet among its sender's in the session, rising from 1: each is taken in once. HELLO: of
-                          this HELLO among its process's; RETRY, ACCEPT and RESET echo that of what they answer */
+    /* of this packet among its sender's in the session, rising from 1: each is taken in once. HELLO: of this
+     * HELLO among its process's; RETRY, ACCEPT and RESET echo that of what they answer */
+    uint64_t number;
     uint64_t tag; /* of the 48 bytes before and the payload, under the session's key (see auth.h) */
 };
 static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size");
@@ -98,20 +98,20 @@ struct mr_frame {
 };
 static_assert(sizeof(struct mr_frame) == 16, "frame size");
 
-/* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a lost
- * or repeated one does no harm. RESEND asks for the gaps at once.
+/* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a
+ * lost or repeated one does no harm. RESEND asks for the gaps at once.
  *
- * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands in
- * received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and the server may
- * give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from now on; 0 = as before.
- * segment_bytes: replies go in segments of that from now on; 0 = as before. */
+ * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands
+ * in received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and
+ * the server may give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from
+ * now on; 0 = as before. segment_bytes: replies go in segments of that from now on; 0 = as before. */
 struct mr_ack {
     uint32_t received_bytes; /* all bytes below this have arrived */
     uint32_t grant_bytes;    /* the sender may send bytes below this */
     uint32_t segment_bytes;  /* of the segments that `sack` counts */
     uint32_t reserved;       /* zero */
-    uint64_t
-        sack[MR_SACK_WORDS]; /* bit i: segment number (received_bytes / segment_bytes) + 1 + i has arrived */
+    /* bit i: segment number (received_bytes / segment_bytes) + 1 + i has arrived */
+    uint64_t sack[MR_SACK_WORDS];
 };
 static_assert(sizeof(struct mr_ack) == 48, "ack size");
 
@@ -127,7 +127,8 @@ static_assert(sizeof(struct mr_path_word) == 8, "path word size");
 #define MR_PROOF_BYTES  32u
 #define MR_PSK_BYTES    32u /* pre-shared key */
 
-/* Client to server, twice: without a cookie, then with the cookie of the RETRY. At least as long as any answer. */
+/* Client to server, twice: without a cookie, then with the cookie of the RETRY. At least as long as any
+ * answer. */
 struct mr_hello {
     uint8_t client_uuid[MR_UUID_BYTES]; /* names the client across restarts of its process */
     uint64_t boot_nonce;                /* random per process start: a new one ends the old sessions */
@@ -159,9 +160,9 @@ struct mr_accept {
     uint32_t incarnation;
     uint32_t grant_bytes; /* of each request that may be sent before the first ACK */
     uint32_t map_version; /* of the partition map, see MR_OP_NODE_INFO */
-    uint16_t
-        udp_bytes_max; /* agreed UDP payload: none is longer, and fewer get through where the path is narrow */
-    uint16_t window;   /* agreed call slots */
+    /* agreed UDP payload: none is longer, and fewer get through where the path is narrow */
+    uint16_t udp_bytes_max;
+    uint16_t window; /* agreed call slots */
     uint16_t core;
     uint16_t core_count;
     uint16_t arrived_core; /* whose NIC queue the HELLO came in on: `core`'s, unless the NIC chose */
@@ -171,8 +172,9 @@ struct mr_accept {
 static_assert(sizeof(struct mr_accept) == 96, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
 
-/* The answer to a HELLO of another version, of the same form in all versions, as are these of a HELLO: magic, version, type 1, and at least
- * 64 random bits among its bytes 8 to 31. Under no key, as keys may be used otherwise there: a hint, for an error's text. */
+/* The answer to a HELLO of another version, of the same form in all versions, as are these of a HELLO: magic,
+ * version, type 1, and at least 64 random bits among its bytes 8 to 31. Under no key, as keys may be used
+ * otherwise there: a hint, for an error's text. */
 #define MR_PACKET_VERSION 255u /* no version has another packet of this type */
 #define MR_VERSION_ECHO   24u
 struct mr_version_answer {
@@ -188,7 +190,8 @@ static_assert(sizeof(struct mr_version_answer) == 56, "version answer size");
 #define MR_VERSION_HELLO_BYTES 64u /* none is shorter, in whatever version */
 static_assert(sizeof(struct mr_version_answer) <= MR_VERSION_HELLO_BYTES, "nothing is amplified");
 
-/* For a datagram that mr_packet_parse() dropped because of its version. True: it is a HELLO, and `*out` the answer of this version. */
+/* For a datagram that mr_packet_parse() dropped because of its version. True: it is a HELLO, and `*out` the
+ * answer of this version. */
 bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
 /* ... True: it is such an answer to a HELLO of this version, filled into `*out`. */
 bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
@@ -209,9 +212,10 @@ bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, str
     X(drop_stale, "packets of calls or sessions that are over")                                              \
     X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
 
-/* Checks length, magic, version, type and flags, and that the payload has a length that the type may have: exactly
- * that of its struct, none, or 1..max of DATA; and that fields which mean nothing there are zero. On success `*header` is filled (host order) and `*payload` points behind
- * it; on failure both are untouched, and the caller counts the reason returned. */
+/* Checks length, magic, version, type and flags, and that the payload has a length that the type may have:
+ * exactly that of its struct, none, or 1..max of DATA; and that fields which mean nothing there are zero. On
+ * success `*header` is filled (host order) and `*payload` points behind it; on failure both are untouched,
+ * and the caller counts the reason returned. */
 enum mr_drop {
     MR_DROP_NONE = 0,
 #define MR_DROP_ENUM(name, help) MR_##name,

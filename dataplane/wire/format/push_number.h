@@ -1,8 +1,9 @@
-/* Numbered pushes: what mr_preamble.sequence holds, and how far apart numbers may be. docs/protocol.md, section 9, numbered pushes.
+/* Numbered pushes: what mr_preamble.sequence holds, and how far apart numbers may be. docs/protocol.md,
+ * section 9, numbered pushes.
  *
- * A client counts its pushes to a core, so that it can send any of them again and each is applied once. The numbers of one
- * client and one lane make one row. A lane is a core of a certain map: what was numbered for a core keeps that core's lane when
- * the number of cores changes. Pure functions, any thread.
+ * A client counts its pushes to a core, so that it can send any of them again and each is applied once. The
+ * numbers of one client and one lane make one row. A lane is a core of a certain map: what was numbered for a
+ * core keeps that core's lane when the number of cores changes. Pure functions, any thread.
  */
 #ifndef MR_PUSH_NUMBER_H
 #define MR_PUSH_NUMBER_H

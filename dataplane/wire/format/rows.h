@@ -1,4 +1,5 @@
-/* Rows of floats in a message: one tensor of f32, f16 or bf16 [..., dim], or one of i8 and then f32[n], a scale for each row. */
+/* Rows of floats in a message: one tensor of f32, f16 or bf16 [..., dim], or one of i8 and then f32[n], a
+ * scale for each row. */
 #ifndef WIRE_ROWS_H
 #define WIRE_ROWS_H
 
@@ -7,8 +8,8 @@
 
 #define MR_ROWS_TENSORS_MAX 2u
 
-/* Describes rows of `shape` (an f32 tensor of rank 2 or more) as `dtype`, which mr_convert_knows(), without data; returns how
- * many tensors that takes. */
+/* Describes rows of `shape` (an f32 tensor of rank 2 or more) as `dtype`, which mr_convert_knows(), without
+ * data; returns how many tensors that takes. */
 static inline uint32_t mr_rows_tensors(struct mr_tensor shape, enum mr_dtype dtype,
                                        struct mr_tensor out[MR_ROWS_TENSORS_MAX])
 {

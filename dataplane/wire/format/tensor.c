@@ -19,8 +19,8 @@ const char *mr_dtype_name(enum mr_dtype dtype)
     return (size_t)dtype < MR_DTYPE_COUNT ? dtypes[dtype].name : "?";
 }
 
-/* A product beyond 2^64 becomes UINT64_MAX bytes, which no message takes. Fields are written where they are returned: built aside
- * and copied in wide loads, the copy would wait for the narrow stores. */
+/* A product beyond 2^64 becomes UINT64_MAX bytes, which no message takes. Fields are written where they are
+ * returned: built aside and copied in wide loads, the copy would wait for the narrow stores. */
 static inline uint64_t times(uint64_t bytes, uint32_t dim)
 {
     return __builtin_mul_overflow(bytes, (uint64_t)dim, &bytes) ? UINT64_MAX : bytes;

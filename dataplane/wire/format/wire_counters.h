@@ -1,5 +1,5 @@
-/* Counters of the transport, declared once. Struct, names and telemetry follow. Monotonic, owned by the endpoint's
- * thread; other threads may read them torn-free (aligned u64) but not as one instant. */
+/* Counters of the transport, declared once. Struct, names and telemetry follow. Monotonic, owned by the
+ * endpoint's thread; other threads may read them torn-free (aligned u64) but not as one instant. */
 #ifndef MR_WIRE_COUNTERS_H
 #define MR_WIRE_COUNTERS_H
 

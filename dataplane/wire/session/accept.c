@@ -5,7 +5,8 @@
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/endpoint_internal.h"
 
-/* For a silent session, from the first poll after its time on: who stood still has yet to read what came meanwhile. */
+/* For a silent session, from the first poll after its time on: who stood still has yet to read what came
+ * meanwhile. */
 #define LAST_LOOK_US       500000u
 #define SESSION_INDEX_BITS 16u
 
@@ -29,8 +30,8 @@ static uint32_t served_index(const struct mr_endpoint *ep, const struct mr_serve
 struct claim {
     struct mr_served *held;  /* the session that it holds */
     struct mr_served *asked; /* the one that an earlier HELLO of this handshake was given */
-    uint64_t
-        newest; /* the highest number of a HELLO of its process, as far as sessions are there to know it */
+    /* the highest number of a HELLO of its process, as far as sessions are there to know it */
+    uint64_t newest;
 };
 
 /* Under a key of another role it is another session, so that no HELLO gives a session other rights. */
@@ -288,8 +289,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
 
 /* ---- packets of sessions ---- */
 
-/* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client from before
- * its restart are over. */
+/* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client
+ * from before its restart are over. */
 static void confirm(struct mr_endpoint *ep, struct mr_served *served)
 {
     served->confirmed = true;

@@ -12,8 +12,8 @@ struct mr_address_limits {
     uint32_t sessions_per_address;
     uint32_t mask; /* of entries; at least half of them are always free */
     uint64_t hello_cost_us;
-    uint64_t
-        hellos_paid_until_us[HELLO_BUCKETS]; /* when all that were let in will have been paid for by time */
+    /* when all that were let in will have been paid for by time */
+    uint64_t hellos_paid_until_us[HELLO_BUCKETS];
     struct mr_address_entry entries[];
 };
 

@@ -1,18 +1,20 @@
-/* Who may talk: tags, cookies, proofs and keys. Every keyed hash of the protocol is computed here, by libsodium.
+/* Who may talk: tags, cookies, proofs and keys. Every keyed hash of the protocol is computed here, by
+ * libsodium.
  *
- * All secrets come from the pre-shared key (PSK). What is derived from it, each under a domain of its own (BLAKE2b's
- * personalization), so that no value is good for another purpose:
+ * All secrets come from the pre-shared key (PSK). What is derived from it, each under a domain of its own
+ * (BLAKE2b's personalization), so that no value is good for another purpose:
  *   hello key     SipHash key of the tags of packets before a session has its key: HELLO, RETRY, ACCEPT
  *   hello proof   of the client, over the whole HELLO and with it the cookie
  *   accept proof  of the server, over the whole ACCEPT and the client's uuid and boot nonce
  *   session key   SipHash key of the tags of all packets of a session. It follows from the session's id and the server's
- *                 incarnation, which stand in every header: a server that has forgotten a session can still tell whether
- *                 a packet of it was real
+ *                 incarnation, which stand in every header: a server that has forgotten a session can still
+ *                 tell whether a packet of it was real
  * The cookie alone hangs on a secret of the server, not on the PSK.
  *
- * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 48 header bytes before it and the XXH3-64 of the
- * payload: damage to any byte is noticed, and nobody who does not see the traffic can forge one. XXH3 is no keyed hash:
- * docs/security.md says what that leaves open. Without a PSK the protocol is the same under the all-zero key.
+ * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 48 header bytes before it and the XXH3-64
+ * of the payload: damage to any byte is noticed, and nobody who does not see the traffic can forge one. XXH3
+ * is no keyed hash: docs/security.md says what that leaves open. Without a PSK the protocol is the same under
+ * the all-zero key.
  *
  * Pure: no state beyond the structs, no randomness, any thread. Compares are constant-time.
  */
@@ -43,15 +45,18 @@ struct mr_auth {
 /* psk NULL: no key is configured, the all-zero key. */
 void mr_auth_init(struct mr_auth *auth, const uint8_t *psk);
 
-/* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any alignment ---- */
+/* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any alignment
+ * ---- */
 
-/* Compute and store the tag. All the rest must be in place, and best has just been written: it is read once more. */
+/* Compute and store the tag. All the rest must be in place, and best has just been written: it is read once
+ * more. */
 void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram, size_t datagram_bytes);
 bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes);
 
 /* ---- cookies: stateless proof that a client receives at its address ---- */
 
-/* Of this moment's epoch, bound to the address and to the HELLO's uuid and client nonce. ip is as in struct mr_address. */
+/* Of this moment's epoch, bound to the address and to the HELLO's uuid and client nonce. ip is as in struct
+ * mr_address. */
 void mr_cookie_make(const uint8_t secret[MR_COOKIE_SECRET_BYTES], const uint8_t ip[16], uint16_t port,
                     const struct mr_hello *hello, uint64_t now_us, uint8_t cookie[MR_COOKIE_BYTES]);
 /* Whether hello->cookie was made for this address and HELLO in the current epoch or the one before. */

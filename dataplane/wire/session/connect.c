@@ -1,9 +1,11 @@
-/* Calling side: from HELLO to ACCEPT, and what follows when the server is lost, restarted, or has forgotten us.
+/* Calling side: from HELLO to ACCEPT, and what follows when the server is lost, restarted, or has forgotten
+ * us.
  *
- * A session looks for its server with HELLOs that name it, under a nonce that is new in each handshake. A server that still has
- * the session answers with an ACCEPT of the same, and nothing has happened; one that does not makes a new session, and the calls
- * in flight are dealt with (mr_session_restart_calls). So a RESET or a silence is only ever a reason to ask, and an old answer,
- * late or played again, answers nothing: the nonce is another's. */
+ * A session looks for its server with HELLOs that name it, under a nonce that is new in each handshake. A
+ * server that still has the session answers with an ACCEPT of the same, and nothing has happened; one that
+ * does not makes a new session, and the calls in flight are dealt with (mr_session_restart_calls). So a RESET
+ * or a silence is only ever a reason to ask, and an old answer, late or played again, answers nothing: the
+ * nonce is another's. */
 #include <assert.h>
 #include <string.h>
 
@@ -41,8 +43,8 @@ static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
     (void)mr_transmit(ep, &s->peer.address, &auth->hello_key, &header, &hello);
 }
 
-/* Send the HELLO of this state and say when the next one is due: between 3/4 and 5/4 of the back-off, so that clients of a
- * restarted server do not come all at once. */
+/* Send the HELLO of this state and say when the next one is due: between 3/4 and 5/4 of the back-off, so that
+ * clients of a restarted server do not come all at once. */
 static void hello_next(struct mr_endpoint *ep, struct mr_session *s)
 {
     uint64_t wait_us = (uint64_t)MR_HELLO_RETRY_US << (s->hello_tries < 8 ? s->hello_tries : 8);

@@ -1,8 +1,9 @@
 /* Both sides: the pre-shared keys in use, their rotation, and packets whose key is not the one expected.
  *
- * A session's key follows from a pre-shared key and from what stands in the header, so either side can tell at any time
- * whether a packet is under another of its keys. That makes rotation a matter of one packet: the calling side goes on under
- * its new first key, the serving side follows, and session and calls stay as they are. */
+ * A session's key follows from a pre-shared key and from what stands in the header, so either side can tell
+ * at any time whether a packet is under another of its keys. That makes rotation a matter of one packet: the
+ * calling side goes on under its new first key, the serving side follows, and session and calls stay as they
+ * are. */
 #include <assert.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ static uint32_t tries(const struct mr_endpoint *ep)
 
 #define ANY_ROLE MR_ROLE_COUNT
 
-/* The key of the packet's session under any of ours of that role but `except`; MR_PSK_MAX: under none, nothing is written. */
+/* The key of the packet's session under any of ours of that role but `except`; MR_PSK_MAX: under none,
+ * nothing is written. */
 static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *packet, uint32_t role,
                          uint32_t except, struct mr_tag_key *out)
 {
@@ -136,8 +138,9 @@ static uint32_t first_of_role(const struct mr_endpoint *ep, uint32_t role)
     return MR_PSK_MAX;
 }
 
-/* One whose key is gone waits under the first of its role: if its client goes over, nothing is lost; if not, it is heard no more. It
- * never comes under a key of another role: what was begun with fewer rights must not end with more. */
+/* One whose key is gone waits under the first of its role: if its client goes over, nothing is lost; if not,
+ * it is heard no more. It never comes under a key of another role: what was begun with fewer rights must not
+ * end with more. */
 static void rekey_served(struct mr_endpoint *ep, struct mr_served *served, const struct mr_auth *old)
 {
     uint32_t index = index_of(ep, old);

@@ -93,7 +93,8 @@ static void keep_alive(struct mr_endpoint *ep, struct mr_session *s)
     if (s->confirmed)
         mr_session_ack_slots(ep, s, ~UINT64_C(0));
     s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
-    /* The last one had no answer: perhaps we have another address now, under which the server does not know us. */
+    /* The last one had no answer: perhaps we have another address now, under which the server does not know
+     * us. */
     if (ep->now_us - s->peer.heard_us >= 2 * MR_KEEPALIVE_US)
         mr_connect_begin(ep, s);
 }

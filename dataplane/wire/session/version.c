@@ -1,5 +1,5 @@
-/* Peers that speak another version of the protocol: who serves answers their HELLOs, who calls notes what it is told. Nothing of this is
- * under a key, so that it changes nothing but what an error says. */
+/* Peers that speak another version of the protocol: who serves answers their HELLOs, who calls notes what it
+ * is told. Nothing of this is under a key, so that it changes nothing but what an error says. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +25,8 @@ static void answer_hello(struct mr_endpoint *ep, const struct mr_address *to,
     ep->counters.tx_bytes += sizeof(*answer);
 }
 
-/* It is believed as far as it echoes a HELLO of a handshake that has no answer yet: nobody who has not seen that can make it. */
+/* It is believed as far as it echoes a HELLO of a handshake that has no answer yet: nobody who has not seen
+ * that can make it. */
 static void note(struct mr_endpoint *ep, const struct mr_address *from,
                  const struct mr_version_answer *answer)
 {

@@ -15,7 +15,8 @@ INLINE void relu_backward_body(float *gradient, const float *out, size_t count)
         gradient[i] = out[i] > 0 ? gradient[i] : 0;
 }
 
-/* A bijection of 32 bits in which each bit of x moves about half of the others (Wellons, "hash prospector"). */
+/* A bijection of 32 bits in which each bit of x moves about half of the others (Wellons, "hash
+ * prospector"). */
 INLINE uint32_t mixed(uint32_t x)
 {
     x ^= x >> 16;

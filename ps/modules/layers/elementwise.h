@@ -1,5 +1,5 @@
-/* The loops over floats that no primitive of oneDNN does as well: compiled for several vector widths, chosen at run time. Pointers
- * need the alignment of a float. Any thread. */
+/* The loops over floats that no primitive of oneDNN does as well: compiled for several vector widths, chosen
+ * at run time. Pointers need the alignment of a float. Any thread. */
 #ifndef PS_LAYERS_ELEMENTWISE_H
 #define PS_LAYERS_ELEMENTWISE_H
 
@@ -17,7 +17,8 @@ struct ps_drop_key {
 };
 struct ps_drop_key ps_drop_key(uint64_t seed, uint64_t step, uint32_t layer_number, uint32_t sample);
 
-/* x *= scale where kept[i] is set to 1, and = 0 where to 0. An element is kept with the probability 1 - threshold / 2^32. */
+/* x *= scale where kept[i] is set to 1, and = 0 where to 0. An element is kept with the probability 1 -
+ * threshold / 2^32. */
 void ps_dropout_forward(struct ps_drop_key key, uint32_t threshold, float scale, float *x, uint8_t *kept,
                         size_t count);
 void ps_dropout_backward(float *gradient, const uint8_t *kept, float scale, size_t count);

@@ -1,7 +1,8 @@
-/* What all of the module needs of oneDNN: the engine, formats in memory, running a primitive, and how many threads of OpenMP do so.
- * Inside ps/modules/layers/ only. Any thread.
+/* What all of the module needs of oneDNN: the engine, formats in memory, running a primitive, and how many
+ * threads of OpenMP do so. Inside ps/modules/layers/ only. Any thread.
  *
- * Primitives are made with scratch memory of the caller's, so that one primitive may run in several threads at once.
+ * Primitives are made with scratch memory of the caller's, so that one primitive may run in several threads
+ * at once.
  */
 #ifndef PS_LAYERS_ENGINE_H
 #define PS_LAYERS_ENGINE_H
@@ -47,8 +48,8 @@ struct ps_primitive {
     ps_format scratch;
     bool is_slow; /* oneDNN has only its reference code for it */
 };
-/* Takes `attr` over (may be NULL: none). With `hint` (may be NULL) of the forward. *out_desc, if not NULL, is to be destroyed by the
- * caller. */
+/* Takes `attr` over (may be NULL: none). With `hint` (may be NULL) of the forward. *out_desc, if not NULL, is
+ * to be destroyed by the caller. */
 enum mr_status ps_primitive_create(const void *desc, dnnl_primitive_attr_t attr,
                                    const_dnnl_primitive_desc_t hint, struct ps_primitive *out,
                                    dnnl_primitive_desc_t *out_desc);
@@ -67,7 +68,8 @@ struct ps_argument {
 enum mr_status ps_primitive_run(const struct ps_primitive *p, dnnl_stream_t stream, void *scratch,
                                 const struct ps_argument *arguments, uint32_t count);
 
-/* The calling thread's regions run with `threads` threads until it is given back. Returns what to give back. */
+/* The calling thread's regions run with `threads` threads until it is given back. Returns what to give
+ * back. */
 int ps_layers_threads_take(uint32_t threads);
 void ps_layers_threads_give_back(int before);
 

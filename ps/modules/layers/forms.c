@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* A parameter in a format of a primitive's. What it is follows from where it lies and how: any network may share it. */
+/* A parameter in a format of a primitive's. What it is follows from where it lies and how: any network may
+ * share it. */
 struct form {
     struct form *next;
     uint64_t first; /* float of the version */

@@ -1,5 +1,5 @@
-/* Parameters in the formats that primitives take: made once for each version and format, and kept beside the version. Inside
- * ps/modules/layers/ only. */
+/* Parameters in the formats that primitives take: made once for each version and format, and kept beside the
+ * version. Inside ps/modules/layers/ only. */
 #ifndef PS_LAYERS_FORMS_H
 #define PS_LAYERS_FORMS_H
 

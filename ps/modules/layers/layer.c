@@ -74,7 +74,8 @@ static enum mr_status refuse_shape(const struct ps_layer *layer, const char *wan
     return MR_WRONG_SHAPE;
 }
 
-/* Height (axis 0) or width (1) of what a window that slides over in->dims[1 + axis] gives; 0 when it does not fit. */
+/* Height (axis 0) or width (1) of what a window that slides over in->dims[1 + axis] gives; 0 when it does not
+ * fit. */
 static uint32_t slid(const struct ps_layer *layer, const struct ps_shape *in, uint32_t axis)
 {
     uint32_t size = in->dims[1 + axis] + 2 * layer->pad[axis];

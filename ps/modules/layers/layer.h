@@ -1,7 +1,9 @@
-/* Layers of a network, as a description: what kind, how large, and what shape comes out of what goes in. Pure, any thread.
+/* Layers of a network, as a description: what kind, how large, and what shape comes out of what goes in.
+ * Pure, any thread.
  *
- * Tensors are f32, row-major, [batch, channels, height, width] or [batch, features]. Shapes here are of one sample, without the
- * batch. Formulas, defaults and the shapes of parameters are torch.nn's. docs/layers.md shows a network.
+ * Tensors are f32, row-major, [batch, channels, height, width] or [batch, features]. Shapes here are of one
+ * sample, without the batch. Formulas, defaults and the shapes of parameters are torch.nn's. docs/layers.md
+ * shows a network.
  */
 #ifndef PS_LAYER_H
 #define PS_LAYER_H
@@ -52,8 +54,8 @@ struct ps_layer ps_dropout(float probability);
 struct ps_layer ps_flatten(void);
 struct ps_layer ps_log_softmax(void);
 
-/* *out: the shape that comes out of `layer` for `in`. Else MR_INVALID_ARGUMENT, MR_WRONG_SHAPE or MR_UNSUPPORTED, `error` (of
- * `error_bytes`) holds a line that says why, and *out is as it was. */
+/* *out: the shape that comes out of `layer` for `in`. Else MR_INVALID_ARGUMENT, MR_WRONG_SHAPE or
+ * MR_UNSUPPORTED, `error` (of `error_bytes`) holds a line that says why, and *out is as it was. */
 enum mr_status ps_layer_output(const struct ps_layer *layer, const struct ps_shape *in, struct ps_shape *out,
                                char *error, size_t error_bytes);
 /* Product of the dims; 1 for rank 0. */

@@ -172,7 +172,8 @@ void ps_network_destroy(struct ps_network *n)
 
 /* ---- plans: those of the sizes of batch used last ---- */
 
-/* The plan for `batch`, or where one can be put: none is there, or the one not in use for longest; NULL: all are in use. */
+/* The plan for `batch`, or where one can be put: none is there, or the one not in use for longest; NULL: all
+ * are in use. */
 static struct ps_plan **find_place(struct ps_network *n, uint32_t batch)
 {
     struct ps_plan **place = NULL;

@@ -1,11 +1,14 @@
-/* A network: layers one behind the other, run forward and backward for a batch. What it computes with are versions of its parameters
- * (ps/modules/layers/parameters.h); what it remembers for the backward lies in a `struct ps_saved` that the caller holds.
+/* A network: layers one behind the other, run forward and backward for a batch. What it computes with are
+ * versions of its parameters (ps/modules/layers/parameters.h); what it remembers for the backward lies in a
+ * `struct ps_saved` that the caller holds.
  *
- * Threads: a network does not change once made, any number of threads may run it at once, each with a ps_saved of its own. A
- * ps_saved belongs to one thread at a time, and may be handed on between a forward and its backward. Each run computes with
- * `threads` threads of OpenMP (1 unless said): what the caller has set for its thread stays as it is.
+ * Threads: a network does not change once made, any number of threads may run it at once, each with a
+ * ps_saved of its own. A ps_saved belongs to one thread at a time, and may be handed on between a forward and
+ * its backward. Each run computes with `threads` threads of OpenMP (1 unless said): what the caller has set
+ * for its thread stays as it is.
  *
- * All inputs are copied, all outputs written before the call returns: no pointer is kept. Pointers need the alignment of a float.
+ * All inputs are copied, all outputs written before the call returns: no pointer is kept. Pointers need the
+ * alignment of a float.
  */
 #ifndef PS_NETWORK_H
 #define PS_NETWORK_H
@@ -25,12 +28,12 @@ struct mr_parameter_version;
 
 struct ps_network_options {
     uint32_t threads; /* of OpenMP per run; 0 = 1 */
-    uint32_t
-        first_number; /* of layers[0]: in names of parameters and for dropout. For the second half of a network cut in two */
+    /* of layers[0]: in names of parameters and for dropout. For the second half of a network cut in two */
+    uint32_t first_number;
 };
 
-/* `layers` and `options` (NULL: defaults) are copied. `sample`: shape of one sample of the input. On failure *out is as it was and
- * `error` holds a line with the layer's number and what is wrong. */
+/* `layers` and `options` (NULL: defaults) are copied. `sample`: shape of one sample of the input. On failure
+ * *out is as it was and `error` holds a line with the layer's number and what is wrong. */
 enum mr_status ps_network_create(const struct ps_layer *layers, uint32_t layer_count,
                                  const struct ps_shape *sample, const struct ps_network_options *options,
                                  struct ps_network **out, char *error, size_t error_bytes);
@@ -49,7 +52,8 @@ struct ps_parameter_info {
 uint32_t ps_network_parameter_count(const struct ps_network *network);
 /* NULL beyond the last. */
 const struct ps_parameter_info *ps_network_parameter(const struct ps_network *network, uint32_t index);
-/* Of all parameters together; between them are some floats of padding, which are 0 in values and gradients. */
+/* Of all parameters together; between them are some floats of padding, which are 0 in values and
+ * gradients. */
 uint64_t ps_network_parameter_floats(const struct ps_network *network);
 
 /* Room for a forward and its backward; grows with the largest batch, and is used again by the next. */
@@ -62,26 +66,27 @@ size_t ps_saved_bytes(const struct ps_saved *saved);
 struct ps_forward {
     bool training; /* dropout drops; else it does nothing */
     uint64_t seed,
-        step; /* which elements dropout drops follows from these, the layer's number, and the element's place */
+        /* which elements dropout drops follows from these, the layer's number, and the element's place */
+        step;
 };
 
-/* input: [batch, sample], output: [batch, ps_network_output()]. Holds `version` until the backward is done, or ps_saved_reset().
- * What was saved before is forgotten. MR_INVALID_ARGUMENT (batch 0 or beyond PS_BATCH_MAX, a version of another number
- * of floats), MR_NO_MEMORY, MR_INTERNAL: `saved` is empty. */
+/* input: [batch, sample], output: [batch, ps_network_output()]. Holds `version` until the backward is done,
+ * or ps_saved_reset(). What was saved before is forgotten. MR_INVALID_ARGUMENT (batch 0 or beyond
+ * PS_BATCH_MAX, a version of another number of floats), MR_NO_MEMORY, MR_INTERNAL: `saved` is empty. */
 enum mr_status ps_network_forward(struct ps_network *network, struct mr_parameter_version *version,
                                   const struct ps_forward *how, const float *input, uint32_t batch,
                                   struct ps_saved *saved, float *output);
 
-/* Once per forward. output_gradient: [batch, ps_network_output()]; input_gradient: [batch, sample], NULL when not wanted;
- * parameter_gradients: ps_network_parameter_floats(), written, not added to; NULL when not wanted. Afterwards `saved` is empty.
- * MR_NOT_READY: there is no forward to go back from. */
+/* Once per forward. output_gradient: [batch, ps_network_output()]; input_gradient: [batch, sample], NULL when
+ * not wanted; parameter_gradients: ps_network_parameter_floats(), written, not added to; NULL when not
+ * wanted. Afterwards `saved` is empty. MR_NOT_READY: there is no forward to go back from. */
 enum mr_status ps_network_backward(struct ps_network *network, struct ps_saved *saved,
                                    const float *output_gradient, float *input_gradient,
                                    float *parameter_gradients);
 
-/* Negative log likelihood, the mean over the batch. log_probabilities: [batch, classes] as of log-softmax; labels: [batch]; *loss;
- * gradient: [batch, classes], may be NULL, and may be log_probabilities. MR_INVALID_ARGUMENT when a label is no class or the batch
- * is empty: nothing is written. Any thread. */
+/* Negative log likelihood, the mean over the batch. log_probabilities: [batch, classes] as of log-softmax;
+ * labels: [batch]; *loss; gradient: [batch, classes], may be NULL, and may be log_probabilities.
+ * MR_INVALID_ARGUMENT when a label is no class or the batch is empty: nothing is written. Any thread. */
 enum mr_status ps_nll_loss(const float *log_probabilities, const uint32_t *labels, uint32_t batch,
                            uint32_t classes, float *loss, float *gradient);
 

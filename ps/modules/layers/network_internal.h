@@ -16,7 +16,8 @@ const struct ps_shape *ps_network_shape(const struct ps_network *network, uint32
 uint32_t ps_network_first_number(const struct ps_network *network);
 uint32_t ps_network_threads(const struct ps_network *network);
 
-/* The plan for `batch` samples, made if there is none, until it is given back. The network's threads are taken. */
+/* The plan for `batch` samples, made if there is none, until it is given back. The network's threads are
+ * taken. */
 enum mr_status ps_network_take_plan(struct ps_network *network, uint32_t batch, struct ps_plan **out);
 void ps_network_give_plan_back(struct ps_network *network, struct ps_plan *plan);
 

@@ -105,7 +105,8 @@ static bool is_kind(const struct planner *p, uint32_t index, enum ps_layer_kind 
     return index < ps_network_layer_count(p->network) && ps_network_layer(p->network, index)->kind == kind;
 }
 
-/* The stage of convolution, relu and pool where they can go together, else MR_UNSUPPORTED and *s is as it was. */
+/* The stage of convolution, relu and pool where they can go together, else MR_UNSUPPORTED and *s is as it
+ * was. */
 static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_stage *s)
 {
     struct ps_stage made = *s;

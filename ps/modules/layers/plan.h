@@ -1,9 +1,9 @@
-/* What a network does for one size of batch: its stages, with their primitives and formats, and where in a saved forward's memory
- * each output lies. Inside ps/modules/layers/ only.
+/* What a network does for one size of batch: its stages, with their primitives and formats, and where in a
+ * saved forward's memory each output lies. Inside ps/modules/layers/ only.
  *
- * A stage is a layer, or more (a relu goes with the convolution or linear that it follows, and a max-pool with both), or a change
- * of format between two. The gradient of an output has the
- * output's format. A plan does not change once made: any number of threads may run it at once.
+ * A stage is a layer, or more (a relu goes with the convolution or linear that it follows, and a max-pool
+ * with both), or a change of format between two. The gradient of an output has the output's format. A plan
+ * does not change once made: any number of threads may run it at once.
  */
 #ifndef PS_LAYERS_PLAN_H
 #define PS_LAYERS_PLAN_H
@@ -33,7 +33,8 @@ struct ps_run {
 struct ps_stage_ops {
     enum mr_status (*forward)(const struct ps_run *run, const struct ps_stage *stage, const float *in,
                               float *out);
-    /* out_gradient may be changed. in_gradient: NULL when not wanted; out_gradient itself with back_in_place. */
+    /* out_gradient may be changed. in_gradient: NULL when not wanted; out_gradient itself with
+     * back_in_place. */
     enum mr_status (*backward)(const struct ps_run *run, const struct ps_stage *stage, const float *in,
                                const float *out, float *out_gradient, float *in_gradient);
 };
@@ -79,14 +80,16 @@ struct ps_plan {
 enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, struct ps_plan **out);
 void ps_plan_destroy(struct ps_plan *plan); /* NULL is fine */
 
-/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format that is there, `out` the shape that is to
- * come. Sets the rest but what lies where. Where stage->in is another than `now`, the format is changed before it. */
+/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format that is there,
+ * `out` the shape that is to come. Sets the rest but what lies where. Where stage->in is another than `now`,
+ * the format is changed before it. */
 enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
-/* A convolution with the relu and the pool behind it. MR_UNSUPPORTED: not for these; what was made is the caller's to destroy. */
+/* A convolution with the relu and the pool behind it. MR_UNSUPPORTED: not for these; what was made is the
+ * caller's to destroy. */
 enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_network *network,
                                const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
                                const struct ps_shape *out);

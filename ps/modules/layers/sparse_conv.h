@@ -1,8 +1,10 @@
-/* Max-pool behind a convolution, and the convolution's backward from it. A pool's gradient is 0 but where a maximum was, and a
- * relu's and dropout's zeros come on top: about one in seven is left of a pool of 2 x 2. So the backward goes from one to the next
- * instead of through all. For kernels of 3 x 3 at stride 1 without padding.
+/* Max-pool behind a convolution, and the convolution's backward from it. A pool's gradient is 0 but where a
+ * maximum was, and a relu's and dropout's zeros come on top: about one in seven is left of a pool of 2 x 2.
+ * So the backward goes from one to the next instead of through all. For kernels of 3 x 3 at stride 1 without
+ * padding.
  *
- * Planes are [height, width, block] of `block` channels (8 or 16): oneDNN's formats of blocked channels. Any thread.
+ * Planes are [height, width, block] of `block` channels (8 or 16): oneDNN's formats of blocked channels. Any
+ * thread.
  */
 #ifndef PS_LAYERS_SPARSE_CONV_H
 #define PS_LAYERS_SPARSE_CONV_H
@@ -21,7 +23,8 @@ struct ps_pool {
 void ps_pool_plane(const struct ps_pool *pool, const float *plane, uint32_t block, float *out,
                    uint16_t *places);
 
-/* What is left of the gradient of one channel: values and where they are. Room for PS_SPARSE_ROOM more than can be left. */
+/* What is left of the gradient of one channel: values and where they are. Room for PS_SPARSE_ROOM more than
+ * can be left. */
 #define PS_SPARSE_ROOM 16u
 struct ps_sparse {
     uint32_t count;

@@ -1,5 +1,5 @@
-/* The loops of ps/modules/layers/sparse_conv.c for planes of one block: included once for each, with BLOCK, NAMED(name), and the vectors
- * floats and ints of BLOCK elements. No include guard. */
+/* The loops of ps/modules/layers/sparse_conv.c for planes of one block: included once for each, with BLOCK,
+ * NAMED(name), and the vectors floats and ints of BLOCK elements. No include guard. */
 
 #define FLOATS_AT(where)       (*(floats *)(void *)(where))
 #define CONST_FLOATS_AT(where) (*(const floats *)(const void *)(where))

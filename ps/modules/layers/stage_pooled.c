@@ -1,6 +1,6 @@
-/* A convolution, its relu and the max-pool behind it in one stage: oneDNN's convolution some samples at a time, so that what it gives is
- * still in the cache when it is pooled, and ps/modules/layers/sparse_conv.h for the way back. Of the convolution's output only the
- * maxima are kept, and where they were. */
+/* A convolution, its relu and the max-pool behind it in one stage: oneDNN's convolution some samples at a
+ * time, so that what it gives is still in the cache when it is pooled, and ps/modules/layers/sparse_conv.h
+ * for the way back. Of the convolution's output only the maxima are kept, and where they were. */
 #include "ps/modules/layers/plan.h"
 
 #include <string.h>
@@ -65,8 +65,8 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
 
 /* ---- backward ---- */
 
-/* What a backward works with, in the scratch memory. A plane is gone through in parts of some rows, for all outputs each, such that a
- * part stays in the first cache. */
+/* What a backward works with, in the scratch memory. A plane is gone through in parts of some rows, for all
+ * outputs each, such that a part stays in the first cache. */
 struct work {
     float *weights;         /* [outputs, inputs / block, 9, block]: the gradient */
     struct ps_sparse *left; /* [parts, outputs]: of one sample */
@@ -221,7 +221,8 @@ static uint32_t chunk_of(uint32_t batch)
     return chunk;
 }
 
-/* The block of a format of [batch, channels / block, height, width, block]; 0 when it is another, or has channels besides. */
+/* The block of a format of [batch, channels / block, height, width, block]; 0 when it is another, or has
+ * channels besides. */
 static uint32_t block_of(const ps_format *format)
 {
     static const struct {

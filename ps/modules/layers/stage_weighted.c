@@ -4,7 +4,8 @@
 #include <string.h>
 #include "ps/modules/layers/elementwise.h"
 
-/* Where the gradient of a weight lies until it is in the network's layout: at the end of the scratch memory. */
+/* Where the gradient of a weight lies until it is in the network's layout: at the end of the scratch
+ * memory. */
 static float *gradient_room(const struct ps_run *run, const struct ps_stage *s)
 {
     size_t first = ps_layers_round(ps_format_bytes(&s->weights.scratch));
@@ -195,8 +196,8 @@ enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *netw
     const struct conv_formats plain = {ps_format_plain(batch, in), ps_format_plain(batch, out)};
     s->ops = &ops;
     enum mr_status status = make_conv2d(s, network, &best);
-    /* Which formats are best goes by the forward; the code of the backward may not know them. The first's input gradient is seldom
-     * asked for. */
+    /* Which formats are best goes by the forward; the code of the backward may not know them. The first's
+     * input gradient is seldom asked for. */
     bool is_slow = s->forward.is_slow || s->weights.is_slow || (s->data.is_slow && s->weight > 0);
     if (status != MR_OK || !is_slow)
         return status;
@@ -205,7 +206,8 @@ enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *netw
     return make_conv2d(s, network, &plain);
 }
 
-/* All row-major: putting a large weight into another format and its gradient back takes longer than it would save. */
+/* All row-major: putting a large weight into another format and its gradient back takes longer than it would
+ * save. */
 enum mr_status ps_stage_linear(struct ps_stage *s, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out)
 {

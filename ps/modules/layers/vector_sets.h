@@ -1,5 +1,5 @@
-/* One loop compiled for several vector widths, and the widest that the processor runs chosen at the call. Inside
- * ps/modules/layers/ only.
+/* One loop compiled for several vector widths, and the widest that the processor runs chosen at the call.
+ * Inside ps/modules/layers/ only.
  *
  *   INLINE void name(float *x, size_t count) { ... }
  *   PS_VECTOR_SETS(name, (float *x, size_t count), (x, count))

@@ -1,5 +1,6 @@
-/* A network with its parameter, ready to be computed by calls: what a reference of "layers.network" refers to. Forwards that wait for their
- * backward hold it, and each keeps the version of the parameter that it computed with.
+/* A network with its parameter, ready to be computed by calls: what a reference of "layers.network" refers
+ * to. Forwards that wait for their backward hold it, and each keeps the version of the parameter that it
+ * computed with.
  *
  * A batch may be computed in several parts, by a thread each: samples do not depend on each other.
  *
@@ -17,8 +18,8 @@
 struct ps_model;
 struct ps_passage; /* a forward that was done, for its backward */
 
-/* `text`: ps/modules/model/text.h; `seed`: of first values and dropout; `parts`: of a batch, 1..PS_MODEL_PARTS_MAX. The parameter is made here. Held once.
- * Else `error` gets a line. */
+/* `text`: ps/modules/model/text.h; `seed`: of first values and dropout; `parts`: of a batch,
+ * 1..PS_MODEL_PARTS_MAX. The parameter is made here. Held once. Else `error` gets a line. */
 enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t seed, uint32_t parts,
                                struct ps_model **out, char *error, size_t error_bytes);
 /* One holder less; behind the last it is gone, with its reference to the parameter. */
@@ -30,13 +31,15 @@ const struct ps_network *ps_model_network(const struct ps_model *model);
 /* Of the model: one tensor for all (see ps_network_parameter()). */
 struct mr_rref *ps_model_parameter(const struct ps_model *model);
 
-/* input: [batch, sample], output: [batch, ps_network_output()], by the newest version. MR_NO_MEMORY, MR_INTERNAL. */
+/* input: [batch, sample], output: [batch, ps_network_output()], by the newest version. MR_NO_MEMORY,
+ * MR_INTERNAL. */
 enum mr_status ps_model_evaluate(struct ps_model *model, const float *input, uint32_t batch, float *output);
-/* The same, as for training: dropout drops, by the model's seed and `step`. *out: for the backward, to be destroyed; it holds the model. */
+/* The same, as for training: dropout drops, by the model's seed and `step`. *out: for the backward, to be
+ * destroyed; it holds the model. */
 enum mr_status ps_model_forward(struct ps_model *model, uint64_t step, const float *input, uint32_t batch,
                                 float *output, struct ps_passage **out);
-/* Once. output_gradient: [batch, ps_network_output()]; input_gradient: [batch, sample], or NULL when not wanted. `add` is called with
- * the gradient of the parameter, a tensor of its shape. */
+/* Once. output_gradient: [batch, ps_network_output()]; input_gradient: [batch, sample], or NULL when not
+ * wanted. `add` is called with the gradient of the parameter, a tensor of its shape. */
 typedef enum mr_status (*ps_model_add)(void *user, struct mr_rref *parameter,
                                        const struct mr_tensor *gradient);
 enum mr_status ps_model_backward(struct ps_passage *passage, const float *output_gradient,

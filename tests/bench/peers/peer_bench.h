@@ -20,8 +20,8 @@ struct peer_options {
     double seconds;   /* that a row is measured for */
 };
 
-/* What a peer can do; NULL: it cannot, but all can pull. Each ends the program with a line when it fails. What is returned
- * stays until the next call. */
+/* What a peer can do; NULL: it cannot, but all can pull. Each ends the program with a line when it fails.
+ * What is returned stays until the next call. */
 struct peer {
     const char *program;
     void *state;

@@ -1,7 +1,8 @@
-/* Redis, for tests/bench/peers/peers.py: rows are strings of 16 floats under keys of 8 bytes, through hiredis.
+/* Redis, for tests/bench/peers/peers.py: rows are strings of 16 floats under keys of 8 bytes, through
+ * hiredis.
  *
- * Commands of 13312 keys go as a pipeline of MGET or MSET; --api names how many keys each has (default 512). Redis can neither sum
- * rows nor apply gradients: the lookup pulls and sums here, and `push` is `set`. */
+ * Commands of 13312 keys go as a pipeline of MGET or MSET; --api names how many keys each has (default 512).
+ * Redis can neither sum rows nor apply gradients: the lookup pulls and sums here, and `push` is `set`. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* The work that every peer gets: 13312 rows of 16 floats out of 163,840, gradients for them, and what must come back.
+/* The work that every peer gets: 13312 rows of 16 floats out of 163,840, gradients for them, and what must
+ * come back.
  *
- * All values are small multiples of powers of two, so that sums and SGD's steps are exact in any order and every peer has to
- * return the same bits. Pure; no allocation. */
+ * All values are small multiples of powers of two, so that sums and SGD's steps are exact in any order and
+ * every peer has to return the same bits. Pure; no allocation. */
 #ifndef PEERS_WORKLOAD_H
 #define PEERS_WORKLOAD_H
 

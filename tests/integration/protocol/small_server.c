@@ -1,5 +1,5 @@
-/* A server of two calls on an ordinary socket, for a client that shares no code with it. It ends when its input does.
- * usage: small_server ADDRESS:PORT [KEY_FILE] */
+/* A server of two calls on an ordinary socket, for a client that shares no code with it. It ends when its
+ * input does. usage: small_server ADDRESS:PORT [KEY_FILE] */
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* The program: simulated worlds of checkpoints. A world is once per process, so each run has a process of its own below those that share
- * the seeds. */
+/* The program: simulated worlds of checkpoints. A world is once per process, so each run has a process of its
+ * own below those that share the seeds. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -51,7 +51,7 @@ static void remove_directory(const char *directory)
 {
     char command[96];
 
-    (void)snprintf(command, sizeof command, "rm -rf %s", directory);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", directory);
     if (system(command) != 0)
         fprintf(stderr, "cuts: %s is left behind\n", directory);
 }
@@ -97,8 +97,8 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
     struct cuts_outcome *outcome = world;
     char directory[64];
 
-    memset(outcome, 0, sizeof *outcome);
-    if (!make_directory(directory, sizeof directory)) {
+    memset(outcome, 0, sizeof(*outcome));
+    if (!make_directory(directory, sizeof(directory))) {
         (void)snprintf(why, why_bytes, "a directory for checkpoints cannot be made: %s", strerror(errno));
         return false;
     }
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     static const struct seeds_program program = {
         "cuts", "Simulates N worlds in which checkpoints are cut and restored", create, destroy, run};
 
-    sums = map_shared(sizeof *sums);
+    sums = map_shared(sizeof(*sums));
     if (sums == NULL)
         return 2;
     const int status = seeds_main(&program, argc, argv);

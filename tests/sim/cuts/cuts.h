@@ -1,8 +1,9 @@
-/* Checkpoints in the simulator: a whole node (cores, control thread, writer, restore) and trainers, all the real code, as fibers under
- * a virtual clock (fiber.h), over a simulated network (cuts_net.h). Trainers push to rows on different cores without a pause while
- * checkpoints are cut and the node is killed and comes back, with another number of cores. In some worlds trainers keep too little for a
- * replay, somebody restores a checkpoint in the middle, or puts an older copy of the directory back; a second job makes tables
- * that no checkpoint may hold.
+/* Checkpoints in the simulator: a whole node (cores, control thread, writer, restore) and trainers, all the
+ * real code, as fibers under a virtual clock (fiber.h), over a simulated network (cuts_net.h). Trainers push
+ * to rows on different cores without a pause while checkpoints are cut and the node is killed and comes back,
+ * with another number of cores. In some worlds trainers keep too little for a replay, somebody restores a
+ * checkpoint in the middle, or puts an older copy of the directory back; a second job makes tables that no
+ * checkpoint may hold.
  *
  *   cuts.c          command line; a process for each seed
  *   cuts_world.c    what kind of world a seed is; the node's life, saves, and what disturbs them
@@ -13,8 +14,8 @@
  *   cuts_dp.c      the data plane
  *   fiber.c        threads that take turns; fiber_wraps.c: behind the calls of the C library
  *
- * A trainer adds the same to all rows of one of its groups per push, and waits for the answer. So a row tells how many pushes it
- * has, by a plain model of one row (cuts_row_value).
+ * A trainer adds the same to all rows of one of its groups per push, and waits for the answer. So a row tells
+ * how many pushes it has, by a plain model of one row (cuts_row_value).
  */
 #ifndef SIM_CUTS_H
 #define SIM_CUTS_H
@@ -89,8 +90,8 @@ void cuts_losses_note(struct cuts_losses *losses);
 
 /* ---- cuts_visitor.c ---- */
 
-/* Starts a job of its own, which makes tables under names of its own, pushes to them, and sees that they have exactly that. It ends with
- * the training. */
+/* Starts a job of its own, which makes tables under names of its own, pushes to them, and sees that they have
+ * exactly that. It ends with the training. */
 struct fiber *cuts_visitor_start(const struct mr_feature *like, uint32_t index);
 
 /* ---- cuts_pusher.c ---- */
@@ -109,17 +110,21 @@ struct cuts_instant {
     uint64_t whole;
     uint32_t share;
 };
-/* Its rows by `client` (its own, or any other). Each is what the model says; all together they are an instant of this trainer. */
+/* Its rows by `client` (its own, or any other). Each is what the model says; all together they are an instant
+ * of this trainer. */
 struct cuts_instant cuts_read(const struct cuts_pusher *p, struct mr_client *client);
-/* Two more pushes to each group, whose answers tell of everything that is lost; then what is in its rows is noted in `last`. */
+/* Two more pushes to each group, whose answers tell of everything that is lost; then what is in its rows is
+ * noted in `last`. */
 void cuts_pusher_end(struct cuts_pusher *p);
-/* `last` holds every push that was begun at from_ns or later and is not among the losses, and no push more often than it was made. */
+/* `last` holds every push that was begun at from_ns or later and is not among the losses, and no push more
+ * often than it was made. */
 void cuts_check_losses(const struct cuts_pusher *p, uint64_t from_ns);
-/* A restore by hand that began at from_ns and was over at to_ns brought the rows that `client` reads now: `last` is that, and
- * what was pushed afterwards, and nothing of what had been answered before it. */
+/* A restore by hand that began at from_ns and was over at to_ns brought the rows that `client` reads now:
+ * `last` is that, and what was pushed afterwards, and nothing of what had been answered before it. */
 void cuts_check_restored(const struct cuts_pusher *p, struct mr_client *client, uint64_t from_ns,
                          uint64_t to_ns);
-/* As many pushes as some row of it has, of which `whole` cannot be told: rows are what the model says, and no push is there twice. */
+/* As many pushes as some row of it has, of which `whole` cannot be told: rows are what the model says, and no
+ * push is there twice. */
 void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client);
 /* All trainers' together are one instant: what had been answered before anything in it was begun is in it. */
 void cuts_check_instant(const struct cuts_pusher *pushers, const struct cuts_instant *instants);

@@ -1,5 +1,6 @@
-/* A data plane of fibers: what dataplane/dataplane.h declares, over the simulated network. Each core is one, which polls as the real
- * loop does: tasks, packets, the application's turn, the endpoint's. One node at a time. */
+/* A data plane of fibers: what dataplane/dataplane.h declares, over the simulated network. Each core is one,
+ * which polls as the real loop does: tasks, packets, the application's turn, the endpoint's. One node at a
+ * time. */
 #include <assert.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -178,7 +179,7 @@ static void *run_core(void *arg)
 
 void dp_config_default(struct dp_config *config)
 {
-    memset(config, 0, sizeof *config);
+    memset(config, 0, sizeof(*config));
     config->core_count = 1;
     mr_endpoint_config_default(&config->endpoint);
 }
@@ -187,7 +188,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
 {
     error[0] = '\0';
     assert(the_dp == NULL);
-    the_dp = calloc(1, sizeof *the_dp);
+    the_dp = calloc(1, sizeof(*the_dp));
     assert(the_dp != NULL);
     the_dp->config = *config;
     *out = the_dp;

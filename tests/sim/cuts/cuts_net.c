@@ -36,7 +36,7 @@ static const int somebody; /* what clients wait on */
 
 void net_begin(const struct net_faults *faults)
 {
-    memset(&net, 0, sizeof net);
+    memset(&net, 0, sizeof(net));
     net.faults = *faults;
 }
 
@@ -70,9 +70,9 @@ static void arrive_at_client(struct net_packet *packet)
     *s->last = packet;
     s->last = &packet->next;
     s->bytes += packet->bytes;
-    ssize_t written = write(s->fd, &one, sizeof one);
+    ssize_t written = write(s->fd, &one, sizeof(one));
 
-    assert(written == sizeof one);
+    assert(written == sizeof(one));
     (void)written;
     fiber_wake(&somebody);
 }
@@ -92,7 +92,7 @@ static void arrive(void *arg)
 
 static void put_on_the_way(const struct net_packet *head, const uint8_t *data)
 {
-    struct net_packet *packet = malloc(sizeof *packet + head->bytes);
+    struct net_packet *packet = malloc(sizeof(*packet) + head->bytes);
     uint64_t delay_ns = 1000 + random_below(fiber_random(), net.faults.delay_ns);
 
     assert(packet != NULL);
@@ -216,7 +216,7 @@ void __wrap_mrc_udp_close(struct mrc_udp_socket *s)
 
 struct mrc_udp_receiver *__wrap_mrc_udp_receiver_create(const struct mrc_udp_socket *socket)
 {
-    struct mrc_udp_receiver *r = calloc(1, sizeof *r);
+    struct mrc_udp_receiver *r = calloc(1, sizeof(*r));
 
     assert(r != NULL);
     r->socket = socket;
@@ -242,7 +242,7 @@ bool __wrap_mrc_udp_receive(struct mrc_udp_receiver *r)
     s->first = NULL;
     s->last = &s->first;
     s->bytes = 0;
-    (void)!read(s->fd, &count, sizeof count);
+    (void)!read(s->fd, &count, sizeof(count));
     return true;
 }
 
@@ -278,7 +278,7 @@ bool __wrap_mrc_udp_send_too_long(struct mrc_udp_sender *s)
 
 struct mrc_udp_sender *__wrap_mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload)
 {
-    struct mrc_udp_sender *s = calloc(1, sizeof *s);
+    struct mrc_udp_sender *s = calloc(1, sizeof(*s));
 
     (void)offload;
     assert(s != NULL);

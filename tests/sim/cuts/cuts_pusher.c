@@ -62,7 +62,7 @@ struct mr_client *cuts_connect(bool replay, uint32_t replay_bytes)
     struct mr_client *client;
     char error[256];
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         cuts_fail("%s", error);
     return client;
 }
@@ -71,7 +71,7 @@ void cuts_pusher_create(struct cuts_pusher *p, const struct cuts_work *work, uin
 {
     const uint32_t keys = work->groups * work->group_keys;
 
-    memset(p, 0, sizeof *p);
+    memset(p, 0, sizeof(*p));
     p->work = work;
     p->index = index;
     p->table = table;
@@ -135,7 +135,7 @@ static void read_counts(const struct cuts_pusher *p, struct mr_client *client, u
     const uint32_t dim = p->work->feature.dims[0];
     char whose[32];
 
-    (void)snprintf(whose, sizeof whose, "trainer %u", p->index);
+    (void)snprintf(whose, sizeof(whose), "trainer %u", p->index);
     for (uint32_t i = 0; i < keys; i++)
         counts[i] = cuts_count_of(rows + (size_t)i * dim, dim, whose, i);
     mr_reply_free(reply);
@@ -196,7 +196,8 @@ void cuts_pusher_end(struct cuts_pusher *p)
     read_counts(p, p->client, p->last);
 }
 
-/* Of pushes to a group: those begun from `begun_ns` on and not among the losses, and those answered after `ended_ns`. */
+/* Of pushes to a group: those begun from `begun_ns` on and not among the losses, and those answered after
+ * `ended_ns`. */
 struct made {
     uint32_t least, most;
 };

@@ -24,7 +24,8 @@ static void pause(void)
     fiber_sleep_ns(random_below(fiber_random(), random_one_in(fiber_random(), 10) ? ABSENCE_NS : PAUSE_NS));
 }
 
-/* Its table may be in no checkpoint, and what was pushed to it be lost with an older copy of the directory. */
+/* Its table may be in no checkpoint, and what was pushed to it be lost with an older copy of the
+ * directory. */
 static bool may_be_gone(const struct visitor *v)
 {
     const struct cuts_disturbed now = cuts_disturbed();
@@ -48,7 +49,7 @@ static bool check_rows(const struct visitor *v)
     struct mr_reply *reply;
     char whose[32];
 
-    (void)snprintf(whose, sizeof whose, "visitor %u", v->index);
+    (void)snprintf(whose, sizeof(whose), "visitor %u", v->index);
     if (!goes_on(v, mr_lookup(v->client, NULL, v->table, keys, KEYS, &reply), "a lookup"))
         return false;
     const struct cuts_disturbed now = cuts_disturbed();
@@ -107,7 +108,7 @@ static void *run(void *arg)
     const uint32_t lives = 1 + random_below(fiber_random(), LIVES_MAX);
 
     for (uint32_t i = 0; i < lives && !cuts_training_has_ended(); i++) {
-        (void)snprintf(v.feature.name, sizeof v.feature.name, "visit-%u-%u", v.index, i);
+        (void)snprintf(v.feature.name, sizeof(v.feature.name), "visit-%u-%u", v.index, i);
         live(&v);
         fiber_sleep_ns(random_below(fiber_random(), PAUSE_NS));
     }

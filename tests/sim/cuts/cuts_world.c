@@ -103,7 +103,7 @@ void __wrap_ps_log(const char *format, ...)
     char line[512];
 
     va_start(arguments, format);
-    (void)vsnprintf(line, sizeof line, format, arguments);
+    (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     tell("node: %s", line);
 }
@@ -154,7 +154,7 @@ static void draw_work(struct cuts_work *w)
 static void draw_config(struct ps_config *c)
 {
     ps_config_default(c);
-    (void)snprintf(c->checkpoint_directory, sizeof c->checkpoint_directory, "%s/ckpt", world.directory);
+    (void)snprintf(c->checkpoint_directory, sizeof(c->checkpoint_directory), "%s/ckpt", world.directory);
     c->cores_count = 1 + below(CORES_MAX);
     c->memory_messages_mib = 16;
     c->memory_limit_mib = 512;
@@ -246,7 +246,7 @@ static void copy_directory(const char *from, const char *to)
 {
     char command[256];
 
-    (void)snprintf(command, sizeof command, "cd %s && rm -rf %s && cp -a %s %s", world.directory, to, from,
+    (void)snprintf(command, sizeof(command), "cd %s && rm -rf %s && cp -a %s %s", world.directory, to, from,
                    to);
     if (system(command) != 0)
         cuts_fail("a copy of the directory cannot be made");
@@ -353,7 +353,7 @@ static struct mr_save_options draw_save(void)
     static const enum mr_save_kind kinds[] = {MR_SAVE_CONFIGURED, MR_SAVE_CONFIGURED, MR_SAVE_FULL,
                                               MR_SAVE_DELTA};
     struct mr_save_options options = {
-        .bytes = sizeof options, .kind = kinds[below(4)], .queue = below(2) == 0};
+        .bytes = sizeof(options), .kind = kinds[below(4)], .queue = below(2) == 0};
 
     if (below(3) == 0) {
         options.step = highest_step() + below(10);
@@ -594,7 +594,7 @@ static void check_checkpoints(void)
     const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, SAVES_MAX * 8);
 
     crash_node();
-    (void)snprintf(world.config.checkpoint_restore, sizeof world.config.checkpoint_restore, "none");
+    (void)snprintf(world.config.checkpoint_restore, sizeof(world.config.checkpoint_restore), "none");
     restart_node();
     net_calm();
     for (uint32_t i = 0; i < count && i < SAVES_MAX * 8; i++)
@@ -629,7 +629,7 @@ void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_ou
     world.seed = seed;
     world.verbose = verbose;
     world.outcome = outcome;
-    (void)snprintf(world.directory, sizeof world.directory, "%s", directory);
+    (void)snprintf(world.directory, sizeof(world.directory), "%s", directory);
     fibers_begin(seed, 1, 1);
     draw_work(&world.work);
     draw_config(&world.config);

@@ -16,8 +16,8 @@ struct cuts_outcome {
     char why[CUTS_WHY_BYTES];
 };
 
-/* Runs the world of a seed with files in `directory`, which is there and empty. Does not return when it fails: the process ends with
- * status 1, and outcome->why says why. Once per process. */
+/* Runs the world of a seed with files in `directory`, which is there and empty. Does not return when it
+ * fails: the process ends with status 1, and outcome->why says why. Once per process. */
 void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_outcome *outcome);
 
 #endif

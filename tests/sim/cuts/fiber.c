@@ -145,7 +145,7 @@ static void go_on_at(struct fiber *f, uint64_t at_ns)
 
 struct fiber *fiber_start(const char *name, void *(*run)(void *arg), void *arg)
 {
-    struct fiber *f = calloc(1, sizeof *f);
+    struct fiber *f = calloc(1, sizeof(*f));
 
     assert(f != NULL && all.count < FIBERS_MAX);
     f->name = name;
@@ -233,7 +233,7 @@ void fiber_at(uint64_t at_ns, void (*run)(void *arg), void *arg)
 
     if (all.timer_count == all.timer_room) {
         all.timer_room = all.timer_room > 0 ? 2 * all.timer_room : 256;
-        all.timers = realloc(all.timers, all.timer_room * sizeof *all.timers);
+        all.timers = realloc(all.timers, all.timer_room * sizeof(*all.timers));
         assert(all.timers != NULL);
     }
     uint32_t at = all.timer_count++;

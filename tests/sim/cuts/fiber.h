@@ -1,6 +1,6 @@
-/* Threads that take turns under a virtual clock, all drawn from one seed: code with threads, semaphores, locks and sleeps runs as it is,
- * and the same seed runs the same way again. One runs at a time, on a stack of its own; it gives way where it waits or sleeps, and
- * each is delayed a little, as a busy machine would.
+/* Threads that take turns under a virtual clock, all drawn from one seed: code with threads, semaphores,
+ * locks and sleeps runs as it is, and the same seed runs the same way again. One runs at a time, on a stack
+ * of its own; it gives way where it waits or sleeps, and each is delayed a little, as a busy machine would.
  *
  * fiber_wraps.c puts fibers behind the calls of pthread.h, semaphore.h and time.h, by the linker's --wrap.
  */
@@ -14,10 +14,11 @@
 
 struct fiber;
 
-/* Everything from here on hangs on the seed. look_ns: what a look at the clock takes at most; one in `stall_one_in` that could go on is
- * held up for longer, as if the machine had no processor for it. */
+/* Everything from here on hangs on the seed. look_ns: what a look at the clock takes at most; one in
+ * `stall_one_in` that could go on is held up for longer, as if the machine had no processor for it. */
 void fibers_begin(uint64_t seed, uint32_t look_ns, uint32_t stall_one_in);
-/* Runs all until this one has ended, and no further. The others' stacks are given back, what else they hold is not. */
+/* Runs all until this one has ended, and no further. The others' stacks are given back, what else they hold
+ * is not. */
 void fibers_run(struct fiber *until);
 /* In ns since the beginning; the look itself takes a moment. */
 uint64_t fiber_look_ns(void);

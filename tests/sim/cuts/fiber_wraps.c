@@ -1,5 +1,6 @@
-/* Fibers behind pthread.h, semaphore.h and the clocks, for code that is linked with --wrap; what is in a semaphore, a lock or a
- * condition is then ours. And the machine: how many processors there are, and that there is no io_uring, whose answers come when they like. */
+/* Fibers behind pthread.h, semaphore.h and the clocks, for code that is linked with --wrap; what is in a
+ * semaphore, a lock or a condition is then ours. And the machine: how many processors there are, and that
+ * there is no io_uring, whose answers come when they like. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

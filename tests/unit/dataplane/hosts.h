@@ -67,7 +67,8 @@ static inline enum dp_verdict parse(const struct dp_net *server, const uint8_t *
     return dp_frame_parse(server, frame, bytes, (struct dp_checked){0}, out);
 }
 
-/* The verdict over a copy of exactly the frame's length, so that AddressSanitizer sees every byte read beyond it. */
+/* The verdict over a copy of exactly the frame's length, so that AddressSanitizer sees every byte read beyond
+ * it. */
 static inline enum dp_verdict verdict_of(const struct dp_net *server, const uint8_t *frame, size_t bytes)
 {
     uint8_t *copy = malloc(bytes + (bytes == 0));

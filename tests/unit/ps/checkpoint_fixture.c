@@ -42,7 +42,7 @@ int fixture_teardown(void **state)
 
 void fixture_features(struct mr_feature features[2], uint32_t ids[2])
 {
-    memset(features, 0, 2 * sizeof *features);
+    memset(features, 0, 2 * sizeof(*features));
     features[0] = (struct mr_feature){.name = "embedding",
                                       .kind = MR_TABLE,
                                       .dtype = MR_F32,
@@ -207,7 +207,7 @@ static enum mr_status check_record(void *arg, const struct ps_record *record, co
         uint8_t row[FIXTURE_ROW_BYTES];
         for (uint32_t i = 0; i < FIXTURE_ROW_BYTES; i++)
             row[i] = row_byte(seen->id, key, i);
-        assert_memory_equal(bytes + record->count * 8 + r * FIXTURE_ROW_BYTES, row, sizeof row);
+        assert_memory_equal(bytes + record->count * 8 + r * FIXTURE_ROW_BYTES, row, sizeof(row));
     }
     return MR_OK;
 }
@@ -232,7 +232,7 @@ const char *fixture_path(const char *directory, uint64_t id, const char *file)
     static char path[2 * PS_PATH_BYTES];
     char checkpoint[PS_PATH_BYTES];
     assert_true(ps_path_published(directory, id, checkpoint));
-    (void)snprintf(path, sizeof path, "%s/%s", checkpoint, file);
+    (void)snprintf(path, sizeof(path), "%s/%s", checkpoint, file);
     return path;
 }
 
@@ -265,7 +265,7 @@ void fixture_make_newer(const char *directory, uint64_t id)
     char text[1 << 16];
     FILE *f = fopen(fixture_path(directory, id, PS_MANIFEST_NAME), "r+b");
     assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
     const char *at = strstr(text, version);
     assert_non_null(at);
     assert_int_equal(fseek(f, at - text + (long)strlen(version), SEEK_SET), 0);

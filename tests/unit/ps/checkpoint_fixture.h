@@ -1,5 +1,5 @@
-/* What the tests of checkpoints share: a directory of their own, a small checkpoint with known content, and the check that
- * what was read is exactly what was written. */
+/* What the tests of checkpoints share: a directory of their own, a small checkpoint with known content, and
+ * the check that what was read is exactly what was written. */
 #ifndef TESTS_CHECKPOINT_FIXTURE_H
 #define TESTS_CHECKPOINT_FIXTURE_H
 
@@ -23,14 +23,16 @@ void fixture_features(struct mr_feature features[2], uint32_t ids[2]);
 /* Start a writer for the fixture's two features. */
 enum mr_status fixture_start(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_writer **out, char *text);
-/* Appends rows key 0..rows-1 (key % cores == core), in records of 100, and one of each other kind. False when it failed. */
+/* Appends rows key 0..rows-1 (key % cores == core), in records of 100, and one of each other kind. False when
+ * it failed. */
 bool fixture_fill(struct ps_writer *w, uint64_t id, uint32_t core, uint32_t rows);
 /* Waits until the writer is done, and finishes it. */
 struct ps_writer_status fixture_finish(struct ps_writer *w);
 /* A whole checkpoint, cores one after the other on this thread. */
 struct ps_writer_status fixture_save(const struct ps_store *store, const char *directory, uint64_t id,
                                      uint32_t rows);
-/* Every record of the reader is that of fixture_fill(id, rows), none is missing, none is there twice. Fails the test if not. */
+/* Every record of the reader is that of fixture_fill(id, rows), none is missing, none is there twice. Fails
+ * the test if not. */
 void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows);
 /* Path of a file in a checkpoint, in a static buffer. */
 const char *fixture_path(const char *directory, uint64_t id, const char *file);

@@ -485,7 +485,8 @@ struct dp_core *fake_dp_core(uint32_t core)
 static sem_t releases[DP_CORES_MAX];
 static _Atomic bool is_held[DP_CORES_MAX];
 static _Atomic uint32_t hold_count[DP_CORES_MAX];
-/* By the test's thread: the holds among the tasks posted, and what was posted beside them when the core stood still. */
+/* By the test's thread: the holds among the tasks posted, and what was posted beside them when the core stood
+ * still. */
 static uint32_t holds_posted[DP_CORES_MAX], others_before[DP_CORES_MAX];
 static pthread_once_t releases_once = PTHREAD_ONCE_INIT;
 

@@ -1,6 +1,6 @@
-/* A data plane without a port, for tests of the node: every core is a thread with an endpoint, and datagrams between
- * it and the test's own endpoint go through queues in memory. Implements what dataplane/dataplane.h declares, so that
- * ps_server_start() runs on it as it is. One node at a time. */
+/* A data plane without a port, for tests of the node: every core is a thread with an endpoint, and datagrams
+ * between it and the test's own endpoint go through queues in memory. Implements what dataplane/dataplane.h
+ * declares, so that ps_server_start() runs on it as it is. One node at a time. */
 #ifndef FAKE_DP_H
 #define FAKE_DP_H
 
@@ -18,15 +18,17 @@ bool fake_dp_client_receive(struct mr_endpoint *ep);
 /* For looking into a core that stands still: the data plane's, and what runs on it. */
 struct dp_core *fake_dp_core(uint32_t core);
 void *fake_dp_app(uint32_t core);
-/* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a release. */
+/* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a
+ * release. */
 void fake_dp_hold(uint32_t core);
 void fake_dp_release(uint32_t core);
 /* Waits until it stands still. */
 void fake_dp_wait_held(uint32_t core);
-/* Lets a core that stands still go through one turn, and stops it at the beginning of the next, before it looks at what it has
- * taken in by then. */
+/* Lets a core that stands still go through one turn, and stops it at the beginning of the next, before it
+ * looks at what it has taken in by then. */
 void fake_dp_turn(uint32_t core);
-/* Waits until `count` tasks have been posted to a core since fake_dp_wait_held(); turns may have begun them since. */
+/* Waits until `count` tasks have been posted to a core since fake_dp_wait_held(); turns may have begun them
+ * since. */
 void fake_dp_wait_posted(uint32_t core, uint32_t count);
 
 #endif

@@ -34,7 +34,7 @@ static int fault_make_directory(void *self, const char *path)
 
 static int wrap(struct fault_store *f, struct ps_store_file *below, struct ps_store_file **file)
 {
-    struct ps_store_file *wrapped = malloc(sizeof *wrapped);
+    struct ps_store_file *wrapped = malloc(sizeof(*wrapped));
     assert(wrapped);
     *wrapped = (struct ps_store_file){.faults = f, .below = below};
     *file = wrapped;
@@ -170,7 +170,7 @@ static void fault_release(void *self, int claim)
 
 void fault_store_init(struct fault_store *f)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     f->below = ps_store_local();
     f->error = EIO;
     f->store = (struct ps_store){

@@ -1,5 +1,5 @@
-/* Calls that are long enough to be done in slices, and a core that goes turn by turn, so that each test knows what has been done
- * when. */
+/* Calls that are long enough to be done in slices, and a core that goes turn by turn, so that each test knows
+ * what has been done when. */
 #ifndef LONG_CALL_FIXTURE_H
 #define LONG_CALL_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* A whole node in the test's process, on the fake data plane, with a temporary directory and a client that makes one call
- * at a time. Every check_ function fails the test when the node answers otherwise. */
+/* A whole node in the test's process, on the fake data plane, with a temporary directory and a client that
+ * makes one call at a time. Every check_ function fails the test when the node answers otherwise. */
 #ifndef NODE_FIXTURE_H
 #define NODE_FIXTURE_H
 
@@ -33,7 +33,8 @@ struct node_reply {
     struct mr_tensor tensors[NODE_REPLY_TENSORS_MAX];
 };
 
-/* cmocka set-up and tear-down: a node of one core with the directory for checkpoints; nothing is left behind. */
+/* cmocka set-up and tear-down: a node of one core with the directory for checkpoints; nothing is left
+ * behind. */
 int node_setup(void **state);
 int node_setup_3_cores(void **state);
 int node_teardown(void **state);
@@ -82,7 +83,8 @@ uint32_t node_core_of_variable(const struct node_fixture *n, const char *name);
 /* Feeds a batch of one slot with one key per sample to every core, each its own keys. */
 void node_feed(struct node_fixture *n, uint64_t batch_id, uint32_t table, const uint64_t *keys,
                uint32_t key_count);
-/* Pushes a gradient of `value` for every sample of such a batch to one core; what it answered: 1 applied, 0 learnt before. */
+/* Pushes a gradient of `value` for every sample of such a batch to one core; what it answered: 1 applied, 0
+ * learnt before. */
 uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_id, uint32_t table,
                          uint32_t samples, float value);
 /* The first value of a key's row, without making one. */

@@ -20,7 +20,7 @@ void *power_array_grow(void *array, uint32_t count, size_t element_bytes)
 
 static void add_node(struct power_disk *disk, bool is_directory)
 {
-    disk->nodes = power_array_grow(disk->nodes, disk->node_count, sizeof *disk->nodes);
+    disk->nodes = power_array_grow(disk->nodes, disk->node_count, sizeof(*disk->nodes));
     disk->nodes[disk->node_count++] = (struct power_node){.is_directory = is_directory};
 }
 
@@ -52,9 +52,9 @@ static void name_node(struct power_node *directory, const char *name, uint32_t n
             return;
         }
     directory->entries =
-        power_array_grow(directory->entries, directory->entry_count, sizeof *directory->entries);
+        power_array_grow(directory->entries, directory->entry_count, sizeof(*directory->entries));
     struct power_entry *entry = &directory->entries[directory->entry_count++];
-    memcpy(entry->name, name, sizeof entry->name);
+    memcpy(entry->name, name, sizeof(entry->name));
     entry->node = node;
 }
 
@@ -72,8 +72,8 @@ static void unname(struct power_node *directory, const char *name)
 static void make_pieces(struct power_node *node, uint64_t bytes)
 {
     while ((uint64_t)node->piece_count * POWER_PIECE_BYTES < bytes) {
-        node->pieces = power_array_grow((void *)node->pieces, node->piece_count, sizeof *node->pieces);
-        node->own = power_array_grow((void *)node->own, node->piece_count, sizeof *node->own);
+        node->pieces = power_array_grow((void *)node->pieces, node->piece_count, sizeof(*node->pieces));
+        node->own = power_array_grow((void *)node->own, node->piece_count, sizeof(*node->own));
         node->pieces[node->piece_count] = NULL;
         node->own[node->piece_count++] = NULL;
     }
@@ -208,7 +208,7 @@ static void put_sector(struct power_node *node, const struct power_change *c, ui
                        struct dice *dice)
 {
     uint8_t sector[POWER_SECTOR_BYTES];
-    const uint64_t n = c->bytes - at < sizeof sector ? c->bytes - at : sizeof sector;
+    const uint64_t n = c->bytes - at < sizeof(sector) ? c->bytes - at : sizeof(sector);
     memcpy(sector, c->data + at, n);
     const uint64_t r = draw(dice);
     if (garble && r % 4 == 0)
@@ -323,9 +323,9 @@ int power_disk_find(const struct power_disk *disk, const char *path, struct powe
             return -ENOENT;
         if (!disk->nodes[at->node].is_directory)
             return -ENOTDIR;
-        assert(n < sizeof at->name);
+        assert(n < sizeof(at->name));
         at->directory = at->node;
-        memset(at->name, 0, sizeof at->name);
+        memset(at->name, 0, sizeof(at->name));
         memcpy(at->name, path, n);
         at->node = lookup(&disk->nodes[at->directory], at->name);
         path += n;

@@ -1,5 +1,6 @@
-/* What a power_store's disk holds: files and directories by number, made by a list of changes. Contents are shared with the changes that wrote them where
- * whole pieces can be, so that a disk is quickly made. For one thread. */
+/* What a power_store's disk holds: files and directories by number, made by a list of changes. Contents are
+ * shared with the changes that wrote them where whole pieces can be, so that a disk is quickly made. For one
+ * thread. */
 #ifndef TESTS_POWER_DISK_H
 #define TESTS_POWER_DISK_H
 

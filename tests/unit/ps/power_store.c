@@ -26,7 +26,7 @@ struct power_store {
 
 static void note(struct power_store *p, const struct power_change *change)
 {
-    p->changes = power_array_grow(p->changes, p->change_count, sizeof *p->changes);
+    p->changes = power_array_grow(p->changes, p->change_count, sizeof(*p->changes));
     p->changes[p->change_count++] = *change;
     power_disk_apply(&p->now, &p->changes[p->change_count - 1]);
 }
@@ -35,7 +35,7 @@ static void note_name(struct power_store *p, enum power_change_kind kind, const 
                       uint32_t node)
 {
     struct power_change change = {.kind = kind, .node = node, .directory = at->directory};
-    memcpy(change.name, at->name, sizeof change.name);
+    memcpy(change.name, at->name, sizeof(change.name));
     note(p, &change);
 }
 
@@ -66,7 +66,7 @@ static int power_make_directory(void *self, const char *path)
 
 static struct ps_store_file *file_new(struct power_store *p, uint32_t node, bool direct)
 {
-    struct ps_store_file *file = malloc(sizeof *file);
+    struct ps_store_file *file = malloc(sizeof(*file));
     assert(file);
     *file = (struct ps_store_file){.power = p, .node = node, .direct = direct};
     return file;
@@ -185,8 +185,8 @@ static int move(struct power_store *p, const char *from, const char *to)
     if (target.node != POWER_NO_NODE && p->now.nodes[target.node].entry_count > 0)
         return -ENOTEMPTY;
     struct power_change change = {.kind = POWER_MOVE, .node = source.node, .directory = source.directory};
-    memcpy(change.name, source.name, sizeof change.name);
-    memcpy(change.to, target.name, sizeof change.to);
+    memcpy(change.name, source.name, sizeof(change.name));
+    memcpy(change.to, target.name, sizeof(change.to));
     note(p, &change);
     return 0;
 }
@@ -232,10 +232,10 @@ static int power_list(void *self, const char *path, void (*visit)(void *arg, con
     if (error == 0) {
         const struct power_node *node = &p->now.nodes[at.node];
         count = node->entry_count;
-        entries = malloc((count + 1) * sizeof *entries);
+        entries = malloc((count + 1) * sizeof(*entries));
         assert(entries);
         if (count > 0)
-            memcpy(entries, node->entries, count * sizeof *entries);
+            memcpy(entries, node->entries, count * sizeof(*entries));
     }
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < count; i++)
@@ -286,7 +286,7 @@ static void power_release(void *self, int claim)
 
 static struct power_store *store_new(void)
 {
-    struct power_store *p = calloc(1, sizeof *p);
+    struct power_store *p = calloc(1, sizeof(*p));
     assert(p);
     pthread_mutex_init(&p->lock, NULL);
     p->store = (struct ps_store){
@@ -357,7 +357,7 @@ const char *power_store_change(const struct power_store *p, uint32_t number)
                                         "write to", "fsync of", "fsync of directory"};
     static char text[2 * POWER_NAME_BYTES + 64];
     const struct power_change *change = &p->changes[number];
-    (void)snprintf(text, sizeof text, "%s %s %s (file %u)", kinds[change->kind], change->name, change->to,
+    (void)snprintf(text, sizeof(text), "%s %s %s (file %u)", kinds[change->kind], change->name, change->to,
                    (unsigned)change->node);
     return text;
 }

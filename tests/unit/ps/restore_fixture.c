@@ -44,8 +44,8 @@ uint32_t core_of(uint32_t cores, uint64_t key)
 
 static float table_of_ones[KEYS * NODE_DIM];
 
-/* Push `number` of core `old` of `cores`: a gradient of 1 for all of its keys, to core `to` of now its share. In bags when the
- * number is even. Of all it has the same content, whenever it is sent. */
+/* Push `number` of core `old` of `cores`: a gradient of 1 for all of its keys, to core `to` of now its share.
+ * In bags when the number is even. Of all it has the same content, whenever it is sent. */
 void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,
              uint32_t to)
 {

@@ -20,7 +20,8 @@ void check_values(struct node_fixture *n, uint32_t table, float expected);
 uint32_t core_of(uint32_t cores, uint64_t key);
 /* Whether a core of now may own keys of core `old` of `cores`. */
 bool meets(const struct node_fixture *n, uint32_t cores, uint32_t old, uint32_t to);
-/* Push `number` of every core of a map of `cores`, each a gradient of 1 for all of its keys, to the cores of now. */
+/* Push `number` of every core of a map of `cores`, each a gradient of 1 for all of its keys, to the cores of
+ * now. */
 void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t number);
 /* The same of core `old` alone, to core `to` of now. */
 void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,

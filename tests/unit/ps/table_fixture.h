@@ -33,8 +33,8 @@ float *model_find(const struct model *m, uint64_t key); /* NULL: no row */
 void model_remove(struct model *m, uint64_t key);       /* it is there */
 /* The row's first values where there is none; `insert` keeps it. */
 void model_lookup(struct model *m, uint64_t key, bool insert, float *out);
-/* Sum in the order of appearance, then one step per key, in single precision, operation by operation. Returns how many
- * rows were changed. */
+/* Sum in the order of appearance, then one step per key, in single precision, operation by operation. Returns
+ * how many rows were changed. */
 uint32_t model_push(struct model *m, const uint64_t *keys, uint32_t key_count, const float *gradients);
 /* Every row of the table is the model's, bit for bit, and there are no others. */
 void model_check(const struct model *m, struct ps_table *t);

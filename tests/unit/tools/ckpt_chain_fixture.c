@@ -54,7 +54,7 @@ static void write_table(struct ckpt_fixture_writer *w, uint32_t table, uint32_t 
     static float rows[CHAIN_KEYS * 6];
     const uint32_t floats = chain_row_floats(table);
     uint32_t count = 0, gone_count = 0, *model = chain_model[link][table];
-    memcpy(model, chain_model[link - 1][table], sizeof chain_model[link][table]);
+    memcpy(model, chain_model[link - 1][table], sizeof(chain_model[link][table]));
     for (uint32_t i = 0; i < CHAIN_KEYS; i++) {
         const uint32_t what = draw(10);
         if (link == 1 ? what < 7 : what < 3) {
@@ -96,7 +96,7 @@ static void write_links(const char *directory, uint32_t links, bool with_filter)
 {
     struct mr_feature features[3];
     chain_features(features);
-    memset(chain_model, 0, sizeof chain_model);
+    memset(chain_model, 0, sizeof(chain_model));
     random_state = 11;
     assert_true(links <= CHAIN_LINKS_MAX);
     for (uint32_t link = 1; link <= links; link++) {

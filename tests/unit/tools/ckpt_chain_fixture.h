@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include "tests/unit/tools/ckpt_fixture.h"
 
-/* Checkpoints CHAIN_FIRST .. CHAIN_FIRST + links - 1: a full and deltas on it, by two cores, checkpoint n cut at step 10 n.
- * Table 1, "a": f32[2]. Table 2, "b": f32[5] with one f32 of state. Variable 3, "v": a scalar, the link's number from 1.
- * Of table 1's filter partition 7 has two pieces, from line 0 (in every link) and from line 64 (in the first two): 8 bytes, the
- * link's number. */
+/* Checkpoints CHAIN_FIRST .. CHAIN_FIRST + links - 1: a full and deltas on it, by two cores, checkpoint n cut
+ * at step 10 n. Table 1, "a": f32[2]. Table 2, "b": f32[5] with one f32 of state. Variable 3, "v": a scalar,
+ * the link's number from 1. Of table 1's filter partition 7 has two pieces, from line 0 (in every link) and
+ * from line 64 (in the first two): 8 bytes, the link's number. */
 enum { CHAIN_KEYS = 6000, CHAIN_TABLES = 2, CHAIN_FIRST = 11, CHAIN_LINKS_MAX = 8 };
 
 /* Of each key, after each link: the link its row is of, from 1; 0: it has none. */

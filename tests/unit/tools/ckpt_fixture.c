@@ -85,17 +85,17 @@ void ckpt_fixture_rows(struct ckpt_fixture_writer *w, uint32_t core, uint32_t fe
                                      .feature = feature,
                                      .count = count,
                                      .row_bytes = row_bytes,
-                                     .bytes = count * (sizeof *keys + row_bytes)};
+                                     .bytes = count * (sizeof(*keys) + row_bytes)};
     uint8_t *to = append(w, core, &record);
-    memcpy(to, keys, count * sizeof *keys);
-    memcpy(to + count * sizeof *keys, rows, (size_t)count * row_bytes);
+    memcpy(to, keys, count * sizeof(*keys));
+    memcpy(to + count * sizeof(*keys), rows, (size_t)count * row_bytes);
 }
 
 void ckpt_fixture_gone(struct ckpt_fixture_writer *w, uint32_t core, uint32_t feature, const uint64_t *keys,
                        uint32_t count)
 {
     const struct ps_record record = {
-        .kind = PS_RECORD_GONE, .feature = feature, .count = count, .bytes = count * sizeof *keys};
+        .kind = PS_RECORD_GONE, .feature = feature, .count = count, .bytes = count * sizeof(*keys)};
     ckpt_fixture_record(w, core, &record, keys);
 }
 
@@ -114,7 +114,7 @@ void ckpt_fixture_publish(struct ckpt_fixture_writer *w, uint32_t cores)
 void ckpt_fixture_damage(const char *directory, uint64_t id, const char *file, long offset)
 {
     char path[512];
-    (void)snprintf(path, sizeof path, "%s/ckpt-%" PRIu64 "/%s", directory, id, file);
+    (void)snprintf(path, sizeof(path), "%s/ckpt-%" PRIu64 "/%s", directory, id, file);
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
     assert_int_equal(fseek(f, offset, SEEK_SET), 0);

@@ -1,4 +1,5 @@
-/* What the tests of `millrace ckpt` share: a directory of their own, and checkpoints written into it record by record. */
+/* What the tests of `millrace ckpt` share: a directory of their own, and checkpoints written into it record
+ * by record. */
 #ifndef TESTS_CKPT_FIXTURE_H
 #define TESTS_CKPT_FIXTURE_H
 

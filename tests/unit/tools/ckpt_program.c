@@ -16,14 +16,14 @@ int ckpt_run(const char *format, ...)
     char arguments[1200], command[2500];
     va_list list;
     va_start(list, format);
-    (void)vsnprintf(arguments, sizeof arguments, format, list);
+    (void)vsnprintf(arguments, sizeof(arguments), format, list);
     va_end(list);
-    (void)snprintf(command, sizeof command, "exec 2>&1 </dev/null; %s ckpt %s", ckpt_program, arguments);
+    (void)snprintf(command, sizeof(command), "exec 2>&1 </dev/null; %s ckpt %s", ckpt_program, arguments);
     FILE *pipe = popen(command, "re");
     assert_non_null(pipe);
-    const size_t bytes = fread(ckpt_output_text, 1, sizeof ckpt_output_text - 1, pipe);
+    const size_t bytes = fread(ckpt_output_text, 1, sizeof(ckpt_output_text) - 1, pipe);
     ckpt_output_text[bytes] = '\0';
-    assert_true(bytes < sizeof ckpt_output_text - 1);
+    assert_true(bytes < sizeof(ckpt_output_text) - 1);
     const int status = pclose(pipe);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);

@@ -24,7 +24,7 @@ static void test_counters_are_picked_by_name(void **state)
                     {"port.rx_frames", 77},           {"wire.calls_made", 77},
                     {"table.keys_missing", 77},       {"", 77},
                     {"wire.rx_bytes_more", 77}};
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         tool_core_sample_counter(&s, counters[i].name, counters[i].value);
     assert_int_equal(s.calls, 1);
     assert_int_equal(s.keys, 110);
@@ -103,7 +103,7 @@ static void test_short_numbers(void **state)
                  {999999, "1.00M"},
                  {5e9, "5.00G"},
                  {2e21, "2000E"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         char text[16];
         tool_short_number(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
@@ -117,19 +117,19 @@ static void test_lines_fit_their_heading(void **state)
     struct tool_core_sample before = sample(0, 0), now = sample(1000000, 123456);
     struct tool_core_rates r = tool_core_rates(&before, &now);
     char line[256];
-    tool_core_line(&now, &r, line, sizeof line);
+    tool_core_line(&now, &r, line, sizeof(line));
     assert_non_null(strstr(line, "serving"));
     assert_non_null(strstr(line, " 50%"));
     static const struct {
         const char *heading, *value;
     } columns[] = {{"calls/s", "123k"}, {"keys/s", "247k"}, {"tx B/s", "741k"},
                    {"rows", "1.23M"},   {"MiB", "5120.0"},  {"batches", "98"}};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         assert_int_equal(strstr(line, columns[i].value) - line,
                          strstr(tool_core_heading, columns[i].heading) - tool_core_heading);
     char little[10];
-    tool_core_line(&now, &r, little, sizeof little);
-    assert_int_equal(strlen(little), sizeof little - 1);
+    tool_core_line(&now, &r, little, sizeof(little));
+    assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 
 static void test_json_holds_the_same(void **state)
@@ -156,27 +156,27 @@ static void test_what_was_left_out(void **state)
     struct tool_core_sample cores[2] = {0};
     char line[512] = "", little[8];
     (void)state;
-    assert_false(tool_left_out_line(cores, 2, line, sizeof line));
+    assert_false(tool_left_out_line(cores, 2, line, sizeof(line)));
     assert_string_equal(line, "");
     cores[0].state.rows_refused = 549727;
     cores[1].state.rows_refused = 1;
     cores[1].state.gradients_skipped = 1;
-    assert_true(tool_left_out_line(cores, 2, line, sizeof line));
+    assert_true(tool_left_out_line(cores, 2, line, sizeof(line)));
     assert_string_equal(line, "549728 rows refused at a limit; 1 gradient with NaN or Inf, since the start");
     cores[0].state.rows_refused = 0;
     cores[0].state.gradients_without_row = 20;
     cores[0].state.steps_ignored = 3;
-    assert_true(tool_left_out_line(cores, 1, line, sizeof line));
+    assert_true(tool_left_out_line(cores, 1, line, sizeof(line)));
     assert_string_equal(line, "20 gradients without a row; 3 calls with steps too far off, since the start");
-    assert_true(tool_left_out_line(cores, 2, little, sizeof little));
-    assert_int_equal(strlen(little), sizeof little - 1);
+    assert_true(tool_left_out_line(cores, 2, little, sizeof(little)));
+    assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 
 static void expect_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
                         const char *expected)
 {
     char line[512] = "";
-    assert_int_equal(tool_checkpoint_line(before, now, line, sizeof line), expected[0] != '\0');
+    assert_int_equal(tool_checkpoint_line(before, now, line, sizeof(line)), expected[0] != '\0');
     assert_string_equal(line, expected);
 }
 
@@ -211,8 +211,8 @@ static void test_what_checkpoints_are_about(void **state)
     now.running_id = 0;
     expect_line(&before, &now, "1 save queued; a cut waits for step 40, where 1 of 2 trainers are");
     char little[10];
-    assert_true(tool_checkpoint_line(&before, &now, little, sizeof little));
-    assert_int_equal(strlen(little), sizeof little - 1);
+    assert_true(tool_checkpoint_line(&before, &now, little, sizeof(little)));
+    assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 
 static void test_state_names(void **state)

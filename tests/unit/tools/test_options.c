@@ -26,7 +26,7 @@ static const struct tool_usage usage = {
     .synopsis = "A [B]",
     .summary = "What it does.",
     .options = options,
-    .option_count = sizeof options / sizeof *options,
+    .option_count = sizeof(options) / sizeof(*options),
     .words_min = 1,
     .words_max = 2,
 };
@@ -46,7 +46,7 @@ static bool parse(int argc, char **argv)
     int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
     dup2(fileno(file), STDOUT_FILENO);
     dup2(fileno(file), STDERR_FILENO);
-    memset(&got, 0, sizeof got);
+    memset(&got, 0, sizeof(got));
     word_count = 99;
     exit_code = 99;
     bool go_on = tool_options_parse(&usage, argc, argv, words, &word_count, &exit_code);
@@ -56,7 +56,7 @@ static bool parse(int argc, char **argv)
     close(out);
     close(err);
     rewind(file);
-    printed[fread(printed, 1, sizeof printed - 1, file)] = '\0';
+    printed[fread(printed, 1, sizeof(printed) - 1, file)] = '\0';
     (void)fclose(file);
     return go_on;
 }
@@ -143,7 +143,7 @@ static void test_help_tells_every_option(void **state)
     assert_int_equal(exit_code, 0);
     assert_non_null(strstr(printed, "usage: millrace try it A [B]"));
     assert_non_null(strstr(printed, "What it does."));
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
         assert_non_null(strstr(printed, options[i].name));
         assert_non_null(strstr(printed, options[i].help));
     }

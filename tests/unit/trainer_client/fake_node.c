@@ -57,10 +57,10 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
                                                 .core = (uint16_t)core,
                                                 .core_count = (uint16_t)node->core_count};
 
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+    snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     node->cores[core].index = (uint16_t)core;
     node->cores[core].node = node;
-    return mrc_socket_server_create(&options, &node->cores[core].server, error, sizeof error);
+    return mrc_socket_server_create(&options, &node->cores[core].server, error, sizeof(error));
 }
 
 static void close_cores(struct fake_node *node)
@@ -119,7 +119,7 @@ static void *serve(void *arg)
 
 static void start_thread(struct fake_node *node)
 {
-    node->thread = calloc(1, sizeof *node->thread);
+    node->thread = calloc(1, sizeof(*node->thread));
     assert_non_null(node->thread);
     assert_int_equal(pthread_create(&node->thread->thread, NULL, serve, node), 0);
 }
@@ -129,13 +129,13 @@ static uint16_t any_port(void)
 {
     uint16_t random = 0;
 
-    assert_int_equal(getrandom(&random, sizeof random, 0), sizeof random);
+    assert_int_equal(getrandom(&random, sizeof(random), 0), sizeof(random));
     return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
 }
 
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
 {
-    struct fake_node *node = calloc(1, sizeof *node);
+    struct fake_node *node = calloc(1, sizeof(*node));
     bool open = false;
 
     assert_non_null(node);
@@ -145,12 +145,12 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
     node->lineage = 1;
     node->key_file = key_file;
     node->mute = mute;
-    node->features = calloc(FAKE_FEATURES_MAX, sizeof *node->features);
-    node->saved = calloc(FAKE_FEATURES_MAX, sizeof *node->saved);
-    node->saved_lanes = calloc(FAKE_LANES_MAX, sizeof *node->saved_lanes);
+    node->features = calloc(FAKE_FEATURES_MAX, sizeof(*node->features));
+    node->saved = calloc(FAKE_FEATURES_MAX, sizeof(*node->saved));
+    node->saved_lanes = calloc(FAKE_LANES_MAX, sizeof(*node->saved_lanes));
     assert_true(node->features != NULL && node->saved != NULL && node->saved_lanes != NULL);
     for (uint32_t i = 0; i < FAKE_CORES_MAX; i++) {
-        node->cores[i].lanes = calloc(FAKE_LANES_MAX, sizeof *node->cores[i].lanes);
+        node->cores[i].lanes = calloc(FAKE_LANES_MAX, sizeof(*node->cores[i].lanes));
         assert_non_null(node->cores[i].lanes);
     }
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
@@ -227,7 +227,7 @@ const char *fake_node_address(const struct fake_node *node)
 {
     static _Thread_local char text[32];
 
-    snprintf(text, sizeof text, "127.0.0.1:%u", node->base_port);
+    snprintf(text, sizeof(text), "127.0.0.1:%u", node->base_port);
     return text;
 }
 

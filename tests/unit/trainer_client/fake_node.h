@@ -1,6 +1,6 @@
-/* A node for the client's tests: a thread that serves some cores over loopback sockets, and a model of what a node does,
- * simple enough to be believed. A key that reaches a core which does not own it is refused (MR_INVALID_ARGUMENT), so that
- * every test is one of the sharding, too. */
+/* A node for the client's tests: a thread that serves some cores over loopback sockets, and a model of what a
+ * node does, simple enough to be believed. A key that reaches a core which does not own it is refused
+ * (MR_INVALID_ARGUMENT), so that every test is one of the sharding, too. */
 #ifndef FAKE_NODE_H
 #define FAKE_NODE_H
 
@@ -88,16 +88,16 @@ struct fake_node {
     atomic_bool spreads; /* datagrams from some source ports come in on another core */
     atomic_bool dumb;    /* apply PUSH_GRAD and never answer it */
     atomic_uint busy;    /* bit i: core i answers PUSH_GRAD with BUSY */
-    atomic_uint
-        late; /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
+    /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
+    atomic_uint late;
     atomic_ullong applied; /* pushes, without those that were known */
     atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
     atomic_ullong known;   /* pushes that had been applied before */
     bool forgetful;        /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
     uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
-    bool
-        takes_back_under; /* the same under the first that comes again to core 1: it is answered long after that, */
+    /* the same under the first that comes again to core 1: it is answered long after that, */
+    bool takes_back_under;
     struct fake_kept {          /* and after a LIST, if one comes */
         struct mr_endpoint *ep; /* NULL: none is kept */
         struct mr_call_ref ref;
@@ -138,7 +138,8 @@ const char *fake_node_address(const struct fake_node *node);
 uint16_t fake_owner(const struct fake_node *node, uint32_t partition);
 /* A row's value before anything is pushed. */
 float fake_initial(uint64_t key, uint32_t d);
-/* fake_record.c: the record of numbered pushes, and checkpoints. By the node's thread, or while there is none. */
+/* fake_record.c: the record of numbered pushes, and checkpoints. By the node's thread, or while there is
+ * none. */
 bool fake_record_has(struct fake_core *core, const struct mr_request *request);
 void fake_record_add(struct fake_core *core, const struct mr_request *request);
 /* Tells in the answer what is durable. */

@@ -103,7 +103,7 @@ static void reduce(struct fake_feature *f, const struct bags *bags, float *out)
 {
     uint32_t dim = f->feature.dims[0];
 
-    memset(out, 0, (size_t)bags->bag_count * dim * sizeof *out);
+    memset(out, 0, (size_t)bags->bag_count * dim * sizeof(*out));
     for (uint32_t b = 0; b < bags->bag_count; b++) {
         for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
             const float *row = row_of(f, bags->keys[i]);
@@ -127,7 +127,7 @@ static void reply_rows(struct mr_endpoint *ep, const struct mr_request *r, struc
         mr_reply_busy(ep, r->ref);
     } else {
         mr_convert_from_f32(dtype, t[0].data, dtype == MR_I8 ? t[1].data : NULL, rows,
-                            shape.bytes / sizeof *rows / dim, dim);
+                            shape.bytes / sizeof(*rows) / dim, dim);
         mr_reply_end(ep, r->ref);
     }
     free(rows);
@@ -147,7 +147,7 @@ static float *rows_in(const struct mr_tensor *t)
 {
     uint32_t dim = t->dims[t->rank - 1];
     uint64_t elements = t->bytes / mr_dtype_bytes(t->dtype);
-    float *rows = malloc(elements * sizeof *rows + 1);
+    float *rows = malloc(elements * sizeof(*rows) + 1);
 
     if (rows == NULL)
         abort();
@@ -176,7 +176,7 @@ static void create(struct fake_core *core, struct mr_endpoint *ep, const struct 
     for (uint32_t i = 0; i < count; i++) {
         struct mr_feature f;
 
-        memcpy(&f, (const uint8_t *)in->data + i * sizeof f, sizeof f);
+        memcpy(&f, (const uint8_t *)in->data + i * sizeof(f), sizeof(f));
         uint32_t at = 0;
 
         while (at < node->feature_count && strcmp(node->features[at].feature.name, f.name) != 0)
@@ -209,7 +209,7 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
     uint32_t taken_back[MR_LIST_HISTORY_WORDS + FAKE_FEATURES_MAX] = {node->restores, node->whole};
-    struct mr_tensor t[4] = {mr_tensor_2d(MR_U8, count, sizeof features[0], features),
+    struct mr_tensor t[4] = {mr_tensor_2d(MR_U8, count, sizeof(features[0]), features),
                              mr_tensor_1d(MR_U32, count, ids),
                              mr_tensor_2d(MR_U64, count, MR_LIST_WORDS, sizes),
                              mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back)};
@@ -250,7 +250,7 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
     if (has_bags)
         reduce(f, &bags, rows);
     for (uint32_t i = 0; i < count && !has_bags; i++)
-        memcpy(rows + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof *rows);
+        memcpy(rows + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof(*rows));
     reply_rows(ep, r, shape, rows);
 }
 
@@ -258,7 +258,7 @@ static struct mr_push_head head_in(const struct mr_tensor *t)
 {
     struct mr_push_head head;
 
-    memcpy(&head, t->data, sizeof head);
+    memcpy(&head, t->data, sizeof(head));
     return head;
 }
 
@@ -298,8 +298,8 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
     return false;
 }
 
-/* Of `sent` keys, or a variable, all were applied, but that the second was refused where there are two, the third has no row, and the
- * fourth's gradient holds NaN; the message's last tensor. */
+/* Of `sent` keys, or a variable, all were applied, but that the second was refused where there are two, the
+ * third has no row, and the fourth's gradient holds NaN; the message's last tensor. */
 static uint32_t tell_counts(const struct mr_request *r, uint32_t sent, uint32_t words[MR_PUSHED_WORDS],
                             struct mr_tensor *out)
 {
@@ -481,7 +481,8 @@ static struct fake_stream *stream_of(struct fake_core *core, uint32_t number)
     return s;
 }
 
-/* The tensor is a stream's number, or a batch's, and perhaps a plan, which is the stream's then, or has to be. */
+/* The tensor is a stream's number, or a batch's, and perhaps a plan, which is the stream's then, or has to
+ * be. */
 static bool claim(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r, uint32_t number,
                   const struct mr_tensor *t)
 {
@@ -490,7 +491,7 @@ static bool claim(struct fake_core *core, struct mr_endpoint *ep, const struct m
 
     if (t->dims[0] == 1)
         return true;
-    memcpy(&plan, (const uint64_t *)t->data + 1, sizeof plan);
+    memcpy(&plan, (const uint64_t *)t->data + 1, sizeof(plan));
     if (s->plan.request[0] != 0 && !mr_plan_same(&s->plan, &plan) &&
         !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN)) {
         mr_reply_error(ep, r->ref, MR_ALREADY_STARTED, "stream %u is another plan's", number);
@@ -515,7 +516,7 @@ static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct
             s->number,    0,    learnt, learnt + core->index, s->plan.request[0], s->plan.request[1],
             s->plan.data, count};
 
-        memcpy(words[count], entry, sizeof entry);
+        memcpy(words[count], entry, sizeof(entry));
     }
     struct mr_tensor t = mr_tensor_2d(MR_U64, count, MR_STREAM_WORDS, words);
 
@@ -709,7 +710,7 @@ static void stats(struct fake_core *core, struct mr_endpoint *ep, const struct m
 {
     static const char names[] = "wire.requests\ncore.index";
     uint64_t values[2] = {core->requests, core->index};
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, sizeof names - 1, names), mr_tensor_1d(MR_U64, 2, values)};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, sizeof(names) - 1, names), mr_tensor_1d(MR_U64, 2, values)};
 
     reply(ep, r, t, 2);
 }
@@ -730,7 +731,7 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
     struct fake_node *node = core->node;
     uint64_t words[8] = {MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
     struct mr_tensor id = mr_tensor_1d(MR_U64, 1, &node->checkpoint_id);
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof error - 1, error)};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof(error) - 1, error)};
 
     if (r->message->preamble.op == MR_OP_CHECKPOINT_STATUS) {
         reply(ep, r, t, 2);
@@ -745,7 +746,7 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
         char text[256] = "";
         size_t at = 0;
         for (uint32_t i = 0; i < r->message->tensors[2].dims[0]; i++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s>%s ", pairs[i].name, pairs[i].new_name);
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s>%s ", pairs[i].name, pairs[i].new_name);
         mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "%sid=%u flags=%u", text,
                        (unsigned)*(const uint64_t *)r->message->tensors[1].data,
                        *(const uint32_t *)r->message->tensors[3].data);
@@ -806,7 +807,7 @@ static void echo(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     struct mr_tensor tensors[MR_TENSORS_MAX];
     uint32_t count = r->message->preamble.tensor_count;
 
-    memcpy(tensors, r->message->tensors, count * sizeof tensors[0]);
+    memcpy(tensors, r->message->tensors, count * sizeof(tensors[0]));
     reply(ep, r, tensors, count);
 }
 
@@ -864,5 +865,5 @@ void fake_core_forget(struct fake_core *core)
 {
     for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++)
         drop_batch(&core->batches[i]);
-    memset(core->streams, 0, sizeof core->streams);
+    memset(core->streams, 0, sizeof(core->streams));
 }

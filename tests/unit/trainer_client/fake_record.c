@@ -67,9 +67,9 @@ static void note_durable(struct fake_lane *lane)
 
 void fake_record_save(struct fake_node *node)
 {
-    memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof *node->saved);
+    memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof(*node->saved));
     node->saved_feature_count = node->feature_count;
-    memset(node->saved_lanes, 0, FAKE_LANES_MAX * sizeof *node->saved_lanes);
+    memset(node->saved_lanes, 0, FAKE_LANES_MAX * sizeof(*node->saved_lanes));
     for (uint32_t c = 0; c < node->core_count; c++) {
         for (uint32_t i = 0; i < FAKE_LANES_MAX && node->cores[c].lanes[i].used; i++) {
             struct fake_lane *lane = &node->cores[c].lanes[i];
@@ -82,8 +82,8 @@ void fake_record_save(struct fake_node *node)
 
 void fake_record_restore(struct fake_node *node)
 {
-    memcpy(node->features, node->saved, FAKE_FEATURES_MAX * sizeof *node->saved);
+    memcpy(node->features, node->saved, FAKE_FEATURES_MAX * sizeof(*node->saved));
     node->feature_count = node->saved_feature_count;
     for (uint32_t c = 0; c < FAKE_CORES_MAX; c++)
-        memcpy(node->cores[c].lanes, node->saved_lanes, FAKE_LANES_MAX * sizeof *node->saved_lanes);
+        memcpy(node->cores[c].lanes, node->saved_lanes, FAKE_LANES_MAX * sizeof(*node->saved_lanes));
 }

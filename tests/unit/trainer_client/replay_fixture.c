@@ -15,7 +15,7 @@ struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_b
     struct mr_client *client = NULL;
     char error[512] = "";
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -24,7 +24,7 @@ void replay_start(struct replay_fixture *x, uint32_t cores, uint32_t replay_byte
 {
     struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
 
-    memset(x, 0, sizeof *x);
+    memset(x, 0, sizeof(*x));
     x->node = fake_node_start(cores);
     x->node->forgetful = true;
     x->client = replay_connect(x->node, replay_bytes);

@@ -1,4 +1,5 @@
-/* A client with `replay` and a node that goes back to its last checkpoint, and a table whose rows tell which pushes were applied. */
+/* A client with `replay` and a node that goes back to its last checkpoint, and a table whose rows tell which
+ * pushes were applied. */
 #ifndef REPLAY_FIXTURE_H
 #define REPLAY_FIXTURE_H
 
@@ -16,7 +17,8 @@ struct replay_fixture {
 };
 
 struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_bytes);
-/* A node of so many cores that forgets what is not saved, a client with `replay` (replay_bytes 0: the default), and a table. */
+/* A node of so many cores that forgets what is not saved, a client with `replay` (replay_bytes 0: the
+ * default), and a table. */
 void replay_start(struct replay_fixture *x, uint32_t cores, uint32_t replay_bytes);
 void replay_stop(struct replay_fixture *x);
 /* Every row falls by `amount`. */

@@ -3,13 +3,13 @@
 #include <string.h>
 #include "trainer_client/examples/common/metrics.h"
 
-/* The score of one sample; `sums` receives the sum of the factors over the slots. Pairs cost one pass by the identity
- * sum_{i < j} <a_i, a_j> = (|sum a_i|^2 - sum |a_i|^2) / 2. */
+/* The score of one sample; `sums` receives the sum of the factors over the slots. Pairs cost one pass by the
+ * identity sum_{i < j} <a_i, a_j> = (|sum a_i|^2 - sum |a_i|^2) / 2. */
 static float score_one(const struct fm_shape *shape, const struct fm_parameters *parameters,
                        const float *pooled, const float *dense, float sums[FM_FACTORS_MAX])
 {
     float score = parameters->bias, squares = 0;
-    memset(sums, 0, shape->factors * sizeof *sums);
+    memset(sums, 0, shape->factors * sizeof(*sums));
     for (uint32_t slot = 0; slot < shape->slots; slot++) {
         const float *x = pooled + (size_t)slot * (1 + shape->factors);
         score += x[0];

@@ -1,9 +1,10 @@
 /* A factorization machine (Rendle, ICDM 2010) over pooled embeddings, and its gradients.
  *
- * A row of the table is {first-order weight, factors...}. With x(s, j) the sum of the rows in bag j of sample s,
+ * A row of the table is {first-order weight, factors...}. With x(s, j) the sum of the rows in bag j of sample
+ * s,
  *   score(s) = bias + dense(s) . dense weights + sum_j x(s, j)[0] + sum_{i < j} <x(s, i)[1..], x(s, j)[1..]>
- * Slots interact, keys within one bag do not. The loss is the sum over the samples (not the mean) of the log loss, so that
- * a row's gradient does not depend on the batch size. Pure, any thread.
+ * Slots interact, keys within one bag do not. The loss is the sum over the samples (not the mean) of the log
+ * loss, so that a row's gradient does not depend on the batch size. Pure, any thread.
  */
 #ifndef EXAMPLES_FM_MODEL_H
 #define EXAMPLES_FM_MODEL_H

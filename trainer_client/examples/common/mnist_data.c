@@ -16,7 +16,8 @@ static uint32_t big_endian(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* An idx file of bytes: 0, 0, 8, its rank; the dims; the bytes, which are the caller's to free. dims[1..] must be as they are. */
+/* An idx file of bytes: 0, 0, 8, its rank; the dims; the bytes, which are the caller's to free. dims[1..]
+ * must be as they are. */
 static uint8_t *read_idx(const char *path, uint32_t rank, uint32_t dims[3], char *error, size_t error_bytes)
 {
     uint8_t head[16], *bytes = NULL;

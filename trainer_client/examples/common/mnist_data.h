@@ -1,5 +1,5 @@
-/* MNIST, from its original files (idx): {train,t10k}-{images-idx3,labels-idx1}-ubyte in one directory. scripts/fetch-mnist.sh brings them.
- * Any thread once read. */
+/* MNIST, from its original files (idx): {train,t10k}-{images-idx3,labels-idx1}-ubyte in one directory.
+ * scripts/fetch-mnist.sh brings them. Any thread once read. */
 #ifndef EXAMPLES_MNIST_DATA_H
 #define EXAMPLES_MNIST_DATA_H
 

@@ -1,5 +1,6 @@
-/* The negative log likelihood, the mean over the batch, as a differentiable function of a trainer's own: what torch.nn.functional.nll_loss is. To
- * be registered, and run with mr_autograd_apply(context, "nll_loss", {log probabilities f32[batch, classes], labels u32[batch]}). */
+/* The negative log likelihood, the mean over the batch, as a differentiable function of a trainer's own: what
+ * torch.nn.functional.nll_loss is. To be registered, and run with mr_autograd_apply(context, "nll_loss", {log
+ * probabilities f32[batch, classes], labels u32[batch]}). */
 #ifndef EXAMPLES_NLL_LOSS_H
 #define EXAMPLES_NLL_LOSS_H
 

@@ -1,5 +1,6 @@
-/* The command line of an example: options with a value each, a usage that is made of their descriptions, and one clear line for what
- * is wrong. `--world-size 3`, `--world-size=3` and, as in torch's examples, `--world_size 3` are the same.
+/* The command line of an example: options with a value each, a usage that is made of their descriptions, and
+ * one clear line for what is wrong. `--world-size 3`, `--world-size=3` and, as in torch's examples,
+ * `--world_size 3` are the same.
  */
 #ifndef EXAMPLES_OPTIONS_H
 #define EXAMPLES_OPTIONS_H

@@ -1,4 +1,5 @@
-/* What the examples of remote calls have in common: the options by which workers find each other, joining, and saying what failed. */
+/* What the examples of remote calls have in common: the options by which workers find each other, joining,
+ * and saying what failed. */
 #ifndef EXAMPLES_WORKER_H
 #define EXAMPLES_WORKER_H
 
@@ -32,7 +33,8 @@ struct mr_rpc *example_join(const struct example_program *program, const struct 
                             const char *name, struct mr_rpc_options *options);
 /* "program: what: last error", and exit code 1 to return. */
 int example_failed(const struct example_worker *worker, const char *what);
-/* Leaves with the others, unless exit_code says that we failed: then they see a worker that died. Returns the exit code. */
+/* Leaves with the others, unless exit_code says that we failed: then they see a worker that died. Returns the
+ * exit code. */
 int example_leave(const struct example_worker *worker, struct mr_rpc *rpc, uint32_t timeout_ms,
                   int exit_code);
 

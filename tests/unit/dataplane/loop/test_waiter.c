@@ -30,8 +30,9 @@ static void *post_one_by_one(void *arg)
     return NULL;
 }
 
-/* The sleeper never blocks with an item before it: it looks after its announcement, and whoever posts after that look
- * rings. Naps are bounded, so a lost ring would only be slow; that each item is seen, once and in order, is what counts. */
+/* The sleeper never blocks with an item before it: it looks after its announcement, and whoever posts after
+ * that look rings. Naps are bounded, so a lost ring would only be slow; that each item is seen, once and in
+ * order, is what counts. */
 static void every_item_is_seen_and_none_twice(void **state)
 {
     struct pair pair = {.posted = 0};
@@ -62,7 +63,8 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Where the two share a core, or have little of one, each meeting costs turns of the scheduler: there, fewer must do. */
+/* Where the two share a core, or have little of one, each meeting costs turns of the scheduler: there, fewer
+ * must do. */
 #define MEETINGS     200000u
 #define MEETINGS_MIN 500u
 #define MEETINGS_US  5000000u
@@ -109,8 +111,9 @@ static void *post_at_each_meeting(void *arg)
     return NULL;
 }
 
-/* Who announces itself and finds nothing is rung, whatever the order in which the two came: without the fence between post and look
- * each may miss the other, and the core sleeps its nap out. Naps are bounded, so that nothing else would tell. */
+/* Who announces itself and finds nothing is rung, whatever the order in which the two came: without the fence
+ * between post and look each may miss the other, and the core sleeps its nap out. Naps are bounded, so that
+ * nothing else would tell. */
 static void nobody_sleeps_with_an_item_before_it(void **state)
 {
     struct meeting m = {.posted = 0};
@@ -139,8 +142,8 @@ static void nobody_sleeps_with_an_item_before_it(void **state)
     assert_int_equal(missed, 0);
 }
 
-/* Of many naps that a ring precedes at least one is shorter than the bound: on a machine however busy, all would be as long as it
- * only if none ended by the bell. */
+/* Of many naps that a ring precedes at least one is shorter than the bound: on a machine however busy, all
+ * would be as long as it only if none ended by the bell. */
 static void a_bell_that_was_rung_ends_the_nap(void **state)
 {
     struct dp_waiter waiter;

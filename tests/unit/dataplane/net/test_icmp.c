@@ -208,7 +208,8 @@ static void a_router_says_what_is_too_long(void **state)
     }
 }
 
-/* Each byte of the message by itself made something else: what is read then is still inside, and about a port of ours. */
+/* Each byte of the message by itself made something else: what is read then is still inside, and about a port
+ * of ours. */
 static void damaged_reports_are_read_with_care(void **state)
 {
     struct dp_net server = server_make();

@@ -1,4 +1,5 @@
-/* All vector widths that this processor runs, against each other, bit for bit; and the widest against plain loops. */
+/* All vector widths that this processor runs, against each other, bit for bit; and the widest against plain
+ * loops. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Stochastic rounding: all vector widths against one number at a time, neighbours only, finite to finite, and unbiased within
- * five standard deviations, with fixed seeds. */
+/* Stochastic rounding: all vector widths against one number at a time, neighbours only, finite to finite, and
+ * unbiased within five standard deviations, with fixed seeds. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,8 @@ static void every_width_gives_the_same(void **state)
         }
 }
 
-/* Ups among `trials` of probability p, within five standard deviations: one good generator in two million fails. */
+/* Ups among `trials` of probability p, within five standard deviations: one good generator in two million
+ * fails. */
 static void check_share(const char *what, uint64_t ups, uint64_t trials, double p)
 {
     double n = (double)trials, deviation = ((double)ups - n * p) / sqrt(n * p * (1 - p));
@@ -183,7 +184,8 @@ static void ups_are_as_likely_as_they_should_be(void **state)
     }
 }
 
-/* x between two neighbours goes up as often as its place between them says: also among f16's denormals, and negative. */
+/* x between two neighbours goes up as often as its place between them says: also among f16's denormals, and
+ * negative. */
 static void rounding_is_unbiased(void **state)
 {
     static const float between[] = {1.00390625f, 0x1.002p0f,     -3.1415927f, 1e-3f,

@@ -128,7 +128,8 @@ static void test_a_zero_gradient_and_the_least_epsilon(void **state)
     }
 }
 
-/* A row's bias correction goes by the row's own updates: one that is touched later goes the way of one touched before. */
+/* A row's bias correction goes by the row's own updates: one that is touched later goes the way of one
+ * touched before. */
 static void test_adam_counts_per_row(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
@@ -252,8 +253,8 @@ static void test_pushed_rates_win(void **state)
     assert_true(mr_rule_learning_rate(&o, 5, &(float){0}) == 0);
 }
 
-/* A finite gradient that would take a row beyond the largest float leaves it as it was, state as well, and others learn. In short rows
- * with straight code, in others, and in some too long for the stack. */
+/* A finite gradient that would take a row beyond the largest float leaves it as it was, state as well, and
+ * others learn. In short rows with straight code, in others, and in some too long for the stack. */
 static void check_overflow(uint32_t kind, uint32_t dim)
 {
     struct mr_feature f = of_kind(kind, MR_DIM_MAX < dim ? MR_DIM_MAX : dim);
@@ -299,7 +300,8 @@ static void test_rows_that_would_overflow_stay(void **state)
     mr_kernels_force(NULL);
 }
 
-/* FTRL divides by the rate: at 0 its weights, and what they are worked out from, stay, and it goes on from there. */
+/* FTRL divides by the rate: at 0 its weights, and what they are worked out from, stay, and it goes on from
+ * there. */
 static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
 {
     for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {

@@ -150,8 +150,8 @@ static double error_ulp(float found, double expected, double size)
     return fabs((double)found - expected) / ldexp(1.0, exponent - FLT_MANT_DIG);
 }
 
-/* Returns the worst error of an element, at the largest weight that it had, or at the learning rate if that is more: about a step.
- * `rates`: the learning rate goes up and down. */
+/* Returns the worst error of an element, at the largest weight that it had, or at the learning rate if that
+ * is more: about a step. `rates`: the learning rate goes up and down. */
 static double compare_with_reference(const struct mr_feature *f, bool rates, uint64_t rng)
 {
     struct mr_rule o = make(f);

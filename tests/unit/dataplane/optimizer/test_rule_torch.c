@@ -1,8 +1,8 @@
-/* The optimizers that torch has, next to torch's: the same first values, the same gradients, up to 400 steps. What torch makes
- * of them lies in data/rule_torch.txt, which data/rule_torch.py writes.
+/* The optimizers that torch has, next to torch's: the same first values, the same gradients, up to 400 steps.
+ * What torch makes of them lies in data/rule_torch.txt, which data/rule_torch.py writes.
  *
- * Errors are in units in the last place (ULP) of a float, at the largest weight that the element has had: where a weight crosses
- * zero its own last place says nothing about the steps that brought it there. */
+ * Errors are in units in the last place (ULP) of a float, at the largest weight that the element has had:
+ * where a weight crosses zero its own last place says nothing about the steps that brought it there. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -28,7 +28,8 @@ static float drawn(uint64_t step, uint64_t element)
     return (z & 15) == 0 ? 0.0f : (z & 15) == 1 ? x * 16.0f : x;
 }
 
-/* The most that any element of a case may be off, in ULP: from double precision, and from torch in single precision. */
+/* The most that any element of a case may be off, in ULP: from double precision, and from torch in single
+ * precision. */
 static const struct bound {
     const char *name;
     double exact, torch;

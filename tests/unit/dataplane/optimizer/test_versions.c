@@ -1,4 +1,5 @@
-/* Versions: who sees which values, when they are copied, and when their memory goes; also with many threads. */
+/* Versions: who sees which values, when they are copied, and when their memory goes; also with many
+ * threads. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

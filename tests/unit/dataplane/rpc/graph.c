@@ -8,7 +8,7 @@
 
 struct graph *graph_new(struct mr_rpc *rpc)
 {
-    struct graph *g = calloc(1, sizeof *g);
+    struct graph *g = calloc(1, sizeof(*g));
     assert_non_null(g);
     g->rpc = rpc;
     assert_int_equal(mr_autograd_begin(rpc, &g->context), MR_OK);

@@ -21,7 +21,7 @@ static enum mr_status run_loss(struct mr_rpc_call *call, const struct mr_value *
 {
     const struct line_model *model = mr_rpc_user(call);
     const struct mr_tensor *x = &arguments[0].tensor;
-    struct saved *saved = malloc(sizeof *saved + x->bytes);
+    struct saved *saved = malloc(sizeof(*saved) + x->bytes);
     if (saved == NULL)
         return MR_NO_MEMORY;
     enum mr_status status = mr_parameter_read(model->parameter, &saved->version);
@@ -51,7 +51,7 @@ static enum mr_status run_backward(struct mr_rpc_call *call, void *arg, const st
     const struct saved *saved = arg;
     const double by = 2 * saved->off * (double)*(const float *)gradients[0].data;
     const float *w = mr_parameter_tensor(saved->version)->data;
-    float *of_w = malloc(saved->floats * sizeof *of_w + 1);
+    float *of_w = malloc(saved->floats * sizeof(*of_w) + 1);
     void *of_x;
     if (of_w == NULL)
         return MR_NO_MEMORY;

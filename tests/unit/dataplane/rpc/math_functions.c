@@ -35,7 +35,7 @@ static void saved_free(void *arg)
 
 static enum mr_status save(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
-    struct saved *saved = calloc(1, sizeof *saved);
+    struct saved *saved = calloc(1, sizeof(*saved));
     if (saved == NULL)
         return MR_NO_MEMORY;
     atomic_fetch_add(&saved_alive, 1);
@@ -304,7 +304,7 @@ void math_register(struct mr_rpc *rpc)
          .run = same,
          .backward = failing_backward},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         if (mr_rpc_register(rpc, &functions[i]) != MR_OK)
             abort();
     }
@@ -312,7 +312,7 @@ void math_register(struct mr_rpc *rpc)
 
 int math_world(void **state, uint32_t workers)
 {
-    struct net *net = malloc(sizeof *net);
+    struct net *net = malloc(sizeof(*net));
     *state = net;
     assert_non_null(net);
     net_world(net, workers);

@@ -16,7 +16,8 @@
  *   wrong_shape(a), wrong_count(a), failing(a)   whose backward is wrong
  */
 void math_register(struct mr_rpc *rpc);
-/* A test's state: a world of so many workers that all have them; and its end, at which nothing is saved any more. */
+/* A test's state: a world of so many workers that all have them; and its end, at which nothing is saved any
+ * more. */
 int math_world(void **state, uint32_t workers);
 int math_world_end(void **state);
 /* What mr_rpc_save() was given and is not freed yet, in all workers of this process. */

@@ -32,7 +32,7 @@ static uint64_t real_us(void)
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct net_worker *w = self;
-    w->open = malloc(sizeof *w->open);
+    w->open = malloc(sizeof(*w->open));
     assert_non_null(w->open);
     w->open->to = *to;
     w->open->from = w->address;
@@ -71,7 +71,7 @@ static void tx_end(void *self, uint32_t bytes)
     }
     packet->bytes = bytes;
     if (happens(net, net->repeat_per_1000)) {
-        struct net_packet *again = malloc(sizeof *again);
+        struct net_packet *again = malloc(sizeof(*again));
         assert_non_null(again);
         *again = *packet;
         append(net, again);
@@ -222,7 +222,7 @@ static void create_endpoint(struct net_worker *w)
     config.sessions_per_address = 64;
     config.udp_bytes_max = MR_UDP_BYTES_MAX;
     config.memory_bytes = NET_MEMORY;
-    memset(config.client_uuid, (int)w->incarnation, sizeof config.client_uuid);
+    memset(config.client_uuid, (int)w->incarnation, sizeof(config.client_uuid));
     assert_int_equal(mr_endpoint_create(&config, &w->ep), MR_OK);
 }
 
@@ -258,9 +258,9 @@ struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, ui
         .dead_after_ms = net->dead_after_ms,
         .executor_threads = net->executor_threads,
         .long_from_bytes = long_from_bytes()};
-    memset(config.uuid, (int)w->incarnation, sizeof config.uuid);
+    memset(config.uuid, (int)w->incarnation, sizeof(config.uuid));
     char error[256] = "";
-    if (mr_agent_create(&config, &w->rpc, error, sizeof error) != MR_OK)
+    if (mr_agent_create(&config, &w->rpc, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     net->count++;
     pthread_mutex_unlock(&net->lock);
@@ -277,12 +277,12 @@ void net_world(struct net *net, uint32_t world_size)
     net_start(net, world_size);
     for (uint32_t i = 0; i < world_size; i++) {
         char name[16];
-        snprintf(name, sizeof name, "w%u", i);
+        snprintf(name, sizeof(name), "w%u", i);
         (void)net_add(net, name, i);
     }
     for (uint32_t i = 0; i < world_size; i++) {
         char error[256] = "";
-        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error) != MR_OK)
+        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)) != MR_OK)
             fail_msg("%s", error);
     }
 }
@@ -372,7 +372,8 @@ static void destroy_worker(struct net_worker *w)
         assert_false(mr_longs_unfinished(rpc));
         if (rpc->rrefs != NULL)
             assert_int_equal(mr_rrefs_alive(rpc->rrefs), 0);
-        /* Silenced, it may have values that it believes others to hold; a context whose end has not arrived keeps some. */
+        /* Silenced, it may have values that it believes others to hold; a context whose end has not arrived
+         * keeps some. */
         if (!w->silent && (rpc->autograd.self == NULL || mr_contexts_count(rpc->autograd.self) == 0))
             assert_int_equal(mr_pool_taken(&rpc->results), 0);
     }

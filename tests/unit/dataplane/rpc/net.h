@@ -1,6 +1,7 @@
-/* Several workers in one process, joined by queues: for tests of agents without sockets. With TEST_LONG_FROM_BYTES in the environment all
- * messages of more bytes go in parts. One thread moves all packets and is inside all
- * agents in turn; functions run on the agents' own threads. Time is the real clock's, and goes on faster where a test skips some. */
+/* Several workers in one process, joined by queues: for tests of agents without sockets. With
+ * TEST_LONG_FROM_BYTES in the environment all messages of more bytes go in parts. One thread moves all
+ * packets and is inside all agents in turn; functions run on the agents' own threads. Time is the real
+ * clock's, and goes on faster where a test skips some. */
 #ifndef TEST_RPC_NET_H
 #define TEST_RPC_NET_H
 

@@ -1,5 +1,5 @@
-/* Up to four workers' references joined by a list of messages, which the test delivers in the order it likes, loses when somebody died, and
- * repeats. Values are counted when they are freed. */
+/* Up to four workers' references joined by a list of messages, which the test delivers in the order it likes,
+ * loses when somebody died, and repeats. Values are counted when they are freed. */
 #ifndef REFERENCES_WORLD_H
 #define REFERENCES_WORLD_H
 

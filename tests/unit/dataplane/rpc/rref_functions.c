@@ -223,7 +223,7 @@ struct world {
 
 int setup(void **state)
 {
-    struct world *world = calloc(1, sizeof *world);
+    struct world *world = calloc(1, sizeof(*world));
 
     *state = world;
     net_world(&world->net, 3);

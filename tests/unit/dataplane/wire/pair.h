@@ -1,4 +1,5 @@
-/* A client's and a server's endpoint joined by two queues and a virtual clock, for tests that drive them by hand. */
+/* A client's and a server's endpoint joined by two queues and a virtual clock, for tests that drive them by
+ * hand. */
 #ifndef TEST_PAIR_H
 #define TEST_PAIR_H
 
@@ -84,8 +85,8 @@ void pair_open(struct pair *p);
 /* Make one call; it goes out with the next flush or run. */
 void pair_call(struct pair *p, struct pair_call *out, uint8_t op, struct mr_tensor *tensors, uint32_t count,
                uint64_t deadline_us);
-/* The default handler: ECHO returns its tensors, LOOKUP u8[reply_bytes] counting up, SAVE answers later, PUSH_GRAD
- * counts, RESTORE is busy the first time, anything else MR_UNKNOWN_OP with a text. */
+/* The default handler: ECHO returns its tensors, LOOKUP u8[reply_bytes] counting up, SAVE answers later,
+ * PUSH_GRAD counts, RESTORE is busy the first time, anything else MR_UNKNOWN_OP with a text. */
 void pair_serve(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Put a packet on the way to `to` as if `from` had sent it. */
 void pair_inject(struct pair *p, enum pair_side to, const uint8_t *data, uint32_t bytes);

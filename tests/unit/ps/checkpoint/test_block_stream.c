@@ -1,4 +1,5 @@
-/* Blocks read ahead by threads: their order, the exact place where a bad one ends it, and visitors that stop early. */
+/* Blocks read ahead by threads: their order, the exact place where a bad one ends it, and visitors that stop
+ * early. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +52,7 @@ static struct ps_reader *save_and_open(const char *directory)
 static void test_files_take_turns_whatever_the_batch(void **state)
 {
     static const uint32_t batches[] = {1, 2, 3, 7, PS_STREAM_BATCH_MAX};
-    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
@@ -81,7 +82,7 @@ static void test_a_bad_block_ends_it_exactly_there(void **state)
     static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
     ps_reader_close(save_and_open(*state));
     flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
-    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
@@ -109,7 +110,7 @@ static void test_a_missing_file_is_told_before_the_first_block(void **state)
 static void test_a_visitor_may_stop(void **state)
 {
     static const uint32_t places[] = {0, 1, 7, 19};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = 3, .stop_at = places[i]};
         char text[PS_TEXT_BYTES] = "the visitor's";
@@ -162,7 +163,7 @@ static void test_the_batch_before_is_held(void **state)
 {
     static const uint32_t batches[] = {1, 3, 4};
     ps_reader_close(save_and_open(*state));
-    for (size_t i = 0; i < 3 * sizeof batches / sizeof *batches; i++) {
+    for (size_t i = 0; i < 3 * sizeof(batches) / sizeof(*batches); i++) {
         const uint32_t batch = batches[i / 3];
         const bool stops = i % 3 == 1, is_damaged = i % 3 == 2;
         struct ps_reader *r = save_and_open(*state);

@@ -65,11 +65,11 @@ static void test_newest_first(void **state)
     make_directory(*state, ".tmp-ckpt-200");
     static const uint64_t sorted[] = {100, 11, 9, 5, 1};
     assert_int_equal(ps_checkpoint_list(*state, ids, 8), 5);
-    assert_memory_equal(ids, sorted, sizeof sorted);
+    assert_memory_equal(ids, sorted, sizeof(sorted));
     /* Little room: the newest ones, and how many there are. */
-    memset(ids, 0, sizeof ids);
+    memset(ids, 0, sizeof(ids));
     assert_int_equal(ps_checkpoint_list(*state, ids, 2), 5);
-    assert_memory_equal(ids, sorted, 2 * sizeof *sorted);
+    assert_memory_equal(ids, sorted, 2 * sizeof(*sorted));
     assert_int_equal(ids[2], 0);
     assert_int_equal(ps_checkpoint_list(*state, NULL, 0), 5);
     assert_int_equal(ps_checkpoint_list("/nowhere/at/all", ids, 8), 0);
@@ -192,7 +192,7 @@ static void test_a_directory_of_many_entries(void **state)
     assert_int_equal(mkdir(path, 0755), 0);
     int directory = open(path, O_RDONLY | O_DIRECTORY);
     for (uint32_t i = 0; i < MANY; i++) {
-        (void)snprintf(name, sizeof name, "x%u", i);
+        (void)snprintf(name, sizeof(name), "x%u", i);
         assert_int_equal(symlinkat("x", directory, name), 0);
     }
     save(path, 7);
@@ -213,7 +213,7 @@ static void test_a_directory_has_one_writer(void **state)
     assert_true(ps_checkpoint_lock_is_on(first, path));
     assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_IO_ERROR);
     assert_int_equal(second, PS_NO_LOCK);
-    (void)snprintf(pid, sizeof pid, ", pid %d: give each server", (int)getpid());
+    (void)snprintf(pid, sizeof(pid), ", pid %d: give each server", (int)getpid());
     assert_non_null(strstr(text, "/new: in use by millraced a on host "));
     assert_non_null(strstr(text, pid));
     /* Another directory comes in its place. */

@@ -1,4 +1,5 @@
-/* Chains: links in order, what counts of each, and every way in which a parent is not the one it should be. */
+/* Chains: links in order, what counts of each, and every way in which a parent is not the one it should
+ * be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,7 +123,7 @@ static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
     char text[PS_TEXT_BYTES];
     save_chain(*state);
     assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
-    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct looked looked = {0};
         assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &looked, text), MR_OK);
         for (uint32_t link = 0; link < 3; link++)
@@ -340,10 +341,10 @@ static void test_a_base_that_goes_while_its_delta_is_written(void **state)
 static void copy_file(const char *from, const char *to, size_t bytes_min)
 {
     static uint8_t bytes[PS_BLOCK_BYTES];
-    memset(bytes, 0, sizeof bytes);
+    memset(bytes, 0, sizeof(bytes));
     FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
     assert_true(in && out);
-    size_t n = fread(bytes, 1, sizeof bytes, in);
+    size_t n = fread(bytes, 1, sizeof(bytes), in);
     n = n > bytes_min ? n : bytes_min;
     assert_int_equal(fwrite(bytes, 1, n, out), n);
     fclose(in);

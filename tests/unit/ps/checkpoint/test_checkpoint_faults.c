@@ -1,5 +1,6 @@
-/* A checkpoint is written over a store that fails at its Nth call, for every N. Whatever happens, the newest checkpoint that
- * verifies afterwards is the old one or the new one, whole, and the next save succeeds. Power failures: test_checkpoint_power.c. */
+/* A checkpoint is written over a store that fails at its Nth call, for every N. Whatever happens, the newest
+ * checkpoint that verifies afterwards is the old one or the new one, whole, and the next save succeeds. Power
+ * failures: test_checkpoint_power.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -32,7 +32,7 @@ static uint8_t *sealed_block(void)
 {
     uint8_t *block = new_block();
     struct ps_record record = {.kind = PS_RECORD_CLIENT, .bytes = 24};
-    memcpy(block + sizeof(struct ps_block_header), &record, sizeof record);
+    memcpy(block + sizeof(struct ps_block_header), &record, sizeof(record));
     header_of(block)->payload_bytes = (uint32_t)ps_record_space(record.bytes);
     header_of(block)->record_count = 1;
     ps_block_seal(block, ID, CORE, NUM);
@@ -88,7 +88,7 @@ static void check_forged(uint32_t payload_bytes, uint32_t record_count, struct p
     uint8_t *block = sealed_block();
     header_of(block)->payload_bytes = payload_bytes;
     header_of(block)->record_count = record_count;
-    memcpy(block + sizeof(struct ps_block_header), &record, sizeof record);
+    memcpy(block + sizeof(struct ps_block_header), &record, sizeof(record));
     rehash(block);
     assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
     free(block);
@@ -185,8 +185,8 @@ static void test_names(void **state)
     assert_string_equal(path, "/d/.tmp-ckpt-42");
     ps_file_name(63, file);
     assert_string_equal(file, "core-063.mrc");
-    memset(longest, 'x', sizeof longest - 1);
-    longest[sizeof longest - 1] = '\0';
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
     assert_false(ps_path_published(longest, 1, path));
     assert_false(ps_path_join(longest, "a", path));
 
@@ -204,7 +204,7 @@ static void test_names(void **state)
                                   "ckpt-99999999999999999999",
                                   ".tmp-ckpt-7",
                                   ""};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
         assert_int_equal(ps_name_published(others[i]), 0);
     assert_int_equal(ps_name_temporary(".tmp-ckpt-7"), 7);
     assert_int_equal(ps_name_temporary("ckpt-7"), 0);
@@ -218,8 +218,8 @@ static void test_texts_name_path_reason_and_mend(void **state)
     assert_string_equal(text,
                         "fsync of /ckpt/core-000.mrc: No space left on device; free space there or save to "
                         "another directory");
-    memset(longest, 'y', sizeof longest - 1);
-    memcpy(longest + sizeof longest - 10, "/MANIFEST", 10);
+    memset(longest, 'y', sizeof(longest) - 1);
+    memcpy(longest + sizeof(longest) - 10, "/MANIFEST", 10);
     ps_text_io(text, "read", longest, EIO);
     assert_non_null(strstr(text, "/MANIFEST: Input/output error; check the disk"));
     ps_text_path(text, longest, "it is empty");

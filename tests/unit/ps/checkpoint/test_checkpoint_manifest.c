@@ -56,10 +56,10 @@ static void test_comes_back_as_it_was(void **state)
     assert_int_equal(back.id, m.id);
     assert_int_equal(back.incarnation, m.incarnation);
     assert_int_equal(back.feature_count, 2);
-    assert_memory_equal(back.features, features, sizeof features);
-    assert_memory_equal(back.feature_ids, ids, sizeof ids);
+    assert_memory_equal(back.features, features, sizeof(features));
+    assert_memory_equal(back.feature_ids, ids, sizeof(ids));
     assert_int_equal(back.file_count, 3);
-    assert_memory_equal(back.files, m.files, sizeof m.files);
+    assert_memory_equal(back.files, m.files, sizeof(m.files));
     assert_int_equal(ps_manifest_feature_kind(&back, FIXTURE_TABLE), MR_TABLE);
     assert_int_equal(ps_manifest_feature_kind(&back, FIXTURE_VARIABLE), MR_VARIABLE);
     assert_int_equal(ps_manifest_feature_kind(&back, 1), 0);
@@ -81,20 +81,21 @@ static void test_a_delta_names_its_parent(void **state)
     assert_non_null(text);
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
     assert_int_equal(back.parent, 11);
-    assert_memory_equal(&back.parent_hash, &m.parent_hash, sizeof m.parent_hash);
+    assert_memory_equal(&back.parent_hash, &m.parent_hash, sizeof(m.parent_hash));
     assert_int_equal(back.step, UINT64_MAX);
     assert_true(back.is_at_step);
     assert_int_equal(back.clock_s, UINT32_MAX);
     /* The hash that children know it by is the one in the text. */
     char digits[48];
-    (void)snprintf(digits, sizeof digits, "\"hash\": \"%016" PRIx64 "%016" PRIx64 "\"", back.hash.high,
+    (void)snprintf(digits, sizeof(digits), "\"hash\": \"%016" PRIx64 "%016" PRIx64 "\"", back.hash.high,
                    back.hash.low);
     assert_non_null(strstr(text, digits));
     ps_manifest_clear(&back);
     free(text);
 }
 
-/* Version 2 has none of the fields of chains; a text of version 3 without them, or of version 2 with them, is none. */
+/* Version 2 has none of the fields of chains; a text of version 3 without them, or of version 2 with them, is
+ * none. */
 static void test_an_older_manifest_has_no_chain(void **state)
 {
     (void)state;
@@ -151,7 +152,7 @@ static void test_fields_that_came_later_are_there_when_they_are_not_0(void **sta
     text = ps_manifest_print(&m);
     assert_non_null(text);
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
-    assert_memory_equal(back.features, features, sizeof features);
+    assert_memory_equal(back.features, features, sizeof(features));
     ps_manifest_clear(&back);
     free(text);
 }
@@ -178,7 +179,7 @@ static void test_each_changed_byte_is_found(void **state)
     const size_t n = strlen(text);
     struct ps_manifest m;
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < sizeof masks; k++) {
+        for (size_t k = 0; k < sizeof(masks); k++) {
             text[i] = (char)(text[i] ^ masks[k]);
             why[0] = '\0';
             assert_false(ps_manifest_parse(text, n, &m, why));
@@ -198,8 +199,8 @@ static void test_each_shorter_text_is_refused(void **state)
     free(text);
 }
 
-/* Changes one value and makes the hash right again: the checks behind the hash must hold by themselves. `where` is "",
- * "features" or "files" (their first entry). */
+/* Changes one value and makes the hash right again: the checks behind the hash must hold by themselves.
+ * `where` is "", "features" or "files" (their first entry). */
 static void check_refused(const char *where, const char *key, json_t *value, const char *expected)
 {
     char *text = example_text(), why[PS_TEXT_BYTES] = "";
@@ -326,7 +327,7 @@ static void test_not_even_json(void **state)
         "", "{", "[]", "null", "{}", "{\"format\":1}", "{\"a\":1,\"a\":2}", "\xff\xfe"};
     struct ps_manifest m;
     char why[PS_TEXT_BYTES];
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         assert_false(ps_manifest_parse(texts[i], strlen(texts[i]), &m, why));
 }
 

@@ -1,5 +1,6 @@
-/* The power fails at each change that saves make, and between any two. What a machine finds then is restored: it must be the
- * newest checkpoint that was reported as published or the one being written, whole, and the next save must succeed.
+/* The power fails at each change that saves make, and between any two. What a machine finds then is restored:
+ * it must be the newest checkpoint that was reported as published or the one being written, whole, and the
+ * next save must succeed.
  *
  * MILLRACE_POWER_SEEDS: fates drawn for each change (6 unless set). */
 #include <setjmp.h>
@@ -71,7 +72,7 @@ static void tell_link(struct story *s, const struct ps_store *store, uint64_t pa
         if (changes[key] != CHAIN_NOTHING)
             s->model[key] = changes[key] == CHAIN_GONE ? 0 : changes[key];
     }
-    memcpy(save->model, s->model, sizeof save->model);
+    memcpy(save->model, s->model, sizeof(save->model));
     enum mr_status status = chain_try_save(store, DIRECTORY, save->id, parent, parent ? changes : s->model);
     save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
 }
@@ -83,7 +84,7 @@ static void tell_full_again(struct story *s, const struct ps_store *store)
     *save = (struct save){.begun = power_store_changes(s->power)};
     (void)ps_checkpoint_list_on(power_store_calls(s->power), DIRECTORY, &save->id, 1);
     save->id++;
-    memcpy(save->model, s->model, sizeof save->model);
+    memcpy(save->model, s->model, sizeof(save->model));
     enum mr_status status = chain_try_save(store, DIRECTORY, save->id, 0, s->model);
     save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
 }
@@ -156,7 +157,7 @@ static bool holds(struct ps_reader *r, const struct save *save)
     }
     uint8_t values[CHAIN_KEYS];
     chain_read(r, save->id, values);
-    bool same = memcmp(values, save->model, sizeof values) == 0;
+    bool same = memcmp(values, save->model, sizeof(values)) == 0;
     if (!same)
         print_error("checkpoint %llu holds another model\n", (unsigned long long)save->id);
     return same;
@@ -186,7 +187,7 @@ static bool goes_on_with_delta(struct power_store *after, const struct save *res
     const struct ps_store *store = power_store_calls(after);
     char text[PS_TEXT_BYTES];
     struct ps_reader *r = NULL;
-    memcpy(s.model, restored->model, sizeof s.model);
+    memcpy(s.model, restored->model, sizeof(s.model));
     tell_link(&s, store, restored->id);
     ps_checkpoint_retain_on(store, DIRECTORY, 1);
     if (s.saves[0].ended == UINT32_MAX || ps_reader_open_on(store, DIRECTORY, 0, &r, text) != MR_OK) {

@@ -1,4 +1,5 @@
-/* Damage of every kind: the damaged checkpoint is refused, naming file and block; without an id the older one is taken. */
+/* Damage of every kind: the damaged checkpoint is refused, naming file and block; without an id the older one
+ * is taken. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ static void save_two(const char *directory)
     assert_int_equal(fixture_save(ps_store_local(), directory, 2, NEW_ROWS).status, MR_OK);
 }
 
-/* Checkpoint 2 is damaged: by id it is refused with a text that holds `expected`, without one the reader falls back. */
+/* Checkpoint 2 is damaged: by id it is refused with a text that holds `expected`, without one the reader
+ * falls back. */
 static void check_damaged(const char *directory, const char *expected)
 {
     struct ps_reader *r = NULL;
@@ -32,7 +34,7 @@ static void check_damaged(const char *directory, const char *expected)
     assert_null(r);
     if (!strstr(text, expected))
         fail_msg("\"%s\" does not say \"%s\"", text, expected);
-    memset(text, 0, sizeof text);
+    memset(text, 0, sizeof(text));
     assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_OK);
     assert_non_null(strstr(text, expected));
     fixture_check(r, 1, OLD_ROWS);
@@ -61,20 +63,21 @@ static void test_a_changed_byte_anywhere_in_a_block(void **state)
 {
     const char *directory = *state;
     save_two(directory);
-    /* magic, version, hash, id, core, number, payload bytes, record count, reserved, record header, content, middle, end */
+    /* magic, version, hash, id, core, number, payload bytes, record count, reserved, record header, content,
+     * middle, end */
     static const off_t places[] = {0,  4,  8,  16, 24, 32, 36,     40,
                                    44, 48, 63, 64, 72, 96, 500000, PS_BLOCK_BYTES - 1};
     for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
         char name[PS_FILE_NAME_BYTES];
         ps_file_name(core, name);
         for (uint32_t block = 0; block < 2; block++)
-            for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
                 const char *path = fixture_path(directory, 2, name);
                 const off_t at = block * (off_t)PS_BLOCK_BYTES + places[i];
                 uint8_t before = swap_byte(path, at, 0);
                 swap_byte(path, at, (uint8_t)(before ^ 0x5A));
                 char expected[48];
-                (void)snprintf(expected, sizeof expected, "%s: block %u: ", name, block);
+                (void)snprintf(expected, sizeof(expected), "%s: block %u: ", name, block);
                 check_damaged(directory, expected);
                 swap_byte(fixture_path(directory, 2, name), at, before);
             }
@@ -105,7 +108,7 @@ static void test_files_that_are_cut_or_longer(void **state)
     const char *path = fixture_path(directory, 2, "core-001.mrc");
     const off_t bytes = file_bytes(path);
     const off_t others[] = {0, 1, PS_BLOCK_BYTES, bytes - 1, bytes + 1, bytes + PS_BLOCK_BYTES};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         char *copy = strdup(fixture_path(directory, 2, "core-001.mrc"));
         char *kept = NULL;
         assert_true(asprintf(&kept, "%s.kept", copy) > 0);
@@ -261,7 +264,7 @@ static void test_an_error_of_the_machine_is_no_reason_to_fall_back(void **state)
 {
     static const int errors[] = {EMFILE, EIO, EINVAL, EACCES};
     save_two(*state);
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
         fail_each_call_and_fall_back_never(*state, errors[i]);
 }
 

@@ -1,4 +1,5 @@
-/* Retention: chains go as a whole, and at whatever call it stops, each checkpoint that is left has its parents. */
+/* Retention: chains go as a whole, and at whatever call it stops, each checkpoint that is left has its
+ * parents. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static void check_ids(const char *directory, const uint64_t *expected, uint32_t 
 {
     uint64_t ids[16];
     assert_int_equal(ps_checkpoint_list(directory, ids, 16), count);
-    assert_memory_equal(ids, expected, count * sizeof *ids);
+    assert_memory_equal(ids, expected, count * sizeof(*ids));
     assert_int_equal(fixture_count(directory, ".tmp-"), 0);
 }
 
@@ -87,7 +88,8 @@ static void test_nothing_goes_when_nothing_is_whole(void **state)
     check_ids(directory, (const uint64_t[]){2, 1}, 2);
 }
 
-/* A server of an older version runs on the directory for a while: what it cannot read, and what that may be based on, stays. */
+/* A server of an older version runs on the directory for a while: what it cannot read, and what that may be
+ * based on, stays. */
 static void test_a_newer_format_stays_with_all_before_it(void **state)
 {
     const char *directory = *state;

@@ -63,7 +63,7 @@ static void test_cores_write_at_the_same_time(void **state)
     fixture_features(features, ids);
     assert_int_equal(ps_reader_feature_count(r), 2);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_memory_equal(ps_reader_feature(r, i, &id), &features[i], sizeof features[i]);
+        assert_memory_equal(ps_reader_feature(r, i, &id), &features[i], sizeof(features[i]));
         assert_int_equal(id, ids[i]);
     }
     fixture_check(r, 4, ROWS);
@@ -112,12 +112,12 @@ static bool writer_affinity(cpu_set_t *set)
     DIR *tasks = opendir("/proc/self/task");
     assert_non_null(tasks);
     for (const struct dirent *entry; !found && (entry = readdir(tasks)) != NULL;) {
-        (void)snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
         FILE *in = fopen(path, "r");
         if (!in)
             continue;
-        found = fgets(name, sizeof name, in) && strcmp(name, "checkpoint\n") == 0 &&
-                sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof *set, set) == 0;
+        found = fgets(name, sizeof(name), in) && strcmp(name, "checkpoint\n") == 0 &&
+                sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof(*set), set) == 0;
         (void)fclose(in);
     }
     (void)closedir(tasks);
@@ -139,7 +139,7 @@ static void test_the_thread_keeps_off_the_data_cores(void **state)
     struct ps_writer *w;
     char text[PS_TEXT_BYTES];
     cpu_set_t before, after;
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     int cpus[CPU_SETSIZE + 1] = {-1}, count = 1; /* all that there are, the last one at first left out */
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET((size_t)cpu, &before))
@@ -170,7 +170,8 @@ static void test_small_records_share_a_block(void **state)
     assert_int_equal(status.bytes_written, FIXTURE_CORES * PS_BLOCK_BYTES);
 }
 
-/* A small checkpoint of many cores must not need a large free disk: where it is known what comes, no more is set aside. */
+/* A small checkpoint of many cores must not need a large free disk: where it is known what comes, no more is
+ * set aside. */
 static uint64_t most_reserved_bytes;
 static int note_reserve(struct ps_store_file *file, uint64_t bytes)
 {
@@ -199,7 +200,7 @@ static void test_no_more_room_is_set_aside_than_expected(void **state)
 static void test_room_set_aside_goes_back(void **state)
 {
     static const uint64_t expected_bytes[] = {0, 1, PS_BLOCK_BYTES, 1u << 30};
-    for (uint64_t id = 1; id <= sizeof expected_bytes / sizeof *expected_bytes; id++) {
+    for (uint64_t id = 1; id <= sizeof(expected_bytes) / sizeof(*expected_bytes); id++) {
         struct ps_writer *w;
         struct ps_reader *r;
         char text[PS_TEXT_BYTES];
@@ -312,8 +313,8 @@ static void test_wrong_directories_are_named(void **state)
     fclose(fopen(path, "w"));
     assert_int_equal(fixture_start(ps_store_local(), path, 1, &w, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "Not a directory"));
-    memset(longest, 'x', sizeof longest - 1);
-    longest[sizeof longest - 1] = '\0';
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
     assert_int_equal(fixture_start(ps_store_local(), longest, 1, &w, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "File name too long"));
     assert_int_equal(fixture_start(ps_store_local(), "", 1, &w, text), MR_IO_ERROR);
@@ -438,7 +439,7 @@ static void test_a_delta_is_tied_to_its_parent(void **state)
     assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &parent, text), MR_OK);
     assert_int_equal(ps_manifest_read(ps_store_local(), directory, 2, &m, text), MR_OK);
     assert_int_equal(m.parent, 1);
-    assert_memory_equal(&m.parent_hash, &parent.hash, sizeof m.parent_hash);
+    assert_memory_equal(&m.parent_hash, &parent.hash, sizeof(m.parent_hash));
     assert_int_equal(m.step, 70);
     assert_true(m.is_at_step);
     ps_manifest_clear(&parent);
@@ -470,7 +471,7 @@ static void test_a_delta_on_another_checkpoint_of_that_number_is_not_begun(void 
     const struct ps_writer_status saved = fixture_save(ps_store_local(), directory, 1, 50);
     assert_int_equal(saved.status, MR_OK);
     assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &m, text), MR_OK);
-    assert_memory_equal(&saved.manifest_hash, &m.hash, sizeof m.hash);
+    assert_memory_equal(&saved.manifest_hash, &m.hash, sizeof(m.hash));
     ps_manifest_clear(&m);
     assert_int_equal(start_delta(directory, 2, 1, &saved.manifest_hash, &w, text), MR_OK);
     ps_writer_abort(w);

@@ -1,4 +1,5 @@
-/* The configuration: the printed default is the shipped file, and every mistake is told with its place and its mend. */
+/* The configuration: the printed default is the shipped file, and every mistake is told with its place and
+ * its mend. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -279,7 +280,8 @@ static void small_messages_of_workers(struct ps_config *c)
     c->transport_message_mib_max = 7;
 }
 
-/* A limit that is set alone is enough: defaults that do not fit it give way, and values that were given do not. */
+/* A limit that is set alone is enough: defaults that do not fit it give way, and values that were given do
+ * not. */
 static void defaults_follow_what_is_set(void **state)
 {
     struct ps_config config;

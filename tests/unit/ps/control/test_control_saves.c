@@ -305,7 +305,8 @@ static void wait_for_automatic(struct node_fixture *n, uint64_t count)
     }
 }
 
-/* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has changed since. */
+/* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has
+ * changed since. */
 static void one_that_came_to_nothing_is_made_up_for(void **state)
 {
     struct node_fixture *n = *state;
@@ -562,8 +563,8 @@ static void by_itself_at_the_step_with_trainers(void **state)
     assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
 }
 
-/* A trainer waits at the step for another that is far behind: calls of that one do not take the step back, or the checkpoint
- * would hold later pushes of the first than its step says. */
+/* A trainer waits at the step for another that is far behind: calls of that one do not take the step back, or
+ * the checkpoint would hold later pushes of the first than its step says. */
 static void stragglers_do_not_take_the_step_back(void **state)
 {
     struct node_fixture *n = *state;

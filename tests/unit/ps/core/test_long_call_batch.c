@@ -194,7 +194,8 @@ static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
     long_end_all(calls, 2);
 }
 
-/* The queue has a place per call slot. What a session left in it takes places, too, as long as a push is brought to its end. */
+/* The queue has a place per call slot. What a session left in it takes places, too, as long as a push is
+ * brought to its end. */
 static void more_calls_than_places_are_told_to_try_again(void **state)
 {
     struct node_fixture *n = *state;

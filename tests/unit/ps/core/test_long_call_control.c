@@ -35,7 +35,8 @@ static void a_cut_waits_for_the_push_under_way(void **state)
     long_end_all(calls, 3);
 }
 
-/* Pushes go on while a checkpoint is written: each hands over the rows it changes, in slices, and small ones in between. */
+/* Pushes go on while a checkpoint is written: each hands over the rows it changes, in slices, and small ones
+ * in between. */
 static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
 {
     struct node_fixture *n = *state;

@@ -172,7 +172,7 @@ static void a_stream_is_of_one_plan(void **state)
     assert_int_equal(ps_learnt_claim(l, 4, &mine), MR_OK);
     learn(l, 4, 0);
     assert_int_equal(ps_learnt_claim(l, 4, &mine), MR_OK);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         assert_int_equal(ps_learnt_claim(l, 4, &others[i]), MR_ALREADY_STARTED);
     }
     assert_true(mr_plan_same(ps_learnt_plan(l, 4), &mine));
@@ -189,7 +189,8 @@ static void a_stream_is_of_one_plan(void **state)
     assert_int_equal(ps_learnt_streams(l), 2);
 }
 
-/* Versions before plans wrote records without one: the first plan that asks for such a stream goes on with it. */
+/* Versions before plans wrote records without one: the first plan that asks for such a stream goes on with
+ * it. */
 static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
 {
     struct ps_learnt *l = *state;

@@ -1,4 +1,5 @@
-/* Records of numbered pushes by client and lane: what is told of a push, what a checkpoint makes durable, who is forgotten. */
+/* Records of numbered pushes by client and lane: what is told of a push, what a checkpoint makes durable, who
+ * is forgotten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -108,8 +108,8 @@ static void test_random_keys_are_found_and_others_not(void **state)
     free(rows);
 }
 
-/* Partitions do not grow in the order of their buckets in memory, and units that are left almost empty go back all the same: where
- * one grows, others' buckets move, at most three at a time. */
+/* Partitions do not grow in the order of their buckets in memory, and units that are left almost empty go
+ * back all the same: where one grows, others' buckets move, at most three at a time. */
 static void test_a_growing_index_leaves_little_memory_unused(void **state)
 {
     enum { COUNT = 1600000, STEP = 200000, ARRAYS_AT_A_TIME = 3 };
@@ -159,8 +159,8 @@ static void test_only_what_lies_in_the_way_is_moved(void **state)
     check_counts(&f->ix);
 }
 
-/* Keys of one partition only: what an adversary, or bad luck, would send. All the time they are where they should be, also
- * while they move. */
+/* Keys of one partition only: what an adversary, or bad luck, would send. All the time they are where they
+ * should be, also while they move. */
 static void test_one_partition_takes_them_all(void **state)
 {
     enum { COUNT = 20000 };
@@ -206,7 +206,8 @@ static void test_small_partitions_at_every_size(void **state)
     assert_true(away > COUNT);
 }
 
-/* A row number that a small partition has no bits for makes it larger; with a lower one it gets small again. */
+/* A row number that a small partition has no bits for makes it larger; with a lower one it gets small
+ * again. */
 static void test_a_small_partition_among_large_ones(void **state)
 {
     enum { COUNT = 20000 };
@@ -256,8 +257,8 @@ static void test_the_highest_row_number_of_a_size(void **state)
     assert_int_equal(find(f, second), highest);
 }
 
-/* Partitions without keys get a bucket once there are many, so that a key finds one without memory, and give it back when there are
- * few; but not those of a group that has no keys at all. */
+/* Partitions without keys get a bucket once there are many, so that a key finds one without memory, and give
+ * it back when there are few; but not those of a group that has no keys at all. */
 static void test_partitions_get_their_first_bucket_ahead(void **state)
 {
     enum {
@@ -454,7 +455,8 @@ static void test_removing_most_keys_gives_the_memory_back(void **state)
     assert_int_equal(f->ix.bytes, 0);
 }
 
-/* Made large enough ahead it is not made larger again; in few parts or many, it is no larger than it need be. */
+/* Made large enough ahead it is not made larger again; in few parts or many, it is no larger than it need
+ * be. */
 static void test_room_is_reserved(void **state)
 {
     enum { PARTITION = 77, COUNT = 5000 };

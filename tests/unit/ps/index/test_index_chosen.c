@@ -71,8 +71,8 @@ static void test_keys_chosen_to_collide_are_refused(void **state)
         assert_int_equal(find_hash(&f->ix, chosen[i]), UINT32_MAX);
 }
 
-/* Of more keys than two buckets hold, chosen for having the same two once their partition gets to a size: it passes that one over,
- * and neither they nor others are refused. */
+/* Of more keys than two buckets hold, chosen for having the same two once their partition gets to a size: it
+ * passes that one over, and neither they nor others are refused. */
 static void test_keys_chosen_against_growth_do_not_keep_a_partition_small(void **state)
 {
     enum { SIZES = 5, CHOSEN = 24, OTHERS = 1500 };
@@ -126,8 +126,8 @@ static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state
         assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
 }
 
-/* One key many times stands for keys that share two buckets of any number: a few sizes are tried for them, and not all that there are,
- * up to buckets of tens of MiB. */
+/* One key many times stands for keys that share two buckets of any number: a few sizes are tried for them,
+ * and not all that there are, up to buckets of tens of MiB. */
 static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
 {
     enum { TWO_BUCKETS = 2 * PS_BUCKET_KEYS };

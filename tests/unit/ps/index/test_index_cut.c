@@ -49,7 +49,8 @@ static void emit_all(struct fixture *f)
     ps_index_cut_end(ix, true);
 }
 
-/* What was there when the cut began is pending until it is emitted, however often entries move; what comes is not. */
+/* What was there when the cut began is pending until it is emitted, however often entries move; what comes is
+ * not. */
 static void test_a_cut_goes_on_through_growth_removals_and_upkeep(void **state)
 {
     enum { COUNT = 60000, MORE = 300000 };
@@ -73,7 +74,8 @@ static void test_a_cut_goes_on_through_growth_removals_and_upkeep(void **state)
     assert_int_equal(count_pending(&f->ix), MORE / 2);
 }
 
-/* Rows that change while a cut of marks runs are of the next one; marks and what is pending go with keys that move. */
+/* Rows that change while a cut of marks runs are of the next one; marks and what is pending go with keys that
+ * move. */
 static void test_marks_go_through_cuts_growth_and_removals(void **state)
 {
     enum { COUNT = 20000, MORE = 300000 };
@@ -116,7 +118,8 @@ static void test_marks_go_through_cuts_growth_and_removals(void **state)
     assert_int_equal(count_pending(ix), marks);
 }
 
-/* A row that is pending and is used is given out as it is then: it needs no mark. One that was given out gets one. */
+/* A row that is pending and is used is given out as it is then: it needs no mark. One that was given out gets
+ * one. */
 static void test_marks_of_rows_that_a_cut_has_still_to_have(void **state)
 {
     struct fixture *f = *state;

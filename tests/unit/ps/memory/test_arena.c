@@ -170,7 +170,8 @@ static void test_scratch_that_cannot_be_had_leaves_what_there_is(void **state)
     ps_arena_destroy(a);
 }
 
-/* jemalloc is linked in for its arenas; the sanitizer must stay the process's malloc, or it would see no heap error. */
+/* jemalloc is linked in for its arenas; the sanitizer must stay the process's malloc, or it would see no heap
+ * error. */
 static void test_a_sanitizer_keeps_malloc(void **state)
 {
 #ifdef ASAN

@@ -87,7 +87,8 @@ static void test_pieces_come_and_go(void **state)
         check_and_give(f, &pieces[--count]);
 }
 
-/* As when a table's partitions grow: one after another goes to the next size, and the units of the old size become free. */
+/* As when a table's partitions grow: one after another goes to the next size, and the units of the old size
+ * become free. */
 static void test_the_units_of_a_size_that_is_left_go_back(void **state)
 {
     enum { PIECES = 2000, OLD = 8192, NEW = 9216 };
@@ -108,7 +109,8 @@ static void test_the_units_of_a_size_that_is_left_go_back(void **state)
         ps_pieces_give(&f->pieces, pieces[i], NEW);
 }
 
-/* In any other order, pieces of the old size are left all over the units: those units that are cleared go back. */
+/* In any other order, pieces of the old size are left all over the units: those units that are cleared go
+ * back. */
 static void test_units_are_cleared_of_their_last_pieces(void **state)
 {
     enum { PIECES = 2000, OLD = 8192, NEW = 9216 };

@@ -94,7 +94,8 @@ static void test_units_ahead_are_there_and_counted(void **state)
     ps_prefault_destroy(helper);
 }
 
-/* What is ahead counts, and is no loss: all units within the limit can be had, one by one or several in a row. */
+/* What is ahead counts, and is no loss: all units within the limit can be had, one by one or several in a
+ * row. */
 static void test_the_limit_is_exact_with_units_ahead(void **state)
 {
     struct ps_units u;

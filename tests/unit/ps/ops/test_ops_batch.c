@@ -323,7 +323,7 @@ static void streams_are_listed_and_forgotten(void **state)
     assert_int_equal(w[4], 66);
     w += MR_STREAM_WORDS;
     const uint64_t nine[7] = {9, 2, 2, 2, 77, 77, 77};
-    assert_memory_equal(w, nine, sizeof nine);
+    assert_memory_equal(w, nine, sizeof(nine));
     assert_true(w[7] > 0 && w[7] < w[7 - (int)MR_STREAM_WORDS]); /* 3 was asked for later */
     assert_int_equal(node_counter(n, 0, "ps.streams"), 2);
     node_check(feed_for(n, table, first + 2, 77, 0), MR_OK, NULL);

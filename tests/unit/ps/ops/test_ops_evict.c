@@ -1,4 +1,5 @@
-/* Admission, eviction and limits through a node: the time and steps of calls, freezing, several cores, checkpoints. */
+/* Admission, eviction and limits through a node: the time and steps of calls, freezing, several cores,
+ * checkpoints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

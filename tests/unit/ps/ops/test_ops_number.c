@@ -343,8 +343,8 @@ static uint64_t counter_of_held(const char *name)
     return search.value;
 }
 
-/* A number whose client has given up on its push, and sends one without tensors, while the first is still being checked:
- * that takes several slices for so many bags. */
+/* A number whose client has given up on its push, and sends one without tensors, while the first is still
+ * being checked: that takes several slices for so many bags. */
 static void a_number_taken_while_its_push_is_checked_is_not_applied(void **state)
 {
     enum { BAGS = 30000 };

@@ -227,7 +227,8 @@ static void the_answer_counts_what_became_of_a_push(void **state)
                                     mr_tensor_1d(MR_U32, 0, NULL),     mr_tensor_2d(MR_F32, 3, 4, ones),
                                     mr_tensor_1d(MR_U32, 4, heads[2]), mr_tensor_1d(MR_F32, 1, gradients)};
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)heads[0][0], &lookup, 1), MR_OK, NULL);
-    /* emb: 1 and 2 learn, but for one gradient of 2; 3 does not; 4 and 5 have no row. set: two rows of three. bias learns. */
+    /* emb: 1 and 2 learn, but for one gradient of 2; 3 does not; 4 and 5 have no row. set: two rows of three.
+     * bias learns. */
     check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, MR_PUSH_COUNTS, tensors, 10), 0, 2 + 2 + 1, 1, 2,
                  2);
     assert_int_equal(node_counter(n, 0, "table.rows_refused"), 1);

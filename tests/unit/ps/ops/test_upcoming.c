@@ -1,4 +1,5 @@
-/* The hint about requests: any bytes do no harm, and nothing is changed. That it makes anything faster is for the benchmarks. */
+/* The hint about requests: any bytes do no harm, and nothing is changed. That it makes anything faster is for
+ * the benchmarks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +48,8 @@ static int destroy(void **state)
 
 /* ---- requests ---- */
 
-/* In memory of their own, that ends where they end, and of no alignment: a sanitizer sees each byte too many. */
+/* In memory of their own, that ends where they end, and of no alignment: a sanitizer sees each byte too
+ * many. */
 struct bytes {
     uint8_t *memory;
     struct mr_upcoming request;

@@ -1,4 +1,5 @@
-/* Numbered pushes from many cores' records to others': who holds what afterwards, and records that are out of range. */
+/* Numbered pushes from many cores' records to others': who holds what afterwards, and records that are out of
+ * range. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,7 +122,8 @@ static void another_number_gets_the_lanes_whose_keys_it_may_have(void **state)
     }
 }
 
-/* Of the only core's lane, the first of three cores has applied 8 and the second has not; the third never saw it. */
+/* Of the only core's lane, the first of three cores has applied 8 and the second has not; the third never saw
+ * it. */
 static void what_some_have_applied_comes_in_pieces(void **state)
 {
     struct fixture f;

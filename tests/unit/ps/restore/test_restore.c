@@ -173,7 +173,8 @@ static uint32_t make_wide_table(struct node_fixture *n)
     return table;
 }
 
-/* Turn by turn: no turn gives back more than a task's slice and its own, and a lookup is answered before all is back. */
+/* Turn by turn: no turn gives back more than a task's slice and its own, and a lookup is answered before all
+ * is back. */
 static void what_a_restore_took_away_goes_back_between_calls(void **state)
 {
     struct node_fixture *n = *state;

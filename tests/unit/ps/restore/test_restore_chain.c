@@ -1,5 +1,5 @@
-/* Chains through a whole node: a full and a delta on it restore what a full of the same moment would, onto any number of cores.
- * The delta is made of two fulls: rows that differ, and one key that is gone. */
+/* Chains through a whole node: a full and a delta on it restore what a full of the same moment would, onto
+ * any number of cores. The delta is made of two fulls: rows that differ, and one key that is gone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,8 +136,8 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     assert_int_equal(system(command), 0);
 }
 
-/* All keys learnt batch 0; then keys 0 to 7 learnt batch 1, and a numbered push of all keys came on `cores`. Every key is 99 but
- * the first eight, which are 98, and less the push. */
+/* All keys learnt batch 0; then keys 0 to 7 learnt batch 1, and a numbered push of all keys came on `cores`.
+ * Every key is 99 but the first eight, which are 98, and less the push. */
 static uint32_t make_chain(struct node_fixture *n, uint32_t cores)
 {
     node_restart(n, cores);

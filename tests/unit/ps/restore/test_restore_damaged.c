@@ -83,7 +83,8 @@ static void make_newer(const struct node_fixture *n, uint64_t id)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Older training does not come up by itself in place of what a later version saved, and goes on only when it is named. */
+/* Older training does not come up by itself in place of what a later version saved, and goes on only when it
+ * is named. */
 static void one_of_a_newer_format_stops_a_start(void **state)
 {
     struct node_fixture *n = *state;
@@ -198,7 +199,8 @@ static void too_little_memory_leaves_an_empty_node_as_it_was(void **state)
     check_values(n, table, 99);
 }
 
-/* A node that gave up what it had for a checkpoint, and has not the memory for that; a call that wants data. */
+/* A node that gave up what it had for a checkpoint, and has not the memory for that; a call that wants
+ * data. */
 static const struct node_reply *load_half(struct node_fixture *n)
 {
     static uint64_t key = 1;
@@ -255,7 +257,8 @@ static uint64_t fill(struct node_fixture *n, uint32_t table)
     return before;
 }
 
-/* What fills the memory to the last place has to fit again, though tables that are loaded fast take a little more. */
+/* What fills the memory to the last place has to fit again, though tables that are loaded fast take a little
+ * more. */
 static void a_full_node_fits_again(void **state)
 {
     struct node_fixture *n = *state;

@@ -1,5 +1,5 @@
-/* Restores of single features: under their names and others, beside what the node holds and in its place, and what is left of one that
- * fails. */
+/* Restores of single features: under their names and others, beside what the node holds and in its place, and
+ * what is left of one that fails. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -342,7 +342,8 @@ static void damage_is_named_and_changes_nothing(void **state)
     check_values(n, number_of(n, "side_old"), 50);
 }
 
-/* What core 0 has mapped, but for units that are only made ready ahead, of which there are more or fewer by need. */
+/* What core 0 has mapped, but for units that are only made ready ahead, of which there are more or fewer by
+ * need. */
 static uint64_t mapped_bytes(struct node_fixture *n)
 {
     const struct node_reply *reply = node_call(n, 0, MR_OP_MEMORY, 0, NULL, 0);

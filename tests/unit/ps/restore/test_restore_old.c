@@ -1,5 +1,5 @@
-/* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, 2, from before
- * there were deltas, and 3, from before the node's clock was kept. */
+/* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, 2,
+ * from before there were deltas, and 3, from before the node's clock was kept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,8 +92,8 @@ static void an_older_checkpoint_is_read_on_3_cores(void **state)
     check_old(*state, 3);
 }
 
-/* As version 1, and: table half of bf16 with Adagrad and LRU, whose rows learnt batch 2 once; both cores applied push 1 to emb,
- * and core 0 push 2. */
+/* As version 1, and: table half of bf16 with Adagrad and LRU, whose rows learnt batch 2 once; both cores
+ * applied push 1 to emb, and core 0 push 2. */
 static void check_version_2(struct node_fixture *n, uint32_t cores)
 {
     restore_old(n, CHECKPOINT_V2, cores);
@@ -147,7 +147,8 @@ static enum mr_status check_stamps(void *arg, const struct ps_record *record, co
     return MR_OK;
 }
 
-/* Stamps of the wall clock have become stamps of the node's, which began with the restore: no row is older than that. */
+/* Stamps of the wall clock have become stamps of the node's, which began with the restore: no row is older
+ * than that. */
 static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
 {
     struct ps_reader *r;
@@ -164,8 +165,8 @@ static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
     ps_reader_close(r);
 }
 
-/* A full and a delta on it. Tables emb and aged (rows go after 1000 s), variable bias, each of two cores; batches 0 and 1 are learnt,
- * batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
+/* A full and a delta on it. Tables emb and aged (rows go after 1000 s), variable bias, each of two cores;
+ * batches 0 and 1 are learnt, batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
 static void check_version_3(struct node_fixture *n, uint32_t cores)
 {
     node_stop(n);

@@ -1,5 +1,5 @@
-/* Pushes sent again after a restart: each is applied once, onto however many cores, also where a checkpoint was made in the
- * middle of it. */
+/* Pushes sent again after a restart: each is applied once, onto however many cores, also where a checkpoint
+ * was made in the middle of it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@
 #include "ps/core/core.h"
 #include "restore_fixture.h"
 
-/* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of cores. */
+/* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of
+ * cores. */
 static void are_applied_once(struct node_fixture *n, uint32_t from, uint32_t to)
 {
     node_restart(n, from);
@@ -146,7 +147,8 @@ static void parts_of_a_push_are_left_out(void **state)
     assert_float_equal(*(const float *)reply->tensors[0].data, -1, 0);
 }
 
-/* Set under a number, which some partitions' pieces have, and set to something else after that: sent again, it changes nothing. */
+/* Set under a number, which some partitions' pieces have, and set to something else after that: sent again,
+ * it changes nothing. */
 static void a_variable_that_was_set_is_left_out(void **state)
 {
     struct node_fixture *n = *state;

@@ -1,5 +1,5 @@
-/* Checkpoints of tables in f16 and bf16 through a whole node, restored onto other numbers of cores: what is pushed then is
- * rounded as if nothing had happened. */
+/* Checkpoints of tables in f16 and bf16 through a whole node, restored onto other numbers of cores: what is
+ * pushed then is rounded as if nothing had happened. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -41,8 +41,8 @@ static void test_constant(void **state)
         assert_true(out[i] == 0.25f);
 }
 
-/* Computed by an independent implementation: Python, with statistics.NormalDist. A change here would give the keys of every
- * running system other values. */
+/* Computed by an independent implementation: Python, with statistics.NormalDist. A change here would give the
+ * keys of every running system other values. */
 static void test_golden_values(void **state)
 {
     static const struct {
@@ -138,7 +138,8 @@ static void assert_near(double value, double expected, double tolerance)
         fail_msg("%.6f is not within %.6f of %.6f", value, tolerance, expected);
 }
 
-/* Tolerances: five standard errors at this count. The values are fixed, so either they always pass or never. */
+/* Tolerances: five standard errors at this count. The values are fixed, so either they always pass or
+ * never. */
 static void test_uniform_is_uniform(void **state)
 {
     struct ps_initializer init = make(MR_INIT_UNIFORM, -1, 3, 11);

@@ -35,7 +35,7 @@ static void narrow_values_are_padded_and_counted(void **state)
 static void eviction_has_its_fields_beside_the_values(void **state)
 {
     static const enum mr_eviction stamped[] = {MR_EVICT_AGE, MR_EVICT_STEPS, MR_EVICT_LRU, MR_EVICT_NORM};
-    for (size_t i = 0; i < sizeof stamped / sizeof *stamped; i++) {
+    for (size_t i = 0; i < sizeof(stamped) / sizeof(*stamped); i++) {
         struct mr_feature f = table(4, MR_F32, stamped[i]);
         struct ps_row_layout l = ps_row_layout_of(&f, 4);
         assert_int_equal(l.seen_offset, 16);

@@ -114,7 +114,8 @@ static void rows_that_are_loaded_keep_their_age(void **state)
     }
 }
 
-/* Stamps of the wall clock, in checkpoints of older versions: such a row is as old as the clock that came after. */
+/* Stamps of the wall clock, in checkpoints of older versions: such a row is as old as the clock that came
+ * after. */
 static void stamps_of_another_clock_count_from_its_beginning(void **state)
 {
     struct ps_row_use u = use_of(MR_EVICT_AGE, 1000, 100);

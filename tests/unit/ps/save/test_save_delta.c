@@ -1,4 +1,5 @@
-/* One core's saves of what has changed: a full and the deltas on it, read back, are the core as it was at the last of them. */
+/* One core's saves of what has changed: a full and the deltas on it, read back, are the core as it was at the
+ * last of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -307,7 +308,8 @@ static void why_there_is_none(void **state)
     expect_no_delta(f->core, PS_DELTA_POSSIBLE, NULL);
     remove_rows(f, 0, 4000);
     expect_no_delta(f->core, PS_NO_DELTA_ROWS_WENT, "emb");
-    /* There is no room for a bit for each piece of the largest filter; the table itself is made all the same. */
+    /* There is no room for a bit for each piece of the largest filter; the table itself is made all the
+     * same. */
     enum {
         BITS_BYTES = MR_FILTER_BYTES_MAX / PS_SIGHTINGS_LINE_BYTES / PS_SIGHTINGS_PIECE_LINES / 8,
         MOST = 256

@@ -1,4 +1,5 @@
-/* The cut of a node with several cores is one instant: no core goes on behind its own cut while another has yet to make it. */
+/* The cut of a node with several cores is one instant: no core goes on behind its own cut while another has
+ * yet to make it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,8 +30,8 @@ static void wait_until_saved(struct node_fixture *n)
     } while (*(const uint64_t *)reply->tensors[0].data != 0);
 }
 
-/* Core 2 stands still when the cut is asked for: what comes to core 1 then has to wait for it. Core 1 would answer at once if it
- * had made its cut alone, and a push sent behind that answer could be in core 2's. */
+/* Core 2 stands still when the cut is asked for: what comes to core 1 then has to wait for it. Core 1 would
+ * answer at once if it had made its cut alone, and a push sent behind that answer could be in core 2's. */
 static void no_core_goes_on_before_all_have_cut(void **state)
 {
     struct node_fixture *n = *state;

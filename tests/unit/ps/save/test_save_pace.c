@@ -78,7 +78,8 @@ static void a_share_of_a_hundred_is_all(void **state)
     assert_int_equal(c.steps, turns);
 }
 
-/* Calls that come by turns with pauses: in these the save goes on at once when they are longer than a moment. */
+/* Calls that come by turns with pauses: in these the save goes on at once when they are longer than a
+ * moment. */
 static void pauses_are_used(void **state)
 {
     struct core c = core_start(10);
@@ -93,7 +94,8 @@ static void pauses_are_used(void **state)
     assert_in_range(c.stepped_us, took_us * 70 / 100, took_us * 90 / 100);
 }
 
-/* The processor is taken away in the middle of each step, and between turns: the core goes on nevertheless, and soon. */
+/* The processor is taken away in the middle of each step, and between turns: the core goes on nevertheless,
+ * and soon. */
 static void what_the_scheduler_takes_is_not_the_saves(void **state)
 {
     struct core c = core_start(10);

@@ -52,7 +52,8 @@ static uint32_t count_files(const char *path)
     return count;
 }
 
-/* Two checkpoints, all of 99 and all of 98; the node serves `what` of them from then on. Returns the files there are. */
+/* Two checkpoints, all of 99 and all of 98; the node serves `what` of them from then on. Returns the files
+ * there are. */
 static uint32_t serve(struct node_fixture *n, const char *what)
 {
     uint32_t table = make_table(n);

@@ -199,7 +199,8 @@ static bool take_some(struct ps_sightings *s, uint8_t *image, uint32_t most)
     return true;
 }
 
-/* Cuts while sightings go on: what they gave out together is the filter as it was when the last began. `lines` per partition. */
+/* Cuts while sightings go on: what they gave out together is the filter as it was when the last began.
+ * `lines` per partition. */
 static void check_cuts(uint32_t lines, uint32_t keys)
 {
     struct ps_sightings s;
@@ -275,7 +276,8 @@ static void a_cut_has_what_changed(void **state)
     ps_sightings_fini(&s);
 }
 
-/* No room to keep more lines aside: sightings are lost, the cut is as it was, and after it they count again. */
+/* No room to keep more lines aside: sightings are lost, the cut is as it was, and after it they count
+ * again. */
 static void lines_kept_aside_are_bounded(void **state)
 {
     struct ps_sightings s;

@@ -204,8 +204,8 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
     }
 }
 
-/* The same rows with the same bits, and the same counts of keys without one, as if the lookup had come first; in steps of any
- * size. */
+/* The same rows with the same bits, and the same counts of keys without one, as if the lookup had come first;
+ * in steps of any size. */
 static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
 {
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3), *calm = table_of(MR_ADMIT_SIGHTINGS, 3);
@@ -388,8 +388,9 @@ static struct ps_table *table_of_rows(const struct mr_feature *f, uint64_t rows)
     return t;
 }
 
-/* The filter's first line for a partition is taken only where the table's memory has room for it. What is not counted then is said,
- * and, where the first sighting is the one that is wanted, makes its row all the same. */
+/* The filter's first line for a partition is taken only where the table's memory has room for it. What is not
+ * counted then is said, and, where the first sighting is the one that is wanted, makes its row all the
+ * same. */
 static void the_filter_stops_at_the_tables_memory(void **state)
 {
     enum { ROWS = 20000 };

@@ -1,5 +1,6 @@
-/* Bags with weights and divisors, and gradients of every type: lookups against rows summed one by one, pushes against pushes of
- * plain gradients per key that were worked out by hand; bit for bit, at once and in steps. */
+/* Bags with weights and divisors, and gradients of every type: lookups against rows summed one by one, pushes
+ * against pushes of plain gradients per key that were worked out by hand; bit for bit, at once and in
+ * steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

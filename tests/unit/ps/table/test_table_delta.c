@@ -1,4 +1,5 @@
-/* Cuts of what has changed, one on the other: what they gave out together is the table as it was at the last of them. */
+/* Cuts of what has changed, one on the other: what they gave out together is the table as it was at the last
+ * of them. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/table/table_internal.h"
@@ -208,7 +209,8 @@ static void test_a_chain_is_the_table(void **state)
     model_check(&f->model, f->table);
 }
 
-/* What was not touched does not come again; what changes while a cut runs is in the next one, whether it was given out or not. */
+/* What was not touched does not come again; what changes while a cut runs is in the next one, whether it was
+ * given out or not. */
 static void test_a_delta_has_what_changed(void **state)
 {
     struct fixture *f = *state;
@@ -285,8 +287,8 @@ static void test_uses_are_changes_where_they_are_kept(void **state)
     assert_int_equal(rows_of_delta(f), CALL_MAX);
 }
 
-/* Of PARTITION: there before the call; made by the call, so that the former get other buckets after they were looked for; and some of
- * another one between them, as calls look ahead. */
+/* Of PARTITION: there before the call; made by the call, so that the former get other buckets after they were
+ * looked for; and some of another one between them, as calls look ahead. */
 enum {
     PARTITION = 9,
     THERE = PS_BUCKET_KEYS,

@@ -105,7 +105,8 @@ static void rows_unseen_for_too_many_steps_go(void **state)
     check_unseen(MR_EVICT_STEPS, "eviction by steps");
 }
 
-/* The index shrinks while the cursor is on its way: it still comes by every row, though the clock stands still from then on. */
+/* The index shrinks while the cursor is on its way: it still comes by every row, though the clock stands
+ * still from then on. */
 static void no_row_is_passed_over_while_the_index_shrinks(void **state)
 {
     enum { ROWS = 60000 };
@@ -175,8 +176,8 @@ static void small_rows_go_once_they_are_idle(void **state)
     ps_table_destroy(t);
 }
 
-/* Values never change here: whatever a large call answers is the keys' first values, also when rows that it has found are in
- * the way of rows that it makes. */
+/* Values never change here: whatever a large call answers is the keys' first values, also when rows that it
+ * has found are in the way of rows that it makes. */
 static void rows_that_a_call_holds_stay(void **state)
 {
     enum { CALL = 500 };
@@ -208,7 +209,8 @@ static void rows_that_a_call_holds_stay(void **state)
 
 enum { DIM_LARGE = 512, PARTITION = 80 };
 
-/* A table that has used up its memory, with a row of keys[0] and no place for that of keys[1], which is of the same partition. */
+/* A table that has used up its memory, with a row of keys[0] and no place for that of keys[1], which is of
+ * the same partition. */
 static struct ps_table *table_without_memory(uint64_t keys[2])
 {
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
@@ -275,8 +277,8 @@ static uint64_t load_with_stamp(struct ps_table *t, uint64_t key, uint32_t seen)
     return key;
 }
 
-/* A full bucket, the partition's only one; older rows in a partition of the same group, and a free place among that group's rows or
- * none. Returns the next key of the full partition. */
+/* A full bucket, the partition's only one; older rows in a partition of the same group, and a free place
+ * among that group's rows or none. Returns the next key of the full partition. */
 static uint64_t fill_partition(struct ps_table *t, uint64_t keys[PS_BUCKET_KEYS],
                                uint64_t beside[KEYS_BESIDE], bool has_place)
 {
@@ -299,7 +301,8 @@ static bool has_large_row(struct ps_table *t, uint64_t key)
     return ps_table_counters(t)->keys_missing == missing;
 }
 
-/* The one unused for longest, which is of its own partition though rows beside are older: they would make no room. */
+/* The one unused for longest, which is of its own partition though rows beside are older: they would make no
+ * room. */
 static void check_one_goes_for(struct ps_table *t, uint64_t key, const uint64_t keys[PS_BUCKET_KEYS],
                                const uint64_t beside[KEYS_BESIDE])
 {
@@ -347,7 +350,8 @@ static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
     ps_arena_destroy(small);
 }
 
-/* The memory left is just what a partition's first bucket takes: a row of another one makes room for its row. */
+/* The memory left is just what a partition's first bucket takes: a row of another one makes room for its
+ * row. */
 static void the_last_bytes_are_for_a_first_bucket(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
@@ -370,7 +374,8 @@ static void the_last_bytes_are_for_a_first_bucket(void **state)
     ps_table_destroy(t);
 }
 
-/* Also in a table that a checkpoint brought beyond its limit: the partition has room for the key, and the group has none. */
+/* Also in a table that a checkpoint brought beyond its limit: the partition has room for the key, and the
+ * group has none. */
 static void beyond_the_limit_rows_of_the_group_make_room(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
@@ -393,7 +398,8 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
     ps_table_destroy(t);
 }
 
-/* Nobody evicts for long, as on a frozen node: what is due then is one round over the table, not one for each second. */
+/* Nobody evicts for long, as on a frozen node: what is due then is one round over the table, not one for each
+ * second. */
 static void what_is_due_is_one_round(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
@@ -507,7 +513,8 @@ static void check_memory(struct ps_table *t, uint32_t dim, uint64_t memory_bytes
     }
 }
 
-/* Of large rows there are so few that partitions without any must still be able to have their first buckets. */
+/* Of large rows there are so few that partitions without any must still be able to have their first
+ * buckets. */
 static void a_table_keeps_to_its_memory(void **state)
 {
     for (uint32_t i = 0; i < 4; i++) {
@@ -630,8 +637,8 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
     check->count += count;
 }
 
-/* All rows of the cut come once, although the table is at its limit and ever new keys come. Where there is no room for more, only
- * rows go that the cut has written. */
+/* All rows of the cut come once, although the table is at its limit and ever new keys come. Where there is no
+ * room for more, only rows go that the cut has written. */
 static void check_cut(bool room)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
@@ -744,8 +751,8 @@ static void rows_over_age_go_into_a_cut_with_room(void **state)
     free(check);
 }
 
-/* Without room, rows that the cut has been through are found, however far the cursor had come before the cut began; others stay, also
- * those that were to go next. */
+/* Without room, rows that the cut has been through are found, however far the cursor had come before the cut
+ * began; others stay, also those that were to go next. */
 static void what_a_cut_has_been_through_makes_room_at_once(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);

@@ -1,4 +1,5 @@
-/* How close sampled LRU and LFU come to exact ones, on keys drawn by Zipf's law; and that they depend on the calls alone. */
+/* How close sampled LRU and LFU come to exact ones, on keys drawn by Zipf's law; and that they depend on the
+ * calls alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Tables of f16 and bf16 rows next to a plain model: the values of a row go through f32 and are rounded by the row's own
- * random numbers; the optimizer's state stays f32. */
+/* Tables of f16 and bf16 rows next to a plain model: the values of a row go through f32 and are rounded by
+ * the row's own random numbers; the optimizer's state stays f32. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -273,8 +273,9 @@ static void rows_do_not_depend_on_other_rows(void **state)
     ps_table_destroy(parts[1]);
 }
 
-/* 2560 steps of 1/64 of what the type can tell apart: rounded to nearest, nothing would ever move. The mean way of 1,024 elements
- * is 40 such units; an element's own deviates by 6.3, their mean by 0.2, and five times that is allowed. */
+/* 2560 steps of 1/64 of what the type can tell apart: rounded to nearest, nothing would ever move. The mean
+ * way of 1,024 elements is 40 such units; an element's own deviates by 6.3, their mean by 0.2, and five times
+ * that is allowed. */
 static void small_steps_add_up(void **state)
 {
     enum { DIM = 16, KEYS = 64, STEPS = 2560 };
@@ -333,8 +334,8 @@ static uint32_t updates_of(struct ps_table *t, uint32_t dim)
     return c.updates;
 }
 
-/* First values beyond the type's largest number stop there. A step that leads beyond it is not made: the row, its state and its random
- * bits are as they were, and it counts with the gradients that were skipped. */
+/* First values beyond the type's largest number stop there. A step that leads beyond it is not made: the row,
+ * its state and its random bits are as they were, and it counts with the gradients that were skipped. */
 static void a_row_does_not_leave_its_type(void **state)
 {
     for (uint32_t i = 0; i < 2 * 2 * 2; i++) {

@@ -88,8 +88,8 @@ static int by_hash(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* As a cut gives rows out: partition by partition, and within one in the order of hashes. Here they are of few partitions, as many
- * in each as a table of 6 million rows has. */
+/* As a cut gives rows out: partition by partition, and within one in the order of hashes. Here they are of
+ * few partitions, as many in each as a table of 6 million rows has. */
 static void rows_in_the_order_of_a_cut(void **state)
 {
     const uint32_t first_partition = 1234, partitions = 6;
@@ -172,7 +172,8 @@ static void fill_to_the_last_place(struct loaded *l, uint32_t rows_max)
     }
 }
 
-/* A table that has used up its memory fits into as much again where no room is made ahead: its index takes no more than then. */
+/* A table that has used up its memory fits into as much again where no room is made ahead: its index takes no
+ * more than then. */
 static void a_full_table_fits_again(void **state)
 {
     const size_t limit_bytes = (size_t)48 << 20;

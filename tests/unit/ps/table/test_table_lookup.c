@@ -80,7 +80,8 @@ static void test_only_empty_bags_give_zeros(void **state)
     ps_table_destroy(t);
 }
 
-/* One bag of many groups, and groups of many bags: the sums do not depend on how the keys fall into groups. */
+/* One bag of many groups, and groups of many bags: the sums do not depend on how the keys fall into
+ * groups. */
 static void test_sums_do_not_depend_on_grouping(void **state)
 {
     enum { COUNT = 500, DIM = 7 };

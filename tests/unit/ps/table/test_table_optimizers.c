@@ -1,5 +1,5 @@
-/* Tables with each optimizer, next to rows kept by hand: learning rates by schedule and by push, repeated keys, and rows that go
- * through a checkpoint with the optimizer's state. */
+/* Tables with each optimizer, next to rows kept by hand: learning rates by schedule and by push, repeated
+ * keys, and rows that go through a checkpoint with the optimizer's state. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/rule.h"

@@ -37,7 +37,8 @@ static struct overhead overhead_of(uint32_t dim, uint32_t first, uint32_t last)
     return o;
 }
 
-/* A key and a row number take 12 bytes, in buckets of which 13/16 of the places are used: 15.8 bytes a row. */
+/* A key and a row number take 12 bytes, in buckets of which 13/16 of the places are used: 15.8 bytes a
+ * row. */
 static void test_large_tables(void **state)
 {
     assert_true(overhead_of(256, 100000, 200000).mean < 0.05);

@@ -78,7 +78,8 @@ static struct ps_table *set_table(uint32_t dim, enum mr_dtype dtype)
     return fixture_table(&f, arena);
 }
 
-/* Of a key that is in a push of set rows several times the last finite row counts, however the push travels. */
+/* Of a key that is in a push of set rows several times the last finite row counts, however the push
+ * travels. */
 static void test_of_repeated_rows_the_last_is_set(void **state)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16};
@@ -177,7 +178,8 @@ static void test_a_sum_that_overflows_is_left_out(void **state)
     ps_table_destroy(t);
 }
 
-/* A bag's gradient reaches each of its keys, divided as its sum was; a key in two bags, or twice in one, gets all. */
+/* A bag's gradient reaches each of its keys, divided as its sum was; a key in two bags, or twice in one, gets
+ * all. */
 static void test_gradients_of_bags(void **state)
 {
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
@@ -251,7 +253,8 @@ static void test_a_push_the_heap_has_no_room_for_is_done_in_parts(void **state)
     check_split(MR_POOL_MEAN, seed);
 }
 
-/* The rows that a push makes are those of a lookup before it, also where the index grows on the way, at once and in steps. */
+/* The rows that a push makes are those of a lookup before it, also where the index grows on the way, at once
+ * and in steps. */
 static void check_making_rows(uint64_t budget_bytes)
 {
     enum { COUNT = 60000 };

@@ -124,8 +124,8 @@ static void bags_without_keys_are_bounded_in_a_step(void **state)
     ps_table_destroy(t);
 }
 
-/* A push in steps into one table, with lookups that make rows and pushes at once of other keys in between, against the same pushes
- * one after the other. */
+/* A push in steps into one table, with lookups that make rows and pushes at once of other keys in between,
+ * against the same pushes one after the other. */
 static void check_push(uint32_t pooling, bool bags, uint64_t rng)
 {
     enum { DIM = 7 };

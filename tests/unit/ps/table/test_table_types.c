@@ -1,4 +1,5 @@
-/* Lookups that answer in other types than f32, in steps: as the f32 answer, converted. Of tables of all types. */
+/* Lookups that answer in other types than f32, in steps: as the f32 answer, converted. Of tables of all
+ * types. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
@@ -39,7 +40,8 @@ static void fill_call(struct call *c, uint64_t *rng)
     c->offsets[BAGS - 1] = c->offsets[BAGS] = KEYS;
 }
 
-/* In steps; what is said to be final does not change any more, and other calls of the same table come in between. */
+/* In steps; what is said to be final does not change any more, and other calls of the same table come in
+ * between. */
 static void lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, size_t row_bytes, uint64_t *rng)
 {
     uint32_t rows = l->offsets != NULL ? l->bag_count : l->key_count, final = 0;

@@ -67,7 +67,8 @@ static size_t resident_bytes(const struct ps_table *t)
     return bytes;
 }
 
-/* The check that all rows are right after any number of moves: their values follow from their keys, their state from a push. */
+/* The check that all rows are right after any number of moves: their values follow from their keys, their
+ * state from a push. */
 static void check_rows(struct ps_table *t, uint64_t count, uint32_t one_in)
 {
     float out[DIM], expected[DIM];
@@ -150,8 +151,8 @@ static void test_random_operations_with_upkeep(void **state)
     ps_table_destroy(t);
 }
 
-/* A partition needs buckets for the high row numbers that it was given beside a large one of its group: until they are low. It loses
- * a row before. */
+/* A partition needs buckets for the high row numbers that it was given beside a large one of its group: until
+ * they are low. It loses a row before. */
 static void test_low_row_numbers_need_few_buckets(void **state)
 {
     enum { LARGE = 5 * PS_GROUP_PARTITIONS, BESIDE = LARGE + 1, ROWS = 5000, ROWS_BESIDE = 5 };
@@ -188,7 +189,8 @@ static void test_an_idle_table_has_no_upkeep(void **state)
     ps_table_destroy(t);
 }
 
-/* While calls are under way, their new keys make partitions grow, and others' buckets move in memory: rows are found all the same. */
+/* While calls are under way, their new keys make partitions grow, and others' buckets move in memory: rows
+ * are found all the same. */
 static void test_rows_are_found_while_buckets_move(void **state)
 {
     enum { ROWS = 700000, CALL_KEYS = 256 };

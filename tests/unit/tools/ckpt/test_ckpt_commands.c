@@ -1,5 +1,5 @@
-/* The commands of `millrace ckpt` that look at checkpoints and compact them, as a user types them, on chains whose rows are
- * known. */
+/* The commands of `millrace ckpt` that look at checkpoints and compact them, as a user types them, on chains
+ * whose rows are known. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,10 +83,10 @@ static void test_every_command_says_what_is_damaged(void **state)
                               "dump %s/ckpt-14 --table a --out %s/made.csv",
                               "compact %s/ckpt-14",
                               "compact %s/ckpt-14 --out %s/other"};
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         char arguments[1000];
         /* As many directories as the command names. */
-        (void)snprintf(arguments, sizeof arguments, commands[i], d,
+        (void)snprintf(arguments, sizeof(arguments), commands[i], d,
                        d); /* NOLINT(clang-diagnostic-format-nonliteral) */
         assert_int_equal(ckpt_run("%s", arguments), 1);
         ckpt_expect("ckpt-12/core-000.mrc: block 0: its hash does not match");
@@ -95,7 +95,7 @@ static void test_every_command_says_what_is_damaged(void **state)
     assert_int_equal(ckpt_run("list %s/other", d), 0); /* made, and empty */
     ckpt_expect("other: there is no checkpoint in this directory");
     char command[600];
-    (void)snprintf(command, sizeof command, "test -z \"$(find %s -name 'made.*' -o -name '.tmp*')\"", d);
+    (void)snprintf(command, sizeof(command), "test -z \"$(find %s -name 'made.*' -o -name '.tmp*')\"", d);
     assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
 }
 
@@ -195,14 +195,15 @@ static void test_compact(void **state)
     ckpt_expect("save under another id or remove it");
 }
 
-/* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt succeeds. */
+/* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt
+ * succeeds. */
 static void test_compact_killed(void **state)
 {
     const char *directory = *state;
     chain_write(directory, LINKS);
     for (uint32_t ms = 1; ms < 60; ms += 3) {
         char command[1000];
-        (void)snprintf(command, sizeof command,
+        (void)snprintf(command, sizeof(command),
                        "timeout -s KILL 0.%03u %s ckpt compact %s/ckpt-14 --out %s/other --memory-mib 0 "
                        ">/dev/null 2>&1; "
                        "test -d %s/other || mkdir %s/other",
@@ -215,7 +216,7 @@ static void test_compact_killed(void **state)
         }
         json_decref(list);
         assert_int_equal(ckpt_run("diff %s/ckpt-14 %s/other", directory, directory), 0);
-        (void)snprintf(command, sizeof command, "rm -r %s/other", directory);
+        (void)snprintf(command, sizeof(command), "rm -r %s/other", directory);
         assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
     }
     assert_int_equal(ckpt_run("verify %s", directory), 0);
@@ -227,7 +228,7 @@ static void test_help_and_version(void **state)
     static const char *const names[] = {"list", "verify", "info",    "diff",
                                         "dump", "export", "compact", "import"};
     assert_int_equal(ckpt_run("--help"), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         assert_int_equal(ckpt_run("--help"), 0);
         ckpt_expect(names[i]);
         assert_int_equal(ckpt_run("%s --help", names[i]), 0);

@@ -18,7 +18,7 @@ static void write_npy(const char *directory, const char *name, char path[256], e
 {
     uint8_t header[256];
     const struct tool_npy_field field = {.dtype = dtype, .columns = columns};
-    const size_t header_bytes = tool_npy_header(&field, 1, rows, header, sizeof header);
+    const size_t header_bytes = tool_npy_header(&field, 1, rows, header, sizeof(header));
     (void)snprintf(path, 256, "%s/%s", directory, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -36,8 +36,8 @@ static void fill(const char *directory)
         keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
     for (uint32_t i = 0; i < ROWS * DIM; i++)
         values[i] = (float)i / 8;
-    write_npy(directory, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof keys);
-    write_npy(directory, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof values);
+    write_npy(directory, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof(keys));
+    write_npy(directory, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof(values));
 }
 
 static void open_table(struct ckpt_import_rows *r, enum mr_dtype dtype)
@@ -64,7 +64,7 @@ static void test_rows_as_tables_store_them(void **state)
     assert_true(ckpt_import_check_keys(&r, 1 << 20, text));
     assert_true(ckpt_import_check_keys(&r, 0, text)); /* in passes */
     assert_true(ckpt_import_read(&r, ROWS - 1000, 1000, got_keys, (uint8_t *)rows, text));
-    assert_memory_equal(got_keys, keys + ROWS - 1000, 1000 * sizeof *keys);
+    assert_memory_equal(got_keys, keys + ROWS - 1000, 1000 * sizeof(*keys));
     for (uint32_t i = 0; i < 1000; i++) {
         assert_memory_equal(&rows[i * (DIM + 1)], &values[(ROWS - 1000 + i) * DIM], DIM * sizeof(float));
         assert_true(rows[i * (DIM + 1) + DIM] == 0.5f);
@@ -86,13 +86,13 @@ static void test_keys_that_come_twice(void **state)
 {
     fill(*state);
     keys[2999] = keys[17];
-    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof keys);
+    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof(keys));
     expect_keys_refused("is there twice, the second time at 2999", 1 << 20);
     expect_keys_refused("is there twice, the second time at 2999", 0);
     for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i;
     keys[40] = (uint64_t)-7;
-    write_npy(*state, "k.npy", keys_path, MR_I64, ROWS, 0, keys, sizeof keys);
+    write_npy(*state, "k.npy", keys_path, MR_I64, ROWS, 0, keys, sizeof(keys));
     expect_keys_refused("key 40 is below 0: -7", 0);
 }
 
@@ -113,10 +113,10 @@ static void test_values_that_are_no_numbers_of_the_table(void **state)
 {
     fill(*state);
     values[2 * DIM + 1] = 70000;
-    write_npy(*state, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof values);
+    write_npy(*state, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof(values));
     expect_row_refused(MR_F16, "[2, 1] is 70000, more than f16 can hold");
     values[2 * DIM + 2] = NAN;
-    write_npy(*state, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof values);
+    write_npy(*state, "v.npy", values_path, MR_F32, ROWS, DIM, values, sizeof(values));
     expect_row_refused(MR_F32, "[2, 2] is nan");
 }
 
@@ -132,11 +132,11 @@ static void test_files_that_do_not_belong_together(void **state)
 {
     struct ckpt_import_rows r;
     fill(*state);
-    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS - 1, 0, keys, sizeof keys - 8);
+    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS - 1, 0, keys, sizeof(keys) - 8);
     expect_open_refused("they must be as many");
-    write_npy(*state, "k.npy", keys_path, MR_F64, ROWS, 0, keys, sizeof keys);
+    write_npy(*state, "k.npy", keys_path, MR_F64, ROWS, 0, keys, sizeof(keys));
     expect_open_refused("k.npy: keys must be one dimension of u64 or i64");
-    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof keys);
+    write_npy(*state, "k.npy", keys_path, MR_U64, ROWS, 0, keys, sizeof(keys));
     write_npy(*state, "v.npy", values_path, MR_F32, ROWS, 0, values, ROWS * 4);
     expect_open_refused("v.npy: values must have the shape [rows, dim]");
     write_npy(*state, "v.npy", values_path, MR_F64, ROWS, 1, values, (size_t)ROWS * 8);
@@ -147,9 +147,9 @@ static void test_files_that_do_not_belong_together(void **state)
     assert_false(ckpt_import_check_type(&r, MR_F32, text));
     assert_non_null(strstr(text, "--dtype bf16"));
     ckpt_import_close(&r);
-    (void)snprintf(values_path, sizeof values_path, "%s", (const char *)*state);
+    (void)snprintf(values_path, sizeof(values_path), "%s", (const char *)*state);
     expect_open_refused("no regular file");
-    (void)snprintf(values_path, sizeof values_path, "%s/none", (const char *)*state);
+    (void)snprintf(values_path, sizeof(values_path), "%s/none", (const char *)*state);
     expect_open_refused("No such file");
 }
 

@@ -60,7 +60,7 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     struct ckpt_live live;
     struct ckpt_range range = {0, CKPT_PLACES};
     char text[PS_TEXT_BYTES] = "";
-    memset(&found, 0, sizeof found);
+    memset(&found, 0, sizeof(found));
     if (ckpt_chain_open(directory, 0, &chain, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(chain.files.count, links);
@@ -124,8 +124,8 @@ static void test_broken_chains_are_named(void **state)
     struct ckpt_fixture_writer w;
     chain_write(directory, 3);
     expect_refused(directory, 99, MR_CHECKPOINT_NOT_FOUND, "no ckpt-99");
-    (void)snprintf(from, sizeof from, "%s/ckpt-12", directory);
-    (void)snprintf(to, sizeof to, "%s/aside", directory);
+    (void)snprintf(from, sizeof(from), "%s/ckpt-12", directory);
+    (void)snprintf(to, sizeof(to), "%s/aside", directory);
     assert_int_equal(rename(from, to), 0);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "checkpoint 13 is a delta on 12, which is missing");
     /* Another one in its place. */
@@ -166,7 +166,7 @@ static void test_paths(void **state)
     };
     char directory[PS_PATH_BYTES];
     uint64_t id;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         assert_true(ckpt_path_split(cases[i].path, directory, &id));
         assert_string_equal(directory, cases[i].directory);
         assert_int_equal(id, cases[i].id);

@@ -32,10 +32,10 @@ static void expect(enum mr_dtype dtype, enum mr_optimizer optimizer, enum mr_evi
     size_t at = 0;
     for (uint32_t i = 0; i < row.part_count; i++) {
         const struct ckpt_part *p = &row.parts[i];
-        at += (size_t)snprintf(got + at, sizeof got - at, "%s:%s[%u]@%u ", p->name, mr_dtype_name(p->dtype),
+        at += (size_t)snprintf(got + at, sizeof(got) - at, "%s:%s[%u]@%u ", p->name, mr_dtype_name(p->dtype),
                                p->columns, p->offset);
     }
-    (void)snprintf(got + at, sizeof got - at, "state@%u =%u", row.state_offset, row.bytes);
+    (void)snprintf(got + at, sizeof(got) - at, "state@%u =%u", row.state_offset, row.bytes);
     assert_string_equal(got, text);
 }
 
@@ -94,20 +94,20 @@ static void test_rows_start_as_tables_make_them(void **state)
     struct mr_feature feature;
     (void)row_of(MR_F32, MR_OPT_ADAGRAD, MR_EVICT_AGE, &feature);
     feature.optimizer_args[0] = 0.25f;
-    memset(stored, 0xff, sizeof stored);
+    memset(stored, 0xff, sizeof(stored));
     make(&feature, values, stored);
-    assert_memory_equal(stored, values, sizeof values);
+    assert_memory_equal(stored, values, sizeof(values));
     assert_int_equal(stored[3], 0); /* seen: when the clock began */
     for (uint32_t i = 0; i < DIM; i++) {
-        memcpy(&f, &stored[4 + i], sizeof f);
+        memcpy(&f, &stored[4 + i], sizeof(f));
         assert_true(f == 0.25f);
     }
     assert_int_equal(stored[7], UINT32_MAX);
 
     (void)row_of(MR_BF16, MR_OPT_ADAM, MR_EVICT_LFU, &feature);
-    memset(stored, 0xff, sizeof stored);
+    memset(stored, 0xff, sizeof(stored));
     make(&feature, bf16, stored);
-    assert_memory_equal(stored, bf16, sizeof bf16);
+    assert_memory_equal(stored, bf16, sizeof(bf16));
     assert_int_equal(stored[1] >> 16, 0); /* filled up */
     assert_int_equal(stored[2], 0);       /* updates */
     assert_int_equal(stored[3], 0);       /* seen: LFU's clock begins with the restore */
@@ -120,12 +120,12 @@ static void test_rows_start_as_tables_make_them(void **state)
     make(&feature, values, stored);
     const float rate = feature.learning_rate, beta = feature.optimizer_args[1];
     for (uint32_t i = 0; i < DIM; i++) {
-        memcpy(&f, &stored[3 + i], sizeof f);
+        memcpy(&f, &stored[3 + i], sizeof(f));
         const float value = -f / (beta / rate);
         assert_true(value > values[i] - 1e-5f && value < values[i] + 1e-5f);
     }
-    memcpy(&number, &stored[9], sizeof number);
-    memcpy(&f, &number, sizeof f);
+    memcpy(&number, &stored[9], sizeof(number));
+    memcpy(&f, &number, sizeof(f));
     assert_true(f == rate);
 }
 

@@ -58,10 +58,10 @@ static uint8_t *read_npy(const char *directory, const char *name, struct tool_np
 {
     static uint8_t file[1 << 20];
     char path[512], error[TOOL_NPY_ERROR_BYTES];
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    const size_t bytes = fread(file, 1, sizeof file, f);
+    const size_t bytes = fread(file, 1, sizeof(file), f);
     (void)fclose(f);
     if (!tool_npy_parse(file, bytes, bytes, array, error))
         fail_msg("%s: %s", path, error);
@@ -129,10 +129,10 @@ static void test_export(void **state)
     uint64_t header_bytes;
     chain_write(d, LINKS);
     assert_int_equal(ckpt_run("export %s/ckpt-%d --table b --out %s/b.safetensors", d, LAST, d), 0);
-    (void)snprintf(path, sizeof path, "%s/b.safetensors", d);
+    (void)snprintf(path, sizeof(path), "%s/b.safetensors", d);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    const size_t bytes = fread(file, 1, sizeof file, f);
+    const size_t bytes = fread(file, 1, sizeof(file), f);
     (void)fclose(f);
     memcpy(&header_bytes, file, 8);
     json_t *header = json_loadb((const char *)file + 8, header_bytes, 0, NULL);

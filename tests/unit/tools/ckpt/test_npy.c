@@ -16,12 +16,12 @@ static char error[TOOL_NPY_ERROR_BYTES];
 static void read_file(const char *name)
 {
     char path[512];
-    (void)snprintf(path, sizeof path, TEST_DATA "/npy_%s.npy", name);
+    (void)snprintf(path, sizeof(path), TEST_DATA "/npy_%s.npy", name);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    file_bytes = fread(file, 1, sizeof file, f);
+    file_bytes = fread(file, 1, sizeof(file), f);
     (void)fclose(f);
-    assert_true(file_bytes > 0 && file_bytes < sizeof file);
+    assert_true(file_bytes > 0 && file_bytes < sizeof(file));
 }
 
 static void expect(const char *name, enum mr_dtype dtype, uint32_t rank, const uint64_t *shape)
@@ -42,7 +42,7 @@ static void test_reads_what_numpy_wrote(void **state)
     (void)state;
     expect("u64", MR_U64, 1, (uint64_t[]){4});
     const uint64_t keys[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX};
-    assert_memory_equal(file + npy.data_offset, keys, sizeof keys);
+    assert_memory_equal(file + npy.data_offset, keys, sizeof(keys));
     expect("f32", MR_F32, 2, (uint64_t[]){2, 3});
     expect("empty", MR_F16, 2, (uint64_t[]){0, 5});
     expect("scalar", MR_F64, 0, NULL);
@@ -53,12 +53,12 @@ static void test_reads_what_numpy_wrote(void **state)
 
 static void expect_refused(const char *says)
 {
-    memset(&npy, 0x55, sizeof npy);
+    memset(&npy, 0x55, sizeof(npy));
     const struct tool_npy before = npy;
     assert_false(tool_npy_parse(file, file_bytes, file_bytes, &npy, error));
     if (!strstr(error, says))
         fail_msg("\"%s\" does not say \"%s\"", error, says);
-    assert_memory_equal(&npy, &before, sizeof npy);
+    assert_memory_equal(&npy, &before, sizeof(npy));
 }
 
 static void test_refuses_other_arrays_by_name(void **state)
@@ -112,7 +112,7 @@ static void test_refuses_malformed_headers(void **state)
         {"{'descr': '<u1', 'fortran_order': False, 'shape': (3,)}", "xx", "cut short: 2 bytes"},
         {"{'descr': '<u1', 'fortran_order': False, 'shape': (1,)}", "xx", "something follows"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         put_header(1, cases[i].header, cases[i].data);
         expect_refused(cases[i].says);
     }
@@ -157,10 +157,11 @@ static void test_writes_as_numpy_does(void **state)
         {"empty", {{NULL, MR_F16, 5}}, 1, 0},
         {"records", {{"key", MR_U64, 0}, {"values", MR_F32, 3}, {"sum", MR_F32, 0}}, 3, 2},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         uint8_t header[1024];
         read_file(cases[i].name);
-        size_t bytes = tool_npy_header(cases[i].fields, cases[i].count, cases[i].rows, header, sizeof header);
+        size_t bytes =
+            tool_npy_header(cases[i].fields, cases[i].count, cases[i].rows, header, sizeof(header));
         assert_true(bytes > 0 && bytes <= file_bytes);
         assert_memory_equal(header, file, bytes);
         assert_int_equal(tool_npy_header(cases[i].fields, cases[i].count, cases[i].rows, header, bytes),
@@ -178,7 +179,7 @@ static void test_reads_what_it_wrote(void **state)
     for (uint64_t rows = 1; rows < UINT64_C(1) << 40; rows = rows * 3 + 1) {
         for (uint32_t columns = 0; columns < 2000; columns = columns * 5 + 1) {
             const struct tool_npy_field field = {.dtype = MR_BF16, .columns = columns};
-            const size_t bytes = tool_npy_header(&field, 1, rows, header, sizeof header);
+            const size_t bytes = tool_npy_header(&field, 1, rows, header, sizeof(header));
             const uint64_t data_bytes = rows * (columns > 0 ? columns : 1) * 2;
             assert_int_equal(bytes % 64, 0);
             assert_true(tool_npy_parse(header, bytes, bytes + data_bytes, &npy, error));

@@ -11,7 +11,7 @@
 static json_t *parse(const char *header, size_t bytes)
 {
     uint64_t length;
-    memcpy(&length, header, sizeof length);
+    memcpy(&length, header, sizeof(length));
     assert_int_equal(length + 8, bytes);
     assert_int_equal(length % 8, 0);
     assert_int_equal(header[8], '{'); /* the README's readers ask for it */

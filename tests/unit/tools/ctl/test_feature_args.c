@@ -24,7 +24,7 @@ static bool make(const char *kind, const char *name, int argc, char **argv, stru
     int exit_code;
     assert_true(tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code));
     error[0] = '\0';
-    return tool_feature_args_finish(&args, kind, name, out, error, sizeof error);
+    return tool_feature_args_finish(&args, kind, name, out, error, sizeof(error));
 }
 
 #define MAKE(kind, name, out, ...)                                                                           \
@@ -61,7 +61,7 @@ static void test_a_table_with_everything(void **state)
     wanted.memory_bytes = UINT64_C(300) << 20;
     wanted.filter_bytes = UINT64_C(3) << 20;
     assert_null(mr_feature_diff(&f, &wanted));
-    assert_memory_equal(&f, &wanted, sizeof f);
+    assert_memory_equal(&f, &wanted, sizeof(f));
 }
 
 static void test_limits_are_refused_with_what_they_take(void **state)
@@ -93,14 +93,14 @@ static void test_defaults_are_the_librarys(void **state)
     (void)state;
     struct mr_feature f, wanted = mr_feature_table("t", 8);
     assert_true(MAKE("table", "t", &f, "--dim", "8"));
-    assert_memory_equal(&f, &wanted, sizeof f);
+    assert_memory_equal(&f, &wanted, sizeof(f));
     const uint32_t dims[] = {3, 4};
     wanted = mr_feature_variable("v", 2, dims);
     assert_true(MAKE("variable", "v", &f, "--shape", "3,4"));
-    assert_memory_equal(&f, &wanted, sizeof f);
+    assert_memory_equal(&f, &wanted, sizeof(f));
     wanted = mr_feature_variable("v", 0, dims);
     assert_true(MAKE("variable", "v", &f, "--shape", ""));
-    assert_memory_equal(&f, &wanted, sizeof f);
+    assert_memory_equal(&f, &wanted, sizeof(f));
 }
 
 static void test_optimizer_args_not_given_keep_their_default(void **state)
@@ -139,7 +139,7 @@ static void test_schedules(void **state)
     wanted.schedule_steps = 1000;
     wanted.schedule_warmup_steps = 50;
     wanted.learning_rate_end = 0.001f;
-    assert_memory_equal(&f, &wanted, sizeof f);
+    assert_memory_equal(&f, &wanted, sizeof(f));
 }
 
 static void expect(bool made, const char *text)
@@ -153,7 +153,7 @@ static void test_mistakes_are_named(void **state)
 {
     (void)state;
     struct mr_feature f;
-    memset(&f, 0x5A, sizeof f);
+    memset(&f, 0x5A, sizeof(f));
     const struct mr_feature before = f;
     expect(MAKE("tabel", "t", &f, "--dim", "8"), "must be table or variable, not \"tabel\"");
     expect(MAKE("table", "t", &f), "needs --dim");
@@ -205,7 +205,7 @@ static void test_mistakes_are_named(void **state)
     expect(MAKE("table", "t", &f, "--dim", "4", "--schedule", "step"), "constant linear cosine exponential");
     expect(MAKE("table", "t", &f, "--dim", "4", "--schedule", "linear"), "--schedule-steps must");
     expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate-end", "1"), "--learning-rate-end must");
-    assert_memory_equal(&f, &before, sizeof f);
+    assert_memory_equal(&f, &before, sizeof(f));
 }
 
 static void test_shapes_for_people(void **state)
@@ -213,16 +213,16 @@ static void test_shapes_for_people(void **state)
     (void)state;
     char text[64];
     struct mr_feature f = mr_feature_table("t", 16);
-    tool_feature_shape(&f, text, sizeof text);
+    tool_feature_shape(&f, text, sizeof(text));
     assert_string_equal(text, "table f32[16]");
     f = mr_feature_variable("v", 3, (const uint32_t[]){2, 3, 4});
-    tool_feature_shape(&f, text, sizeof text);
+    tool_feature_shape(&f, text, sizeof(text));
     assert_string_equal(text, "variable f32[2,3,4]");
     f.rank = 0;
-    tool_feature_shape(&f, text, sizeof text);
+    tool_feature_shape(&f, text, sizeof(text));
     assert_string_equal(text, "variable f32[]");
     char little[8];
-    tool_feature_shape(&f, little, sizeof little);
+    tool_feature_shape(&f, little, sizeof(little));
     assert_string_equal(little, "variabl");
 }
 
@@ -232,10 +232,10 @@ static void expect_options(const struct mr_feature *f, const char *expected)
     char text[TOOL_FEATURE_OPTIONS_BYTES], copy[TOOL_FEATURE_OPTIONS_BYTES], *argv[64] = {"x", "--dim", "8"};
     struct mr_feature again;
     int argc = 3;
-    tool_feature_options(f, text, sizeof text);
+    tool_feature_options(f, text, sizeof(text));
     if (expected != NULL)
         assert_string_equal(text, expected);
-    memcpy(copy, text, sizeof copy);
+    memcpy(copy, text, sizeof(copy));
     char *rest = copy;
     for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
         argv[argc++] = word;
@@ -299,9 +299,9 @@ static void test_options_say_everything(void **state)
         expect_options(&f, NULL);
     }
     char little[8], none[1] = {'x'};
-    tool_feature_options(&f, little, sizeof little);
+    tool_feature_options(&f, little, sizeof(little));
     assert_string_equal(little, "--init ");
-    tool_feature_options(&f, none, sizeof none);
+    tool_feature_options(&f, none, sizeof(none));
     assert_string_equal(none, "");
 }
 

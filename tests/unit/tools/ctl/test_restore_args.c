@@ -14,7 +14,7 @@ static char buffer[2 * MR_NAME_BYTES], error[256];
 static bool parse(const char *text)
 {
     error[0] = '\0';
-    return tool_restore_name_parse(text, buffer, sizeof buffer, &name, error, sizeof error);
+    return tool_restore_name_parse(text, buffer, sizeof(buffer), &name, error, sizeof(error));
 }
 
 static void expect(const char *text, const char *old, const char *new)

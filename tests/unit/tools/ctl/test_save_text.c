@@ -69,13 +69,13 @@ static void test_progress_and_step(void **state)
 {
     char out[64];
     (void)state;
-    tool_save_progress(0, 3 * MIB, 0, out, sizeof out);
+    tool_save_progress(0, 3 * MIB, 0, out, sizeof(out));
     assert_string_equal(out, "0.0 of 3.0 MiB");
-    tool_save_step(0, false, out, sizeof out);
+    tool_save_step(0, false, out, sizeof(out));
     assert_string_equal(out, "");
-    tool_save_step(40, false, out, sizeof out);
+    tool_save_step(40, false, out, sizeof(out));
     assert_string_equal(out, " of step 40");
-    tool_save_step(40, true, out, sizeof out);
+    tool_save_step(40, true, out, sizeof(out));
     assert_string_equal(out, " of step 40, cut at that step");
 }
 

@@ -47,7 +47,7 @@ static int setup(void **state)
 {
     (void)state;
     const char *base = getenv("TMPDIR");
-    (void)snprintf(root, sizeof root, "%.90s/millrace-doctor-XXXXXX", base ? base : "/tmp");
+    (void)snprintf(root, sizeof(root), "%.90s/millrace-doctor-XXXXXX", base ? base : "/tmp");
     return mkdtemp(root) ? 0 : -1;
 }
 
@@ -146,7 +146,7 @@ static void test_an_empty_directory(void **state)
     (void)state;
     struct doctor_facts f, zero = {0};
     doctor_read(root, &f);
-    assert_memory_equal(&f, &zero, sizeof f);
+    assert_memory_equal(&f, &zero, sizeof(f));
 }
 
 static void test_more_nics_than_are_kept(void **state)
@@ -154,7 +154,7 @@ static void test_more_nics_than_are_kept(void **state)
     (void)state;
     for (uint32_t i = 0; i < DOCTOR_NICS_MAX + 5; i++) {
         char path[64];
-        (void)snprintf(path, sizeof path, "/sys/class/net/veth%u/mtu", i);
+        (void)snprintf(path, sizeof(path), "/sys/class/net/veth%u/mtu", i);
         put(path, "1500\n");
     }
     struct doctor_facts f;

@@ -54,13 +54,13 @@ static void test_lists(void **state)
         const char *text;
         uint32_t count;
     } good[] = {{"", 0}, {"\n", 0}, {"0\n", 1}, {"0-3", 4}, {"0-3,8,10-11\n", 7}, {"5-5", 1}};
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         assert_true(tool_list_count(good[i].text, &n));
         assert_int_equal(n, good[i].count);
     }
     static const char *const bad[] = {"x", "3-", "-3", "3-1", "1;2", "1 2", "0-99999999999", ",1"};
     n = 77;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_false(tool_list_count(bad[i], &n));
     assert_int_equal(n, 77);
 }
@@ -69,11 +69,11 @@ static void test_selected(void **state)
 {
     (void)state;
     char word[8] = "";
-    assert_true(tool_selected("always [madvise] never\n", word, sizeof word));
+    assert_true(tool_selected("always [madvise] never\n", word, sizeof(word)));
     assert_string_equal(word, "madvise");
-    assert_false(tool_selected("always madvise never", word, sizeof word));
-    assert_false(tool_selected("always [madvise", word, sizeof word));
-    assert_false(tool_selected("[too long a word]", word, sizeof word));
+    assert_false(tool_selected("always madvise never", word, sizeof(word)));
+    assert_false(tool_selected("always [madvise", word, sizeof(word)));
+    assert_false(tool_selected("[too long a word]", word, sizeof(word)));
     assert_string_equal(word, "madvise");
 }
 

@@ -42,7 +42,8 @@ static struct doctor_facts good(void)
     return f;
 }
 
-/* The machine has exactly one thing that is not ok: this check, at this level, with a mend that holds these words. */
+/* The machine has exactly one thing that is not ok: this check, at this level, with a mend that holds these
+ * words. */
 static void expect(const struct doctor_facts *f, const char *check, enum doctor_level level, const char *mend)
 {
     doctor_judge(f, &findings);
@@ -178,7 +179,7 @@ static void test_the_most_findings_fit(void **state)
     f.nic_count = DOCTOR_NICS_MAX;
     f.dpdk_nic_count = 9;
     for (uint32_t i = 0; i < DOCTOR_NICS_MAX; i++)
-        (void)snprintf(f.nics[i].name, sizeof f.nics[i].name, "veth%u", i);
+        (void)snprintf(f.nics[i].name, sizeof(f.nics[i].name), "veth%u", i);
     doctor_judge(&f, &findings);
     assert_true(findings.count > DOCTOR_NICS_MAX && findings.count <= DOCTOR_FINDINGS_MAX);
 }
@@ -215,7 +216,7 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
     struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2};
     findings.count = 0;
     for (uint32_t core = 0; core < 2; core++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
             doctor_port_counter(&port, names[i], values[i]);
     doctor_judge_port(&port, &findings);
     assert_int_equal(findings.count, 1);

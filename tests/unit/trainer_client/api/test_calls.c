@@ -1,4 +1,5 @@
-/* Every call of the public API against the fake node, with one core and with three: what comes out must not depend on it. */
+/* Every call of the public API against the fake node, with one core and with three: what comes out must not
+ * depend on it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static struct mr_client *connect_to(const struct fake_node *node)
     struct mr_client *client = NULL;
     char error[512] = "";
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -38,7 +39,7 @@ static void set_up(struct fixture *x, uint32_t core_count)
     uint32_t dims[2] = {2, 3}, ids[4];
     struct mr_feature features[4];
 
-    memset(x, 0, sizeof *x);
+    memset(x, 0, sizeof(*x));
     x->node = fake_node_start(core_count);
     x->client = connect_to(x->node);
     for (uint32_t i = 0; i < 3; i++) {
@@ -48,7 +49,7 @@ static void set_up(struct fixture *x, uint32_t core_count)
     }
     features[3] = mr_feature_variable("weights", 2, dims);
     assert_int_equal(mr_create(x->client, NULL, features, 4, ids), MR_OK);
-    memcpy(x->tables, ids, sizeof x->tables);
+    memcpy(x->tables, ids, sizeof(x->tables));
     x->variable = ids[3];
     for (uint32_t i = 0; i < KEYS; i++)
         x->keys[i] = (i * 37u) % 41u; /* repeats */
@@ -323,7 +324,7 @@ static void check_batches(uint32_t core_count)
     assert_int_equal(streams[0].learnt, 1);
     assert_int_equal(streams[0].twice, core_count - 1); /* as the fake's last core says */
     assert_int_equal(streams[1].stream, 8);
-    assert_memory_equal(streams[1].plan, plan, sizeof plan);
+    assert_memory_equal(streams[1].plan, plan, sizeof(plan));
     assert_false(streams[1].differs);
     free(streams);
     assert_int_equal(mr_forget_streams(x.client, NULL, &forgotten, 1), MR_OK);
@@ -449,7 +450,7 @@ static void check_restored(struct fixture *x, const struct mr_restore_options *w
     struct mr_restored restored = {.bytes = 0};
 
     assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_INVALID_ARGUMENT);
-    restored.bytes = sizeof restored;
+    restored.bytes = sizeof(restored);
     assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_OK);
     assert_int_equal(restored.id, x->node->checkpoint_id);
     assert_int_equal(restored.step, 40);
@@ -463,7 +464,7 @@ static void check_restore_named(uint32_t core_count)
     struct fixture x;
     char long_name[MR_NAME_BYTES + 1];
     struct mr_restore_name names[2] = {{"user", NULL}, {"item", "item_old"}};
-    struct mr_restore_options what = {.bytes = sizeof what, .directory = "/dir", .id = 7, .names = names};
+    struct mr_restore_options what = {.bytes = sizeof(what), .directory = "/dir", .id = 7, .names = names};
 
     set_up(&x, core_count);
     what.name_count = 2;
@@ -485,15 +486,16 @@ static void check_restore_named(uint32_t core_count)
     check_restored(&x, &what);
     what.names = names;
     what.name_count = 2;
-    memset(long_name, 'x', sizeof long_name - 1);
-    long_name[sizeof long_name - 1] = '\0';
+    memset(long_name, 'x', sizeof(long_name) - 1);
+    long_name[sizeof(long_name) - 1] = '\0';
     names[1].new_name = long_name;
     assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "names[1] must have names of 1 to 63 bytes"));
     tear_down(&x);
 }
 
-/* Applied by some cores and refused by others: not to be sent again as it is, and not to be taken for undone. */
+/* Applied by some cores and refused by others: not to be sent again as it is, and not to be taken for
+ * undone. */
 static void test_partly_applied(void **state)
 {
     struct fixture x;

@@ -36,7 +36,7 @@ struct round {
 
 static void make_round(struct round *r)
 {
-    memset(r, 0, sizeof *r);
+    memset(r, 0, sizeof(*r));
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         r->partition_core[p] = (uint8_t)(next_random() % CORES);
     r->bag_count = (uint32_t)(next_random() % (BAGS + 1));
@@ -149,7 +149,7 @@ static void check_bags(uint32_t pooling)
     mrc_shard_split_bags(&s, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out);
     mrc_shard_split_floats(&s, weights, weights_out);
     mrc_divisors(pooling, weights, r.offsets, r.bag_count, divisors);
-    memset(got, 0, sizeof got);
+    memset(got, 0, sizeof(got));
     for (uint32_t c = 0; c < CORES; c++) {
         struct mrc_rows rows = mrc_rows_f32(r.core_rows[c]);
         float again[BAGS];
@@ -171,7 +171,8 @@ static void check_bags(uint32_t pooling)
     for (uint32_t i = 0; i < r.bag_count * DIM; i++)
         assert_true(fabsf(got[i] - expected[i]) <= 1e-4f * (1.0f + fabsf(expected[i])));
 
-    /* A bag's gradient, split and spread by each core, gives each key the bits that it would have got undivided. */
+    /* A bag's gradient, split and spread by each core, gives each key the bits that it would have got
+     * undivided. */
     float gradients[BAGS * DIM], whole[40][DIM] = {{0}}, split[40][DIM] = {{0}};
     const struct mrc_rows from = mrc_rows_f32(gradients);
 
@@ -185,7 +186,7 @@ static void check_bags(uint32_t pooling)
         spread(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
                r.core_rows[c], split);
     }
-    assert_memory_equal(whole, split, sizeof whole);
+    assert_memory_equal(whole, split, sizeof(whole));
     free(s.memory);
 }
 

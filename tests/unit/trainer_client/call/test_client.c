@@ -23,7 +23,7 @@ static struct mr_client *connect_to(const struct fake_node *node, const char *ke
     struct mr_client *client = NULL;
     char error[512] = "";
 
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
@@ -42,12 +42,12 @@ static void test_echo(void **state)
     assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor_count(reply), 1);
     assert_null(mr_reply_tensor(reply, 1));
-    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof values);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof(values));
     assert_int_equal((uintptr_t)mr_reply_tensor(reply, 0)->data % 64, 0);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], 3);
     /* A reply outlives its client. */
     mr_client_destroy(client);
-    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof values);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof(values));
     mr_reply_free(reply);
     fake_node_destroy(node);
 }
@@ -58,7 +58,7 @@ static void test_echo_large(void **state)
     enum { TENSORS = 9, ELEMENTS = 100000 };
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
-    uint32_t *values = malloc(ELEMENTS * sizeof *values);
+    uint32_t *values = malloc(ELEMENTS * sizeof(*values));
     struct mr_tensor tensors[TENSORS];
     struct mr_reply *reply = NULL;
 
@@ -71,7 +71,7 @@ static void test_echo_large(void **state)
     assert_int_equal(mr_reply_tensor_count(reply), TENSORS);
     for (uint32_t t = 0; t < TENSORS; t++) {
         assert_int_equal(mr_reply_tensor(reply, t)->dims[0], ELEMENTS - t);
-        assert_memory_equal(mr_reply_tensor(reply, t)->data, values, (ELEMENTS - t) * sizeof *values);
+        assert_memory_equal(mr_reply_tensor(reply, t)->data, values, (ELEMENTS - t) * sizeof(*values));
     }
     mr_reply_free(reply);
     free(values);
@@ -123,11 +123,11 @@ static void test_bad_options(void **state)
         {{.server = "no.such.name.invalid"}, "does not resolve: "},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_client *client = NULL;
         char error[512] = "";
 
-        assert_int_equal(mr_client_create(&cases[i].options, &client, error, sizeof error),
+        assert_int_equal(mr_client_create(&cases[i].options, &client, error, sizeof(error)),
                          MR_INVALID_ARGUMENT);
         assert_null(client);
         if (strstr(error, cases[i].says) == NULL)
@@ -144,7 +144,7 @@ static void test_nobody_there(void **state)
     char error[512] = "";
 
     fake_node_kill(node);
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_UNREACHABLE);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_null(client);
     assert_non_null(strstr(error, fake_node_address(node)));
     assert_non_null(strstr(error, "nothing listens there"));
@@ -181,14 +181,15 @@ static void test_keys(void **state)
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     mr_client_destroy(client);
     client = NULL;
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_UNREACHABLE);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_non_null(strstr(error, "is the key the server's"));
     fake_node_destroy(node);
     unlink(right);
     unlink(wrong);
 }
 
-/* The server comes back under another key: the client finds it in its key file. A file that is none yet does no harm. */
+/* The server comes back under another key: the client finds it in its key file. A file that is none yet does
+ * no harm. */
 static void test_key_rotation(void **state)
 {
     char path[] = "/tmp/millrace-key-XXXXXX";
@@ -354,7 +355,8 @@ static void test_unknown_outcome(void **state)
     fake_node_destroy(node);
 }
 
-/* A server whose NIC spreads by source ports: every link finds one that leads to its core, and calls go on. */
+/* A server whose NIC spreads by source ports: every link finds one that leads to its core, and calls go
+ * on. */
 static void test_source_ports(void **state)
 {
     struct fake_node *node = fake_node_start(3);
@@ -419,20 +421,20 @@ static void *answer_as_other(void *arg)
     struct sockaddr_storage from;
 
     while (!atomic_load(&server->stop)) {
-        socklen_t from_bytes = sizeof from;
+        socklen_t from_bytes = sizeof(from);
         struct pollfd wait = {.fd = server->fd, .events = POLLIN};
 
         if (poll(&wait, 1, 20) <= 0)
             continue;
-        ssize_t got = recvfrom(server->fd, hello, sizeof hello, 0, (struct sockaddr *)&from, &from_bytes);
+        ssize_t got = recvfrom(server->fd, hello, sizeof(hello), 0, (struct sockaddr *)&from, &from_bytes);
 
         if (got < (ssize_t)MR_VERSION_HELLO_BYTES)
             continue;
         struct mr_version_answer answer = {
             .magic = MR_MAGIC, .version = server->version, .type = MR_PACKET_VERSION, .asked = hello[2]};
 
-        memcpy(answer.echo, hello + 8, sizeof answer.echo);
-        (void)sendto(server->fd, &answer, sizeof answer, 0, (const struct sockaddr *)&from, from_bytes);
+        memcpy(answer.echo, hello + 8, sizeof(answer.echo));
+        (void)sendto(server->fd, &answer, sizeof(answer), 0, (const struct sockaddr *)&from, from_bytes);
     }
     return NULL;
 }
@@ -460,19 +462,19 @@ static void check_other_version(reach_run reach, uint8_t version, const char *ad
 {
     struct other_server server = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), .version = version};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
+    socklen_t bytes = sizeof(address);
     char where[32], versions[128], error[512] = "";
     pthread_t thread;
 
-    assert_int_equal(bind(server.fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(bind(server.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(server.fd, (struct sockaddr *)&address, &bytes), 0);
-    snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(address.sin_port));
+    snprintf(where, sizeof(where), "127.0.0.1:%u", ntohs(address.sin_port));
     assert_int_equal(pthread_create(&thread, NULL, answer_as_other, &server), 0);
-    assert_int_equal(reach(where, error, sizeof error), MR_VERSION_MISMATCH);
+    assert_int_equal(reach(where, error, sizeof(error)), MR_VERSION_MISMATCH);
     atomic_store(&server.stop, true);
     pthread_join(thread, NULL);
     close(server.fd);
-    snprintf(versions, sizeof versions, "version %u of the protocol, and this library version %u", version,
+    snprintf(versions, sizeof(versions), "version %u of the protocol, and this library version %u", version,
              MR_PROTOCOL_VERSION);
     if (strstr(error, versions) == NULL || strstr(error, advice) == NULL || strstr(error, where) == NULL ||
         strchr(error, '\n') != NULL)
@@ -498,7 +500,7 @@ static void *ask_as_other(void *arg)
 
     memcpy(hello, &header, 4);
     while (!atomic_load(&worker->stop)) {
-        (void)send(worker->fd, hello, sizeof hello, MSG_NOSIGNAL);
+        (void)send(worker->fd, hello, sizeof(hello), MSG_NOSIGNAL);
         (void)poll(NULL, 0, 20);
     }
     return NULL;
@@ -510,7 +512,7 @@ static void test_worker_of_another_version_asks(void **state)
     struct other_server worker = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
                                   .version = MR_PROTOCOL_VERSION - 1};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
+    socklen_t bytes = sizeof(address);
     int taken = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     char where[32], error[512] = "";
     struct mr_rpc_options options = {.rendezvous = where, .init_timeout_ms = 300};
@@ -518,14 +520,14 @@ static void test_worker_of_another_version_asks(void **state)
     pthread_t thread;
 
     (void)state;
-    assert_int_equal(bind(taken, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(bind(taken, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &bytes), 0);
     close(taken);
-    snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(address.sin_port));
-    assert_int_equal(connect(worker.fd, (const struct sockaddr *)&address, sizeof address), 0);
+    snprintf(where, sizeof(where), "127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(connect(worker.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(pthread_create(&thread, NULL, ask_as_other, &worker), 0);
     for (uint32_t tries = 0; tries < 100 && strstr(error, "another version") == NULL; tries++)
-        assert_int_equal(mr_rpc_init("r", 0, 2, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
+        assert_int_equal(mr_rpc_init("r", 0, 2, &options, &rpc, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
     atomic_store(&worker.stop, true);
     pthread_join(thread, NULL);
     close(worker.fd);

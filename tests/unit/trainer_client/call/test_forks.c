@@ -1,4 +1,5 @@
-/* A client, and fork(): what the child may do with its parent's handles, while threads of the parent are inside the library. */
+/* A client, and fork(): what the child may do with its parent's handles, while threads of the parent are
+ * inside the library. */
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -81,7 +82,7 @@ static void use_inherited_futures(const struct family *x)
         mr_future_notify(futures[i], STDERR_FILENO);
         mr_future_destroy(futures[i]);
     }
-    expect(memcmp(mr_reply_tensor(x->reply, 0)->data, values, sizeof values) == 0, "a reply from before");
+    expect(memcmp(mr_reply_tensor(x->reply, 0)->data, values, sizeof(values)) == 0, "a reply from before");
     mr_reply_free(x->reply);
 }
 
@@ -124,7 +125,7 @@ static void start(struct family *x, bool progress_thread)
     struct mr_options later = {.future = &x->over};
 
     *x = (struct family){.node = fake_node_start(1)};
-    snprintf(x->address, sizeof x->address, "%s", fake_node_address(x->node));
+    snprintf(x->address, sizeof(x->address), "%s", fake_node_address(x->node));
     assert_int_equal(mr_client_create(&options, &x->client, NULL, 0), MR_OK);
     assert_int_equal(mr_echo(x->client, NULL, 0, &tensor, 1, &x->reply), MR_OK);
     assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
@@ -247,15 +248,15 @@ static void work_begins(struct office *x)
     const struct mr_rpc_options options = {
         .rendezvous = rendezvous, .functions = &seven, .function_count = 1};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
+    socklen_t bytes = sizeof(address);
     int free_port = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    assert_int_equal(bind(free_port, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(bind(free_port, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(free_port, (struct sockaddr *)&address, &bytes), 0);
     close(free_port);
-    snprintf(rendezvous, sizeof rendezvous, "127.0.0.1:%u", ntohs(address.sin_port));
+    snprintf(rendezvous, sizeof(rendezvous), "127.0.0.1:%u", ntohs(address.sin_port));
     *x = (struct office){.rpc = NULL};
-    if (mr_rpc_init("alone", 0, 1, &options, &x->rpc, error, sizeof error) != MR_OK)
+    if (mr_rpc_init("alone", 0, 1, &options, &x->rpc, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     assert_int_equal(mr_rref_create(x->rpc, mr_value_i64(1), NULL, &x->rref), MR_OK);
     assert_int_equal(mr_autograd_begin(x->rpc, &x->context), MR_OK);

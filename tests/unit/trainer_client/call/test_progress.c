@@ -21,12 +21,13 @@ static struct mr_client *connect_with(const struct fake_node *node, struct mr_cl
 
     options.server = fake_node_address(node);
     options.deadline_ms = 60000;
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
 
-/* More calls at once than there are slots, and more than the library holds: those without an answer to keep need none. */
+/* More calls at once than there are slots, and more than the library holds: those without an answer to keep
+ * need none. */
 static void test_thousands(void **state)
 {
     enum { CALLS = 6000 };
@@ -49,8 +50,8 @@ static void test_thousands(void **state)
     fake_node_destroy(node);
 }
 
-/* The message memory is far too small for all of them at once: calls wait for room, and answers that nobody has taken yet
- * do not stand in the way of others. */
+/* The message memory is far too small for all of them at once: calls wait for room, and answers that nobody
+ * has taken yet do not stand in the way of others. */
 static void test_backpressure(void **state)
 {
     enum { CALLS = 200, BYTES = 60000 };
@@ -223,7 +224,8 @@ static void test_event_loop(void **state)
     fake_node_destroy(node);
 }
 
-/* Waiting for a while: a call that nobody answers goes on, one that is answered is over, and so is none at all. */
+/* Waiting for a while: a call that nobody answers goes on, one that is answered is over, and so is none at
+ * all. */
 static void test_wait_for(void **state)
 {
     struct fake_node *mute = fake_node_start_with(1, NULL, true), *node = fake_node_start(2);
@@ -269,7 +271,7 @@ static void test_notify(void **state)
     }
     while (heard < CALLS) {
         assert_int_equal(poll(&pollfd, 1, 60000), 1);
-        assert_int_equal(read(pollfd.fd, &more, sizeof more), sizeof more);
+        assert_int_equal(read(pollfd.fd, &more, sizeof(more)), sizeof(more));
         heard += more;
     }
     assert_int_equal(heard, CALLS);
@@ -337,7 +339,7 @@ static void run_many(bool progress_thread)
     struct fake_node *node = fake_node_start(2);
     struct mr_client *client =
         connect_with(node, (struct mr_client_options){.progress_thread = progress_thread});
-    struct sender *senders = calloc(SENDERS, sizeof *senders);
+    struct sender *senders = calloc(SENDERS, sizeof(*senders));
 
     assert_non_null(senders);
     for (uint32_t t = 0; t < SENDERS; t++) {
@@ -366,7 +368,8 @@ static void test_20000_driven_by_senders(void **state)
     run_many(false);
 }
 
-/* One call after another is handed over while the loop may sleep: each wakes it, or is answered and so wakes it. */
+/* One call after another is handed over while the loop may sleep: each wakes it, or is answered and so wakes
+ * it. */
 static void *send_slowly(void *arg)
 {
     struct sender *s = arg;
@@ -384,7 +387,7 @@ static void test_own_loop_beside_a_sender(void **state)
 {
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
-    struct sender *s = calloc(1, sizeof *s);
+    struct sender *s = calloc(1, sizeof(*s));
 
     (void)state;
     assert_non_null(s);
@@ -401,7 +404,8 @@ static void test_own_loop_beside_a_sender(void **state)
     fake_node_destroy(node);
 }
 
-/* A call that goes out while the loop sleeps for ever: nobody is there to answer, and the loop has to look after it. */
+/* A call that goes out while the loop sleeps for ever: nobody is there to answer, and the loop has to look
+ * after it. */
 static void test_own_loop_is_woken_for_timers(void **state)
 {
     struct fake_node *node = fake_node_start(1);

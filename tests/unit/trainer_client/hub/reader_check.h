@@ -16,7 +16,7 @@ static inline enum hub_parse parse_bytes(const struct hub_format *format, const 
     assert_non_null(exact);
     memcpy(exact, line, bytes);
     reason[0] = '\0';
-    memset(&sample, 0xa5, sizeof sample);
+    memset(&sample, 0xa5, sizeof(sample));
     enum hub_parse parsed = format->parse(exact, bytes, line_number, &sample, reason);
     free(exact);
     if (parsed == HUB_PARSED) {

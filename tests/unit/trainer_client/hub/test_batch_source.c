@@ -34,7 +34,7 @@ static struct hub_request request_of(const struct temp_file *file, uint32_t batc
 {
     struct hub_request r = {
         .format = "criteo", .table = "t", .batch_samples = batch_samples, .epochs = 3, .shuffle_seed = seed};
-    snprintf(r.path, sizeof r.path, "%s", file->path);
+    snprintf(r.path, sizeof(r.path), "%s", file->path);
     return r;
 }
 
@@ -98,10 +98,10 @@ static void a_batch_is_the_same_at_every_building(void **state)
         assert_int_equal(hub_batch_source_build(t, n, &b, error), MR_OK);
         assert_int_equal(a.samples, b.samples);
         assert_int_equal(a.key_count, b.key_count);
-        assert_memory_equal(a.keys, b.keys, a.key_count * sizeof *a.keys);
-        assert_memory_equal(a.labels, b.labels, a.samples * sizeof *a.labels);
-        assert_memory_equal(a.dense, b.dense, a.samples * 13 * sizeof *a.dense);
-        assert_memory_equal(a.offsets, b.offsets, (a.samples * 26 + 1) * sizeof *a.offsets);
+        assert_memory_equal(a.keys, b.keys, a.key_count * sizeof(*a.keys));
+        assert_memory_equal(a.labels, b.labels, a.samples * sizeof(*a.labels));
+        assert_memory_equal(a.dense, b.dense, a.samples * 13 * sizeof(*a.dense));
+        assert_memory_equal(a.offsets, b.offsets, (a.samples * 26 + 1) * sizeof(*a.offsets));
     }
     hub_batch_free(&a);
     hub_batch_free(&b);
@@ -127,7 +127,7 @@ static void a_buffer_serves_sources_of_other_shapes(void **state)
     struct temp_file criteo = make_file(), libsvm = temp_file_text("1 1:1 2:1\n-1 3:1\n");
     struct hub_request other = {.format = "libsvm", .table = "t", .batch_samples = 5, .epochs = 1};
     struct hub_batch_source *s = open_source(request_of(&criteo, 50, 1));
-    snprintf(other.path, sizeof other.path, "%s", libsvm.path);
+    snprintf(other.path, sizeof(other.path), "%s", libsvm.path);
     struct hub_batch_source *t = open_source(other);
     struct hub_batch b = {0};
     for (int i = 0; i < 3; i++) {
@@ -157,7 +157,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct temp_file file = temp_file_make(text, bytes);
     struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
     struct hub_batch_source *s = NULL;
-    snprintf(r.path, sizeof r.path, "%s", file.path);
+    snprintf(r.path, sizeof(r.path), "%s", file.path);
     assert_int_equal(hub_batch_source_open(&r, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "take at most 524"));
     free(text);

@@ -56,7 +56,7 @@ static void integers_keep_their_range(void **state)
                 {"-11", -11},
                 {"9223372036854775807", INT64_MAX},
                 {"-9223372036854775808", INT64_MIN}};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         int64_t value = 99;
         assert_true(hub_field_integer(of(good[i].text), &value));
         assert_int_equal(value, good[i].value);
@@ -75,7 +75,7 @@ static void integers_keep_their_range(void **state)
                                       "9223372036854775808",
                                       "-9223372036854775809",
                                       "99999999999999999999999999"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         int64_t value = 99;
         assert_false(hub_field_integer(of(bad[i]), &value));
         assert_int_equal(value, 99);
@@ -90,14 +90,14 @@ static void numbers_are_finite_and_decimal(void **state)
     assert_true(hub_field_number(of("1"), &value));
     static const char *const bad[] = {"",   "nan", "inf", "-inf", "0x1p3", "1e999", "1,5",
                                       "1 ", " 1",  "1..", "e",    "+-1",   "1e+",   "infinity"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         value = 99;
         assert_false(hub_field_number(of(bad[i]), &value));
         assert_true(value > 98);
     }
     char long_text[200];
-    memset(long_text, '1', sizeof long_text);
-    assert_false(hub_field_number((struct hub_field){long_text, sizeof long_text}, &value));
+    memset(long_text, '1', sizeof(long_text));
+    assert_false(hub_field_number((struct hub_field){long_text, sizeof(long_text)}, &value));
     assert_false(hub_field_number((struct hub_field){"1\0002", 3}, &value));
 }
 

@@ -25,7 +25,7 @@ static void line_ends(void **state)
 {
     static const size_t read_sizes[] = {1, 2, 3, 7, 4096};
     struct temp_file file = temp_file_text("a\nbc\r\n\n\r\nlast");
-    for (size_t i = 0; i < sizeof read_sizes / sizeof read_sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]); i++) {
         struct hub_lines l;
         struct hub_line line;
         assert_true(hub_lines_init(&l, file.fd, read_sizes[i]));
@@ -83,7 +83,7 @@ static void long_lines_are_skipped(void **state)
     text[8 * most] = '\n';     /* far too long */
     snprintf(text + 8 * most + 1, 5, "end\n");
     struct temp_file file = temp_file_make(text, 8 * most + 5);
-    for (size_t i = 0; i < sizeof read_sizes / sizeof read_sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]); i++) {
         struct hub_lines l;
         struct hub_line line;
         assert_true(hub_lines_init(&l, file.fd, read_sizes[i]));

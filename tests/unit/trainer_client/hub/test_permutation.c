@@ -11,8 +11,8 @@
 static void every_place_is_met_once(void **state)
 {
     static const uint64_t counts[] = {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 4096, 4097, 100003};
-    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
-        bool *met = calloc(counts[c], sizeof *met);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        bool *met = calloc(counts[c], sizeof(*met));
         assert_non_null(met);
         struct hub_permutation p = hub_permutation_make(counts[c], 7, 1);
         for (uint64_t i = 0; i < counts[c]; i++) {
@@ -73,7 +73,7 @@ static void the_order_spreads(void **state)
 static void the_split_has_its_share(void **state)
 {
     static const double shares[] = {0, 0.1, 0.2, 0.9};
-    for (size_t s = 0; s < sizeof shares / sizeof shares[0]; s++) {
+    for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
         double held_out = 0;
         for (uint64_t line = 1; line <= 100000; line++) {
             held_out += hub_is_held_out(line, 1, shares[s]);

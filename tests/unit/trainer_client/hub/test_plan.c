@@ -12,7 +12,7 @@
 
 static struct hub_plan *make(uint64_t batches, uint32_t prefetch, bool read_only)
 {
-    struct hub_plan *p = malloc(sizeof *p);
+    struct hub_plan *p = malloc(sizeof(*p));
     assert_non_null(p);
     hub_plan_init(p, batches, prefetch, LEASE_US, read_only);
     return p;
@@ -251,7 +251,7 @@ static void a_record_longer_than_the_window_is_understood(void **state)
 {
     struct hub_plan *p = make(1u << 20, 2, false);
     uint64_t bitmap[40];
-    memset(bitmap, 0xff, sizeof bitmap); /* 2560 batches behind a hole at 0 that is filled meanwhile */
+    memset(bitmap, 0xff, sizeof(bitmap)); /* 2560 batches behind a hole at 0 that is filled meanwhile */
     bitmap[0] &= ~UINT64_C(1);
     hub_plan_record_asked(p);
     hub_plan_record(p, 0, bitmap, 40);
@@ -322,8 +322,9 @@ static void an_empty_plan_is_at_its_end(void **state)
     free(p);
 }
 
-/* A server that learns, forgets on restarts from a checkpoint, and trainers that push, drop or fall silent, all by a
- * seed. Whatever happens, the plan ends with every batch learnt, and never counts more than it may. */
+/* A server that learns, forgets on restarts from a checkpoint, and trainers that push, drop or fall silent,
+ * all by a seed. Whatever happens, the plan ends with every batch learnt, and never counts more than it
+ * may. */
 static void every_batch_is_learnt_whatever_happens(void **state)
 {
     enum { BATCHES = 300, PREFETCH = 4, ROUNDS_MAX = 100000 };
@@ -351,10 +352,10 @@ static void every_batch_is_learnt_whatever_happens(void **state)
                 hub_plan_record_asked(p);
                 hub_plan_record(p, 0, learnt, (BATCHES + 63) / 64);
             } else if (dice < 92) {
-                memcpy(saved, learnt, sizeof saved);
+                memcpy(saved, learnt, sizeof(saved));
             } else if (dice == 92 && restarts < 20) {
                 restarts++;
-                memcpy(learnt, saved, sizeof saved);
+                memcpy(learnt, saved, sizeof(saved));
                 hub_plan_server_restarted(p);
             }
             assert_true(p->ahead <= PREFETCH);

@@ -45,7 +45,7 @@ static uint32_t changed_slots(const char *line)
     uint64_t keys[SLOTS];
     uint32_t changed = 0;
     assert_int_equal(parse_line(format, "01010001,14,405,MCI,MDW"), HUB_PARSED);
-    memcpy(keys, sample.keys, sizeof keys);
+    memcpy(keys, sample.keys, sizeof(keys));
     assert_int_equal(parse_line(format, line), HUB_PARSED);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         changed |= (uint32_t)(keys[slot] != sample.keys[slot]) << slot;
@@ -82,8 +82,8 @@ static void parts_do_not_run_together(void **state)
 static void the_header_is_one_only_at_the_top(void **state)
 {
     static const char header[] = "date,delay,distance,origin,destination";
-    assert_int_equal(parse_bytes(format, header, sizeof header - 1, 1), HUB_NO_SAMPLE);
-    assert_int_equal(parse_bytes(format, header, sizeof header - 1, 2), HUB_BROKEN);
+    assert_int_equal(parse_bytes(format, header, sizeof(header) - 1, 1), HUB_NO_SAMPLE);
+    assert_int_equal(parse_bytes(format, header, sizeof(header) - 1, 2), HUB_BROKEN);
     assert_int_equal(parse_line(format, ""), HUB_NO_SAMPLE);
 }
 
@@ -97,7 +97,7 @@ static void broken_lines(void **state)
         "01320001,14,405,MCI,MDW", "01012500,14,405,MCI,MDW",   "01010060,14,405,MCI,MDW",
         "0101000x,14,405,MCI,MDW", "01010001,14.5,405,MCI,MDW",
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
     }
 }
@@ -105,7 +105,7 @@ static void broken_lines(void **state)
 static void garbage_does_no_harm(void **state)
 {
     static const char *const pieces[] = {"01010001", "02281259", ",", "14", "-5", ",405,", "MCI", "MDW", "A"};
-    parse_garbage(format, pieces, sizeof pieces / sizeof pieces[0]);
+    parse_garbage(format, pieces, sizeof(pieces) / sizeof(pieces[0]));
 }
 
 int main(void)

@@ -25,13 +25,13 @@ static void labels(void **state)
         const char *line;
         int label;
     } good[] = {{"+1 3:1", 1}, {"1 3:1", 1}, {"-1 3:1", 0}, {"0 3:1", 0}, {"1.0 3:1", 1}, {" -1\t3:1 ", 0}};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(parse_line(format, good[i].line), HUB_PARSED);
         assert_int_equal((int)sample.label, good[i].label);
         assert_int_equal(sample.key_count, 1);
     }
     static const char *const bad[] = {"2 3:1", "0.5 3:1", "3:1", "x 3:1", "nan 3:1", "-2 1:1", "++1 1:1"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
     }
 }
@@ -73,7 +73,7 @@ static void broken_features(void **state)
     static const char *const bad[] = {"1 3",     "1 3:",    "1 :1",    "1 3:x",
                                       "1 -3:1",  "1 3:nan", "1 3:inf", "1 qid:3 1:1",
                                       "1 3:1:2", "1 3 :1",  "1 3.5:1", "1 99999999999999999999:1"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
     }
 }
@@ -97,7 +97,7 @@ static void features_are_bounded(void **state)
 static void garbage_does_no_harm(void **state)
 {
     static const char *const pieces[] = {"1", "-1", " ", "3:1", ":", "0", "1e5", "#", "+", "."};
-    parse_garbage(format, pieces, sizeof pieces / sizeof pieces[0]);
+    parse_garbage(format, pieces, sizeof(pieces) / sizeof(pieces[0]));
 }
 
 int main(void)

@@ -22,9 +22,9 @@ static struct mr_tensor text(const char *s)
 static void prepare(void)
 {
     const uint64_t good[8] = {512, 2, 1, 200000, 1, 1, 7, 0};
-    memcpy(fields, good, sizeof fields);
-    snprintf(path, sizeof path, "/data/x");
-    memset(&message, 0, sizeof message);
+    memcpy(fields, good, sizeof(fields));
+    snprintf(path, sizeof(path), "/data/x");
+    memset(&message, 0, sizeof(message));
     message.preamble.tensor_count = 4;
     message.tensors[0] = text(path);
     message.tensors[1] = text("criteo");
@@ -68,7 +68,7 @@ static void fields_have_ranges(void **state)
         {UINT64_MAX, 0, MR_INVALID_ARGUMENT}, {0, 1, MR_INVALID_ARGUMENT}, {1000000, 1, MR_OK},
         {1000001, 1, MR_INVALID_ARGUMENT},    {900000, 3, MR_OK},          {900001, 3, MR_INVALID_ARGUMENT},
         {2, 4, MR_INVALID_ARGUMENT},          {UINT64_MAX, 6, MR_OK}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct hub_request r;
         prepare();
         fields[cases[i].field] = cases[i].value;
@@ -80,7 +80,7 @@ static void texts_fit_and_are_not_empty(void **state)
 {
     for (uint32_t t = 0; t < 4; t++) {
         struct hub_request r, before;
-        memset(&r, 0x5a, sizeof r);
+        memset(&r, 0x5a, sizeof(r));
         before = r;
         if (t == 2) {
             continue;
@@ -96,7 +96,7 @@ static void texts_fit_and_are_not_empty(void **state)
         assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
         message.tensors[t] = mr_tensor_1d(MR_U64, 8, fields);
         assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
-        assert_memory_equal(&r, &before, sizeof r);
+        assert_memory_equal(&r, &before, sizeof(r));
     }
 }
 
@@ -133,7 +133,7 @@ static void every_field_tells_plans_apart(void **state)
         prepare();
         fields[field] = field == 4 || field == 5 ? 0 : fields[field] + 1;
         assert_int_equal(parse(&b), MR_OK);
-        assert_true(hub_request_differs(&a, &b, difference, sizeof difference));
+        assert_true(hub_request_differs(&a, &b, difference, sizeof(difference)));
         assert_int_equal(strncmp(difference, numbers[field], strlen(numbers[field])), 0);
         other = hub_request_plan(&b, 5, 0);
         assert_int_equal(mr_plan_same(&plan, &other),
@@ -144,7 +144,7 @@ static void every_field_tells_plans_apart(void **state)
         if (t != 2) {
             message.tensors[t] = text("other");
             assert_int_equal(parse(&b), MR_OK);
-            assert_true(hub_request_differs(&a, &b, difference, sizeof difference));
+            assert_true(hub_request_differs(&a, &b, difference, sizeof(difference)));
             assert_int_equal(strncmp(difference, texts[t], strlen(texts[t])), 0);
             other = hub_request_plan(&b, 5, 0);
             assert_false(mr_plan_same(&plan, &other));
@@ -155,7 +155,7 @@ static void every_field_tells_plans_apart(void **state)
     other = hub_request_plan(&a, 6, 0);
     assert_false(mr_plan_same(&plan, &other));
     assert_memory_equal(plan.request, other.request,
-                        sizeof plan.request); /* the same plan, of other samples */
+                        sizeof(plan.request)); /* the same plan, of other samples */
     assert_true(hub_request_stream(&a, 3) <= 0xffff);
 }
 

@@ -52,9 +52,9 @@ static struct hub_sample_file *open_file(struct hub_sample_file_options options)
 static uint64_t key_of_line(uint64_t line_number)
 {
     char line[40], reason[HUB_REASON_BYTES];
-    struct hub_sample *s = malloc(sizeof *s);
+    struct hub_sample *s = malloc(sizeof(*s));
     assert_non_null(s);
-    int bytes = snprintf(line, sizeof line, "-1 %" PRIu64 ":1", line_number);
+    int bytes = snprintf(line, sizeof(line), "-1 %" PRIu64 ":1", line_number);
     assert_int_equal(hub_format_libsvm.parse(line, (size_t)bytes, line_number, s, reason), HUB_PARSED);
     uint64_t key = s->keys[0];
     free(s);
@@ -90,7 +90,7 @@ static void parts_are_disjoint_and_complete(void **state)
 {
     static const uint32_t index_sizes[] = {0, 2, 3, 64, 600};
     struct temp_file file = many_lines();
-    for (size_t i = 0; i < sizeof index_sizes / sizeof index_sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(index_sizes) / sizeof(index_sizes[0]); i++) {
         check_part(&file, false, index_sizes[i]);
         check_part(&file, true, index_sizes[i]);
     }
@@ -108,7 +108,7 @@ static void see(void *arg, const char *path, uint64_t line_number, const char *r
     struct seen *seen = arg;
     if (seen->count++ == 0) {
         seen->first_line = line_number;
-        snprintf(seen->reason, sizeof seen->reason, "%s", reason);
+        snprintf(seen->reason, sizeof(seen->reason), "%s", reason);
     }
 }
 

@@ -1,5 +1,6 @@
-/* A hub on loopback sockets between a node's stand-in and trainers that use the public header: plans from their start to
- * their end, with restarts of each side in between. Nothing here waits for a time to pass, only for things to happen. */
+/* A hub on loopback sockets between a node's stand-in and trainers that use the public header: plans from
+ * their start to their end, with restarts of each side in between. Nothing here waits for a time to pass,
+ * only for things to happen. */
 #include <assert.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -53,7 +54,7 @@ static void start_hub(struct bench *b)
     while (atomic_load(&b->hub.port) == 0) {
         pause_briefly();
     }
-    snprintf(hub_address, sizeof hub_address, "127.0.0.1:%u", atomic_load(&b->hub.port));
+    snprintf(hub_address, sizeof(hub_address), "127.0.0.1:%u", atomic_load(&b->hub.port));
 }
 
 static void stop_hub(struct bench *b)
@@ -68,7 +69,7 @@ static struct mr_client *connect_to(const char *address)
     struct mr_client *client = NULL;
     char error[400];
     const struct mr_client_options options = {.server = address, .memory_bytes = 4u << 20};
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_OK);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_OK);
     return client;
 }
 
@@ -91,11 +92,11 @@ static struct temp_file make_samples(void)
 
 static int set_up(void **state)
 {
-    struct bench *b = calloc(1, sizeof *b);
+    struct bench *b = calloc(1, sizeof(*b));
     assert_non_null(b);
     b->node = fake_node_start(2);
     b->file = make_samples();
-    snprintf(node_address, sizeof node_address, "%s", fake_node_address(b->node));
+    snprintf(node_address, sizeof(node_address), "%s", fake_node_address(b->node));
     b->config = (struct hub_config){.listen = "127.0.0.1:0",
                                     .server = node_address,
                                     .prefetch = 3,
@@ -363,7 +364,7 @@ static void a_server_that_forgot_is_taught_again(void **state)
     start_plan(trainer, &plan);
     train(b, trainer, 20);
     fake_node_kill(b->node); /* it comes back without anything learnt */
-    memset(b->learnt, 0, sizeof b->learnt);
+    memset(b->learnt, 0, sizeof(b->learnt));
     fake_node_restart(b->node);
     train(b, trainer, UINT32_MAX);
     assert_learnt(b, 1);
@@ -448,8 +449,8 @@ static void mistakes_are_told(void **state)
 static void change_samples(const struct bench *b)
 {
     char line[256];
-    assert_int_equal(pread(b->file.fd, line, sizeof line, 0), sizeof line);
-    const char *end = memchr(line, '\n', sizeof line);
+    assert_int_equal(pread(b->file.fd, line, sizeof(line), 0), sizeof(line));
+    const char *end = memchr(line, '\n', sizeof(line));
     assert_non_null(end);
     const char category = end[-1] == '0' ? '8' : '0';
     assert_int_equal(pwrite(b->file.fd, &category, 1, end - 1 - line), 1);
@@ -468,9 +469,9 @@ static uint32_t streams_of(struct bench *b)
 static uint32_t number_of(const struct bench *b, uint32_t run)
 {
     struct hub_request r = {.batch_samples = BATCH_SAMPLES, .epochs = 1, .shuffle_seed = 1, .run = run};
-    snprintf(r.path, sizeof r.path, "%s", b->file.path);
-    snprintf(r.format, sizeof r.format, "criteo");
-    snprintf(r.table, sizeof r.table, TABLE);
+    snprintf(r.path, sizeof(r.path), "%s", b->file.path);
+    snprintf(r.format, sizeof(r.format), "criteo");
+    snprintf(r.table, sizeof(r.table), TABLE);
     return hub_request_stream(&r, 0);
 }
 
@@ -481,7 +482,7 @@ static void plans_that_want_one_stream_are_both_learnt(void **state)
     static uint32_t run_of[65536];
     struct mr_sample_plan plan = plan_of(b);
     uint32_t run = 1, number;
-    memset(run_of, 0, sizeof run_of);
+    memset(run_of, 0, sizeof(run_of));
     for (; run_of[number = number_of(b, run)] == 0; run++) {
         run_of[number] = run;
     }
@@ -513,7 +514,8 @@ static void samples_that_change_end_their_plan(void **state)
     }
     assert_int_equal(status, MR_IO_ERROR);
     assert_non_null(strstr(mr_last_error(), "has changed since its plan began: it was written to"));
-    /* Not as this plan, of which batches of the other samples were learnt; also after a restart of the hub. */
+    /* Not as this plan, of which batches of the other samples were learnt; also after a restart of the
+     * hub. */
     assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_ALREADY_STARTED);
     assert_non_null(strstr(mr_last_error(), "other samples than when this plan began"));
     mr_client_destroy(trainer);
@@ -598,7 +600,8 @@ static void a_table_that_is_not_there_is_named(void **state)
     mr_client_destroy(other);
 }
 
-/* A plan of no samples is at its end at once, whether the server has its table or not: it keeps nobody out. */
+/* A plan of no samples is at its end at once, whether the server has its table or not: it keeps nobody
+ * out. */
 static void a_plan_of_no_batches_is_over(void **state)
 {
     struct bench *b = *state;
@@ -630,14 +633,14 @@ static void it_is_a_node_of_one_core(void **state)
     assert_int_equal(core.state, 1);
     assert_true(core.incarnation > 0);
     assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, &reply), MR_OK);
-    assert_memory_equal(mr_reply_tensor(reply, 0)->data, numbers, sizeof numbers);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, numbers, sizeof(numbers));
     mr_reply_free(reply);
     mr_client_destroy(client);
 }
 
 static void a_wrong_address_ends_it(void **state)
 {
-    struct hub *hub = calloc(1, sizeof *hub);
+    struct hub *hub = calloc(1, sizeof(*hub));
     char error[HUB_ERROR_BYTES];
     const struct hub_config config = {
         .listen = "127.0.0.1:0", .server = "127.0.0.1:port", .prefetch = 1, .trainer_timeout_us = 1};

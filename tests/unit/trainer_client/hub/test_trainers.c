@@ -12,14 +12,14 @@ static struct hub_trainers trainers;
 static const uint8_t *uuid_of(uint32_t i)
 {
     static uint8_t uuid[MR_UUID_BYTES];
-    memset(uuid, 0, sizeof uuid);
-    memcpy(uuid, &i, sizeof i);
+    memset(uuid, 0, sizeof(uuid));
+    memcpy(uuid, &i, sizeof(i));
     return uuid;
 }
 
 static void joining_and_being_heard(void **state)
 {
-    memset(&trainers, 0, sizeof trainers);
+    memset(&trainers, 0, sizeof(trainers));
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(1), 5), 0);
     hub_trainers_join(&trainers, uuid_of(1), 7, 10);
     hub_trainers_join(&trainers, uuid_of(2), 7, 10);
@@ -34,7 +34,7 @@ static void joining_and_being_heard(void **state)
 
 static void the_longest_silent_makes_room(void **state)
 {
-    memset(&trainers, 0, sizeof trainers);
+    memset(&trainers, 0, sizeof(trainers));
     for (uint32_t i = 0; i < HUB_TRAINERS_MAX; i++) {
         hub_trainers_join(&trainers, uuid_of(i), 1, 1000 + i);
     }

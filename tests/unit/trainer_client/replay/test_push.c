@@ -98,8 +98,8 @@ static void test_bags(void **state)
     check_split_and_join(BAGS);
 }
 
-/* Bags that average, with weights, in i8: shares take along, or get, the divisors of the whole bags; split once more and joined,
- * nothing of it is lost. */
+/* Bags that average, with weights, in i8: shares take along, or get, the divisors of the whole bags; split
+ * once more and joined, nothing of it is lost. */
 static void test_weighted_bags_of_a_table_that_averages(void **state)
 {
     struct mr_feature table = mr_feature_table("t", DIM);

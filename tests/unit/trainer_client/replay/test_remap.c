@@ -122,7 +122,8 @@ static void test_done_means_settled(void **state)
     replay_stop(&x);
 }
 
-/* Two lookups with futures on their way when the node comes back with another number of cores; the second in bags of two. */
+/* Two lookups with futures on their way when the node comes back with another number of cores; the second in
+ * bags of two. */
 static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores, struct mr_future *futures[2])
 {
     struct mr_options options = {.future = &futures[0]};
@@ -131,14 +132,14 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
 
     for (uint32_t b = 0; b <= REPLAY_KEYS / 2; b++)
         offsets[b] = 2 * b;
-    memcpy(keys, x->keys, sizeof keys);
+    memcpy(keys, x->keys, sizeof(keys));
     fake_node_kill(x->node);
     assert_int_equal(mr_lookup(x->client, &options, x->table, keys, REPLAY_KEYS, NULL), MR_OK);
     options.future = &futures[1];
     assert_int_equal(mr_lookup_bags(x->client, &options, x->table, keys, offsets, REPLAY_KEYS / 2, NULL),
                      MR_OK);
-    memset(keys, 0xff, sizeof keys); /* the caller's again */
-    memset(offsets, 0xff, sizeof offsets);
+    memset(keys, 0xff, sizeof(keys)); /* the caller's again */
+    memset(offsets, 0xff, sizeof(offsets));
     fake_node_restart_with(x->node, cores);
 }
 
@@ -167,7 +168,8 @@ static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2]
     mr_future_destroy(futures[1]);
 }
 
-/* As a loop does it: it looks at the future when it is told to. The first time the call is made again, and that one tells, too. */
+/* As a loop does it: it looks at the future when it is told to. The first time the call is made again, and
+ * that one tells, too. */
 static void wait_by_notice(struct mr_client *client, struct mr_future *future)
 {
     struct pollfd fds[] = {{.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN},
@@ -178,7 +180,7 @@ static void wait_by_notice(struct mr_client *client, struct mr_future *future)
     for (;;) {
         assert_true(poll(fds, 2, mr_client_timeout_ms(client)) >= 0);
         (void)mr_client_progress(client);
-        if (read(fds[0].fd, &count, sizeof count) == sizeof count && mr_future_wait_for(future, 0))
+        if (read(fds[0].fd, &count, sizeof(count)) == sizeof(count) && mr_future_wait_for(future, 0))
             break;
     }
     mr_future_notify(future, -1);
@@ -228,7 +230,8 @@ static void test_cores_change_under_abandoned_lookup(void **state)
     replay_stop(&x);
 }
 
-/* The cores change between the numbering of a push and its sending: it is not sent, and its caller is told. */
+/* The cores change between the numbering of a push and its sending: it is not sent, and its caller is
+ * told. */
 static void test_cores_change_before_sending(void **state)
 {
     uint32_t dims[1] = {4};
@@ -260,7 +263,8 @@ static void test_cores_change_before_sending(void **state)
     replay_stop(&x);
 }
 
-/* What had been given up before the cores changed is told after it, though the lane is no core's any more; once. */
+/* What had been given up before the cores changed is told after it, though the lane is no core's any more;
+ * once. */
 static void test_given_up_and_other_cores(void **state)
 {
     static const uint32_t cores[][2] = {{2, 3}, {1, 2}, {3, 1}, {2, 1}};
@@ -282,7 +286,8 @@ static void test_given_up_and_other_cores(void **state)
     }
 }
 
-/* Sums that are rounded tell in which order they were made: pushes of a map that came back are newer than those of the map between. */
+/* Sums that are rounded tell in which order they were made: pushes of a map that came back are newer than
+ * those of the map between. */
 static void test_a_map_that_comes_back_is_in_its_turn(void **state)
 {
     static const uint32_t cores[][4] = {{2, 3, 2, 1}, {1, 2, 1, 3}, {3, 1, 3, 3}, {2, 1, 2, 3}};
@@ -323,19 +328,19 @@ struct older_copy {
 
 static struct older_copy *copy_directory(const struct fake_node *node)
 {
-    struct older_copy *copy = malloc(sizeof *copy);
+    struct older_copy *copy = malloc(sizeof(*copy));
 
     assert_non_null(copy);
-    memcpy(copy->saved, node->saved, sizeof copy->saved);
-    memcpy(copy->lanes, node->saved_lanes, sizeof copy->lanes);
+    memcpy(copy->saved, node->saved, sizeof(copy->saved));
+    memcpy(copy->lanes, node->saved_lanes, sizeof(copy->lanes));
     return copy;
 }
 
 static void put_back(struct replay_fixture *x, const struct older_copy *copy, uint32_t cores)
 {
     fake_node_kill(x->node);
-    memcpy(x->node->saved, copy->saved, sizeof copy->saved);
-    memcpy(x->node->saved_lanes, copy->lanes, sizeof copy->lanes);
+    memcpy(x->node->saved, copy->saved, sizeof(copy->saved));
+    memcpy(x->node->saved_lanes, copy->lanes, sizeof(copy->lanes));
     fake_node_restart_with(x->node, cores);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, NULL), MR_OK);
 }
@@ -357,14 +362,15 @@ static void check_reported(struct replay_fixture *x, const char *steps)
     assert_int_equal(replay_push(x, &options, 0), MR_OK);
 }
 
-/* What had been on disk is kept no longer, and is gone with the newer directory: told whatever the cores are now, and were since. */
+/* What had been on disk is kept no longer, and is gone with the newer directory: told whatever the cores are
+ * now, and were since. */
 static void test_an_older_directory_and_other_cores(void **state)
 {
     static const uint32_t cores[][3] = {{2, 2, 2}, {2, 2, 3}, {2, 3, 3}, {2, 3, 2},
                                         {2, 1, 3}, {1, 3, 1}, {3, 1, 1}};
 
     (void)state;
-    for (uint32_t i = 0; i < sizeof cores / sizeof cores[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++) {
         struct replay_fixture x;
 
         replay_start(&x, cores[i][0], 0);
@@ -431,8 +437,8 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     save_and_let_go(&x, 1, 10);
     crash_onto(&x, 3);
     replay_check_rows(&x);
-    memcpy(x.node->saved, copy->saved, sizeof copy->saved);
-    memcpy(x.node->saved_lanes, copy->lanes, sizeof copy->lanes);
+    memcpy(x.node->saved, copy->saved, sizeof(copy->saved));
+    memcpy(x.node->saved_lanes, copy->lanes, sizeof(copy->lanes));
     fake_node_take_back(x.node);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
     crash_onto(&x, 2);
@@ -482,7 +488,8 @@ static void test_all_given_up_and_other_cores(void **state)
     replay_stop(&x);
 }
 
-/* Nothing is pushed in the lanes of a former map any more: they are asked about when there is a checkpoint. */
+/* Nothing is pushed in the lanes of a former map any more: they are asked about when there is a
+ * checkpoint. */
 static void test_former_lanes_are_let_go(void **state)
 {
     struct replay_fixture x;
@@ -522,7 +529,8 @@ static uint32_t key_of(const struct replay_fixture *x, const uint32_t cores[2], 
     return 0;
 }
 
-/* A push whose keys all go to one of the new cores is marked at the others, or nothing that they have after it could ever be let go. */
+/* A push whose keys all go to one of the new cores is marked at the others, or nothing that they have after
+ * it could ever be let go. */
 static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
 {
     const float ones[REPLAY_DIM] = {1, 1};
@@ -549,7 +557,8 @@ static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
     replay_stop(&x);
 }
 
-/* A loss that nobody was told of yet, when the cores change: of the lane that moves, and of one that had moved before. */
+/* A loss that nobody was told of yet, when the cores change: of the lane that moves, and of one that had
+ * moved before. */
 static void test_a_loss_and_other_cores(void **state)
 {
     struct replay_fixture x;

@@ -1,4 +1,5 @@
-/* The replay buffer against a model of the server's record: what is applied, what a checkpoint holds, and a restart. */
+/* The replay buffer against a model of the server's record: what is applied, what a checkpoint holds, and a
+ * restart. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +12,8 @@
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };
 
-/* A server that applies a number once. `times[n]` counts how often number n changed its data, since the checkpoint that
- * it was restored from was empty. */
+/* A server that applies a number once. `times[n]` counts how often number n changed its data, since the
+ * checkpoint that it was restored from was empty. */
 struct model {
     bool has[MODEL_MAX], saved[MODEL_MAX];
     uint64_t order[MODEL_MAX]; /* in which they were applied, 1 = first */
@@ -38,13 +39,13 @@ static uint64_t model_floor(const bool *has)
 
 static void model_save(struct model *m)
 {
-    memcpy(m->saved, m->has, sizeof m->saved);
+    memcpy(m->saved, m->has, sizeof(m->saved));
     m->durable = model_floor(m->saved);
 }
 
 static void model_restart(struct model *m)
 {
-    memcpy(m->has, m->saved, sizeof m->has);
+    memcpy(m->has, m->saved, sizeof(m->has));
 }
 
 static struct mrc_push *new_push(uint64_t step, uint64_t bytes)
@@ -312,7 +313,8 @@ static void test_undo(void **state)
     mrc_replay_fini(&r);
 }
 
-/* The question what is on disk goes under the number of a push: to a server that has lost that push, the push comes first. */
+/* The question what is on disk goes under the number of a push: to a server that has lost that push, the push
+ * comes first. */
 static void test_a_question_does_not_pass_its_push(void **state)
 {
     struct mrc_replay r;
@@ -345,7 +347,8 @@ static void test_a_question_does_not_pass_its_push(void **state)
     mrc_replay_fini(&r);
 }
 
-/* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no hole. */
+/* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no
+ * hole. */
 static void test_undo_leaves_a_mark_before_others(void **state)
 {
     struct mrc_replay r;
@@ -560,7 +563,8 @@ static void test_a_stopping_server_is_asked_again(void **state)
     mrc_replay_fini(&r);
 }
 
-/* One trainer after another push, crashes at any point, saves that nobody tells of: the order is that of the caller. */
+/* One trainer after another push, crashes at any point, saves that nobody tells of: the order is that of the
+ * caller. */
 static void test_synchronous_trainer_repeats_exactly(void **state)
 {
     enum { PUSHES = 1500 };

@@ -1,5 +1,5 @@
-/* A client with `replay` against a node that goes back to its last checkpoint: what comes out is what an undisturbed run
- * would have made. */
+/* A client with `replay` against a node that goes back to its last checkpoint: what comes out is what an
+ * undisturbed run would have made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,7 +88,7 @@ static void test_a_save_comes_behind_all_of_it(void **state)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct replay_fixture x;
-        struct mr_save_options wish = {.bytes = sizeof wish, .directory = "/dir"};
+        struct mr_save_options wish = {.bytes = sizeof(wish), .directory = "/dir"};
 
         (void)state;
         replay_start(&x, 3, 0);
@@ -123,7 +123,8 @@ static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
     replay_stop(&x);
 }
 
-/* The server learns which pushes' lookups it has lost: of those sent again, of those under way, and of those made since. */
+/* The server learns which pushes' lookups it has lost: of those sent again, of those under way, and of those
+ * made since. */
 static void test_lost_lookups_are_told(void **state)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
@@ -148,7 +149,8 @@ static void test_lost_lookups_are_told(void **state)
     }
 }
 
-/* Twice in a row, the second time while pushes are sent again for the first: some of them have got there, and not all. */
+/* Twice in a row, the second time while pushes are sent again for the first: some of them have got there, and
+ * not all. */
 static void test_crash_upon_crash(void **state)
 {
     struct replay_fixture x;
@@ -200,14 +202,16 @@ static void test_answer_lost(void **state)
         /* What the checkpoint held was counted before the crash, for an answer that nobody has. */
         assert_int_equal(pushed.is_known, !saved);
         assert_int_equal(pushed.sent, saved ? 0 : REPLAY_KEYS);
-        /* The oldest that was kept asks what the checkpoint held; then there is the one that was not answered. */
+        /* The oldest that was kept asks what the checkpoint held; then there is the one that was not
+         * answered. */
         assert_int_equal(atomic_load(&x.node->known), saved * 2);
         replay_check_rows(&x);
         replay_stop(&x);
     }
 }
 
-/* The deadline passes while the server is away: the caller hears so, with the step, and the push is applied all the same. */
+/* The deadline passes while the server is away: the caller hears so, with the step, and the push is applied
+ * all the same. */
 static void test_deadline_while_away(void **state)
 {
     struct replay_fixture x;
@@ -353,9 +357,10 @@ static void test_given_up_is_told_once(void **state)
     replay_crash(&x);
     replay_push_steps(
         &x, 51,
-        51); /* finds no room before the restart is noticed; its answer shows what the server was restored from */
+        /* finds no room before the restart is noticed; its answer shows what the server was restored from */
+        51);
     info = replay_info_of(&x);
-    snprintf(expected, sizeof expected, "steps 1..%llu", (unsigned long long)info.given_up);
+    snprintf(expected, sizeof(expected), "steps 1..%llu", (unsigned long long)info.given_up);
     assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
     assert_non_null(strstr(mr_last_error(), expected));
     assert_non_null(strstr(mr_last_error(), "raise replay_bytes, or save more often"));
@@ -513,7 +518,8 @@ static void test_refused_when_sent_again(void **state)
     replay_stop(&x);
 }
 
-/* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of it or not. */
+/* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of
+ * it or not. */
 static void test_restored_by_call_stays_so(void **state)
 {
     for (uint32_t heard = 0; heard < 2; heard++) {
@@ -572,7 +578,8 @@ static void test_restored_while_it_is_sent_again(void **state)
     }
 }
 
-/* It comes while one is in flight, whose answer is late: the client asks what was taken only when it has that one back. */
+/* It comes while one is in flight, whose answer is late: the client asks what was taken only when it has that
+ * one back. */
 static void test_restored_under_one_that_is_in_flight(void **state)
 {
     struct replay_fixture x;
@@ -615,8 +622,8 @@ static void test_restored_by_call_leaves_no_gap(void **state)
     replay_stop(&x);
 }
 
-/* An answer of before a restore comes when the client has looked already at what that took: it looks again, or the number would stay
- * open at the node, and with it all that comes after. */
+/* An answer of before a restore comes when the client has looked already at what that took: it looks again,
+ * or the number would stay open at the node, and with it all that comes after. */
 static void test_an_answer_of_before_a_restore_comes_late(void **state)
 {
     struct replay_fixture x;

@@ -40,7 +40,7 @@ static void sleeps_out_its_time_and_hears_what_comes(void)
     assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), 0);
     assert_int_equal(mrc_epoll_sleep(epoll_fd, &event, 1, LEFT_US), 0);
     assert_true(mrc_now_us() - begin_us >= LEFT_US);
-    assert_int_equal(write(fd, &one, sizeof one), sizeof one);
+    assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
     assert_int_equal(mrc_epoll_sleep(epoll_fd, &event, 1, UINT64_C(3600000000)), 1);
     close(fd);
     close(epoll_fd);

@@ -24,13 +24,13 @@ static void open_pair(struct pair *p, const char *listen, const char *connect, b
     struct mr_address local;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve(listen, true, &local, error, sizeof error), MR_OK);
-    assert_int_equal(mrc_udp_bind(&local, &options, &p->server, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_address_resolve(listen, true, &local, error, sizeof(error)), MR_OK);
+    assert_int_equal(mrc_udp_bind(&local, &options, &p->server, error, sizeof(error)), MR_OK);
     mrc_udp_local(&p->server, &local);
     assert_true(local.port != 0);
-    assert_int_equal(mrc_address_resolve(connect, false, &p->to, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_address_resolve(connect, false, &p->to, error, sizeof(error)), MR_OK);
     p->to.port = local.port;
-    assert_int_equal(mrc_udp_connect(&p->to, &options, &p->client, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_udp_connect(&p->to, &options, &p->client, error, sizeof(error)), MR_OK);
     p->server_in = mrc_udp_receiver_create(&p->server);
     p->client_in = mrc_udp_receiver_create(&p->client);
     p->server_out = mrc_udp_sender_create(&p->server, offload);
@@ -76,10 +76,11 @@ static void receive_one(const struct mrc_udp_socket *s, struct mrc_udp_receiver 
         assert_int_equal(datagram[i], fill);
 }
 
-/* Runs of equal length with a shorter one behind, longer ones, single ones, and lengths that are no multiple of 8. */
+/* Runs of equal length with a shorter one behind, longer ones, single ones, and lengths that are no multiple
+ * of 8. */
 static const uint32_t lengths[] = {1400, 1400, 1400, 200,  1400, 8,    8,    8, 8,
                                    9,    9,    1,    4000, 1400, 1400, 1401, 7};
-#define LENGTHS (sizeof lengths / sizeof lengths[0])
+#define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
 
 static void check_both_ways(const char *listen, const char *connect, bool offload)
 {
@@ -108,7 +109,8 @@ static void test_both_ways(void **state)
 {
     check_both_ways("127.0.0.1:0", "127.0.0.1", true);
     check_both_ways("127.0.0.1:0", "127.0.0.1", false);
-    /* On a wildcard socket the answer comes from the address that was asked, or the connected peer would not take it. */
+    /* On a wildcard socket the answer comes from the address that was asked, or the connected peer would not
+     * take it. */
     check_both_ways("0.0.0.0:0", "127.0.0.2", true);
     check_both_ways("[::]:0", "127.0.0.3", true);
     check_both_ways("[::1]:0", "::1", true);
@@ -145,14 +147,14 @@ static void test_measures(void **state)
     struct mr_address to;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve("127.0.0.1:9", false, &to, error, sizeof error), MR_OK);
-    assert_int_equal(mrc_udp_connect(&to, &options, &small, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_address_resolve("127.0.0.1:9", false, &to, error, sizeof(error)), MR_OK);
+    assert_int_equal(mrc_udp_connect(&to, &options, &small, error, sizeof(error)), MR_OK);
     assert_int_equal(small.udp_bytes_max, 1296);
     assert_true(small.receive_window_bytes <= small.receive_buffer_bytes / 2);
     assert_true(small.receive_buffer_bytes < 128 << 10);
     mrc_udp_close(&small);
     options = (struct mrc_udp_options){0};
-    assert_int_equal(mrc_udp_connect(&to, &options, &whole, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_udp_connect(&to, &options, &whole, error, sizeof(error)), MR_OK);
     assert_int_equal(whole.udp_bytes_max, MR_UDP_BYTES_MAX); /* loopback's MTU is larger than any packet */
     mrc_udp_close(&whole);
 }
@@ -164,10 +166,10 @@ static void test_refused(void **state)
     struct mr_address local;
     char error[256] = "";
 
-    assert_int_equal(mrc_address_resolve("127.0.0.1:0", true, &local, error, sizeof error), MR_OK);
-    assert_int_equal(mrc_udp_bind(&local, &options, &first, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_address_resolve("127.0.0.1:0", true, &local, error, sizeof(error)), MR_OK);
+    assert_int_equal(mrc_udp_bind(&local, &options, &first, error, sizeof(error)), MR_OK);
     mrc_udp_local(&first, &local);
-    assert_int_equal(mrc_udp_bind(&local, &options, &second, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mrc_udp_bind(&local, &options, &second, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "in use"));
     mrc_udp_close(&first);
 }

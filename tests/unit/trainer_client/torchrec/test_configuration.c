@@ -10,7 +10,7 @@ static struct tde_configuration good(const char *text)
 {
     struct tde_configuration c;
     char error[512] = "";
-    if (!tde_configuration_parse(text, &c, error, sizeof error))
+    if (!tde_configuration_parse(text, &c, error, sizeof(error)))
         fail_msg("%s: %s", text, error);
     return c;
 }
@@ -20,12 +20,12 @@ static void bad(const char *text, const char *says)
 {
     struct tde_configuration c, before;
     char error[512] = "";
-    memset(&c, 0x5A, sizeof c);
+    memset(&c, 0x5A, sizeof(c));
     before = c;
-    assert_false(tde_configuration_parse(text, &c, error, sizeof error));
+    assert_false(tde_configuration_parse(text, &c, error, sizeof(error)));
     if (strstr(error, says) == NULL || strchr(error, '\n') != NULL)
         fail_msg("%s: \"%s\" does not say \"%s\"", text, error, says);
-    assert_memory_equal(&c, &before, sizeof c);
+    assert_memory_equal(&c, &before, sizeof(c));
 }
 
 static void test_a_server_alone_is_enough(void **state)
@@ -102,13 +102,13 @@ static void test_mistakes_are_named(void **state)
 static void test_lengths_are_limited(void **state)
 {
     char text[3000], server[300];
-    memset(server, 'a', sizeof server);
+    memset(server, 'a', sizeof(server));
     server[TDE_SERVER_BYTES - 1] = '\0';
     assert_string_equal(good(server).server, server);
     server[TDE_SERVER_BYTES - 1] = 'a';
     server[TDE_SERVER_BYTES] = '\0';
     bad(server, "must begin with the server");
-    memset(text, 'k', sizeof text);
+    memset(text, 'k', sizeof(text));
     memcpy(text, "a?key_file=", 11);
     text[11 + TDE_PATH_BYTES - 1] = '\0';
     assert_string_equal(good(text).key_file, text + 11);

@@ -32,7 +32,7 @@ static const char *written(void)
     static char text[4096];
 
     (void)dup2(standard_error, STDERR_FILENO);
-    const ssize_t bytes = pread(lines, text, sizeof text - 1, 0);
+    const ssize_t bytes = pread(lines, text, sizeof(text) - 1, 0);
 
     assert_true(bytes >= 0);
     text[bytes] = '\0';

@@ -8,7 +8,7 @@
 static void expect(const char *prefix, const char *table, bool has_column, int64_t column, const char *name)
 {
     char out[MR_NAME_BYTES];
-    memset(out, 'x', sizeof out);
+    memset(out, 'x', sizeof(out));
     tde_table_name(prefix, table, has_column, column, out);
     assert_string_equal(out, name);
 }

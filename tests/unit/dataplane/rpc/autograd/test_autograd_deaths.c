@@ -1,4 +1,5 @@
-/* A worker dies at some moment while all of them train: everybody who waits gets an answer, the others go on, and nothing is left. */
+/* A worker dies at some moment while all of them train: everybody who waits gets an answer, the others go on,
+ * and nothing is left. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +63,7 @@ static void *train(void *arg)
             assert_int_equal(mr_autograd_gradient(context, &x, &gradient), MR_OK);
             for (uint32_t i = 0; i < ELEMENTS; i++) {
                 if (gradient.data == NULL || ((const float *)gradient.data)[i] != expected[i])
-                    snprintf(t->wrong, sizeof t->wrong, "a gradient is wrong");
+                    snprintf(t->wrong, sizeof(t->wrong), "a gradient is wrong");
             }
         } else if (strstr(mr_rpc_last_error(), "died") != NULL ||
                    strstr(mr_rpc_last_error(), "taken for dead") != NULL ||
@@ -70,7 +71,7 @@ static void *train(void *arg)
                        NULL) { /* time goes by faster than threads may run */
             t->died++;
         } else {
-            snprintf(t->wrong, sizeof t->wrong, "%s", mr_rpc_last_error());
+            snprintf(t->wrong, sizeof(t->wrong), "%s", mr_rpc_last_error());
         }
         mr_autograd_end(context);
     }
@@ -104,7 +105,7 @@ static void nap(void)
 
 static void one_world(uint32_t steps_before)
 {
-    struct net *net = malloc(sizeof *net);
+    struct net *net = malloc(sizeof(*net));
     struct trainer trainers[TRAINERS];
     _Atomic bool stop = false;
     assert_non_null(net);

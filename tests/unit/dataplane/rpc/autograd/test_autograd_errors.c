@@ -136,7 +136,7 @@ static void register_more(struct mr_rpc *rpc)
          .run = saves_wrongly,
          .backward = saves_wrongly_backward},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
         assert_int_equal(mr_rpc_register(rpc, &functions[i]), MR_OK);
 }
 
@@ -232,15 +232,15 @@ static void a_wrong_backward_is_named(void **state)
         {"wrong_count", MR_WRONG_SHAPE, "it gave back 0 gradients for 1 argument"},
         {"failing", MR_FUNCTION_FAILED, "the matrix is singular"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (uint32_t to = 0; to < 2; to++) {
             char who[128];
             struct graph *g = graph_new(worker(state, 0));
             struct mr_value x = graph_leaf(g, xs, ELEMENTS);
             struct mr_value y = graph_call1(g, 2, "square", graph_call1(g, to, cases[i].function, x));
             struct mr_value loss = graph_call1(g, 0, "sum", y);
-            snprintf(who, sizeof who, "backward of \"%s\" on worker \"w%u\" (rank %u)", cases[i].function, to,
-                     to);
+            snprintf(who, sizeof(who), "backward of \"%s\" on worker \"w%u\" (rank %u)", cases[i].function,
+                     to, to);
             expect_error(cases[i].status, mr_autograd_backward(g->context, &loss, 1, false), who,
                          cases[i].text);
             /* Some gradients have flowed: there is no other try. */
@@ -278,7 +278,7 @@ static void *run_back(void *arg)
 {
     struct back *b = arg;
     b->status = mr_autograd_backward(b->g->context, &b->loss, 1, false);
-    snprintf(b->error, sizeof b->error, "%s", mr_rpc_last_error());
+    snprintf(b->error, sizeof(b->error), "%s", mr_rpc_last_error());
     return NULL;
 }
 
@@ -388,7 +388,7 @@ static void *call_goes_back(void *arg)
     struct back *b = arg;
     struct mr_rpc_call_options options = {.context = b->g->context};
     b->status = mr_rpc_sync(b->g->rpc, 1, "goes_back", &b->loss, 1, &options, NULL);
-    snprintf(b->error, sizeof b->error, "%s", mr_rpc_last_error());
+    snprintf(b->error, sizeof(b->error), "%s", mr_rpc_last_error());
     return NULL;
 }
 

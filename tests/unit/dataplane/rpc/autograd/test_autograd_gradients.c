@@ -40,11 +40,11 @@ static enum mr_status scaled(struct mr_rpc_call *call, const struct mr_value *ar
     struct kept *kept;
     if (mr_rref_local_value(arguments[0].rref, 0, &w) != MR_OK)
         return mr_rpc_fail(call, "%s", mr_rpc_last_error());
-    kept = malloc(sizeof *kept);
+    kept = malloc(sizeof(*kept));
     assert_non_null(kept);
     kept->w = arguments[0].rref;
     mr_rref_retain(kept->w);
-    memcpy(kept->x, arguments[1].tensor.data, sizeof kept->x);
+    memcpy(kept->x, arguments[1].tensor.data, sizeof(kept->x));
     for (uint32_t i = 0; i < ELEMENTS; i++)
         out[i] = ((const float *)w->tensor.data)[i] * kept->x[i];
     assert_int_equal(mr_rpc_save(call, kept, kept_free), MR_OK);
@@ -72,7 +72,8 @@ static enum mr_status scaled_backward(struct mr_rpc_call *call, void *saved,
                            : status;
 }
 
-/* The same of a value that was computed in the context: it gives back the value's gradient, as of any argument. */
+/* The same of a value that was computed in the context: it gives back the value's gradient, as of any
+ * argument. */
 static enum mr_status computed_backward(struct mr_rpc_call *call, void *saved,
                                         const struct mr_tensor *gradients, uint32_t count)
 {
@@ -152,7 +153,7 @@ static void register_more(struct mr_rpc *rpc)
         {.name = "push_released", .arguments = "tensor", .run = push_released},
         {.name = "create", .results = "ref", .run = create},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
         assert_int_equal(mr_rpc_register(rpc, &functions[i]), MR_OK);
 }
 
@@ -221,13 +222,13 @@ static void by_context(void **state)
     struct mr_contexts *contexts = worker(state, 1)->autograd.self;
     assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), MR_RPC_NO_RANK, &there), MR_OK);
     assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
-    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
+    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof(xs));
     /* Who looks at it goes on to see that, whatever a program that does not wait adds. */
     struct mr_tensor later;
     assert_int_equal(mr_rpc_sync(a->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
-    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
+    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof(xs));
     assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &later));
-    assert_memory_equal(later.data, ((float[]){4, 8, 12, 16}), sizeof xs);
+    assert_memory_equal(later.data, ((float[]){4, 8, 12, 16}), sizeof(xs));
     assert_false(mr_context_gradient(there, mr_rref_id(w.rref) + 1, &gradient));
     mr_context_put(there, false);
     (void)graph_call1(b, 1, "square", graph_leaf(b, xs, ELEMENTS));
@@ -338,7 +339,7 @@ static void anything_instead_of_pairs(void **state)
     char error[256];
     page->run = says_anything;
     mr_signature_free(&page->results);
-    assert_int_equal(mr_signature_read("...", &page->results, error, sizeof error), MR_OK);
+    assert_int_equal(mr_signature_read("...", &page->results, error, sizeof(error)), MR_OK);
     for (uint32_t i = 0; i < 5; i++)
         expect_error(MR_BAD_MESSAGE, mr_autograd_gradients(g->context, 1, &pairs), "rank 1 gave none");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradients(NULL, 1, &pairs), "the context is NULL");

@@ -1,4 +1,5 @@
-/* Every allocation of the program's thread fails once, in turn: a step of training then says so or is right, and nothing is lost. */
+/* Every allocation of the program's thread fails once, in turn: a step of training then says so or is right,
+ * and nothing is lost. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -91,10 +91,10 @@ static void malformed_ones(void **state)
                         .present = {1}};
     struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs), i32 = mr_tensor_1d(MR_I32, ELEMENTS, xs);
     struct mr_tensor two[2] = {f32, f32};
-    uint8_t many[sizeof m.head + MR_RPC_ARGUMENTS_MAX + 1] = {0};
-    uint32_t head = sizeof m.head;
+    uint8_t many[sizeof(m.head) + MR_RPC_ARGUMENTS_MAX + 1] = {0};
+    uint32_t head = sizeof(m.head);
     assert_int_equal(send(rpc, &m, head - 1, NULL, 0), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, many, sizeof many, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, many, sizeof(many), NULL, 0), MR_BAD_MESSAGE);
     assert_int_equal(send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE); /* its gradient is missing */
     assert_int_equal(send(rpc, &m, head + 1, &i32, 1), MR_BAD_MESSAGE);
     assert_int_equal(send(rpc, &m, head + 1, two, 2), MR_BAD_MESSAGE);
@@ -121,7 +121,7 @@ static void ones_that_do_not_fit(void **state)
         .present = {1, 1}};
     struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs), small = mr_tensor_1d(MR_F32, 2, xs);
     struct mr_tensor two[2] = {f32, f32};
-    uint32_t head = sizeof m.head;
+    uint32_t head = sizeof(m.head);
     assert_int_equal(send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT); /* no such context */
     m.head.context = mr_autograd_id(g->context);
     m.head.invocation = 5;
@@ -177,7 +177,8 @@ void __wrap_mr_backward_drain(struct mr_autograd *c, uint64_t pass)
     __real_mr_backward_drain(c, pass);
 }
 
-/* Once it is told that a backward is over, the next one may begin, whatever the thread that told it still does. */
+/* Once it is told that a backward is over, the next one may begin, whatever the thread that told it still
+ * does. */
 static void one_right_after_another(void **state)
 {
     struct net *net = *state;
@@ -189,7 +190,7 @@ static void one_right_after_another(void **state)
                                  .invocation = 1,
                                  .kind = MR_BACKWARD_REACH_ARGUMENTS}};
     pthread_mutex_lock(&held);
-    enum mr_status told = send_op(net->workers[1].rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof m.head, NULL, 0);
+    enum mr_status told = send_op(net->workers[1].rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof(m.head), NULL, 0);
     enum mr_status next = mr_autograd_backward(g->context, &loss, 1, false);
     pthread_mutex_unlock(&held);
     assert_int_equal(told, MR_OK);
@@ -225,7 +226,7 @@ static void ones_out_of_order(void **state)
                                  .kind = MR_BACKWARD_REACH_RESULTS},
                         .present = {1}};
     struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs);
-    uint32_t head = sizeof m.head, before = math_backwards();
+    uint32_t head = sizeof(m.head), before = math_backwards();
     assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
     m.head.kind = MR_BACKWARD_RESULTS;
     enum mr_status status = send(rpc, &m, head + 1, &f32, 1);
@@ -248,7 +249,7 @@ static enum mr_status call_square(struct mr_rpc *rpc, uint32_t to, uint64_t cont
     _Alignas(8) uint8_t first[256];
     uint32_t bytes = (uint32_t)mr_values_head_bytes("square", &x, 1);
     x.gradient = 1;
-    assert_true(bytes <= sizeof first);
+    assert_true(bytes <= sizeof(first));
     assert_int_equal(mr_values_encode(first, &head, "square", &x, 1, NULL, to), MR_OK);
     return send_op(rpc, MR_OP_RPC_CALL, to, first, bytes, &x.tensor, 1);
 }
@@ -265,7 +266,7 @@ static void ones_that_name_anothers_call(void **state)
                                  .pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | 9,
                                  .invocation = of_3,
                                  .kind = MR_BACKWARD_REACH_RESULTS}};
-    assert_int_equal(send_op(rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof m.head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(send_op(rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof(m.head), NULL, 0), MR_BAD_MESSAGE);
     assert_int_equal(call_square(rpc, 0, mr_autograd_id(g->context), of_3 + 1), MR_BAD_MESSAGE);
     y = graph_call1(g, 0, "sum", y); /* rank 3's second */
     graph_backward(g, y);

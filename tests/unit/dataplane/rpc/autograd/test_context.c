@@ -87,7 +87,8 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
     }
     assert_int_equal(mr_contexts_count(contexts), MANY / 2);
     assert_int_equal(contexts->creators[2].over.count, MANY / 2);
-    /* Later it is told that all up to there have: an end that was lost is made up for, and nothing is kept of them. */
+    /* Later it is told that all up to there have: an end that was lost is made up for, and nothing is kept of
+     * them. */
     mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | 1, MANY + 1);
     assert_int_equal(mr_contexts_count(contexts), 0);
     assert_int_equal(contexts->creators[2].over.count, 0);
@@ -100,7 +101,7 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
     static const uint64_t nobodys[] = {UINT64_C(77) << MR_RPC_ID_SHIFT | 1,
                                        (uint64_t)WORKERS << MR_RPC_ID_SHIFT | 1,
                                        UINT64_C(2) << MR_RPC_ID_SHIFT};
-    for (uint32_t i = 0; i < sizeof nobodys / sizeof *nobodys; i++)
+    for (uint32_t i = 0; i < sizeof(nobodys) / sizeof(*nobodys); i++)
         expect_error(MR_INVALID_ARGUMENT, mr_context_get(contexts, nobodys[i], 0, &c),
                      "there is no autograd context");
     assert_int_equal(mr_context_get(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 5, 0, &c),
@@ -146,7 +147,8 @@ static void they_die_with_their_creator(void **state)
     graph_end(g);
 }
 
-/* w1, which reached w2 and would tell it of the end, dies: the creator does, when it ends the context after that or before. */
+/* w1, which reached w2 and would tell it of the end, dies: the creator does, when it ends the context after
+ * that or before. */
 static void the_end_goes_around_the_dead(void **state)
 {
     struct net *net = *state;
@@ -190,8 +192,8 @@ static void wait_for_load(void **state, uint32_t rank, uint32_t load)
         (void)usleep(1000);
 }
 
-/* w1's call comes to w2, and waits for its thread until everybody knows that w1 is dead: it brings no context any more, as nobody would tell
- * of its end. */
+/* w1's call comes to w2, and waits for its thread until everybody knows that w1 is dead: it brings no context
+ * any more, as nobody would tell of its end. */
 static void a_call_of_the_dead_brings_none(void **state)
 {
     struct net *net = *state;

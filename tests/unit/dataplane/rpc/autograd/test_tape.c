@@ -18,7 +18,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct fixture *f = calloc(1, sizeof(*f));
     mr_tape_init(&f->tape, &f->numbers);
     *state = f;
     return 0;
@@ -75,7 +75,7 @@ static enum mr_status reach(struct fixture *f, struct mr_value v, uint32_t *gone
 
 static void give(struct fixture *f, uint32_t value, float amount)
 {
-    float *sum = malloc(sizeof *sum), *other;
+    float *sum = malloc(sizeof(*sum)), *other;
     *sum = amount;
     while ((other = mr_tape_put(&f->tape, value, sum)) != NULL) {
         *sum += *other;
@@ -84,7 +84,8 @@ static void give(struct fixture *f, uint32_t value, float amount)
     mr_tape_arrived(&f->tape, value);
 }
 
-/* Every node gives each input its own gradient: so a gradient counts the ways. Returns how many nodes ran, the latest first. */
+/* Every node gives each input its own gradient: so a gradient counts the ways. Returns how many nodes ran,
+ * the latest first. */
 static uint32_t run(struct fixture *f)
 {
     uint32_t count = 0, last = MR_TAPE_NONE, node;

@@ -12,7 +12,7 @@
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
+    struct net *net = malloc(sizeof(*net));
     *state = net;
     net_world(net, 3);
     return 0;
@@ -138,7 +138,7 @@ static void check_mirror(struct mr_rpc *from, uint32_t to)
     struct mr_rpc_result *result;
     assert_int_equal(mr_rpc_sync(from, to, "mirror", in, 5, NULL, &result), MR_OK);
     assert_int_equal(mr_rpc_result_count(result), 5);
-    assert_memory_equal(mr_rpc_result_value(result, 0)->tensor.data, floats, sizeof floats);
+    assert_memory_equal(mr_rpc_result_value(result, 0)->tensor.data, floats, sizeof(floats));
     assert_int_equal(mr_rpc_result_value(result, 0)->tensor.dims[1], 3);
     assert_int_equal(mr_rpc_result_value(result, 1)->i64, -5);
     assert_true(mr_rpc_result_value(result, 2)->f64 == 0.25);
@@ -175,7 +175,7 @@ static void many_and_large_values(void **state)
         assert_int_equal(mr_rpc_sync(worker(state, 0), to, "mirror", in, MR_RPC_ARGUMENTS_MAX, NULL, &result),
                          MR_OK);
         assert_int_equal(mr_rpc_result_count(result), MR_RPC_ARGUMENTS_MAX);
-        assert_memory_equal(mr_rpc_result_value(result, 1)->tensor.data, large, sizeof large);
+        assert_memory_equal(mr_rpc_result_value(result, 1)->tensor.data, large, sizeof(large));
         assert_int_equal((uintptr_t)mr_rpc_result_value(result, 1)->tensor.data % 64, 0);
         assert_int_equal(mr_rpc_result_value(result, 94)->i64, 94);
         assert_memory_equal(mr_rpc_result_value(result, 95)->tensor.data, large + 95, 95 * 4);
@@ -207,7 +207,8 @@ static void calls_back_and_forth_use_up_no_threads(void **state)
     mr_rpc_result_free(result);
 }
 
-/* More than there are places for calls between two workers, each of which calls back and so on: none waits for another's place. */
+/* More than there are places for calls between two workers, each of which calls back and so on: none waits
+ * for another's place. */
 static void many_calls_back_and_forth_end(void **state)
 {
     enum { CALLS = 150 };
@@ -226,7 +227,8 @@ static void many_calls_back_and_forth_end(void **state)
     }
 }
 
-/* Deeper than there are threads and places for: some are refused with a line that says why, and none waits for its time-out. */
+/* Deeper than there are threads and places for: some are refused with a line that says why, and none waits
+ * for its time-out. */
 static void too_many_too_deep_are_refused(void **state)
 {
     enum { CALLS = 150, DEPTH = 9 };
@@ -373,7 +375,7 @@ static void arguments_are_copied_before_a_call_returns(void **state)
         assert_int_equal(mr_rpc_async(worker(state, 0), i, "mirror", values, 2, NULL, &futures[i]), MR_OK);
     }
     memset(text, 'x', 6);
-    memset(floats, 0, sizeof floats);
+    memset(floats, 0, sizeof(floats));
     gate_open(&gate);
     for (uint32_t i = 0; i < 3; i++) {
         struct mr_rpc_result *result;
@@ -397,7 +399,7 @@ static void note_then(void *user, enum mr_status status, const char *error, stru
     struct then_seen *seen = user;
     pthread_mutex_lock(&seen->gate.lock);
     seen->status = status;
-    snprintf(seen->error, sizeof seen->error, "%s", error);
+    snprintf(seen->error, sizeof(seen->error), "%s", error);
     seen->value = result == NULL ? -1 : mr_rpc_result_value(result, 0)->i64;
     mr_rpc_result_free(result);
     seen->gate.begun++;

@@ -223,8 +223,9 @@ static struct task one_of(struct bench *b, uint8_t depth)
         .job = {.run = run, .depth = depth, .may_refuse = true}, .bench = b, .number = depth};
 }
 
-/* At each depth, when its share of the threads waits: the next of that depth waits, a deeper one goes before it. At last all wait, and the deepest is
- * refused, whether it comes then or was there before; the others run when somebody goes on. */
+/* At each depth, when its share of the threads waits: the next of that depth waits, a deeper one goes before
+ * it. At last all wait, and the deepest is refused, whether it comes then or was there before; the others run
+ * when somebody goes on. */
 static void threads_are_kept_for_those_that_others_wait_for(void **state)
 {
     static struct task waiting[MR_EXECUTOR_DEPTHS], deeper[MR_EXECUTOR_DEPTHS];

@@ -17,7 +17,7 @@ static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *a
 
 static int setup(void **state)
 {
-    struct mr_functions *functions = malloc(sizeof *functions);
+    struct mr_functions *functions = malloc(sizeof(*functions));
     mr_functions_init(functions);
     *state = functions;
     return 0;
@@ -41,7 +41,7 @@ static void what_was_added_is_found(void **state)
                                   .user = &user,
                                   .flags = MR_RPC_INLINE};
     assert_null(mr_functions_find(*state, "add"));
-    assert_int_equal(mr_functions_add(*state, &add, false, error, sizeof error), MR_OK);
+    assert_int_equal(mr_functions_add(*state, &add, false, error, sizeof(error)), MR_OK);
     const struct mr_function *found = mr_functions_find(*state, "add");
     assert_non_null(found);
     assert_string_equal(found->name, "add");
@@ -59,7 +59,7 @@ static void expect_refusal(struct mr_functions *functions, struct mr_rpc_functio
                            const char *why)
 {
     char error[512] = "";
-    assert_int_equal(mr_functions_add(functions, &function, own, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_functions_add(functions, &function, own, error, sizeof(error)), MR_INVALID_ARGUMENT);
     if (strstr(error, why) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", error, why);
 }
@@ -68,10 +68,10 @@ static void what_is_wrong_is_said(void **state)
 {
     char long_name[MR_RPC_NAME_BYTES + 1];
     char error[512];
-    memset(long_name, 'x', sizeof long_name);
+    memset(long_name, 'x', sizeof(long_name));
     long_name[MR_RPC_NAME_BYTES] = 0;
     struct mr_rpc_function good = {.name = "f", .run = nothing};
-    assert_int_equal(mr_functions_add(*state, &good, false, error, sizeof error), MR_OK);
+    assert_int_equal(mr_functions_add(*state, &good, false, error, sizeof(error)), MR_OK);
     expect_refusal(*state, good, false, "registered already");
     expect_refusal(*state, (struct mr_rpc_function){.run = nothing}, false, "no name");
     expect_refusal(*state, (struct mr_rpc_function){.name = "", .run = nothing}, false, "no name");
@@ -88,7 +88,7 @@ static void what_is_wrong_is_said(void **state)
     assert_null(mr_functions_find(*state, "g"));
     long_name[MR_RPC_NAME_BYTES - 1] = 0;
     struct mr_rpc_function longest = {.name = long_name, .run = nothing};
-    assert_int_equal(mr_functions_add(*state, &longest, false, error, sizeof error), MR_OK);
+    assert_int_equal(mr_functions_add(*state, &longest, false, error, sizeof(error)), MR_OK);
     assert_non_null(mr_functions_find(*state, long_name));
 }
 
@@ -97,10 +97,10 @@ static void the_table_is_full_at_its_limit(void **state)
     char name[16], error[512] = "";
     struct mr_rpc_function function = {.name = name, .run = nothing};
     for (uint32_t i = 0; i < MR_FUNCTIONS_MAX; i++) {
-        snprintf(name, sizeof name, "f%u", i);
-        assert_int_equal(mr_functions_add(*state, &function, false, error, sizeof error), MR_OK);
+        snprintf(name, sizeof(name), "f%u", i);
+        assert_int_equal(mr_functions_add(*state, &function, false, error, sizeof(error)), MR_OK);
     }
-    snprintf(name, sizeof name, "one too many");
+    snprintf(name, sizeof(name), "one too many");
     expect_refusal(*state, function, false, "4096");
     assert_null(mr_functions_find(*state, "one too many"));
     assert_non_null(mr_functions_find(*state, "f0"));
@@ -118,8 +118,8 @@ static void *add_some(void *arg)
     char name[16], error[512];
     struct mr_rpc_function function = {.name = name, .run = nothing};
     for (uint32_t i = 0; i < 200; i++) {
-        snprintf(name, sizeof name, "f%u", adder->first + i);
-        if (mr_functions_add(adder->functions, &function, false, error, sizeof error) != MR_OK ||
+        snprintf(name, sizeof(name), "f%u", adder->first + i);
+        if (mr_functions_add(adder->functions, &function, false, error, sizeof(error)) != MR_OK ||
             mr_functions_find(adder->functions, name) == NULL)
             return adder;
     }
@@ -141,7 +141,7 @@ static void many_threads_add(void **state)
     }
     for (uint32_t i = 0; i < 800; i++) {
         char name[16];
-        snprintf(name, sizeof name, "f%u", i);
+        snprintf(name, sizeof(name), "f%u", i);
         assert_non_null(mr_functions_find(*state, name));
     }
 }
@@ -160,9 +160,9 @@ static void each_is_visited_once(void **state)
     bool seen[100] = {false};
     for (uint32_t i = 0; i < 100; i++) {
         char name[16], error[256];
-        snprintf(name, sizeof name, "f%u", i);
+        snprintf(name, sizeof(name), "f%u", i);
         function.name = name;
-        assert_int_equal(mr_functions_add(*state, &function, false, error, sizeof error), MR_OK);
+        assert_int_equal(mr_functions_add(*state, &function, false, error, sizeof(error)), MR_OK);
     }
     mr_functions_each(*state, mark, seen);
     for (uint32_t i = 0; i < 100; i++)

@@ -1,4 +1,5 @@
-/* Messages that go in parts: whole and once, whatever is lost; given up in the middle; and what they take of memory. */
+/* Messages that go in parts: whole and once, whatever is lost; given up in the middle; and what they take of
+ * memory. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@
 
 static float *floats_new(uint32_t count, uint32_t seed)
 {
-    float *floats = malloc(count * sizeof *floats);
+    float *floats = malloc(count * sizeof(*floats));
     assert_non_null(floats);
     for (uint32_t i = 0; i < count; i++)
         floats[i] = (float)((i * 2654435761u + seed) % 65536u);
@@ -136,13 +137,13 @@ static void mirror_all(void **state, const char *function, uint32_t floats_count
     assert_int_equal(mr_rpc_result_count(result), 5);
     assert_int_equal(mr_rpc_result_value(result, 0)->i64, -3);
     const struct mr_tensor *back = &mr_rpc_result_value(result, 1)->tensor;
-    assert_int_equal(back->bytes, floats_count * sizeof *floats);
+    assert_int_equal(back->bytes, floats_count * sizeof(*floats));
     assert_int_equal((uintptr_t)back->data % 64, 0);
     assert_memory_equal(back->data, floats, back->bytes);
     assert_string_equal(mr_rpc_result_value(result, 2)->string.text, text);
-    assert_memory_equal(mr_rpc_result_value(result, 3)->tensor.data, floats, 17 * sizeof *floats);
+    assert_memory_equal(mr_rpc_result_value(result, 3)->tensor.data, floats, 17 * sizeof(*floats));
     assert_int_equal(mr_rpc_result_value(result, 4)->tensor.bytes, 0);
-    assert_true(long_bytes(state, 0) >= floats_count * sizeof *floats); /* the result looks into it */
+    assert_true(long_bytes(state, 0) >= floats_count * sizeof(*floats)); /* the result looks into it */
     mr_rpc_result_free(result);
     await_none(state, 0);
     await_none(state, 1);
@@ -185,7 +186,7 @@ static void arguments_may_change_once_the_call_has_begun(void **state)
     struct mr_rpc_future *future = begin(state, 1, "mirror", &value, 1, 0);
     struct mr_rpc_result *result;
     float first = floats[0], last = floats[FLOATS - 1];
-    memset(floats, 0, FLOATS * sizeof *floats);
+    memset(floats, 0, FLOATS * sizeof(*floats));
     free(floats);
     made(mr_rpc_wait(future, &result));
     const float *back = mr_rpc_result_value(result, 0)->tensor.data;
@@ -330,7 +331,8 @@ static void the_callee_dies_in_the_middle_of_an_answer(void **state)
     die_in_the_middle(state, 1, true);
 }
 
-/* Silent for less than it takes to be dead: the call has been given up meanwhile, and its references are where they were. */
+/* Silent for less than it takes to be dead: the call has been given up meanwhile, and its references are
+ * where they were. */
 static void give_up_in_the_middle(void **state, const char *function, bool cancels)
 {
     struct net *net = *state;

@@ -1,4 +1,5 @@
-/* Without memory for answers and messages nothing is lost: they are sent later, or the worker that misses one is as if dead. */
+/* Without memory for answers and messages nothing is lost: they are sent later, or the worker that misses one
+ * is as if dead. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

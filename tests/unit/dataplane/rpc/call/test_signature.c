@@ -11,7 +11,7 @@ static bool matches(const char *text, const struct mr_value *values, uint32_t co
 {
     struct mr_signature signature;
     char error[256];
-    assert_int_equal(mr_signature_read(text, &signature, error, sizeof error), MR_OK);
+    assert_int_equal(mr_signature_read(text, &signature, error, sizeof(error)), MR_OK);
     bool yes = mr_signature_matches(&signature, values, count);
     mr_signature_free(&signature);
     return yes;
@@ -65,7 +65,7 @@ static void what_cannot_be_read_is_said(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct mr_signature signature;
         char error[512] = "";
-        assert_int_equal(mr_signature_read(wrong[i], &signature, error, sizeof error), MR_INVALID_ARGUMENT);
+        assert_int_equal(mr_signature_read(wrong[i], &signature, error, sizeof(error)), MR_INVALID_ARGUMENT);
         assert_non_null(strstr(error, wrong[i]));
         assert_non_null(strstr(error, "f32[32,?]"));
     }
@@ -77,12 +77,12 @@ static void no_more_than_there_may_be(void **state)
     struct mr_signature signature;
     char error[2048];
     for (uint32_t i = 0; i < MR_RPC_ARGUMENTS_MAX; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), i == 0 ? "i64" : ",i64");
-    assert_int_equal(mr_signature_read(text, &signature, error, sizeof error), MR_OK);
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), i == 0 ? "i64" : ",i64");
+    assert_int_equal(mr_signature_read(text, &signature, error, sizeof(error)), MR_OK);
     assert_int_equal(signature.count, MR_RPC_ARGUMENTS_MAX);
     mr_signature_free(&signature);
-    snprintf(text + strlen(text), sizeof text - strlen(text), ",i64");
-    assert_int_equal(mr_signature_read(text, &signature, error, sizeof error), MR_INVALID_ARGUMENT);
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), ",i64");
+    assert_int_equal(mr_signature_read(text, &signature, error, sizeof(error)), MR_INVALID_ARGUMENT);
 }
 
 static void values_are_described(void **state)
@@ -91,11 +91,11 @@ static void values_are_described(void **state)
                                 mr_value_tensor(mr_tensor_0d(MR_U8, NULL)), mr_value_string("x"),
                                 mr_value_none()};
     char text[64];
-    mr_signature_describe(values, 5, text, sizeof text);
+    mr_signature_describe(values, 5, text, sizeof(text));
     assert_string_equal(text, "f32[2,3], i64, u8[], string, none");
     mr_signature_describe(values, 5, text, 8);
     assert_string_equal(text, "f32[2,3");
-    mr_signature_describe(values, 0, text, sizeof text);
+    mr_signature_describe(values, 0, text, sizeof(text));
     assert_string_equal(text, "");
 }
 

@@ -90,14 +90,14 @@ static void all_kinds_come_back(void **state)
         assert_int_equal(out[i].kind, in[i].kind);
         assert_int_equal(out[i].gradient, in[i].gradient);
     }
-    assert_memory_equal(out[0].tensor.data, floats, sizeof floats);
+    assert_memory_equal(out[0].tensor.data, floats, sizeof(floats));
     assert_int_equal(out[0].tensor.dims[1], 3);
     assert_int_equal(out[1].i64, INT64_MIN);
     assert_string_equal(out[2].string.text, "some text");
     assert_int_equal(out[2].string.bytes, 9);
     assert_true(out[3].f64 == -0.5);
     assert_ptr_equal(out[5].rref, (void *)(0x1000 + 9));
-    assert_memory_equal(out[6].tensor.data, words, sizeof words);
+    assert_memory_equal(out[6].tensor.data, words, sizeof(words));
     assert_int_equal(out[7].string.bytes, 0);
     assert_int_equal(out[8].tensor.bytes, 0);
     free(t.buffer);
@@ -214,7 +214,8 @@ static void references_before_a_bad_one_are_told(void **state)
     free(t.buffer);
 }
 
-/* Whatever a peer changes of the first tensor: no read beyond it (sanitizers look), and each cut is noticed. */
+/* Whatever a peer changes of the first tensor: no read beyond it (sanitizers look), and each cut is
+ * noticed. */
 static void damage_is_noticed(void **state)
 {
     struct mr_value in[] = {mr_value_string("abc"), mr_value_i64(5), mr_value_rref((struct mr_rref *)0x1000)};
@@ -241,9 +242,10 @@ static void damage_is_noticed(void **state)
             exact[at] ^= (uint8_t)(1u << bit);
             damaged.tensors[0].data = exact;
             damaged.tensors[0].bytes = whole;
-            if (at < sizeof head || at >= sizeof head + 3 * sizeof(struct mr_value_wire) + MR_RREF_WORDS * 8)
+            if (at < sizeof(head) ||
+                at >= sizeof(head) + 3 * sizeof(struct mr_value_wire) + MR_RREF_WORDS * 8)
                 (void)mr_values_decode(&damaged, &back, &name, out, &count, &hooks, 7);
-            else if (at < sizeof head + 3 * sizeof(struct mr_value_wire))
+            else if (at < sizeof(head) + 3 * sizeof(struct mr_value_wire))
                 (void)mr_values_decode(&damaged, &back, &name, out, &count, NULL, 7);
             free(exact);
         }
@@ -268,8 +270,8 @@ static void copies_stand_alone(void **state)
     size_t bytes = mr_values_copy_bytes(in, 4);
     uint8_t *block = aligned_alloc(64, bytes);
     mr_values_copy(in, 4, out, block);
-    memset(text, 'x', sizeof text - 1);
-    memset(floats, 0, sizeof floats);
+    memset(text, 'x', sizeof(text) - 1);
+    memset(floats, 0, sizeof(floats));
     assert_string_equal(out[0].string.text, "text");
     assert_true(((const float *)out[1].tensor.data)[19] == 19);
     assert_int_equal((uintptr_t)out[1].tensor.data % 64, 0);

@@ -1,4 +1,5 @@
-/* The distributed optimizer: over parameters on several workers, from several trainers, and what goes wrong. */
+/* The distributed optimizer: over parameters on several workers, from several trainers, and what goes
+ * wrong. */
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -94,7 +95,7 @@ static struct mr_rref *fetch_parameter(struct mr_rpc *rpc, uint32_t from)
 
 static int setup(void **state)
 {
-    struct world *w = calloc(1, sizeof *w);
+    struct world *w = calloc(1, sizeof(*w));
     *state = w;
     net_world(&w->net, WORKERS);
     atomic_store(&unlocked, 0);
@@ -156,7 +157,7 @@ static void values_of(struct mr_rref *own, float values[FLOATS])
 {
     struct mr_parameter_version *version;
     made(mr_parameter_read(own, &version));
-    memcpy(values, mr_parameter_tensor(version)->data, FLOATS * sizeof *values);
+    memcpy(values, mr_parameter_tensor(version)->data, FLOATS * sizeof(*values));
     mr_parameter_done(version);
 }
 
@@ -270,7 +271,8 @@ struct trainer {
     double sum[FLOATS]; /* of what it has added to worker 1's parameter */
 };
 
-/* Each on two workers' parameters. With x = 0 but for one element the gradient of that one is what it is at the version that was read. */
+/* Each on two workers' parameters. With x = 0 but for one element the gradient of that one is what it is at
+ * the version that was read. */
 static void *train(void *arg)
 {
     struct trainer *t = arg;
@@ -477,7 +479,7 @@ static void an_owner_that_answers_nonsense_is_named(void **state)
     theirs->user = w;
     for (uint32_t i = 0; i < 3; i++) {
         char name[16];
-        snprintf(name, sizeof name, "nonsense%u", i);
+        snprintf(name, sizeof(name), "nonsense%u", i);
         net_function(worker(state, 0), name, "", results[i], answers[i], NULL, 0);
         theirs->results = mr_functions_find(&worker(state, 0)->functions, name)->results;
         theirs->run = answers[i];

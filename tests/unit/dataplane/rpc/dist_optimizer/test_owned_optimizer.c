@@ -1,5 +1,5 @@
-/* An optimizer at the owner: its options, and its steps next to torch's formulas in double precision. (To the last bit, and against torch itself:
- * tests/unit/dataplane/optimizer/.) */
+/* An optimizer at the owner: its options, and its steps next to torch's formulas in double precision. (To the
+ * last bit, and against torch itself: tests/unit/dataplane/optimizer/.) */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static void expect_refused(struct mr_dist_optimizer_options options, const char 
 {
     struct mr_rule rule;
     char error[256] = "";
-    assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof(error)), MR_INVALID_ARGUMENT);
     if (strstr(error, option) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", error, option);
 }
@@ -63,7 +63,7 @@ static float rate_of(struct mr_dist_optimizer_options options)
 {
     struct mr_rule rule;
     char error[256] = "";
-    assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof error), MR_OK);
+    assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof(error)), MR_OK);
     return mr_rule_learning_rate(&rule, 0, NULL);
 }
 
@@ -139,8 +139,8 @@ static void begin(struct fixture *f, const struct mr_dist_optimizer_options *opt
 {
     struct mr_rule rule;
     char error[256] = "";
-    memset(f, 0, sizeof *f);
-    assert_int_equal(mr_dist_rule(options, &rule, error, sizeof error), MR_OK);
+    memset(f, 0, sizeof(*f));
+    assert_int_equal(mr_dist_rule(options, &rule, error, sizeof(error)), MR_OK);
     for (uint32_t p = 0; p < PARAMETERS; p++) {
         float values[FLOATS_MAX];
         for (uint32_t i = 0; i < floats_of[p]; i++) {
@@ -156,7 +156,7 @@ static void begin(struct fixture *f, const struct mr_dist_optimizer_options *opt
     assert_non_null(f->optimizer);
     for (uint32_t p = 0; p < PARAMETERS; p += 2) /* two, then one */
         assert_int_equal(mr_owned_optimizer_add(f->optimizer, &f->parameters[p], p + 2 > PARAMETERS ? 1 : 2,
-                                                error, sizeof error),
+                                                error, sizeof(error)),
                          MR_OK);
 }
 
@@ -221,7 +221,7 @@ static void steps_are_as_torchs_formulas(void **state)
          .epsilon = 0.01f,
          .weight_decay = 0.1f},
     };
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         struct fixture f;
         uint64_t numbers[PARAMETERS] = {1, 1, 1};
         begin(&f, &cases[c]);
@@ -254,7 +254,7 @@ static void bad_gradients_are_named(void **state)
             f.gradients[0][6] = -INFINITY;
         else
             f.floats[0]--;
-        assert_int_equal(mr_owned_optimizer_step(f.optimizer, gradient_of, &f, error, sizeof error),
+        assert_int_equal(mr_owned_optimizer_step(f.optimizer, gradient_of, &f, error, sizeof(error)),
                          MR_INVALID_ARGUMENT);
         assert_string_equal(error, bad < 2
                                        ? "parameter 10 has NaN or Inf in its gradient: it stays as it was"
@@ -293,7 +293,7 @@ static void a_parameter_comes_once(void **state)
     begin(&f, &sgd);
     struct mr_owned_parameter again = f.parameters[0];
     again.number = 17;
-    assert_int_equal(mr_owned_optimizer_add(f.optimizer, &again, 1, error, sizeof error),
+    assert_int_equal(mr_owned_optimizer_add(f.optimizer, &again, 1, error, sizeof(error)),
                      MR_INVALID_ARGUMENT);
     assert_string_equal(error, "parameters 10 and 17 are the same");
     end(&f);

@@ -175,8 +175,8 @@ static void a_fork_of_the_long_dead_is_confirmed_and_settled(void **state)
     assert_nothing_left(w);
 }
 
-/* O -> A -> B -> C; A's fork is the only one known. The owner asks about A; B dies before it answers, and before C has told of its
- * fork. C has nothing from A. */
+/* O -> A -> B -> C; A's fork is the only one known. The owner asks about A; B dies before it answers, and
+ * before C has told of its fork. C has nothing from A. */
 static void deaths_one_after_another_are_settled_together(void **state)
 {
     struct world *w = *state;

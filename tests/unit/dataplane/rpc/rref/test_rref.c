@@ -1,4 +1,5 @@
-/* References between workers: made, passed, fetched, released, and what becomes of them when somebody dies. */
+/* References between workers: made, passed, fetched, released, and what becomes of them when somebody
+ * dies. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,7 +111,7 @@ static void all_kinds_of_values_are_fetched(void **state)
     assert_string_equal(mr_rpc_result_value(result, 0)->string.text, "text");
     assert_true(mr_rpc_result_value(result, 1)->f64 == 0.5);
     assert_int_equal(mr_rpc_result_value(result, 2)->kind, MR_VALUE_NONE);
-    assert_memory_equal(mr_rpc_result_value(result, 3)->tensor.data, large, sizeof large);
+    assert_memory_equal(mr_rpc_result_value(result, 3)->tensor.data, large, sizeof(large));
     mr_rpc_result_free(result);
     mr_rref_release(rref);
     await_nothing_held(state);
@@ -448,7 +449,8 @@ static void an_answer_that_comes_late_leaves_nothing(void **state)
     await_nothing_held(state);
 }
 
-/* A window of calls is over there; what waits here behind them can still be withdrawn, with its references. */
+/* A window of calls is over there; what waits here behind them can still be withdrawn, with its
+ * references. */
 static void a_call_that_never_left_takes_its_references_back(void **state)
 {
     enum { WINDOW = 64 };

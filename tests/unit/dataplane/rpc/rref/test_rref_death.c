@@ -230,7 +230,7 @@ static void play_all(void **state, uint64_t seed, bool one_dies)
     static struct counted objects[3][ROUNDS];
     struct player players[3];
 
-    memset(objects, 0, sizeof objects);
+    memset(objects, 0, sizeof(objects));
     for (uint32_t i = 0; i < 3; i++) {
         players[i] = (struct player){
             .state = state, .rank = i, .random = seed + i, .objects = objects[i], .mortal = one_dies};

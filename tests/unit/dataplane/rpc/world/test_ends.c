@@ -1,5 +1,5 @@
-/* Ends in any order: a worker is destroyed while futures, results, references, contexts, versions and optimizers of it are out, which are
- * released afterwards. */
+/* Ends in any order: a worker is destroyed while futures, results, references, contexts, versions and
+ * optimizers of it are out, which are released afterwards. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -68,7 +68,7 @@ struct held {
 
 static struct mr_rpc_result *mirrored(struct mr_rpc *rpc, uint32_t floats)
 {
-    float *data = calloc(floats, sizeof *data);
+    float *data = calloc(floats, sizeof(*data));
     struct mr_rpc_result *result;
 
     data[floats - 1] = 7;

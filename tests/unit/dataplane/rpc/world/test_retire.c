@@ -94,7 +94,7 @@ static void world(struct net *net, uint32_t size, uint32_t node)
     }
     for (uint32_t i = 0; i < size; i++) {
         char error[256];
-        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error) != MR_OK)
+        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)) != MR_OK)
             fail_msg("%s", error);
     }
 }
@@ -232,7 +232,7 @@ static void a_held_one_waits_and_lets_wait(void **state)
         mr_agent_release(net->workers[held].rpc);
         pthread_mutex_unlock(&net->lock);
         for (uint32_t i = 0; i < 2; i++)
-            assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error),
+            assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
                              MR_OK);
     }
 }
@@ -243,7 +243,7 @@ static enum mr_agent_end end_of(struct net *net, uint32_t worker)
 {
     char why[256];
     pthread_mutex_lock(&net->lock);
-    enum mr_agent_end end = mr_agent_end(net->workers[worker].rpc, why, sizeof why);
+    enum mr_agent_end end = mr_agent_end(net->workers[worker].rpc, why, sizeof(why));
     pthread_mutex_unlock(&net->lock);
     return end;
 }
@@ -271,7 +271,8 @@ static void a_world_is_over_when_all_have_left(void **state)
     assert_int_equal(atomic_load(&net->workers[3].rpc->joined) & MR_DONE, 0);
 }
 
-/* While anybody is alive, who wants the rank of another is refused; when nobody is heard of any more he is told to wait. */
+/* While anybody is alive, who wants the rank of another is refused; when nobody is heard of any more he is
+ * told to wait. */
 static void who_comes_late_is_refused_or_waits(void **state)
 {
     struct net *net = *state;
@@ -283,11 +284,12 @@ static void who_comes_late_is_refused_or_waits(void **state)
         (void)net_add(net, names[i], i);
     }
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error), MR_OK);
+        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
+                         MR_OK);
     net_silence(net, 1, true);
     net_skip(net, 2 * SECOND_US);
     (void)net_add(net, "w1", 1);
-    assert_int_equal(mr_workers_wait_joined(net->workers[3].rpc, UINT64_MAX, error, sizeof error),
+    assert_int_equal(mr_workers_wait_joined(net->workers[3].rpc, UINT64_MAX, error, sizeof(error)),
                      MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "rank 1 is taken by worker \"w1\""));
     net_silence(net, 2, true);
@@ -309,11 +311,12 @@ static void one_that_is_refused_or_fenced_knows_it(void **state)
     (void)net_add(net, "w0", 0);
     (void)net_add(net, "w1", 1);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error), MR_OK);
+        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
+                         MR_OK);
     (void)net_add(net, "w1", 1);
-    (void)mr_workers_wait_joined(net->workers[2].rpc, UINT64_MAX, error, sizeof error);
+    (void)mr_workers_wait_joined(net->workers[2].rpc, UINT64_MAX, error, sizeof(error));
     pthread_mutex_lock(&net->lock);
-    assert_int_equal(mr_agent_end(net->workers[2].rpc, why, sizeof why), MR_AGENT_REFUSED);
+    assert_int_equal(mr_agent_end(net->workers[2].rpc, why, sizeof(why)), MR_AGENT_REFUSED);
     pthread_mutex_unlock(&net->lock);
     assert_non_null(strstr(why, "rank 1 is taken by worker \"w1\""));
     /* One that was away for so long that the others took it for dead. */

@@ -64,7 +64,7 @@ static void who_is_missing_is_named(void **state)
     (void)net_add(net, "c", 2);
     net_skip(net, SECOND_US);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(wait_joined(net, i, 1000, error, sizeof error), MR_DEADLINE_EXCEEDED);
+        assert_int_equal(wait_joined(net, i, 1000, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
         expect_text(error, "2 of 4 workers have joined; missing: rank 1 3");
     }
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_NOT_READY);
@@ -79,7 +79,7 @@ static void nobody_at_the_rendezvous_is_said(void **state)
     net_silence(net, 0, true);
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 1, 1000, error, sizeof error), MR_UNREACHABLE);
+    assert_int_equal(wait_joined(net, 1, 1000, error, sizeof(error)), MR_UNREACHABLE);
     expect_text(error, "nobody answers at the rendezvous");
 }
 
@@ -92,18 +92,18 @@ static void those_who_do_not_fit_are_refused(void **state)
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
     (void)net_add(net, "other", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "rank 1 is taken by worker \"b\"");
     (void)net_add(net, "b", 2);
-    assert_int_equal(wait_joined(net, 3, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(wait_joined(net, 3, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "the name \"b\" is taken by rank 1");
     (void)net_add_with(net, "c", 2, 4, 0);
-    assert_int_equal(wait_joined(net, 4, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(wait_joined(net, 4, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "says that world_size is 4, and the rendezvous expects 3");
     (void)net_add(net, "c", 2);
-    assert_int_equal(wait_joined(net, 5, UINT64_MAX, error, sizeof error), MR_OK);
-    assert_int_equal(wait_joined(net, 0, UINT64_MAX, error, sizeof error), MR_OK);
-    assert_int_equal(wait_joined(net, 1, UINT64_MAX, error, sizeof error), MR_OK);
+    assert_int_equal(wait_joined(net, 5, UINT64_MAX, error, sizeof(error)), MR_OK);
+    assert_int_equal(wait_joined(net, 0, UINT64_MAX, error, sizeof(error)), MR_OK);
+    assert_int_equal(wait_joined(net, 1, UINT64_MAX, error, sizeof(error)), MR_OK);
 }
 
 /* A node's world may be followed by another, for which it is worth waiting; a program's may not. */
@@ -116,7 +116,7 @@ static void the_rank_of_a_silent_one_is_taken_at_a_program(void **state)
     net_skip(net, 3 * SECOND_US);
     (void)net_add(net, "w1", 1);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "rank 1 is taken by worker \"w1\"");
 }
 
@@ -134,7 +134,7 @@ static void one_who_gave_up_makes_room(void **state)
     net_silence(net, 0, false);
     net_skip(net, 6 * SECOND_US);
     (void)net_add(net, "b", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_OK);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_OK);
 }
 
 /* Nor does the world become complete with it. */
@@ -150,10 +150,10 @@ static void one_who_gave_up_is_missing(void **state)
     net_skip(net, 6 * SECOND_US);
     (void)net_add(net, "c", 2);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof error), MR_DEADLINE_EXCEEDED);
+    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
     expect_text(error, "2 of 3 workers have joined; missing: rank 1");
     (void)net_add(net, "b", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_OK);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_OK);
 }
 
 static void a_bad_configuration_is_refused(void **state)
@@ -164,13 +164,13 @@ static void a_bad_configuration_is_refused(void **state)
     net_start(net, 1);
     (void)net_add(net, "a", 0);
     struct mr_agent_config config = {.name = "x", .rank = 2, .world_size = 2};
-    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "the rank goes from 0");
     config = (struct mr_agent_config){.name = "", .rank = 0, .world_size = 2};
-    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "needs a name");
     config = (struct mr_agent_config){.name = "x", .rank = 0, .world_size = MR_RPC_WORLD_MAX + 1};
-    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "1 to 1024");
 }
 
@@ -243,7 +243,8 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
     blocker_open(&blocker);
 }
 
-/* The same process, which has forgotten the session in which a call runs: what became of it, and of references in it, is not known. */
+/* The same process, which has forgotten the session in which a call runs: what became of it, and of
+ * references in it, is not known. */
 static void a_worker_that_forgot_a_call_is_dead(void **state)
 {
     struct net *net = *state;
@@ -257,7 +258,7 @@ static void a_worker_that_forgot_a_call_is_dead(void **state)
     (void)net_add(net, "w0", 0);
     (void)net_add(net, "w1", 1);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(wait_joined(net, i, UINT64_MAX, error, sizeof error), MR_OK);
+        assert_int_equal(wait_joined(net, i, UINT64_MAX, error, sizeof(error)), MR_OK);
     net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &patient, &future), MR_OK);
     blocker_wait_begun(&blocker);
@@ -401,7 +402,7 @@ static void *leave(void *arg)
 {
     struct leaver *leaver = arg;
     leaver->status = mr_rpc_shutdown(leaver->rpc, leaver->timeout_ms);
-    snprintf(leaver->error, sizeof leaver->error, "%s", leaver->status == MR_OK ? "" : mr_rpc_last_error());
+    snprintf(leaver->error, sizeof(leaver->error), "%s", leaver->status == MR_OK ? "" : mr_rpc_last_error());
     return NULL;
 }
 
@@ -446,9 +447,9 @@ static bool said_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
     struct said *said = MR_CONTAINER(call, struct said, call);
     said->status = status;
     if (reply != NULL && reply->preamble.tensor_count == 2 && status == MR_OK)
-        memcpy(said->words, reply->tensors[0].data, sizeof said->words);
+        memcpy(said->words, reply->tensors[0].data, sizeof(said->words));
     else if (reply != NULL && reply->preamble.tensor_count == 1)
-        snprintf(said->text, sizeof said->text, "%.*s", (int)reply->tensors[0].bytes,
+        snprintf(said->text, sizeof(said->text), "%.*s", (int)reply->tensors[0].bytes,
                  (const char *)reply->tensors[0].data);
     (void)mr_agent_done(&said->done);
     return false;
@@ -487,9 +488,9 @@ static bool say_quiet(struct mr_rpc *rpc, uint64_t *epoch, bool quiet, uint64_t 
 {
     struct mr_leave_wire wire = {
         .phase = MR_LEAVE_CALLED, .epoch = *epoch, .quiet = quiet, .activity = activity};
-    struct said said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+    struct said said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
     for (uint32_t i = 0; i < 1000 && said.words[0] == *epoch && said.words[1] == 0; i++)
-        said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+        said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
     assert_int_equal(said.status, MR_OK);
     assert_true(said.words[1] != 0 || said.words[0] == *epoch + 1);
     *epoch = said.words[0];
@@ -509,9 +510,9 @@ static void one_quiet_count_does_not_suffice(void **state)
         {{false, 5, false}, {true, 5, false}, {true, 5, true}}, /* something was under way */
         {{true, 5, false}, {false, 5, false}, {true, 5, false}, {true, 5, true}},
     };
-    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++) {
-        struct net *net = malloc(sizeof *net);
-        struct leaver *leaver = malloc(sizeof *leaver);
+    for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
+        struct net *net = malloc(sizeof(*net));
+        struct leaver *leaver = malloc(sizeof(*leaver));
         uint64_t epoch = 1;
         bool may_go = false;
         net_world(net, 2);
@@ -540,8 +541,8 @@ static void what_is_no_leave_is_refused(void **state)
     net_world(net, 2);
     leave_begin(&leaver, net->workers[0].rpc, 0);
     struct mr_rpc *first = net->workers[0].rpc, *second = net->workers[1].rpc;
-    struct mr_tensor whole = mr_tensor_1d(MR_U8, sizeof wire, &wire),
-                     cut = mr_tensor_1d(MR_U8, sizeof wire - 1, &wire);
+    struct mr_tensor whole = mr_tensor_1d(MR_U8, sizeof(wire), &wire),
+                     cut = mr_tensor_1d(MR_U8, sizeof(wire) - 1, &wire);
     assert_int_equal(say_to(first, 1, MR_OP_RPC_LEAVE, whole, 1).status, MR_BAD_MESSAGE);
     assert_int_equal(say_to(first, 1, MR_OP_RPC_LEAVE, whole, 0).status, MR_BAD_MESSAGE);
     for (uint32_t i = 0; i < 3; i++) {
@@ -567,16 +568,16 @@ static void what_begins_within_an_epoch_counts(void **state)
     for (uint32_t round = 0; round < 2;
          round++) { /* in the second, rank 1 speaks twice, and has begun something */
         struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 5};
-        assert_int_equal(say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire).words[0], epoch);
+        assert_int_equal(say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire)).words[0], epoch);
         wire.activity += round;
-        struct said said = say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+        struct said said = say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
         assert_int_equal(said.words[0], epoch);
         assert_int_equal(said.words[1], 0);
         assert_false(say_quiet(net->workers[2].rpc, &epoch, true, 9));
     }
     for (uint32_t round = 0; round < 2; round++) {
         struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 6};
-        (void)say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+        (void)say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
         if (say_quiet(net->workers[2].rpc, &epoch, true, 9))
             break;
     }
@@ -594,12 +595,13 @@ static void nobody_takes_two_ranks(void **state)
     (void)net_add(net, "a", 0);
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
-    struct said said = say(net->workers[1].rpc, MR_OP_RPC_JOIN, &join, sizeof join);
+    struct said said = say(net->workers[1].rpc, MR_OP_RPC_JOIN, &join, sizeof(join));
     assert_int_equal(said.status, MR_INVALID_ARGUMENT);
     expect_text(said.text, "rank 1 is taken by worker \"b\"");
 }
 
-/* All were stopped, as by a suspended machine: nobody takes the others for dead for the time in which he did not look. */
+/* All were stopped, as by a suspended machine: nobody takes the others for dead for the time in which he did
+ * not look. */
 static void a_pause_of_all_kills_nobody(void **state)
 {
     struct net *net = *state;

@@ -35,7 +35,8 @@ static int no_setup(void **state)
     return 0;
 }
 
-/* One echo of `bytes`, which must come back whole, having executed once, within `limit_us`; nothing may be left. */
+/* One echo of `bytes`, which must come back whole, having executed once, within `limit_us`; nothing may be
+ * left. */
 static void echo(uint32_t bytes, uint64_t limit_us)
 {
     struct pair_call c = {.keep = true};
@@ -256,7 +257,8 @@ static void the_server_hears_at_once_of_a_reply_that_cannot_fit(void **state)
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
 }
 
-/* What is taken is in replies that the user holds: he may well wait for this one before he lets go of them. */
+/* What is taken is in replies that the user holds: he may well wait for this one before he lets go of
+ * them. */
 static void replies_that_are_held_do_not_hold_up_others(void **state)
 {
     start_with(80u << 10);
@@ -407,7 +409,8 @@ static void always_busy(void *app, struct mr_endpoint *ep, const struct mr_reque
     mr_reply_busy(ep, request->ref);
 }
 
-/* 200 us, doubling up to 12.8 ms, each between a half and one and a half: a server that has no memory is not asked all the time. */
+/* 200 us, doubling up to 12.8 ms, each between a half and one and a half: a server that has no memory is not
+ * asked all the time. */
 static void a_busy_server_is_asked_less_and_less(void **state)
 {
     struct pair_call c = {0};
@@ -440,8 +443,9 @@ static enum pair_verdict first_request_is_late(struct pair *pair, enum pair_side
     return request && pair->drop_n++ < pair->drop_from ? PAIR_LATE : PAIR_PASS;
 }
 
-/* A first copy of the request, or of all its segments, is on its way for long; another one, which asks after it, is refused until the
- * deadline. What was refused must not be executed when the first comes in, and the caller must hear that it was not. */
+/* A first copy of the request, or of all its segments, is on its way for long; another one, which asks after
+ * it, is refused until the deadline. What was refused must not be executed when the first comes in, and the
+ * caller must hear that it was not. */
 static void a_call_refused_until_its_deadline_never_executes(void **state)
 {
     for (uint32_t bytes = 10; bytes < sizeof(large) / 2; bytes += 3000) {

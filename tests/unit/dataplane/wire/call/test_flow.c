@@ -319,7 +319,8 @@ static void a_long_path_is_no_queue(void **state)
     }
 }
 
-/* The same in the first second of the machine's clock, where all tests of this file are, and an hour later. */
+/* The same in the first second of the machine's clock, where all tests of this file are, and an hour
+ * later. */
 static void the_path_is_known_at_any_time_of_the_clock(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -371,9 +372,9 @@ static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from
     return through_the_link(pair, from, n, packet);
 }
 
-/* One of a thousand is lost, and asked for once in a round trip, of which there are two at most as its queue grows: not with each
- * that arrives behind it. Each time it is sent again, and with it the last one sent, of which the server cannot know what became
- * of it. */
+/* One of a thousand is lost, and asked for once in a round trip, of which there are two at most as its queue
+ * grows: not with each that arrives behind it. Each time it is sent again, and with it the last one sent, of
+ * which the server cannot know what became of it. */
 static void one_loss_is_one_segment_sent_again(void **state)
 {
     p.filter = lose_one_segment;
@@ -407,8 +408,8 @@ static enum pair_verdict lose_the_last_acks(struct pair *pair, enum pair_side fr
     return PAIR_PASS;
 }
 
-/* Replies that have come, and of which the server does not know it, fill what may be in flight. Each further one goes on by a
- * segment at a time. */
+/* Replies that have come, and of which the server does not know it, fill what may be in flight. Each further
+ * one goes on by a segment at a time. */
 static void a_reply_goes_on_while_others_fill_the_window(void **state)
 {
     struct pair_call calls[4] = {0}, last = {0};
@@ -462,7 +463,8 @@ static void share_for(uint64_t us, uint32_t begun)
     }
 }
 
-/* Who comes late finds the queue of those before him, and must not take it for the path: his share would be theirs. */
+/* Who comes late finds the queue of those before him, and must not take it for the path: his share would be
+ * theirs. */
 static void latecomers_share_the_link(void **state)
 {
     link.bits_per_us = 2500;

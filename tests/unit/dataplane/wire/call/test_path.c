@@ -1,4 +1,5 @@
-/* How large datagrams may be: the search by itself, and between two endpoints over a path that drops what is too long. */
+/* How large datagrams may be: the search by itself, and between two endpoints over a path that drops what is
+ * too long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -337,8 +338,8 @@ static const struct mr_served *the_served(void)
     return &server()->served[index];
 }
 
-/* A reply is on its way when the server's way becomes narrower: with the router's word it is there sooner, and the client
- * goes by it, too. */
+/* A reply is on its way when the server's way becomes narrower: with the router's word it is there sooner,
+ * and the client goes by it, too. */
 static void a_router_is_heard_by_the_server(void **state)
 {
     uint64_t took_us[2];
@@ -448,7 +449,8 @@ static void a_forged_report_changes_nothing(void **state)
     assert_int_equal(mr_endpoint_session_count(server()), 1);
 }
 
-/* A true quotation with a lie costs a moment of shorter datagrams, never below the least, and some questions. */
+/* A true quotation with a lie costs a moment of shorter datagrams, never below the least, and some
+ * questions. */
 static void a_lie_lasts_for_a_moment(void **state)
 {
     static const uint32_t lies[] = {0, 1, 68, 576, MR_UDP_BYTES_MIN - 1, MR_UDP_BYTES_MIN};

@@ -323,7 +323,8 @@ static void a_boundless_grant_is_bounded(void **state)
     assert_int_equal(out.grant_bytes, (1 + MR_SACK_SEGMENTS) * SEGMENT);
 }
 
-/* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between them. */
+/* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between
+ * them. */
 static void gets_through_any_channel(void **state)
 {
     for (uint32_t seed = 1; seed <= 50; seed++) {

@@ -8,7 +8,8 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 
-/* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send ---- */
+/* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send
+ * ---- */
 
 static struct mr_packet_header header(uint8_t type, uint16_t flags, uint64_t call_id, uint32_t message_bytes,
                                       uint32_t offset)

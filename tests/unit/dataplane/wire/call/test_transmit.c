@@ -148,7 +148,8 @@ static void large_messages_take_turns(void **state)
     assert_int_equal(a.ended + b.ended, 2);
 }
 
-/* What one call had in flight, when it is cancelled, another that waits for room may have, though nothing was said of its own. */
+/* What one call had in flight, when it is cancelled, another that waits for room may have, though nothing was
+ * said of its own. */
 static void room_that_a_call_leaves_is_anothers(void **state)
 {
     static uint8_t data[200000];

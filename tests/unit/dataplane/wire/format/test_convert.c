@@ -1,5 +1,6 @@
-/* All vector widths that this processor runs: every number of the 16-bit types, every halfway case between two of them, and
- * f32 numbers from everywhere, against a slow reference; i8 rows against the promise of their error. */
+/* All vector widths that this processor runs: every number of the 16-bit types, every halfway case between
+ * two of them, and f32 numbers from everywhere, against a slow reference; i8 rows against the promise of
+ * their error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,7 +129,8 @@ static void every_number_goes_there_and_back(void **state)
     all_of_type(&bf16);
 }
 
-/* Between each two neighbours, the last finite number and infinity included: halfway, and an f32 step to either side. */
+/* Between each two neighbours, the last finite number and infinity included: halfway, and an f32 step to
+ * either side. */
 static void halfway_of_type(const struct half_type *t)
 {
     static float in[ALL16 * 3];

@@ -156,11 +156,11 @@ static void optimizers_have_defaults(void **state)
     };
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         struct mr_feature f = table();
-        memset(f.optimizer_args, 0x40, sizeof f.optimizer_args);
+        memset(f.optimizer_args, 0x40, sizeof(f.optimizer_args));
         mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
         assert_null(mr_feature_check(&f));
         assert_int_equal(f.optimizer, kind);
-        assert_memory_equal(f.optimizer_args, wanted[kind], sizeof f.optimizer_args);
+        assert_memory_equal(f.optimizer_args, wanted[kind], sizeof(f.optimizer_args));
     }
     REFUSED(table, mr_feature_set_optimizer(&f, (enum mr_optimizer)77), "optimizer");
 }
@@ -320,7 +320,8 @@ static void differences_are_named(void **state)
     assert_string_equal(mr_feature_diff(&a, &b), "optimizer_args");
 }
 
-/* Computed from XXH3's specification by another program: client and server of all versions must agree on these. */
+/* Computed from XXH3's specification by another program: client and server of all versions must agree on
+ * these. */
 static void key_hashes_are_xxh3(void **state)
 {
     static const struct {

@@ -14,7 +14,7 @@ static void explained(const struct mr_feature *f, const char *field, const char 
 {
     char text[MR_FEATURE_TEXT_BYTES];
     assert_string_equal(mr_feature_check(f), field);
-    mr_feature_explain(f, field, text, sizeof text);
+    mr_feature_explain(f, field, text, sizeof(text));
     if (strncmp(text, begin, strlen(begin)) != 0)
         fail_msg("\"%s\" does not begin with \"%s\"", text, begin);
 }
@@ -83,7 +83,7 @@ static void a_difference_names_both_values(void **state)
     do {                                                                                                     \
         struct mr_feature f = mine;                                                                          \
         change;                                                                                              \
-        mr_feature_explain_diff(&mine, &f, mr_feature_diff(&mine, &f), text, sizeof text);                   \
+        mr_feature_explain_diff(&mine, &f, mr_feature_diff(&mine, &f), text, sizeof(text));                  \
         assert_string_equal(text, expected);                                                                 \
     } while (0)
     DIFFERS(f.dims[0] = 8, "dim 8, not 16");
@@ -101,15 +101,15 @@ static void texts_fit(void **state)
     (void)state;
     struct mr_feature f = mr_feature_table("emb", 16);
     char text[MR_FEATURE_TEXT_BYTES], few[8];
-    memset(f.name, 'x', sizeof f.name);
-    mr_feature_explain(&f, "name", text, sizeof text);
+    memset(f.name, 'x', sizeof(f.name));
+    mr_feature_explain(&f, "name", text, sizeof(text));
     assert_non_null(strstr(text, "_ . / : -"));
     mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL);
     for (uint32_t i = 0; i < MR_OPTIMIZER_ARGS; i++)
         f.optimizer_args[i] = -1.1754944e-38f;
-    mr_feature_explain(&f, "optimizer_args", text, sizeof text);
+    mr_feature_explain(&f, "optimizer_args", text, sizeof(text));
     assert_non_null(strstr(text, "not both 0"));
-    mr_feature_explain(&f, "optimizer_args", few, sizeof few);
+    mr_feature_explain(&f, "optimizer_args", few, sizeof(few));
     assert_string_equal(few, "optimiz");
 }
 

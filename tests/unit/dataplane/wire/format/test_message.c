@@ -80,12 +80,12 @@ static void what_is_laid_out_is_parsed_back(void **state)
 /* As docs/protocol.md gives it, so that a second implementation would agree. */
 static void bytes_stand_where_the_protocol_says(void **state)
 {
-    static const uint8_t expected[65] = {
-        2, 0, 0, 0, 0, 0, 0, 0,    1, 0, 0, 0, 0xe8, 0x03, 0, 0, /* op, .., one tensor, .., deadline 1000 ms */
-        5, 0, 0, 0, 0, 0, 0, 0,                                  /* step */
-        9, 0, 0, 0, 0, 0, 0, 0x80,                               /* sequence */
-        1, 1, 0, 0, 1, 0, 0, 0,    0, 0, 0, 0, 0,    0,    0, 0,   0,
-        0, 0, 0, 0, 0, 0, 0, 1,    0, 0, 0, 0, 0,    0,    0, 0x7f};
+    static const uint8_t expected[65] = {/* op, .., one tensor, .., deadline 1000 ms */
+                                         2, 0, 0, 0, 0, 0, 0, 0,    1, 0, 0, 0, 0xe8, 0x03, 0, 0,   5,
+                                         0, 0, 0, 0, 0, 0, 0,       /* step */
+                                         9, 0, 0, 0, 0, 0, 0, 0x80, /* sequence */
+                                         1, 1, 0, 0, 1, 0, 0, 0,    0, 0, 0, 0, 0,    0,    0, 0,   0,
+                                         0, 0, 0, 0, 0, 0, 0, 1,    0, 0, 0, 0, 0,    0,    0, 0x7f};
     struct mr_preamble p = {
         .op = 2, .deadline_ms = 1000, .step = 5, .sequence = UINT64_C(0x8000000000000009)};
     struct mr_tensor t = mr_tensor_1d(MR_U8, 1, "\x7f");

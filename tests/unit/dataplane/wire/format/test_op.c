@@ -26,7 +26,8 @@ static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
     }
 }
 
-/* Sending these twice would learn twice, or start two checkpoints. A push by batch id is recognised by the server. */
+/* Sending these twice would learn twice, or start two checkpoints. A push by batch id is recognised by the
+ * server. */
 static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
 {
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
@@ -45,7 +46,8 @@ static void values_are_part_of_the_protocol(void **state)
     assert_true(MR_OP_COUNT <= 256); /* the preamble has one byte for it */
 }
 
-/* What changes the model by training is the trainers'; what takes it back or holds it up is the operators'. */
+/* What changes the model by training is the trainers'; what takes it back or holds it up is the
+ * operators'. */
 static void who_may_call_what(void **state)
 {
     static const uint8_t look[] = {

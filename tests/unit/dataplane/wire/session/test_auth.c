@@ -6,8 +6,8 @@
 #include <cmocka.h>
 #include "dataplane/wire/session/auth.h"
 
-/* Every expected value below was computed by another program (Python's hashlib and xxhash, and a SipHash written from its paper)
- * from docs/protocol.md: a second client would compute the same. */
+/* Every expected value below was computed by another program (Python's hashlib and xxhash, and a SipHash
+ * written from its paper) from docs/protocol.md: a second client would compute the same. */
 
 static uint8_t psk[MR_PSK_BYTES], uuid[MR_UUID_BYTES], ip[16];
 static struct mr_auth auth;

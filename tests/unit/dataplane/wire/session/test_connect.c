@@ -256,7 +256,8 @@ static void an_unfounded_reset_changes_nothing(void **state)
     pair_open(&p);
     pair_call(&p, &save, MR_OP_SAVE, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
-    /* The server of another incarnation resets the session; then the first one is back, as after a packet went astray. */
+    /* The server of another incarnation resets the session; then the first one is back, as after a packet
+     * went astray. */
     struct pair_end *end = &p.ends[PAIR_SERVER];
     struct mr_endpoint *right = end->ep;
     struct mr_endpoint *wrong;

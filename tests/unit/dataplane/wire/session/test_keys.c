@@ -145,7 +145,8 @@ static void nothing_was_lost(uint64_t session_id)
     assert_int_equal(mr_endpoint_session_count(server()), 1);
 }
 
-/* Both, then the clients, then the new one alone: a call that runs all the while gets its answer, and so do new ones. */
+/* Both, then the clients, then the new one alone: a call that runs all the while gets its answer, and so do
+ * new ones. */
 static void keys_are_rotated_under_a_session(void **state)
 {
     struct pair_call save = {0};
@@ -357,7 +358,8 @@ static void a_role_may_call_some_operations(void **state)
     assert_int_equal(served()->sessions_accepted, 2);
 }
 
-/* A request that came in under fewer rights must not be carried out with more, whoever sends the rest of it. */
+/* A request that came in under fewer rights must not be carried out with more, whoever sends the rest of
+ * it. */
 static void a_session_goes_over_to_keys_of_its_role_only(void **state)
 {
     uint64_t id = p.session->peer.session_id;
@@ -372,7 +374,8 @@ static void a_session_goes_over_to_keys_of_its_role_only(void **state)
     assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_UNAUTHORIZED);
 }
 
-/* The same key with more rights counts for sessions that are made from then on; without one of its role a session is over. */
+/* The same key with more rights counts for sessions that are made from then on; without one of its role a
+ * session is over. */
 static void a_session_keeps_its_role(void **state)
 {
     set_roles(MR_ROLE_OPERATOR, MR_ROLE_READ_ONLY);

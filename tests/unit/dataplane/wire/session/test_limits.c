@@ -139,8 +139,8 @@ static void make_payload(uint8_t type, uint32_t i, uint8_t *payload, const struc
     memcpy(payload, &h, sizeof(h));
 }
 
-/* Each type with each flag, for a session that is there and one that is not, under the right key for it: all that somebody
- * with the key may send from an address that is not his. */
+/* Each type with each flag, for a session that is there and one that is not, under the right key for it: all
+ * that somebody with the key may send from an address that is not his. */
 static void an_unproven_address_gets_no_more_than_it_sent(void **state)
 {
     static const uint16_t payload_bytes[] = {0, 1, 16, 40, 80, 128, 200};

@@ -1,5 +1,5 @@
-/* Packets played again: whoever sits on the path has all of them, of every type, and sends them once more at a time that suits
- * him. */
+/* Packets played again: whoever sits on the path has all of them, of every type, and sends them once more at
+ * a time that suits him. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -217,7 +217,8 @@ static void a_packet_of_any_type_played_again_changes_nothing(void **state)
     assert_int_equal(p.events[MR_SESSION_RESTARTED] + p.events[MR_SESSION_AWAY], 0);
 }
 
-/* The server is lost, and the client's packets to it were answered with RESETs; then the session is closed, with a BYE. */
+/* The server is lost, and the client's packets to it were answered with RESETs; then the session is closed,
+ * with a BYE. */
 static void nor_does_one_of_an_earlier_session(void **state)
 {
     struct pair_call c = {0}, next = {0};
@@ -256,8 +257,8 @@ static enum pair_verdict no_accept(struct pair *pair, enum pair_side from, uint3
     return packet->data[3] == MR_PACKET_ACCEPT ? PAIR_DROP : PAIR_PASS;
 }
 
-/* The answer to a HELLO of long ago names a session that the server has forgotten. It comes while the client shakes hands for
- * another reason: to believe it would be to leave a session that is alive. */
+/* The answer to a HELLO of long ago names a session that the server has forgotten. It comes while the client
+ * shakes hands for another reason: to believe it would be to leave a session that is alive. */
 static void a_stale_accept_does_not_bury_the_session(void **state)
 {
     struct pair_call c = {0};
@@ -286,7 +287,8 @@ static void a_stale_accept_does_not_bury_the_session(void **state)
     assert_int_equal(c.ended, 1);
 }
 
-/* Two servers at one address, as behind a switch in mid-change: each knows a session that the client has left meanwhile. */
+/* Two servers at one address, as behind a switch in mid-change: each knows a session that the client has left
+ * meanwhile. */
 static void a_session_that_was_left_is_not_taken_up_again(void **state)
 {
     struct pair_end *end = &p.ends[PAIR_SERVER];

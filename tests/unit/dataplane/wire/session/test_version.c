@@ -1,4 +1,5 @@
-/* Peers of another protocol version: one answer, no longer than the question, and nothing believed but for what an error says. */
+/* Peers of another protocol version: one answer, no longer than the question, and nothing believed but for
+ * what an error says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,7 +175,8 @@ static void it_changes_nothing_but_what_is_said(void **state)
     assert_true(up());
 }
 
-/* A server that was upgraded under its clients: calls end as those to one that is away, and the version is known. */
+/* A server that was upgraded under its clients: calls end as those to one that is away, and the version is
+ * known. */
 static void a_server_that_was_upgraded_is_known(void **state)
 {
     struct pair_call c = {0};

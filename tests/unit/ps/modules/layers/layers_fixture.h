@@ -1,4 +1,5 @@
-/* What the tests of layers share: drawn numbers, networks with all that a run needs, and a plain network in double precision. */
+/* What the tests of layers share: drawn numbers, networks with all that a run needs, and a plain network in
+ * double precision. */
 #ifndef LAYERS_FIXTURE_H
 #define LAYERS_FIXTURE_H
 

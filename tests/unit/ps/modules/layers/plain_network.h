@@ -1,4 +1,5 @@
-/* A network in double precision, as plain loops: what the formulas say, and nothing else. Dropout drops nothing. */
+/* A network in double precision, as plain loops: what the formulas say, and nothing else. Dropout drops
+ * nothing. */
 #ifndef PLAIN_NETWORK_H
 #define PLAIN_NETWORK_H
 

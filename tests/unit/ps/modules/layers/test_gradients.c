@@ -1,4 +1,5 @@
-/* Gradients next to central differences of a plain network in double precision: of every input and every parameter. */
+/* Gradients next to central differences of a plain network in double precision: of every input and every
+ * parameter. */
 #include <math.h>
 #include <stdlib.h>
 #include "layers_fixture.h"

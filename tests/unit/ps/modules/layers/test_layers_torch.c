@@ -1,7 +1,8 @@
-/* Every layer, and the network of the MNIST example with its loss and three optimizer steps, next to what torch makes of the same
- * numbers: data/layers_torch.txt, which data/layers_torch.py writes.
+/* Every layer, and the network of the MNIST example with its loss and three optimizer steps, next to what
+ * torch makes of the same numbers: data/layers_torch.txt, which data/layers_torch.py writes.
  *
- * A number may be off by 1e-5 of the largest of its tensor, from torch in double precision and from torch in single precision. */
+ * A number may be off by 1e-5 of the largest of its tensor, from torch in double precision and from torch in
+ * single precision. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -115,7 +115,8 @@ static void test_change_is_seen(void **state)
     machine_free(&m);
 }
 
-/* Versions that are not of ps_parameters, as those of remote calls: two networks share what was made of them. */
+/* Versions that are not of ps_parameters, as those of remote calls: two networks share what was made of
+ * them. */
 static void test_versions_of_others(void **state)
 {
     struct machine m, twin;

@@ -1,4 +1,5 @@
-/* Runs of a network: dropout, halves of a network, sizes of batch, what is refused, and many threads at once. */
+/* Runs of a network: dropout, halves of a network, sizes of batch, what is refused, and many threads at
+ * once. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -114,7 +115,8 @@ static void test_halves(void **state)
     machine_free(&whole);
 }
 
-/* More sizes than plans are kept, in a saved that is used again; each sample's result does not depend on the others. */
+/* More sizes than plans are kept, in a saved that is used again; each sample's result does not depend on the
+ * others. */
 static void test_batches(void **state)
 {
     const struct ps_layer layers[] = {ps_conv2d(1, 16, 3), ps_relu(), ps_max_pool2d(2), ps_flatten(),
@@ -196,7 +198,8 @@ struct trainer {
     uint32_t wrong;
 };
 
-/* A forward, steps of the others, and a backward: the gradients must be those of the version held, computed anew. */
+/* A forward, steps of the others, and a backward: the gradients must be those of the version held, computed
+ * anew. */
 static void *train(void *context)
 {
     struct trainer *t = context;

@@ -139,8 +139,8 @@ static void descent_learns_an_interaction(void **state)
     double loss = 0;
     for (int step = 0; step < 2000; step++) {
         for (int n = 0; n < PAIRS; n++) {
-            memcpy(pooled + (n * 2) * DIM, rows[0][n / KEYS], sizeof rows[0][0]);
-            memcpy(pooled + (n * 2 + 1) * DIM, rows[1][n % KEYS], sizeof rows[0][0]);
+            memcpy(pooled + (n * 2) * DIM, rows[0][n / KEYS], sizeof(rows[0][0]));
+            memcpy(pooled + (n * 2 + 1) * DIM, rows[1][n % KEYS], sizeof(rows[0][0]));
             labels[n] = n / KEYS == n % KEYS ? 1.0f : 0.0f;
         }
         const struct fm_parameters parameters = {bias, NULL};
