@@ -128,15 +128,28 @@ static void from_3_cores_to_3(void **state)
     goes_onto_any_number_of_cores(*state, 3, 3);
 }
 
+static uint64_t last_push_step(struct node_fixture *n)
+{
+    struct mr_session_info info;
+    node_leave(n, 0);
+    node_join(n, 0);
+    (void)node_call(n, 0, MR_OP_STATS, 0, NULL, 0); /* it comes with the session */
+    mr_session_info(n->sessions[0], &info);
+    return info.last_push_step;
+}
+
 static void by_call_takes_the_state_back(void **state)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
     uint64_t stream = 3;
+    const uint64_t of_later_stream = (uint64_t)4 << MR_BATCH_SEQUENCE_BITS;
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &stream);
     learn(n, table, BATCH(0));
     uint64_t id = node_save(n);
     learn(n, table, BATCH(1));
+    assert_int_equal(learn(n, table, of_later_stream), 1);
+    assert_int_equal(last_push_step(n), of_later_stream + 1);
     node_feed(n, BATCH(2), table, keys, KEYS);
     const struct node_reply *reply = node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1);
     assert_int_equal(((const uint64_t *)reply->tensors[0].data)[0], 2);
@@ -151,6 +164,9 @@ static void by_call_takes_the_state_back(void **state)
     assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[1], incarnation);
     node_check(node_restore(n, 99), MR_CHECKPOINT_NOT_FOUND, "99");
     check_values(n, table, 99);
+    assert_int_equal(last_push_step(n), BATCH(0) + 1);
+    assert_int_equal(learn(n, table, of_later_stream), 1); /* begun after the save: unknown again */
+    check_values(n, table, 98);
 }
 
 #define WIDE_ROWS 4000u
