@@ -9,6 +9,7 @@
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay/replay.h"
+#include "trainer_client/replay/replay_internal.h"
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };
 
@@ -622,9 +623,94 @@ static void test_no_room_gives_nothing_up(void **state)
     mrc_replay_fini(&r);
 }
 
+/* From an older checkpoint, and then from a still older one. */
+static void test_a_second_loss_is_of_the_rest(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_loss loss;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    for (uint64_t i = 1; i <= 10; i++)
+        answer(&r, &m, add(&r, 100 + i, 100));
+    model_save(&m);
+    answer(&r, &m, add(&r, 111, 100)); /* tells that ten are on disk */
+    for (uint64_t floor = 6, before = 10; floor > 0; before = floor, floor -= 3) {
+        memset(m.saved + floor + 1, 0, MODEL_MAX - floor - 1);
+        m.durable = floor;
+        model_restart(&m);
+        mrc_replay_restart(&r);
+        (void)catch_up(&r, &m);
+        loss = mrc_replay_take_loss(&r);
+        assert_int_equal(loss.pushes, before - floor);
+        assert_int_equal(loss.from_step, 101 + floor);
+        assert_int_equal(loss.to_step, 100 + before);
+    }
+    mrc_replay_fini(&r);
+}
+
+static void test_an_heir_tells_what_was_lost(void **state)
+{
+    struct mrc_replay r, heir;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&heir, LANE, 4096);
+    mrc_replay_init(&r, LANE + 1, 4096);
+    for (uint64_t i = 1; i <= 20; i++)
+        answer(&r, &m, add(&r, i, 500));
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    (void)catch_up(&r, &m);
+    (void)mrc_replay_take_loss(&r);
+    const uint64_t given_up = r.given_up, replayed = r.replayed;
+
+    assert_true(given_up > 10 && replayed > 0);
+    mrc_replay_add_loss(&r, 3, 50, 90, MR_UNKNOWN_TABLE);
+    mrc_replay_add_loss(&heir, 1, 70, 70, MR_OK);
+    mrc_replay_retire(&r, &heir);
+    struct mrc_loss loss = mrc_replay_take_loss(&heir);
+
+    assert_int_equal(loss.pushes, 4);
+    assert_int_equal(loss.from_step, 50);
+    assert_int_equal(loss.to_step, 90);
+    assert_int_equal(loss.refused, MR_UNKNOWN_TABLE);
+    assert_int_equal(heir.given_up, given_up);
+    assert_int_equal(heir.replayed, replayed);
+    mrc_replay_fini(&heir);
+}
+
+/* A restore by hand is heard of with each answer: what it may lack is marked once. */
+static void test_a_restore_is_marked_once(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    for (uint64_t i = 1; i <= 10; i++)
+        answer(&r, &m, add(&r, i, 100));
+    model_save(&m);
+    answer(&r, &m, add(&r, 11, 100));
+    assert_int_equal(r.count, 1);
+    mrc_replay_restored(&r, 1);
+    assert_int_equal(r.count, 11);
+    (void)catch_up(&r, &m);
+    model_save(&m);
+    answer(&r, &m, add(&r, 12, 100));
+    assert_int_equal(r.count, 1);
+    mrc_replay_restored(&r, 1);
+    assert_int_equal(r.count, 1);
+    mrc_replay_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_second_loss_is_of_the_rest),
+        cmocka_unit_test(test_an_heir_tells_what_was_lost),
+        cmocka_unit_test(test_a_restore_is_marked_once),
         cmocka_unit_test(test_no_room_gives_nothing_up),
         cmocka_unit_test(test_push_is_a_copy),
         cmocka_unit_test(test_numbers_carry_the_lane),
