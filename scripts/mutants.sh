@@ -38,7 +38,7 @@ read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jans
 # shellcheck disable=SC2016 # the inner shell expands it
 compile() {
     (cd "$work" && printf '%s\n' "$@" |
-        xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I. -iquote dataplane/wire/format)
+        xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I. -iquote dataplane/wire/format -iquote tests/unit/ps)
 }
 
 directory_of() {
