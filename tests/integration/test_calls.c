@@ -248,7 +248,7 @@ static void test_batches_refused(void **state)
     for (uint64_t i = 1; i < 8; i++)
         assert_int_equal(mr_feed_sample(x->client, NULL, id + i, &keys, 1, false), MR_OK);
     assert_refused(mr_feed_sample(x->client, NULL, id + 8, &keys, 1, false), MR_BATCH_CACHE_FULL,
-                   "8 batches");
+                   "beside those that are kept, 8");
     assert_int_equal(mr_forget_batches(x->client, NULL, &id, 1), MR_OK);
     assert_int_equal(mr_feed_sample(x->client, NULL, id + 8, &keys, 1, false), MR_OK);
     assert_int_equal(mr_lookup_batch(x->client, NULL, id, x->table, &reply), MR_UNKNOWN_BATCH);
