@@ -108,7 +108,8 @@ static void let_go(struct mrc_replay *r, struct mrc_push *push)
     if (push->tensor_count > 0 && push->number > r->gone_to) {
         r->gone_to = push->number;
         r->gone_to_step = push->step;
-        r->gone_restores = push->restores;
+        /* Without an answer of its own it was on disk as of the last restore that is known. */
+        r->gone_restores = push->restores != MRC_PUSH_UNANSWERED ? push->restores : r->whole;
         mrc_trail_note(&r->trail, push->number, push->step);
     }
     mrc_replay_take_out(r, push);

@@ -705,9 +705,36 @@ static void test_a_restore_is_marked_once(void **state)
     mrc_replay_fini(&r);
 }
 
+/* A push whose answer was lost is let go, as others' answers say that it is on disk. What a restore by hand takes
+ * back then is no loss. */
+static void test_a_restore_takes_what_was_never_answered(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    struct mrc_push *first = add(&r, 1, 100), *lost = add(&r, 2, 100);
+
+    model_take(&m, 1);
+    model_take(&m, 2);
+    model_save(&m);
+    mrc_replay_unanswered(&r, lost);
+    answer(&r, &m, first);
+    assert_int_equal(r.count, 0);
+    assert_int_equal(r.gone_to, 2);
+    mrc_replay_restored(&r, 1);
+    memset(&m, 0, sizeof(m));
+    mrc_replay_restart(&r);
+    (void)catch_up(&r, &m);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    mrc_replay_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_restore_takes_what_was_never_answered),
         cmocka_unit_test(test_a_second_loss_is_of_the_rest),
         cmocka_unit_test(test_an_heir_tells_what_was_lost),
         cmocka_unit_test(test_a_restore_is_marked_once),
