@@ -548,6 +548,19 @@ static void references_belong_to_one_worker(void **state)
 
 /* ---- leaving ---- */
 
+/* A thread that has answered may still be at the end of its work, which is named first. */
+static enum mr_status shut_down_at_rest(struct mr_rpc *rpc)
+{
+    enum mr_status status;
+    uint32_t tries = 0;
+
+    do
+        status = mr_rpc_shutdown(rpc, 1);
+    while (status == MR_DEADLINE_EXCEEDED && strstr(mr_rpc_last_error(), ") has calls under way;") != NULL &&
+           ++tries < 10000);
+    return status;
+}
+
 static void who_holds_what_is_named_when_leaving(void **state)
 {
     struct mr_value value = mr_value_i64(1);
@@ -555,9 +568,9 @@ static void who_holds_what_is_named_when_leaving(void **state)
 
     made(mr_remote(worker(state, 1), 0, "mirror", &value, 1, NULL, &rref));
     assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
-    expect_error(MR_DEADLINE_EXCEEDED, mr_rpc_shutdown(worker(state, 0), 1),
+    expect_error(MR_DEADLINE_EXCEEDED, shut_down_at_rest(worker(state, 0)),
                  "worker \"w0\" (rank 0) owns 1 value held by worker \"w1\" (rank 1)");
-    expect_error(MR_DEADLINE_EXCEEDED, mr_rpc_shutdown(worker(state, 1), 1),
+    expect_error(MR_DEADLINE_EXCEEDED, shut_down_at_rest(worker(state, 1)),
                  "worker \"w1\" (rank 1) holds 1 value of worker \"w0\" (rank 0)");
     mr_rref_release(rref);
     await_nothing_held(state);
