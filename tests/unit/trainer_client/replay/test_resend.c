@@ -243,6 +243,22 @@ static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores
     return status;
 }
 
+/* A node that has taken steps 1 to 5, and a push that every core only ever refuses. Where an attempt was in flight at
+ * the deadline nobody can know that: from the start again. */
+static void start_and_push_to_busy(struct replay_fixture *x, uint32_t cores)
+{
+    enum mr_status status = MR_UNKNOWN_OUTCOME;
+
+    for (uint32_t tries = 0; tries < 50 && status == MR_UNKNOWN_OUTCOME; tries++) {
+        if (tries > 0)
+            replay_stop(x);
+        replay_start(x, cores, 0);
+        replay_push_steps(x, 1, 5);
+        status = push_to_busy(x, ~0u);
+    }
+    assert_int_equal(status, MR_BUSY);
+}
+
 static void not_pushed(struct replay_fixture *x)
 {
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
@@ -256,9 +272,7 @@ static void test_busy_until_the_deadline(void **state)
         struct replay_fixture x;
 
         (void)state;
-        replay_start(&x, cores, 0);
-        replay_push_steps(&x, 1, 5);
-        assert_int_equal(push_to_busy(&x, ~0u), MR_BUSY);
+        start_and_push_to_busy(&x, cores);
         not_pushed(&x);
         assert_non_null(strstr(mr_last_error(), "has not executed it"));
         assert_int_equal(replay_info_of(&x).kept, 5 * cores);
