@@ -36,7 +36,6 @@ EXCEPTIONS = {
     ("ps/core", "ps/control"): "a core reports its cuts to the control thread",
     ("ps/core", "ps/ops"): "a long call goes on with its op",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
-    ("ps/ops", "ps/server"): "a message of a remote call goes to the node's worker",
     ("trainer_client/call", "trainer_client/replay"): "a link to a core owns its replay buffer",
     ("trainer_client/examples", "ps/modules"): "they make a module's functions in a program of their own",
 }

@@ -36,7 +36,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
 void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Create, Freeze, List, Save, Restore: to the control thread. */
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Between workers; core 0. */
+/* Between workers; core 0. (ps/server/rpc_node.c) */
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
@@ -129,8 +129,7 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
 /* A checkpoint under way has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 /* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step
- * clock see the call's step. `changes`: it may change what a checkpoint holds; others do not wait.
- * (ps/ops/ops_step.c) */
+ * clock see the call's step. `changes`: it may change what a checkpoint holds; others do not wait. */
 bool ps_check_step(const struct ps_op *op, bool changes);
 /* A checkpoint under way does not stand against a change of the variable. */
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);

@@ -1,8 +1,12 @@
+/* What handlers check before they change anything: the node, the step, tensors, keys, bags and rows. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/rows.h"
+#include "ps/control/control.h"
 #include "ps/ops/ops.h"
 
 #define REFUSAL_BYTES 400
@@ -49,6 +53,39 @@ bool ps_check_open(const struct ps_op *op)
     ps_hold_back(op, &core->counters.requests_held_back);
     return false;
 }
+
+/* ---- the step that a call carries ---- */
+
+static void hold(const struct ps_op *op)
+{
+    struct ps_core *core = op->core;
+    if (ps_step_gate_note(core->step_gate, op->request->client_uuid, op->now_us)) {
+        atomic_store_explicit(&core->clients_held, core->step_gate->count, memory_order_release);
+        ps_control_wake(core->node->control);
+    }
+    ps_hold_back(op, &core->counters.calls_held_at_step);
+}
+
+bool ps_check_step(const struct ps_op *op, bool changes)
+{
+    struct ps_core *core = op->core;
+    uint64_t step = op->request->message->preamble.step;
+    if (changes && core->step_gate != NULL && ps_step_gate_holds(core->step_gate, step)) {
+        hold(op);
+        return false;
+    }
+    if (core->step_gate != NULL && core->step_gate->count > 0) {
+        ps_step_clock_hold(&core->step_clock, core->step_gate->step);
+    }
+    ps_step_clock_see(&core->step_clock, step, op->request->ref.session_id, op->request->ref.call_id);
+    if (core->step_clock.step != atomic_load_explicit(&core->step, memory_order_relaxed)) {
+        atomic_store_explicit(&core->step, core->step_clock.step, memory_order_relaxed);
+        core->counters.step = core->step_clock.step;
+    }
+    return true;
+}
+
+/* ---- tensors ---- */
 
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes)
 {
@@ -231,6 +268,79 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
     return bags < bags_left || keys < keys_left ? PS_CHECK_MORE : PS_CHECK_GOOD;
 }
 
+/* ---- rows, bags and flags ---- */
+
+bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list)
+{
+    const char *name = list->table->feature.name;
+    if (list->offsets != NULL && list->table->feature.pooling == MR_POOL_NONE) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "table %s has no pooling: ask for its rows by key, without offsets", name);
+    }
+    if (flags != 0 && list->offsets == NULL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s: weights and divisors are of bags: give offsets",
+                         name);
+    }
+    if ((flags & MR_BAG_WEIGHTS) != 0) {
+        if (!ps_check_vector(op, *at, MR_F32, list->key_count, "weights")) {
+            return false;
+        }
+        list->weights = op->tensors[(*at)++].data;
+    }
+    if ((flags & MR_BAG_DIVISORS) != 0) {
+        if (!mr_pooling_averages(list->table->feature.pooling)) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s pools by sum: it takes no divisors", name);
+        }
+        if (!ps_check_vector(op, *at, MR_F32, list->bag_count, "divisors")) {
+            return false;
+        }
+        list->divisors = op->tensors[(*at)++].data;
+    }
+    return true;
+}
+
+bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const char *name, struct ps_rows *out)
+{
+    enum mr_dtype dtype = *at < op->tensor_count ? op->tensors[*at].dtype : MR_F32;
+    if (!mr_convert_knows(dtype)) {
+        return ps_refuse(op, MR_WRONG_DTYPE, "%s is %s, not f32, f16, bf16 or i8", name,
+                         mr_dtype_name(dtype));
+    }
+    if (!ps_check_tensor(op, *at, dtype, rank, name)) {
+        return false;
+    }
+    const struct mr_tensor *rows = &op->tensors[*at];
+    *out = (struct ps_rows){.dtype = dtype, .at = (*at)++, .values = rows->data};
+    if (dtype != MR_I8) {
+        return true;
+    }
+    uint64_t count = 1;
+    for (uint32_t i = 0; i + 1 < rank; i++) {
+        count *= rows->dims[i];
+    }
+    if (!ps_check_vector(op, *at, MR_F32, (uint32_t)count, "scales")) {
+        return false;
+    }
+    out->scales = op->tensors[(*at)++].data;
+    return true;
+}
+
+bool ps_check_reply_dtype(const struct ps_op *op, enum mr_dtype *out)
+{
+    uint32_t wanted = op->request->message->preamble.flags >> MR_LOOKUP_DTYPE_SHIFT;
+    *out = wanted == MR_DTYPE_NONE ? MR_F32 : (enum mr_dtype)wanted;
+    return mr_convert_knows(*out) ||
+           ps_refuse(op, MR_WRONG_DTYPE, "rows as %s (%u): they come as f32, f16, bf16 or i8",
+                     mr_dtype_name(*out), wanted);
+}
+
+bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known)
+{
+    return (flags & ~known) == 0 ||
+           ps_refuse(op, MR_INVALID_ARGUMENT, "flags 0x%x: this server does not know 0x%x", flags,
+                     flags & ~known);
+}
+
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     uint32_t bytes = mr_message_bytes(tensors, tensor_count);
@@ -239,6 +349,8 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
                      "the answer would be larger than the %u bytes a message may have: ask for less",
                      op->core->node->message_bytes_max);
 }
+
+/* ---- what the node allows ---- */
 
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "ps/config/config_rules.h"
 #include "ps/core/core.h"
+#include "ps/ops/ops.h"
 
 #define MIB               ((size_t)1 << 20)
 #define SESSIONS_PER_PEER 12u /* to each worker, and from it while it is restarted */
@@ -116,20 +117,19 @@ void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out)
     out->calling_sessions = (uint32_t)rpc->config->rpc_world_size * SESSIONS_PER_PEER;
 }
 
-static struct ps_rpc *of_core(void *core_app)
-{
-    return ((struct ps_core *)core_app)->rpc;
-}
-
 static void on_reply(void *core_app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
-    ps_rpc_reply(of_core(core_app), call, user, status, reply);
+    struct ps_rpc *rpc = ((struct ps_core *)core_app)->rpc;
+    rpc->stirred = true;
+    mr_agent_on_reply(rpc->agent, call, user, status, reply);
 }
 
 static void on_session(void *core_app, struct mr_session *session, enum mr_session_event event)
 {
-    ps_rpc_session(of_core(core_app), session, event);
+    struct ps_rpc *rpc = ((struct ps_core *)core_app)->rpc;
+    rpc->stirred = true;
+    mr_agent_on_session(rpc->agent, session, event);
 }
 
 void ps_rpc_dp_app(struct dp_app *app)
@@ -224,25 +224,22 @@ void ps_rpc_count(struct ps_rpc *rpc)
     }
 }
 
-void ps_rpc_request(struct ps_rpc *rpc, struct mr_endpoint *ep, const struct mr_request *request)
+void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
+    const struct ps_core *core = core_app;
+    struct ps_rpc *rpc = core->rpc;
+    if (rpc == NULL) {
+        mr_reply_error(
+            ep, request->ref, MR_UNKNOWN_OP, "%s",
+            core->index != 0
+                ? "remote calls go to core 0 of a node: its first port"
+                : "this node takes no part in remote calls: set rpc.world_size in its configuration");
+        return;
+    }
     rpc->stirred = true;
     if (!mr_agent_on_request(rpc->agent, request)) {
         mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
     }
-}
-
-void ps_rpc_reply(struct ps_rpc *rpc, struct mr_call *call, void *user, enum mr_status status,
-                  const struct mr_message *reply)
-{
-    rpc->stirred = true;
-    mr_agent_on_reply(rpc->agent, call, user, status, reply);
-}
-
-void ps_rpc_session(struct ps_rpc *rpc, struct mr_session *session, enum mr_session_event event)
-{
-    rpc->stirred = true;
-    mr_agent_on_session(rpc->agent, session, event);
 }
 
 void ps_rpc_stop(struct ps_rpc *rpc)

@@ -45,11 +45,6 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
 void ps_rpc_turn(struct ps_rpc *rpc, uint64_t now_us);
 /* Looks up those counters that are not counted as they change. */
 void ps_rpc_count(struct ps_rpc *rpc);
-/* An op between workers. */
-void ps_rpc_request(struct ps_rpc *rpc, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_rpc_reply(struct ps_rpc *rpc, struct mr_call *call, void *user, enum mr_status status,
-                  const struct mr_message *reply);
-void ps_rpc_session(struct ps_rpc *rpc, struct mr_session *session, enum mr_session_event event);
 /* The core's last turn is over. */
 void ps_rpc_stop(struct ps_rpc *rpc);
 
