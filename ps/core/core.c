@@ -9,105 +9,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
-{
-    return id <= core->feature_id_max ? core->features[id] : NULL;
-}
-
-/* ---- features ---- */
-
-enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
-                                 struct ps_feature **out, char *text)
-{
-    const char *what = "";
-    struct ps_feature *f = calloc(1, sizeof(*f));
-    if (f == NULL) {
-        snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);
-        return MR_OUT_OF_MEMORY;
-    }
-    f->core = core;
-    f->id = id;
-    f->feature = *feature;
-    enum mr_status status = MR_OK;
-    if (feature->kind == MR_TABLE) {
-        status = ps_table_create(feature, core->arena, &f->table, &what);
-        if (status == MR_OK) {
-            ps_table_set_share(f->table, core->index, core->node->core_count);
-            ps_table_set_now(f->table, core->now_s, 0);
-        }
-        if (status == MR_OK && core->gone_arena != NULL) {
-            ps_table_keep_marks(f->table, core->gone_arena);
-        }
-    } else {
-        f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
-        if (f->owner_core == core->index) {
-            status = ps_variable_create(feature, core->arena, &f->variable, &what);
-        }
-    }
-    if (status != MR_OK) {
-        free(f);
-        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
-                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
-        return status;
-    }
-    *out = f;
-    return MR_OK;
-}
-
-void ps_feature_destroy(struct ps_feature *f)
-{
-    assert(!f->in_cut);
-    if (f->table != NULL) {
-        ps_table_destroy(f->table);
-    }
-    if (f->variable != NULL) {
-        ps_variable_destroy(f->variable);
-    }
-    free(f->loading);
-    free(f);
-}
-
-struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
-{
-    if (f->table == NULL) {
-        return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
-    }
-    const struct ps_table_counters *c = ps_table_counters(f->table);
-    return (struct ps_left_out){.rows_refused = c->rows_refused,
-                                .gradients_without_row = c->gradients_without_row,
-                                .gradients_skipped = c->gradients_skipped,
-                                .limit = ps_table_refused_by(f->table)};
-}
-
-void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
-{
-    assert(f->id >= 1 && f->id <= MR_FEATURE_ID_MAX && core->features[f->id] == NULL);
-    core->features[f->id] = f;
-    core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
-    core->counters.features++;
-}
-
-enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
-                                   char *text)
-{
-    struct ps_feature *f;
-    enum mr_status status = ps_feature_create(core, id, feature, &f, text);
-    if (status == MR_OK) {
-        ps_core_put_feature(core, f);
-    }
-    return status;
-}
-
-void ps_core_remove_feature(struct ps_core *core, uint32_t id)
-{
-    struct ps_feature *f = ps_core_feature(core, id);
-    if (f != NULL) {
-        ps_leaving_add(core, f);
-        core->features[id] = NULL;
-        core->counters.features--;
-    }
-}
-
 void ps_core_clear(struct ps_core *core)
 {
     assert(core->long_calls.running == NULL);
@@ -134,18 +35,7 @@ void ps_core_set_step(struct ps_core *core, uint64_t step)
 
 /* ---- gauges ---- */
 
-uint64_t ps_core_rows(const struct ps_core *core)
-{
-    uint64_t rows = 0;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        if (core->features[id] != NULL && core->features[id]->table != NULL) {
-            rows += ps_table_rows(core->features[id]->table);
-        }
-    }
-    return rows;
-}
-
-uint64_t ps_core_memory_bytes(const struct ps_core *core)
+static uint64_t memory_bytes(const struct ps_core *core)
 {
     uint64_t gone_bytes = core->gone_arena != NULL ? ps_arena_mapped_bytes(core->gone_arena) : 0;
     return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + gone_bytes;
@@ -186,7 +76,7 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.streams = ps_learnt_streams(core->learnt);
     core->counters.streams_dropped = ps_learnt_dropped(core->learnt);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
-    core->counters.memory_bytes = ps_core_memory_bytes(core);
+    core->counters.memory_bytes = memory_bytes(core);
     core->counters.steps_ignored = core->step_clock.ignored;
     if (core->rpc != NULL) {
         ps_rpc_count(core->rpc);

@@ -11,7 +11,6 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/core/batch_cache.h"
-#include "ps/core/leaving.h"
 #include "ps/core/left_out.h"
 #include "ps/core/long_call.h"
 #include "ps/core/node.h"
@@ -131,7 +130,7 @@ struct ps_core {
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_staged *staged;   /* of the restore under way; NULL: none */
-    struct ps_feature *leaving; /* served no longer (ps/core/leaving.h) */
+    struct ps_feature *leaving; /* out of service, and not freed yet */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */
@@ -158,6 +157,24 @@ uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
 void ps_core_destroy(struct ps_core *core);
 
+/* Training is known to have come to this step. */
+void ps_core_set_step(struct ps_core *core, uint64_t step);
+/* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
+uint64_t ps_core_clock_us(const struct ps_core *core);
+void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
+/* Drop all features, batches, learnt streams and clients. */
+void ps_core_clear(struct ps_core *core);
+/* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
+bool ps_answer_commands(struct ps_core *core);
+/* Frees the answers that nobody gets any more. */
+void ps_drop_answers(struct ps_core *core);
+/* Look up the values that are not counted as they change. */
+void ps_core_refresh_gauges(struct ps_core *core);
+
+/* ---- features (ps/core/feature.c) ---- */
+
+/* NULL when there is none. */
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
 /* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED,
  * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
@@ -172,22 +189,15 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
                                    char *text);
 /* It serves no longer, and its memory goes back in the turns to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
-/* Training is known to have come to this step. */
-void ps_core_set_step(struct ps_core *core, uint64_t step);
-/* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
-uint64_t ps_core_clock_us(const struct ps_core *core);
-void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
-/* Drop all features, batches, learnt streams and clients. */
-void ps_core_clear(struct ps_core *core);
-/* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
-bool ps_answer_commands(struct ps_core *core);
-/* Frees the answers that nobody gets any more. */
-void ps_drop_answers(struct ps_core *core);
-/* NULL when there is none. */
-struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
-/* Look up the values that are not counted as they change. */
-void ps_core_refresh_gauges(struct ps_core *core);
-uint64_t ps_core_rows(const struct ps_core *core);
-uint64_t ps_core_memory_bytes(const struct ps_core *core);
+/* Takes a feature that was replaced, taken back, or staged for a restore that failed, and frees it in slices.
+ * Nobody else may have it any more, and no cut may be at it. */
+void ps_leaving_add(struct ps_core *core, struct ps_feature *f);
+/* A slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some() does.
+ * True when there is more. */
+bool ps_leaving_step(struct ps_core *core);
+/* All of it at once: when the core ends. */
+void ps_leaving_end(struct ps_core *core);
+/* Waits until no core has any, helping with it slice by slice. Any thread but a core's. */
+void ps_leaving_wait(struct ps_node *node);
 
 #endif

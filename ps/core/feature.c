@@ -1,0 +1,165 @@
+/* Tables and variables of one core: made, put into service, taken out of it, and freed. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "ps/core/core.h"
+
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
+{
+    return id <= core->feature_id_max ? core->features[id] : NULL;
+}
+
+enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                 struct ps_feature **out, char *text)
+{
+    const char *what = "";
+    struct ps_feature *f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);
+        return MR_OUT_OF_MEMORY;
+    }
+    f->core = core;
+    f->id = id;
+    f->feature = *feature;
+    enum mr_status status = MR_OK;
+    if (feature->kind == MR_TABLE) {
+        status = ps_table_create(feature, core->arena, &f->table, &what);
+        if (status == MR_OK) {
+            ps_table_set_share(f->table, core->index, core->node->core_count);
+            ps_table_set_now(f->table, core->now_s, 0);
+        }
+        if (status == MR_OK && core->gone_arena != NULL) {
+            ps_table_keep_marks(f->table, core->gone_arena);
+        }
+    } else {
+        f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
+        if (f->owner_core == core->index) {
+            status = ps_variable_create(feature, core->arena, &f->variable, &what);
+        }
+    }
+    if (status != MR_OK) {
+        free(f);
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
+                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
+        return status;
+    }
+    *out = f;
+    return MR_OK;
+}
+
+void ps_feature_destroy(struct ps_feature *f)
+{
+    assert(!f->in_cut);
+    if (f->table != NULL) {
+        ps_table_destroy(f->table);
+    }
+    if (f->variable != NULL) {
+        ps_variable_destroy(f->variable);
+    }
+    free(f->loading);
+    free(f);
+}
+
+struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
+{
+    if (f->table == NULL) {
+        return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
+    }
+    const struct ps_table_counters *c = ps_table_counters(f->table);
+    return (struct ps_left_out){.rows_refused = c->rows_refused,
+                                .gradients_without_row = c->gradients_without_row,
+                                .gradients_skipped = c->gradients_skipped,
+                                .limit = ps_table_refused_by(f->table)};
+}
+
+void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
+{
+    assert(f->id >= 1 && f->id <= MR_FEATURE_ID_MAX && core->features[f->id] == NULL);
+    core->features[f->id] = f;
+    core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
+    core->counters.features++;
+}
+
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text)
+{
+    struct ps_feature *f;
+    enum mr_status status = ps_feature_create(core, id, feature, &f, text);
+    if (status == MR_OK) {
+        ps_core_put_feature(core, f);
+    }
+    return status;
+}
+
+/* ---- out of service ----
+ * Freeing takes 45 ms for each GiB, so it is done in slices, between calls: by the core itself as part of its
+ * upkeep, and by whoever waits for the memory. */
+
+void ps_leaving_add(struct ps_core *core, struct ps_feature *f)
+{
+    assert(!f->in_cut);
+    f->leaving_next = core->leaving;
+    core->leaving = f;
+}
+
+void ps_core_remove_feature(struct ps_core *core, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(core, id);
+    if (f != NULL) {
+        ps_leaving_add(core, f);
+        core->features[id] = NULL;
+        core->counters.features--;
+    }
+}
+
+static void end_first(struct ps_core *core)
+{
+    struct ps_feature *f = core->leaving;
+    core->leaving = f->leaving_next;
+    ps_feature_destroy(f);
+}
+
+bool ps_leaving_step(struct ps_core *core)
+{
+    const struct ps_feature *f = core->leaving;
+    if (f == NULL) {
+        return false;
+    }
+    bool more = f->table != NULL      ? ps_table_destroy_some(f->table)
+                : f->variable != NULL ? ps_variable_destroy_some(f->variable)
+                                      : false;
+    if (!more) {
+        end_first(core);
+    }
+    return core->leaving != NULL;
+}
+
+void ps_leaving_end(struct ps_core *core)
+{
+    while (core->leaving != NULL) {
+        end_first(core);
+    }
+}
+
+struct left {
+    bool more[DP_CORES_MAX];
+};
+
+static void step_on_core(struct ps_core *core, void *arg)
+{
+    struct left *left = arg;
+    left->more[core->index] = ps_leaving_step(core);
+}
+
+void ps_leaving_wait(struct ps_node *node)
+{
+    bool more = true;
+    while (more) {
+        struct left left = {.more = {false}};
+        ps_node_each_core(node, step_on_core, &left);
+        more = false;
+        for (uint32_t i = 0; i < node->core_count; i++) {
+            more |= left.more[i];
+        }
+    }
+}
