@@ -8,20 +8,23 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/netdev.h"
-#include "dataplane/dpdk/port_queues.h"
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES         4096u
+#define XDP_HEADROOM_BYTES 256u /* the kernel's, in front of every packet (XDP_PACKET_HEADROOM) */
+#define ETHER_EXTRA_BYTES  22u  /* Ethernet header, VLAN tag, frame check sequence */
 /* net_af_xdp keeps a packet, its mbuf and both headrooms within one page. */
 #define AF_XDP_MTU_MAX                                                                                       \
     (PAGE_BYTES - RTE_ALIGN_CEIL((uint32_t)sizeof(struct rte_mempool_objhdr), RTE_CACHE_LINE_SIZE) -         \
-     (uint32_t)sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM - DP_XDP_HEADROOM_BYTES -                      \
-     DP_ETHER_EXTRA_BYTES)
-#define TAP_MTU_MAX     1500u
-#define SOCKETS_MAX     (2 * DP_QUEUES_MAX)
-#define AF_PACKET_BLOCK 65536u
+     (uint32_t)sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM - XDP_HEADROOM_BYTES - ETHER_EXTRA_BYTES)
+#define TAP_MTU_MAX        1500u
+#define SOCKETS_MAX        (2 * DP_QUEUES_MAX)
+#define AF_PACKET_BLOCK    65536u
+#define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
+#define POOL_CACHE_BUFFERS 256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
 {
@@ -138,10 +141,20 @@ static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *con
     return driver == DP_DRIVER_PCI || driver == DP_DRIVER_TAP ? (uint16_t)config->core_count : 1;
 }
 
+/* PACKET_MMAP's frames hold its own header and must tile the block. */
+static uint32_t af_packet_frame_bytes(uint32_t mtu)
+{
+    uint32_t bytes = 2048;
+
+    while (bytes < mtu + 256)
+        bytes *= 2;
+    return bytes;
+}
+
 static void device_arguments(enum dp_driver driver, const struct dp_config *config, const struct dp_net *net,
                              char *out, size_t out_bytes)
 {
-    uint32_t frame_bytes = dp_port_af_packet_frame_bytes(net->mtu);
+    uint32_t frame_bytes = af_packet_frame_bytes(net->mtu);
 
     switch (driver) {
     case DP_DRIVER_AF_XDP:
@@ -157,7 +170,7 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
         break;
     case DP_DRIVER_MEMIF:
         snprintf(out, out_bytes, "role=%s,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
-                 config->memif_client ? "client" : "server", config->device, net->mtu + DP_ETHER_EXTRA_BYTES);
+                 config->memif_client ? "client" : "server", config->device, net->mtu + ETHER_EXTRA_BYTES);
         break;
     default:
         out[0] = '\0';
@@ -257,6 +270,59 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
 }
 
+static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint16_t queue)
+{
+    uint32_t room = RTE_PKTMBUF_HEADROOM + XDP_HEADROOM_BYTES + net->mtu + ETHER_EXTRA_BYTES;
+    struct rte_pktmbuf_pool_private private = {0};
+    char name[RTE_MEMPOOL_NAMESIZE];
+    /* net_af_xdp takes the pool for one piece without gaps, so buffers may lie across page boundaries. */
+    unsigned flags =
+        port->driver == DP_DRIVER_PCI ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG | RTE_MEMPOOL_F_NO_SPREAD;
+
+    if (port->driver == DP_DRIVER_AF_PACKET)
+        room = RTE_PKTMBUF_HEADROOM + af_packet_frame_bytes(net->mtu);
+    if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
+        room = RTE_MBUF_DEFAULT_BUF_SIZE;
+    room = RTE_ALIGN_CEIL(room, RTE_MBUF_PRIV_ALIGN);
+    private.mbuf_data_room_size = (uint16_t)room;
+    snprintf(name, sizeof(name), "packets_%u_%u", port->id, queue);
+    struct rte_mempool *pool =
+        rte_mempool_create_empty(name, POOL_BUFFERS, (unsigned)sizeof(struct rte_mbuf) + room,
+                                 POOL_CACHE_BUFFERS, sizeof(private), SOCKET_ID_ANY, flags);
+    if (pool == NULL)
+        return NULL;
+    if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) != 0)
+        goto fail;
+    rte_pktmbuf_pool_init(pool, &private);
+    if (rte_mempool_populate_default(pool) < 0)
+        goto fail;
+    if (port->driver == DP_DRIVER_AF_XDP && pool->nb_mem_chunks != 1)
+        goto fail;
+    rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+    return pool;
+fail:
+    rte_mempool_free(pool);
+    return NULL;
+}
+
+/* The queues, and a pool of packet buffers for each. 0, or -errno: pools that were made stay in `port`. */
+static int setup_queues(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    uint16_t rx = config->rx_descriptors, tx = config->tx_descriptors;
+    unsigned socket = (unsigned)rte_eth_dev_socket_id(port->id);
+    int result = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx, &tx);
+
+    for (uint16_t queue = 0; result == 0 && queue < port->queue_count; queue++) {
+        port->pools[queue] = make_pool(port, net, queue);
+        if (port->pools[queue] == NULL)
+            return -ENOMEM;
+        result = rte_eth_rx_queue_setup(port->id, queue, rx, socket, NULL, port->pools[queue]);
+        if (result == 0)
+            result = rte_eth_tx_queue_setup(port->id, queue, tx, socket, NULL);
+    }
+    return result;
+}
+
 /* ---- step 4: addresses ---- */
 
 static int settle_mac(const struct dp_port *port, struct dp_net *net)
@@ -349,7 +415,7 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     result = configure(port, config, &settled);
     if (result == 0) {
         step = "setting up queues";
-        result = dp_port_setup_queues(port, config, &settled);
+        result = setup_queues(port, config, &settled);
     }
     if (result == 0) {
         step = "reading its address";

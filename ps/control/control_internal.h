@@ -57,6 +57,8 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
  * again without being woken, UINT64_MAX: it has not. (ps/control/control_left_out.c) */
 void ps_control_left_out_turn(struct ps_control *c);
 uint64_t ps_control_left_out_next_us(const struct ps_control *c);
+/* Logs which of the features that checkpoint `id` restored hold NaN or Inf: they are loaded as they are. */
+void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_plan *plan, uint64_t id);
 /* Counters are written by one thread and read by others. */
 void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);

@@ -1,5 +1,5 @@
 /* The log lines about what was asked of features and not done. Cores say when there is more of it; then the
- * control thread asks them for what, at most once a second. */
+ * control thread asks them for what, at most once a second. And those about NaN and Inf in a checkpoint. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/base/log.h"
@@ -95,4 +95,46 @@ uint64_t ps_control_left_out_next_us(const struct ps_control *c)
 {
     uint64_t look_us = sum_on_cores(c) != c->left_out.seen ? c->left_out.look_us : UINT64_MAX;
     return look_us < c->left_out.pending_us ? look_us : c->left_out.pending_us;
+}
+
+/* ---- NaN and Inf in a checkpoint ---- */
+
+struct not_finite {
+    const struct ps_restore_plan *plan;
+    _Atomic uint64_t *counts; /* of rows, or variables, of each entry */
+};
+
+static void count_not_finite(struct ps_core *core, void *arg)
+{
+    const struct not_finite *n = arg;
+    for (uint32_t i = 0; i < n->plan->count; i++) {
+        const struct ps_feature *f = ps_core_feature(core, n->plan->entries[i].id);
+        uint64_t count = f == NULL          ? 0
+                         : f->table != NULL ? ps_table_counters(f->table)->rows_not_finite
+                                            : f->is_not_finite;
+        atomic_fetch_add_explicit(&n->counts[i], count, memory_order_relaxed);
+    }
+}
+
+void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_plan *plan, uint64_t id)
+{
+    struct not_finite n = {.plan = plan, .counts = calloc(plan->count + 1, sizeof(*n.counts))};
+    if (n.counts == NULL) {
+        return;
+    }
+    ps_node_each_core(c->node, count_not_finite, &n);
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct mr_feature *f = &plan->entries[i].feature;
+        uint64_t count = atomic_load_explicit(&n.counts[i], memory_order_relaxed);
+        if (count > 0) {
+            ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
+                   "again: an older checkpoint may have what was there before",
+                   f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
+                   f->kind != MR_TABLE ? "tensor"
+                   : count == 1        ? "row"
+                                       : "rows",
+                   (unsigned long long)id);
+        }
+    }
+    free(n.counts);
 }

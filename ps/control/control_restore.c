@@ -90,27 +90,6 @@ static void move_on_core(struct ps_core *core, void *arg)
 
 /* ---- one checkpoint ---- */
 
-/* The checkpoint's features, checked as those of a Create are. */
-static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
-{
-    catalog->count = 0;
-    for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
-        uint32_t id;
-        const struct mr_feature *f = ps_reader_feature(reader, i, &id);
-        const char *field = mr_feature_check(f);
-        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_ID_MAX &&
-                       catalog->count < MR_FEATURE_MAX && ps_catalog_find_id(catalog, id) == catalog->count &&
-                       ps_catalog_find(catalog, f->name) == catalog->count;
-        if (!is_good) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
-                     field != NULL ? field : "its number or name is used twice, or out of range");
-            return MR_CHECKPOINT_CORRUPT;
-        }
-        ps_catalog_add(catalog, id, f);
-    }
-    return MR_OK;
-}
-
 /* All of the plan's features on all cores, empty and out of sight. */
 static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
 {
@@ -315,7 +294,7 @@ static enum mr_status note_history(struct attempt *a)
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 {
     const struct ps_restore_request *request = a->request;
-    enum mr_status status = read_catalog(reader, &a->held, a->text);
+    enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
     if (status == MR_OK) {
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
@@ -345,50 +324,6 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
     *a->restored = restored;
 }
 
-/* ---- NaN and Inf ---- */
-
-struct not_finite {
-    const struct ps_restore_plan *plan;
-    _Atomic uint64_t *counts; /* of rows, or variables, of each entry */
-};
-
-static void count_not_finite(struct ps_core *core, void *arg)
-{
-    const struct not_finite *n = arg;
-    for (uint32_t i = 0; i < n->plan->count; i++) {
-        const struct ps_feature *f = ps_core_feature(core, n->plan->entries[i].id);
-        uint64_t count = f == NULL          ? 0
-                         : f->table != NULL ? ps_table_counters(f->table)->rows_not_finite
-                                            : f->is_not_finite;
-        atomic_fetch_add_explicit(&n->counts[i], count, memory_order_relaxed);
-    }
-}
-
-/* They are loaded as they are: nobody else says so. */
-static void log_not_finite(const struct attempt *a)
-{
-    struct not_finite n = {.plan = &a->plan, .counts = calloc(a->plan.count + 1, sizeof(*n.counts))};
-    if (n.counts == NULL) {
-        return;
-    }
-    ps_node_each_core(a->c->node, count_not_finite, &n);
-    for (uint32_t i = 0; i < a->plan.count; i++) {
-        const struct mr_feature *f = &a->plan.entries[i].feature;
-        uint64_t count = atomic_load_explicit(&n.counts[i], memory_order_relaxed);
-        if (count > 0) {
-            ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
-                   "again: an "
-                   "older checkpoint may have what was there before",
-                   f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
-                   f->kind != MR_TABLE ? "tensor"
-                   : count == 1        ? "row"
-                                       : "rows",
-                   (unsigned long long)a->view->id);
-        }
-    }
-    free(n.counts);
-}
-
 /* Each block is verified as it is loaded, and read once. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
@@ -405,7 +340,7 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     a->is_damaged |= ps_reader_is_damaged(reader);
     if (status == MR_OK) {
         note_restored(a, reader);
-        log_not_finite(a);
+        ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
     if (status == MR_OK && a->plan.whole) {
         ps_control_restored(a->c, a->directory, reader);

@@ -183,6 +183,70 @@ static void begin_queued(struct ps_control *c)
     }
 }
 
+/* ---- automatic ones ---- */
+
+void ps_control_schedule_start(struct ps_control *c)
+{
+    const struct ps_config *config = c->node->config;
+    ps_save_schedule_start(&c->saves.schedule, config->checkpoint_every_steps,
+                           config->checkpoint_every_s * 1000000, ps_control_step(c), dp_now_us());
+    c->saves.changes_saved = ps_control_changes(c);
+}
+
+static void automatic_begin(struct ps_control *c, uint64_t step, bool at_step)
+{
+    struct ps_save_request request = {.is_automatic = true, .step = step};
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint64_t id;
+    snprintf(request.directory, sizeof(request.directory), "%s", c->node->config->checkpoint_directory);
+    ps_save_schedule_began(&c->saves.schedule, ps_control_step(c), dp_now_us()); /* also if it fails */
+    ps_control_note_save(c, &request, PS_SAVE_WRITING);
+    enum mr_status status = ps_control_cut(c, &request, step, at_step, &id, text);
+    if (status != MR_OK) {
+        ps_control_save_failed(c, request.number, status, text);
+    } else {
+        ps_control_add_counter(&c->node->checkpoint_counters.saves_automatic, 1);
+    }
+}
+
+/* Without trainers to wait for: as soon as it is due. */
+static void automatic_at_once(struct ps_control *c)
+{
+    struct ps_save_schedule *schedule = &c->saves.schedule;
+    uint64_t step = ps_control_step(c), now_us = dp_now_us();
+    if (!ps_save_schedule_step_is_due(schedule, step) && !ps_save_schedule_time_is_due(schedule, now_us)) {
+        return;
+    }
+    if (ps_control_changes(c) == c->saves.changes_saved) {
+        ps_save_schedule_began(schedule, step, now_us);
+        return;
+    }
+    automatic_begin(c, step, false);
+}
+
+/* The step of the next automatic cut: the next multiple, or, when the time has come, the step training is
+ * at. */
+static bool automatic_next_step(struct ps_control *c, uint64_t *step)
+{
+    struct ps_save_schedule *schedule = &c->saves.schedule;
+    uint64_t present = ps_control_step(c), now_us = dp_now_us();
+    if (ps_save_schedule_time_is_due(schedule, now_us)) {
+        if (present != 0 && ps_control_changes(c) != c->saves.changes_saved) {
+            *step = present;
+            return true;
+        }
+        schedule->next_us = now_us + schedule->every_us; /* nothing is new */
+    }
+    if (schedule->every_steps == 0) {
+        return false;
+    }
+    if (ps_save_schedule_step_is_due(schedule, present)) {
+        ps_save_schedule_began(schedule, present, schedule->next_us - schedule->every_us);
+    }
+    *step = schedule->next_step;
+    return true;
+}
+
 /* ---- at a step ---- */
 
 /* Whichever comes first: the save that waits, or an automatic one. None of those begins while another is
@@ -192,7 +256,7 @@ static bool choose_step(struct ps_control *c, uint64_t *step, bool *is_automatic
     const struct ps_saves *s = &c->saves;
     bool may_be_automatic = c->writer == NULL && c->node->config->checkpoint_trainers > 0;
     uint64_t automatic_step = 0;
-    *is_automatic = may_be_automatic && ps_automatic_next_step(c, &automatic_step);
+    *is_automatic = may_be_automatic && automatic_next_step(c, &automatic_step);
     if (!s->is_waiting) {
         *step = *is_automatic ? automatic_step : 0;
         return *is_automatic;
@@ -244,7 +308,7 @@ static void cut_at_step(struct ps_control *c)
     char text[PS_CONTROL_TEXT_BYTES];
     uint64_t step = s->cut.step, id;
     if (s->cut.is_automatic) {
-        ps_automatic_begin(c, step, true);
+        automatic_begin(c, step, true);
     } else {
         s->is_waiting = false;
         enum mr_status status = ps_control_cut(c, &s->waiting, step, true, &id, text);
@@ -270,7 +334,7 @@ static void cut_late(struct ps_control *c)
     } else {
         ps_log("automatic save at once: %s", text);
         ps_control_add_counter(&c->node->checkpoint_counters.saves_late, 1);
-        ps_automatic_begin(c, ps_control_step(c), false);
+        automatic_begin(c, ps_control_step(c), false);
     }
     ps_cut_disarm(c);
 }
@@ -323,7 +387,7 @@ void ps_control_saves_turn(struct ps_control *c)
     look_at_cut(c);
     bool is_on = ps_save_schedule_is_on(&c->saves.schedule) && c->node->config->checkpoint_trainers == 0;
     if (is_on && c->writer == NULL) {
-        ps_automatic_at_once(c);
+        automatic_at_once(c);
     }
 }
 

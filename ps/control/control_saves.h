@@ -1,8 +1,7 @@
 /* When saves happen: those asked for, those that wait for a step or for another save, and automatic ones. The
- * control thread's, over eight files: control_saves.c (who is next), control_automatic.c (those by
- * themselves), control_cancel.c (those that will not be made), control_step.c (cuts at a step),
- * control_chain.c (full or delta), control_checkpoint.c (one save, to its cut), control_ending.c (from there
- * to its end), control_entries.c (the list of them).
+ * control thread's, over six files: control_saves.c (who is next), control_cancel.c (those that will not be
+ * made), control_step.c (cuts at a step), control_chain.c (full or delta), control_checkpoint.c (one save, to
+ * its cut), control_ending.c (from there to its end); control_report.c keeps the list of them.
  */
 #ifndef PS_CONTROL_SAVES_H
 #define PS_CONTROL_SAVES_H
@@ -70,7 +69,7 @@ void ps_control_restored_some(struct ps_control *c);
 void ps_control_queue_remove(struct ps_control *c, uint32_t i);
 void ps_control_count_queued(const struct ps_control *c);
 
-/* ---- the list (control_entries.c) ---- */
+/* ---- the list (control_report.c) ---- */
 
 #define PS_SAVE_WITHDRAWN "it was withdrawn"
 
@@ -83,15 +82,6 @@ void ps_control_note_entry(struct ps_control *c, uint64_t number, const struct p
 void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_status status, const char *text);
 /* The same, by a call that said so. */
 void ps_control_save_withdrawn(struct ps_control *c, uint64_t number);
-
-/* ---- automatic ones (control_automatic.c) ---- */
-
-/* Begins one now. at_step: everybody is held at `step`. */
-void ps_automatic_begin(struct ps_control *c, uint64_t step, bool at_step);
-/* Without trainers to wait for: begins one when it is due. */
-void ps_automatic_at_once(struct ps_control *c);
-/* With trainers: the step of the next one. False: there is none. */
-bool ps_automatic_next_step(struct ps_control *c, uint64_t *step);
 
 /* ---- which kind (control_chain.c) ---- */
 

@@ -3,6 +3,26 @@
 #include <stdio.h>
 #include <string.h>
 
+enum mr_status ps_restore_read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
+{
+    catalog->count = 0;
+    for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
+        uint32_t id;
+        const struct mr_feature *f = ps_reader_feature(reader, i, &id);
+        const char *field = mr_feature_check(f);
+        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_ID_MAX &&
+                       catalog->count < MR_FEATURE_MAX && ps_catalog_find_id(catalog, id) == catalog->count &&
+                       ps_catalog_find(catalog, f->name) == catalog->count;
+        if (!is_good) {
+            snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
+                     field != NULL ? field : "its number or name is used twice, or out of range");
+            return MR_CHECKPOINT_CORRUPT;
+        }
+        ps_catalog_add(catalog, id, f);
+    }
+    return MR_OK;
+}
+
 static bool is_ended(const char *name)
 {
     return memchr(name, '\0', MR_NAME_BYTES) != NULL;

@@ -12,6 +12,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/op.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/core/catalog.h"
 
 #define PS_RESTORE_PLAN_TEXT_BYTES 400
@@ -28,6 +29,10 @@ struct ps_restore_plan {
     struct ps_restore_entry entries[MR_FEATURE_MAX];
 };
 
+/* Reads the checkpoint's catalog: its features, checked as those of a Create are. MR_CHECKPOINT_CORRUPT, and
+ * `text` (PS_RESTORE_PLAN_TEXT_BYTES) says which is wrong. */
+enum mr_status ps_restore_read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog,
+                                       char *text);
 /* `held` is the checkpoint's catalog, `node` the node's. The number of a feature that is replaced goes to the
  * one that replaces it, so that clients need not ask anew; others get the numbers from `next_id` on.
  * MR_UNKNOWN_TABLE: a name that the checkpoint does not hold; MR_INVALID_ARGUMENT: a name that is wrong,

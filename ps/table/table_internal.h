@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include "dataplane/wire/format/bag.h"
-#include "ps/table/evictor.h"
 #include "ps/table/gone.h"
 #include "ps/index/index.h"
 #include "ps/row/initializer.h"
@@ -25,10 +24,34 @@
 #define PS_GROUPS             4u                  /* under way at once, one in each stage */
 #define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
 
+#define PS_EVICT_ROUNDS_PER_LIMIT   16u
+#define PS_EVICT_SAMPLE_ROWS        10u
+#define PS_EVICT_NEAR_ROWS          16u /* looked at where only a row of the same partition makes room */
+#define PS_EVICT_SAMPLE_BUCKETS_MAX 64u /* looked at for a sample, at most */
+#define PS_EVICT_POOL_ROWS          16u
+#define PS_EVICT_PER_INSERT_MAX     3u /* rows that go for a new one, at most */
+
 /* Where the row mover is. */
 struct ps_upkeep {
     uint32_t partition, bucket;
     uint16_t version; /* of the partition when the cursor came to it */
+};
+
+/* A row as it was when the cursor came by. */
+struct ps_evict_candidate {
+    uint64_t hash;
+    uint32_t seen, uses;
+};
+
+/* What a table remembers of its evictions: a cursor over the index, the work that is due, and candidates
+ * (ps/table/table_evict.c says by which rules). */
+struct ps_evictor {
+    uint32_t partition, bucket; /* the cursor's next */
+    uint16_t version;           /* of that partition, when the cursor was there last */
+    bool emits;           /* the eviction under way may take rows that a running cut has still to write */
+    uint64_t buckets_due; /* still to be looked at in this time */
+    uint32_t pool_count;
+    struct ps_evict_candidate pool[PS_EVICT_POOL_ROWS];
 };
 
 struct ps_table {
