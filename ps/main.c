@@ -1,154 +1,92 @@
 /* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to
  * stop. */
 #include <assert.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/cli.h"
 #include "ps/base/log.h"
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/server/keys.h"
 #include "ps/server/server.h"
 
-#define SETS_MAX   64
-#define EXIT_USAGE 2
+#define PROGRAM  "millraced"
+#define SETS_MAX 64
 
 #define PORT_LOOK_NS 250000000L /* between two looks at the port: a loss is known within a second */
 
-static const char usage[] =
-    "usage: millraced --config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
-    "       millraced --config FILE [--set SECTION.KEY=VALUE]... --serve PATH\n"
-    "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
-    "       millraced --print-config\n"
-    "\n"
-    "A node of the Millrace parameter server.\n"
-    "\n"
-    "  --config FILE        serve with this configuration\n"
-    "  --set S.KEY=VALUE    one key, in place of the file's; of one key the last counts\n"
-    "  --restore WHAT       what to load at start, in place of checkpoint.restore\n"
-    "  --serve PATH         serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\n"
-    "                       learnt or saved\n"
-    "  --check-config FILE  say whether a configuration and its key files are good, and stop\n"
-    "  --print-config       print every key with its help and default, and stop; port.device is to be filled "
-    "in\n"
-    "  --version            print the version, and stop\n"
-    "  --help               print this, and stop\n"
-    "\n"
-    "SIGTERM and SIGINT stop it; SIGHUP has it read the key files again. It prints a line\n"
-    "\"millraced: ready ...\" once it serves.\n";
-
 struct arguments {
-    const char *config_path;
-    bool check_only;
-    const char *restore, *serve;
-    const char *sets[SETS_MAX];
-    uint32_t set_count;
+    const char *config_path, *check_path, *restore, *serve;
+    const char *set_items[SETS_MAX];
+    struct cli_list sets;
+    bool print_config;
 };
 
-enum {
-    OPTION_CONFIG = 256,
-    OPTION_SET,
-    OPTION_RESTORE,
-    OPTION_SERVE,
-    OPTION_CHECK,
-    OPTION_PRINT,
-    OPTION_VERSION,
-    OPTION_HELP
-};
-
-static const struct option options[] = {
-    {"config", required_argument, NULL, OPTION_CONFIG},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"restore", required_argument, NULL, OPTION_RESTORE},
-    {"serve", required_argument, NULL, OPTION_SERVE},
-    {"check-config", required_argument, NULL, OPTION_CHECK},
-    {"print-config", no_argument, NULL, OPTION_PRINT},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static _Noreturn void refuse_usage(const char *what)
+static void check_arguments(const struct arguments *a)
 {
-    fprintf(stderr, "millraced: %s; see millraced --help\n", what);
-    exit(EXIT_USAGE);
+    if (a->config_path == NULL && a->check_path == NULL) {
+        cli_refuse(PROGRAM, "--config FILE is missing");
+    }
+    if (a->config_path != NULL && a->check_path != NULL) {
+        cli_refuse(PROGRAM, "--config and --check-config: one of them, please");
+    }
+    if (a->restore != NULL && ps_rule_restore(a->restore) != NULL) {
+        cli_refuse(PROGRAM, "--restore: latest, none, or the number of a checkpoint");
+    }
+    if (a->serve != NULL &&
+        (a->serve[0] == '\0' || strlen(a->serve) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve))) {
+        cli_refuse(PROGRAM, "--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
+    }
+    if (a->serve != NULL && a->restore != NULL) {
+        cli_refuse(PROGRAM, "--restore and --serve: one of them, please");
+    }
 }
 
-static void read_option(int option, struct arguments *arguments)
+static void read_arguments(int argc, char **argv, struct arguments *a)
 {
-    switch (option) {
-    case OPTION_CHECK:
-    case OPTION_CONFIG:
-        if (arguments->config_path != NULL) {
-            refuse_usage("one configuration file, please");
-        }
-        arguments->config_path = optarg;
-        arguments->check_only = option == OPTION_CHECK;
-        return;
-    case OPTION_SET:
-        if (arguments->set_count == SETS_MAX) {
-            refuse_usage("too many --set");
-        }
-        arguments->sets[arguments->set_count++] = optarg;
-        return;
-    case OPTION_RESTORE:
-        if (arguments->restore != NULL) {
-            refuse_usage("given twice: --restore");
-        }
-        if (ps_rule_restore(optarg) != NULL) {
-            refuse_usage("--restore: latest, none, or the number of a checkpoint");
-        }
-        arguments->restore = optarg;
-        return;
-    case OPTION_SERVE:
-        if (arguments->serve != NULL) {
-            refuse_usage("given twice: --serve");
-        }
-        if (optarg[0] == '\0' || strlen(optarg) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve)) {
-            refuse_usage("--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
-        }
-        arguments->serve = optarg;
-        return;
-    case OPTION_PRINT:
+    a->sets = (struct cli_list){.items = a->set_items, .items_max = SETS_MAX};
+    const struct cli_option options[] = {
+        {"config", CLI_STRING, &a->config_path, "FILE", "serve with this configuration"},
+        {"set", CLI_LIST, &a->sets, "S.KEY=VALUE",
+         "one key, in place of the file's; of one key the last counts"},
+        {"restore", CLI_STRING, &a->restore, "WHAT", "what to load at start, in place of checkpoint.restore"},
+        {"serve", CLI_STRING, &a->serve, "PATH",
+         "serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\nlearnt or saved"},
+        {"check-config", CLI_STRING, &a->check_path, "FILE",
+         "check a configuration and its key files, and exit"},
+        {"print-config", CLI_FLAG, &a->print_config, NULL,
+         "print every key with its help and default, and exit; port.device is left for you to set"},
+    };
+    const struct cli_usage usage = {
+        .program = PROGRAM,
+        .synopsis = "--config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
+                    "       millraced --config FILE [--set SECTION.KEY=VALUE]... --serve PATH\n"
+                    "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
+                    "       millraced --print-config",
+        .summary = "A node of the Millrace parameter server.\n\n"
+                   "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. It prints a line\n"
+                   "\"millraced: ready ...\" once it serves.",
+        .options = options,
+        .option_count = sizeof(options) / sizeof(options[0]),
+        .has_version = true,
+    };
+    (void)cli_parse(&usage, argc, argv, NULL);
+    if (a->print_config) {
         ps_config_print(stdout);
         exit(EXIT_SUCCESS);
-    case OPTION_VERSION:
-        puts("millraced " MR_VERSION);
-        exit(EXIT_SUCCESS);
-    case OPTION_HELP:
-        fputs(usage, stdout);
-        exit(EXIT_SUCCESS);
-    default:
-        exit(EXIT_USAGE); /* getopt has said why */
     }
-}
-
-static void read_arguments(int argc, char **argv, struct arguments *arguments)
-{
-    for (int option = getopt_long(argc, argv, "", options, NULL); option != -1;
-         option = getopt_long(argc, argv, "", options, NULL)) {
-        read_option(option, arguments);
-    }
-    if (optind < argc) {
-        fprintf(stderr, "millraced: unexpected \"%s\"; see millraced --help\n", argv[optind]);
-        exit(EXIT_USAGE);
-    }
-    if (arguments->config_path == NULL) {
-        refuse_usage("--config FILE is missing");
-    }
-    if (arguments->serve != NULL && arguments->restore != NULL) {
-        refuse_usage("--restore and --serve: one of them, please");
-    }
+    check_arguments(a);
 }
 
 static enum mr_status read_config(const struct arguments *arguments, struct ps_config *config, char *error)
 {
     ps_config_default(config);
-    enum mr_status status = ps_config_load(arguments->config_path, config, error);
-    for (uint32_t i = 0; i < arguments->set_count && status == MR_OK; i++) {
-        status = ps_config_set(config, arguments->sets[i], error);
+    const char *path = arguments->check_path != NULL ? arguments->check_path : arguments->config_path;
+    enum mr_status status = ps_config_load(path, config, error);
+    for (uint32_t i = 0; i < arguments->sets.count && status == MR_OK; i++) {
+        status = ps_config_set(config, arguments->sets.items[i], error);
     }
     if (status == MR_OK && arguments->restore != NULL) {
         snprintf(config->checkpoint_restore, sizeof(config->checkpoint_restore), "%s", arguments->restore);
@@ -236,19 +174,19 @@ static bool check_files(const struct ps_config *config, char error[PS_CONFIG_ERR
 int main(int argc, char **argv)
 {
     static struct ps_config config;
-    struct arguments arguments = {0};
+    static struct arguments arguments;
     char error[PS_CONFIG_ERROR_BYTES];
     read_arguments(argc, argv, &arguments);
     if (read_config(&arguments, &config, error) != MR_OK) {
         fprintf(stderr, "millraced: %s\n", error);
-        return EXIT_USAGE;
+        return CLI_EXIT_USAGE;
     }
-    if (arguments.check_only) {
+    if (arguments.check_path != NULL) {
         if (!check_files(&config, error)) {
             fprintf(stderr, "millraced: %s\n", error);
-            return EXIT_USAGE;
+            return CLI_EXIT_USAGE;
         }
-        printf("%s: ok\n", arguments.config_path);
+        printf("%s: ok\n", arguments.check_path);
         return EXIT_SUCCESS;
     }
     return serve(&config);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "millrace.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 struct tool_connection {
     const char *server; /* NULL: $MILLRACE_SERVER, else TOOL_SERVER_DEFAULT */
@@ -17,23 +17,23 @@ struct tool_connection {
 
 #define TOOL_SERVER_DEFAULT "127.0.0.1:7700"
 
-/* Rows of an option table (tools/options.h) for a struct tool_connection *c. */
+/* Rows of an option table (dataplane/wire/base/cli.h) for a struct tool_connection *c. */
 #define TOOL_CONNECTION_OPTIONS(c)                                                                           \
-    {"server", TOOL_STRING, &(c)->server, "HOST:PORT",                                                       \
+    {"server", CLI_STRING, &(c)->server, "HOST:PORT",                                                        \
      "default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},                                                \
-        {"key-file", TOOL_STRING, &(c)->key_file, "FILE",                                                    \
+        {"key-file", CLI_STRING, &(c)->key_file, "FILE",                                                     \
          "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},                                         \
-        {"deadline-ms", TOOL_U32, &(c)->deadline_ms, "N", "give up after this long; default 10000"},         \
+        {"deadline-ms", CLI_U32, &(c)->deadline_ms, "N", "give up after this long; default 10000"},          \
     {                                                                                                        \
-        "json", TOOL_FLAG, &(c)->json, NULL, "one JSON value instead of text"                                \
+        "json", CLI_FLAG, &(c)->json, NULL, "one JSON value instead of text"                                 \
     }
 
 /* 0, or the exit code after one line about what is wrong. */
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
-/* The head of a command that takes no words: its options, which fill `c`, and then the connection. False:
- * there is nothing left to do but to return *exit_code. */
-bool tool_parse_and_connect(const struct tool_usage *usage, int argc, char **argv,
-                            const struct tool_connection *c, struct mr_client **client, int *exit_code);
+/* Begins a command that takes no words: reads its options, which fill `c`, and connects. 0, or the exit code
+ * after one line about what is wrong. */
+int tool_parse_and_connect(const struct cli_usage *usage, int argc, char **argv,
+                           const struct tool_connection *c, struct mr_client **client);
 /* The cores that `--core` names, first .. end - 1: `core`, or all of them for TOOL_ALL_CORES. 0, or the exit
  * code after one line when the server has no such core. */
 #define TOOL_ALL_CORES UINT32_MAX

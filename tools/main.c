@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tools/commands.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 static const struct {
     const char *name;
@@ -32,7 +32,7 @@ static int end_output(int exit_code)
         return exit_code;
     if (exit_code == 0)
         (void)fprintf(stderr, "millrace: the output could not be written\n");
-    return exit_code != 0 ? exit_code : TOOL_EXIT_FAILED;
+    return exit_code != 0 ? exit_code : CLI_EXIT_FAILED;
 }
 
 int main(int argc, char **argv)
@@ -49,7 +49,5 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(word, commands[i].name) == 0)
             return end_output(commands[i].run(argc - 1, argv + 1));
-    (void)fprintf(stderr, "millrace: %s%s; see millrace --help\n",
-                  argc < 2 ? "a command is missing" : "no command ", word);
-    return TOOL_EXIT_USAGE;
+    cli_refuse("millrace", "%s%s", argc < 2 ? "a command is missing" : "no command ", word);
 }

@@ -9,14 +9,14 @@
 #include "tools/connection.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define INTERVAL_S_MIN  0.05f
 #define CLEAR_SCREEN    "\033[H\033[J"
 #define CORES_MAX       64u
 #define AWAY_LINE_BYTES 256u
 
-static const char command[] = "top";
+static const char command[] = "millrace top";
 static volatile sig_atomic_t stop;
 
 static void on_signal(int number)
@@ -84,7 +84,7 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
         (void)printf("%s\n", about);
     if (!terminal)
         (void)putchar('\n');
-    return fflush(stdout) == 0 ? 0 : tool_fail(command, "the output could not be written");
+    return fflush(stdout) == 0 ? 0 : cli_fail(command, "the output could not be written");
 }
 
 /* The server does not answer: says so once, on standard error, so that a pipe holds blocks alone. */
@@ -94,14 +94,14 @@ static void say_away(bool terminal, bool *is_away)
         (void)printf(CLEAR_SCREEN);
     (void)fflush(stdout);
     if (!*is_away)
-        (void)tool_fail(command, "%s; waiting for it to come back", mr_last_error());
+        (void)cli_fail(command, "%s; waiting for it to come back", mr_last_error());
     *is_away = true;
 }
 
 static void say_back(bool *is_away)
 {
     if (*is_away)
-        (void)tool_fail(command, "the server is back");
+        (void)cli_fail(command, "the server is back");
     *is_away = false;
 }
 
@@ -152,13 +152,13 @@ int tool_top(int argc, char **argv)
     struct tool_connection c = {0};
     float interval_s = 1.0f;
     uint32_t count = 0;
-    const struct tool_option options[] = {
-        {"interval", TOOL_FLOAT, &interval_s, "SECONDS", "default 1"},
-        {"count", TOOL_U32, &count, "N", "end after so many blocks; default: never"},
+    const struct cli_option options[] = {
+        {"interval", CLI_FLOAT, &interval_s, "SECONDS", "default 1"},
+        {"count", CLI_U32, &count, "N", "end after so many blocks; default: never"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary =
             "What each core does: calls, keys and packets per second, busy share, rows, memory, "
@@ -173,14 +173,9 @@ int tool_top(int argc, char **argv)
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
-    if (interval_s < INTERVAL_S_MIN || interval_s > 86400.0f) {
-        (void)tool_fail(command, "--interval must be 0.05 to 86400 seconds");
-        return TOOL_EXIT_USAGE;
-    }
+    (void)cli_parse(&usage, argc, argv, NULL);
+    if (interval_s < INTERVAL_S_MIN || interval_s > 86400.0f)
+        cli_refuse(command, "--interval must be 0.05 to 86400 seconds");
     const struct sigaction action = {.sa_handler = on_signal};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);

@@ -117,8 +117,8 @@ static void test_arguments(void **state)
         {"--config /dev/null --set cores.count=0",
          "--set cores.count=0: allowed: a whole number from 1 to 64"},
         {"--config /dev/null --restore soon", "--restore: latest, none, or the number of a checkpoint"},
-        {"--config /dev/null --config /dev/null", "one configuration file"},
-        {"--config /dev/null more", "unexpected \"more\""},
+        {"--config /dev/null --config /dev/null", "--config is given twice"},
+        {"--config /dev/null more", "unexpected argument \"more\""},
     };
 
     refuse(CASE(cases), EXIT_USAGE);

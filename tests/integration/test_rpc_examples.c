@@ -285,11 +285,12 @@ static void command_lines_are_checked(void **state)
         worker_said(&p, "  --master-port N ");
         refused(programs[i], "--world-size 2", "--rank is missing; see ");
         refused(programs[i], "--rank 3", "--rank 3 is not below --world-size ");
-        refused(programs[i], "--rank 1.5", "--rank '1.5' is not a whole number from 0 to 16; see ");
-        refused(programs[i], "--rank=", "--rank '' is not a whole number");
-        refused(programs[i], "--rnk 1", "unknown option '--rnk'; see ");
+        refused(programs[i], "--rank 1.5", "--rank must be a whole number from 0 to 16, not \"1.5\"; see ");
+        refused(programs[i], "--rank=", "not \"\"");
+        refused(programs[i], "--rnk 1", "unknown option --rnk; see ");
         refused(programs[i], "--rank", "--rank needs a value; see ");
-        refused(programs[i], "--master-port 70000", "--master-port '70000' is not");
+        refused(programs[i], "--master-port 70000",
+                "--master-port must be a whole number from 1 to 65535, not \"70000\"");
     }
 }
 

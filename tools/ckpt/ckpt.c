@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "tools/commands.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 static const struct {
     const char *name;
@@ -48,9 +48,7 @@ int tool_ckpt(int argc, char **argv)
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(word, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    (void)tool_fail("ckpt", "%s%s; see millrace ckpt --help",
-                    argc < 2 ? "a command is missing" : "no command ", word);
-    return TOOL_EXIT_USAGE;
+    cli_refuse("millrace ckpt", "%s%s", argc < 2 ? "a command is missing" : "no command ", word);
 }
 
 int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain)
@@ -58,9 +56,9 @@ int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain)
     char directory[PS_PATH_BYTES], text[PS_TEXT_BYTES];
     uint64_t id;
     if (!ckpt_path_split(path, directory, &id))
-        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
     if (ckpt_chain_open(directory, id, chain, text) != MR_OK)
-        return tool_fail(command, "%s", text);
+        return cli_fail(command, "%s", text);
     return 0;
 }
 
@@ -69,10 +67,8 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
     char names[512] = "";
     size_t at = 0;
     const struct ps_manifest *m = &ckpt_chain_last(chain)->manifest;
-    if (!name) {
-        (void)tool_fail(command, "--table is missing; see millrace %s --help", command);
-        return TOOL_EXIT_USAGE;
-    }
+    if (!name)
+        cli_refuse(command, "--table is missing");
     *index = ckpt_chain_table(chain, name);
     if (*index != UINT32_MAX)
         return 0;
@@ -80,8 +76,8 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
         if (m->features[i].kind == MR_TABLE)
             at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at > 0 ? ", " : "",
                                    m->features[i].name);
-    return tool_fail(command, "%s: it has no table %s; its tables are: %s%s", ckpt_chain_last(chain)->path,
-                     name, at > 0 ? names : "none", at >= sizeof(names) ? ".." : "");
+    return cli_fail(command, "%s: it has no table %s; its tables are: %s%s", ckpt_chain_last(chain)->path,
+                    name, at > 0 ? names : "none", at >= sizeof(names) ? ".." : "");
 }
 
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)

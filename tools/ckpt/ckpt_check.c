@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/checkpoint/checkpoint_error.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 void ckpt_check_begin(struct ckpt_check *check, uint64_t total_bytes)
 {
@@ -65,12 +65,12 @@ int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uin
     const struct ps_store *store = ps_store_local();
     int error = store->list(store->self, directory, ignore_name, NULL);
     if (error != 0)
-        return tool_fail(command, "%s: %s; name a directory of checkpoints, or one of them as DIR/ckpt-N",
-                         directory, strerror(-error));
+        return cli_fail(command, "%s: %s; name a directory of checkpoints, or one of them as DIR/ckpt-N",
+                        directory, strerror(-error));
     const uint32_t room = ps_checkpoint_list(directory, NULL, 0);
     *ids = malloc((room + 1u) * sizeof **ids);
     if (!*ids)
-        return tool_fail(command, "no memory");
+        return cli_fail(command, "no memory");
     *count = ps_checkpoint_list(directory, *ids, room);
     if (*count > room) /* some have come since they were counted */
         *count = room;

@@ -6,9 +6,9 @@
 #include "dataplane/wire/base/plural.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_make.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND "ckpt compact"
+#define COMMAND "millrace ckpt compact"
 
 struct compacting {
     struct ckpt_make make;
@@ -68,13 +68,13 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
                                         .core_count = last->file_count,
                                         .incarnation = last->incarnation};
     if (ckpt_make_start(&c.make, &options, text) != MR_OK)
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     enum mr_status status = copy(&c, chain, memory_mib, text);
     /* What a failed write says is in the writer. */
     const bool is_writer = status == MR_IO_ERROR && text[0] == '\0';
     enum mr_status finished = ckpt_make_finish(&c.make, status == MR_OK || is_writer, &bytes, why);
     if (status != MR_OK || finished != MR_OK)
-        return tool_fail(COMMAND, "%s", finished != MR_OK ? why : text);
+        return cli_fail(COMMAND, "%s", finished != MR_OK ? why : text);
     ckpt_size_text(bytes, size);
     (void)printf("%s/ckpt-%" PRIu64 ": full, %s, from %" PRIu32 " checkpoint%s up to ckpt-%" PRIu64 "\n",
                  directory, id, size, chain->files.count, mr_plural(chain->files.count), last->id);
@@ -92,13 +92,13 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
         return 0;
     }
     if (ps_checkpoint_next_id(NULL, directory, &next, text) != MR_OK)
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     if (next - 1 != id)
-        return tool_fail(COMMAND,
-                         "%s: ckpt-%" PRIu64
-                         " is newer, and a full made of this one would be restored instead of it; "
-                         "name another directory with --out",
-                         ckpt_chain_last(chain)->path, next - 1);
+        return cli_fail(COMMAND,
+                        "%s: ckpt-%" PRIu64
+                        " is newer, and a full made of this one would be restored instead of it; "
+                        "name another directory with --out",
+                        ckpt_chain_last(chain)->path, next - 1);
     return write_full(chain, directory, next, memory_mib);
 }
 
@@ -106,12 +106,12 @@ int ckpt_compact(int argc, char **argv)
 {
     const char *out = NULL;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
-    const struct tool_option options[] = {
-        {"out", TOOL_STRING, &out, "DIR", "write it there under the same number"},
+    const struct cli_option options[] = {
+        {"out", CLI_STRING, &out, "DIR", "write it there under the same number"},
         CKPT_MEMORY_OPTION(&memory_mib, "for keys of deltas"),
     };
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
         .summary = "A checkpoint and all that it builds upon as one full. Without --out it is written beside "
                    "them, as the\n"
@@ -125,13 +125,10 @@ int ckpt_compact(int argc, char **argv)
     };
     const char *path;
     char directory[PS_PATH_BYTES];
-    uint32_t word_count;
     uint64_t id;
-    int exit_code;
     struct ckpt_chain chain = {0};
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
-    exit_code = ckpt_open(COMMAND, path, &chain);
+    (void)cli_parse(&usage, argc, argv, &path);
+    int exit_code = ckpt_open(COMMAND, path, &chain);
     if (exit_code != 0)
         return exit_code;
     (void)ckpt_path_split(path, directory, &id);

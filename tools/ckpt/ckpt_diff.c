@@ -11,9 +11,9 @@
 #include "ps/checkpoint/checkpoint_error.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND   "ckpt diff"
+#define COMMAND   "millrace ckpt diff"
 #define EXIT_SAME 0
 #define EXIT_DIFF 3 /* not 1: that is a failure */
 
@@ -228,7 +228,7 @@ static int compare(const struct ckpt_chain *a, const struct ckpt_chain *b, uint3
     if (status == MR_OK)
         status = ckpt_diff_variables(&d, (uint64_t)memory_mib << 20, text);
     ckpt_progress_end(&d.progress);
-    int exit_code = status == MR_OK ? print_all(&d, json) : tool_fail(COMMAND, "%s", text);
+    int exit_code = status == MR_OK ? print_all(&d, json) : cli_fail(COMMAND, "%s", text);
     ckpt_diff_close(&d);
     return exit_code;
 }
@@ -237,12 +237,12 @@ int ckpt_diff(int argc, char **argv)
 {
     bool json = false;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
-    const struct tool_option options[] = {
+    const struct cli_option options[] = {
         CKPT_MEMORY_OPTION(&memory_mib, "for rows and keys"),
-        {"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"},
+        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
     };
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "DIR/ckpt-N DIR/ckpt-M [options]",
         .summary =
             "What differs between two checkpoints, each with all that it builds upon. Of tables: rows added, "
@@ -257,12 +257,9 @@ int ckpt_diff(int argc, char **argv)
         .words_max = 2,
     };
     const char *paths[2];
-    uint32_t word_count;
-    int exit_code;
     struct ckpt_chain a = {0}, b = {0};
-    if (!tool_options_parse(&usage, argc, argv, paths, &word_count, &exit_code))
-        return exit_code;
-    exit_code = ckpt_open(COMMAND, paths[0], &a);
+    (void)cli_parse(&usage, argc, argv, paths);
+    int exit_code = ckpt_open(COMMAND, paths[0], &a);
     if (exit_code == 0)
         exit_code = ckpt_open(COMMAND, paths[1], &b);
     if (exit_code == 0)

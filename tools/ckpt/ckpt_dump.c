@@ -11,9 +11,9 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_rows_out.h"
 #include "tools/ckpt/npy.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND          "ckpt dump"
+#define COMMAND          "millrace ckpt dump"
 #define NUMBER_BYTES     24u
 #define NPY_HEADER_BYTES 512u
 
@@ -103,8 +103,8 @@ static int write_csv(const struct dump *d, const struct ckpt_table_source *sourc
     if (error == -EPIPE && !d->out)
         return 0;
     if (error != 0)
-        return tool_fail(COMMAND, "write %s: %s", d->out ? d->out : "the rows", strerror(-error));
-    return status == MR_OK ? 0 : tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "write %s: %s", d->out ? d->out : "the rows", strerror(-error));
+    return status == MR_OK ? 0 : cli_fail(COMMAND, "%s", text);
 }
 
 static int dump_csv(const struct dump *d, const struct ckpt_table_source *source,
@@ -114,15 +114,15 @@ static int dump_csv(const struct dump *d, const struct ckpt_table_source *source
     struct ckpt_output output = {.fd = -1};
     int error = d->out ? ckpt_output_create(&output, d->out) : 0;
     if (error != 0)
-        return tool_fail(COMMAND, "create %s: %s", d->out, strerror(-error));
+        return cli_fail(COMMAND, "create %s: %s", d->out, strerror(-error));
     (void)signal(SIGPIPE, SIG_IGN);
     if (!ckpt_column_open(&csv.column, d->out ? output.fd : STDOUT_FILENO, !d->out, 0)) {
         ckpt_output_discard(&output);
-        return tool_fail(COMMAND, "no memory");
+        return cli_fail(COMMAND, "no memory");
     }
     int exit_code = write_csv(d, source, &csv);
     if (exit_code == 0 && d->out && (error = ckpt_output_commit(&output)) != 0)
-        exit_code = tool_fail(COMMAND, "write %s: %s", d->out, strerror(-error));
+        exit_code = cli_fail(COMMAND, "write %s: %s", d->out, strerror(-error));
     ckpt_output_discard(&output);
     return exit_code;
 }
@@ -146,10 +146,10 @@ static int open_npy(const char *directory, const struct ckpt_field *field, uint6
     struct ckpt_output *output = &files->outputs[files->count];
     int error = n < (int)sizeof(path) && header_bytes > 0 ? ckpt_output_create(output, path) : -ENAMETOOLONG;
     if (error != 0)
-        return tool_fail(COMMAND, "create %s: %s", path, strerror(-error));
+        return cli_fail(COMMAND, "create %s: %s", path, strerror(-error));
     struct ckpt_column *column = &files->columns[files->count++];
     if (!ckpt_column_open(column, output->fd, false, 0))
-        return tool_fail(COMMAND, "no memory");
+        return cli_fail(COMMAND, "no memory");
     ckpt_column_put(column, header, header_bytes);
     return 0;
 }
@@ -160,9 +160,9 @@ static int write_npy(const struct dump *d, const struct ckpt_table_source *sourc
     char text[PS_TEXT_BYTES];
     uint64_t rows;
     if (ckpt_table_count(source, &rows, text) != MR_OK)
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     if (mkdir(d->out, 0777) != 0 && errno != EEXIST)
-        return tool_fail(COMMAND, "make directory %s: %s", d->out, strerror(errno));
+        return cli_fail(COMMAND, "make directory %s: %s", d->out, strerror(errno));
     for (uint32_t i = 0; i < fields->count; i++) {
         int exit_code = open_npy(d->out, &fields->list[i], rows, files);
         if (exit_code != 0)
@@ -174,20 +174,18 @@ static int write_npy(const struct dump *d, const struct ckpt_table_source *sourc
         if (error == 0 && status == MR_OK)
             error = ckpt_output_commit(&files->outputs[i]);
         if (error != 0)
-            return tool_fail(COMMAND, "write %s: %s", files->outputs[i].path, strerror(-error));
+            return cli_fail(COMMAND, "write %s: %s", files->outputs[i].path, strerror(-error));
     }
-    return status == MR_OK ? 0 : tool_fail(COMMAND, "%s", text);
+    return status == MR_OK ? 0 : cli_fail(COMMAND, "%s", text);
 }
 
 static int dump_npy(const struct dump *d, const struct ckpt_table_source *source,
                     const struct ckpt_fields *fields)
 {
     struct npy_files files = {0};
-    if (!d->out) {
-        (void)tool_fail(
-            COMMAND, "--format npy writes a file for each part of the rows: name their directory with --out");
-        return TOOL_EXIT_USAGE;
-    }
+    if (!d->out)
+        cli_refuse(COMMAND,
+                   "--format npy writes a file for each part of the rows: name their directory with --out");
     int exit_code = write_npy(d, source, fields, &files);
     for (uint32_t i = 0; i < files.count; i++) {
         (void)ckpt_column_close(&files.columns[i]);
@@ -201,10 +199,8 @@ static int dump(const struct dump *d, const char *path)
     struct ckpt_chain chain = {0};
     struct ckpt_fields fields;
     const bool is_csv = strcmp(d->format, "csv") == 0;
-    if (!is_csv && strcmp(d->format, "npy") != 0) {
-        (void)tool_fail(COMMAND, "--format must be csv or npy, not \"%s\"", d->format);
-        return TOOL_EXIT_USAGE;
-    }
+    if (!is_csv && strcmp(d->format, "npy") != 0)
+        cli_refuse(COMMAND, "--format must be csv or npy, not \"%s\"", d->format);
     struct ckpt_table_source source = {
         .chain = &chain, .memory_bytes = (uint64_t)d->memory_mib << 20, .what = "dump"};
     int exit_code = ckpt_open(COMMAND, path, &chain);
@@ -222,17 +218,16 @@ static int dump(const struct dump *d, const char *path)
 int ckpt_dump(int argc, char **argv)
 {
     struct dump d = {.format = "csv", .memory_mib = CKPT_MEMORY_MIB_DEFAULT};
-    const struct tool_option options[] = {
-        {"table", TOOL_STRING, &d.table, "NAME", "which table"},
-        {"format", TOOL_STRING, &d.format, "NAME", "csv (default), npy"},
-        {"out", TOOL_STRING, &d.out, "PATH", "csv: a file, default standard output; npy: a directory"},
-        {"state", TOOL_FLAG, &d.with_state, NULL,
-         "also what the optimizer and eviction keep beside each row"},
-        {"as-f32", TOOL_FLAG, &d.as_f32, NULL, "npy: values of f16 and bf16 as f32"},
+    const struct cli_option options[] = {
+        {"table", CLI_STRING, &d.table, "NAME", "which table"},
+        {"format", CLI_STRING, &d.format, "NAME", "csv (default), npy"},
+        {"out", CLI_STRING, &d.out, "PATH", "csv: a file, default standard output; npy: a directory"},
+        {"state", CLI_FLAG, &d.with_state, NULL, "also what the optimizer and eviction keep beside each row"},
+        {"as-f32", CLI_FLAG, &d.as_f32, NULL, "npy: values of f16 and bf16 as f32"},
         CKPT_MEMORY_OPTION(&d.memory_mib, "for keys of deltas"),
     };
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME [options]",
         .summary = "The rows of a table, in no order. CSV has a heading, keys in decimal, and numbers with "
                    "as many digits\n"
@@ -246,9 +241,6 @@ int ckpt_dump(int argc, char **argv)
         .words_max = 1,
     };
     const char *path;
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, &path);
     return dump(&d, path);
 }

@@ -10,9 +10,9 @@
 #include "tools/ckpt/npy.h"
 #include "tools/ckpt/safetensors.h"
 #include "tools/ctl/feature_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND          "ckpt export"
+#define COMMAND          "millrace ckpt export"
 #define NPY_HEADER_BYTES 2048u
 
 struct export
@@ -119,23 +119,23 @@ static int export_rows(const struct export *e, const struct ckpt_table_source *s
     uint64_t rows;
     enum mr_status status = ckpt_table_count(source, &rows, text);
     if (status != MR_OK)
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     const bool planned = ends_with(e->out, ".npy") ? plan_npy(rows, e->i64_keys, p)
                                                    : plan_safetensors(source, rows, e->i64_keys, p);
     if (!planned)
-        return tool_fail(COMMAND, "no memory for the header");
+        return cli_fail(COMMAND, "no memory for the header");
     struct ckpt_output output;
     int error = ckpt_output_create(&output, e->out);
     if (error != 0)
-        return tool_fail(COMMAND, "create %s: %s", e->out, strerror(-error));
+        return cli_fail(COMMAND, "create %s: %s", e->out, strerror(-error));
     error = write_file(source, p, rows, output.fd, &status, text);
     if (error == 0 && status == MR_OK)
         error = ckpt_output_commit(&output);
     ckpt_output_discard(&output);
     if (error != 0)
-        return tool_fail(COMMAND, "write %s: %s", e->out, strerror(-error));
+        return cli_fail(COMMAND, "write %s: %s", e->out, strerror(-error));
     if (status != MR_OK)
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     (void)printf("%s: %" PRIu64 " row%s of %s\n", e->out, rows, mr_plural(rows), e->table);
     return 0;
 }
@@ -144,10 +144,8 @@ static int export_table(const struct export *e, const char *path)
 {
     struct ckpt_chain chain = {0};
     struct plan plan = {0};
-    if (!e->out || (!ends_with(e->out, ".npy") && !ends_with(e->out, ".safetensors"))) {
-        (void)tool_fail(COMMAND, "--out must name a file that ends in .safetensors or .npy");
-        return TOOL_EXIT_USAGE;
-    }
+    if (!e->out || (!ends_with(e->out, ".npy") && !ends_with(e->out, ".safetensors")))
+        cli_refuse(COMMAND, "--out must name a file that ends in .safetensors or .npy");
     struct ckpt_table_source source = {
         .chain = &chain, .memory_bytes = (uint64_t)e->memory_mib << 20, .what = "export"};
     int exit_code = ckpt_open(COMMAND, path, &chain);
@@ -166,16 +164,16 @@ static int export_table(const struct export *e, const char *path)
 int ckpt_export(int argc, char **argv)
 {
     struct export e = {.memory_mib = CKPT_MEMORY_MIB_DEFAULT};
-    const struct tool_option options[] = {
-        {"table", TOOL_STRING, &e.table, "NAME", "which table"},
-        {"out", TOOL_STRING, &e.out, "FILE", "ends in .safetensors or .npy"},
-        {"values-only", TOOL_FLAG, &e.values_only, NULL, "leave out what the optimizer and eviction keep"},
-        {"as-f32", TOOL_FLAG, &e.as_f32, NULL, "values of f16 and bf16 as f32"},
-        {"i64-keys", TOOL_FLAG, &e.i64_keys, NULL, "keys as i64 of the same bits, for readers without u64"},
+    const struct cli_option options[] = {
+        {"table", CLI_STRING, &e.table, "NAME", "which table"},
+        {"out", CLI_STRING, &e.out, "FILE", "ends in .safetensors or .npy"},
+        {"values-only", CLI_FLAG, &e.values_only, NULL, "leave out what the optimizer and eviction keep"},
+        {"as-f32", CLI_FLAG, &e.as_f32, NULL, "values of f16 and bf16 as f32"},
+        {"i64-keys", CLI_FLAG, &e.i64_keys, NULL, "keys as i64 of the same bits, for readers without u64"},
         CKPT_MEMORY_OPTION(&e.memory_mib, "for keys of deltas"),
     };
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME --out FILE [options]",
         .summary =
             "A table as one file. safetensors: the tensors keys [rows], values [rows, dim] and, by name, "
@@ -188,9 +186,6 @@ int ckpt_export(int argc, char **argv)
         .words_max = 1,
     };
     const char *path;
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, &path);
     return export_table(&e, path);
 }

@@ -9,9 +9,9 @@
 #include "tools/ckpt/ckpt_import_rows.h"
 #include "tools/ckpt/ckpt_make.h"
 #include "tools/ctl/feature_args.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND  "ckpt import"
+#define COMMAND  "millrace ckpt import"
 #define OWN_ROWS 5u
 #define TABLE_ID 1u
 
@@ -21,18 +21,15 @@ struct import {
     struct tool_feature_args args;
 };
 
-/* 0, or the exit code after one line. */
-static int check_usage(const struct import *x)
+static void check_usage(const struct import *x)
 {
     const char *missing = !x->keys     ? "keys"
                           : !x->values ? "values"
                           : !x->table  ? "table"
                           : !x->out    ? "out"
                                        : NULL;
-    if (!missing)
-        return 0;
-    (void)tool_fail(COMMAND, "--%s is missing; see millrace " COMMAND " --help", missing);
-    return TOOL_EXIT_USAGE;
+    if (missing)
+        cli_refuse(COMMAND, "--%s is missing", missing);
 }
 
 static int describe(struct import *x, const struct ckpt_import_rows *rows, struct mr_feature *feature,
@@ -41,15 +38,13 @@ static int describe(struct import *x, const struct ckpt_import_rows *rows, struc
     char error[256];
     if (x->args.dim == 0)
         x->args.dim = rows->dim;
-    if (!tool_feature_args_finish(&x->args, "table", x->table, feature, error, sizeof(error))) {
-        (void)tool_fail(COMMAND, "%s", error);
-        return TOOL_EXIT_USAGE;
-    }
+    if (!tool_feature_args_finish(&x->args, "table", x->table, feature, error, sizeof(error)))
+        cli_refuse(COMMAND, "%s", error);
     if (feature->dims[0] != rows->dim)
-        return tool_fail(COMMAND, "%s: its rows have %" PRIu32 " value%s, and --dim says %" PRIu32, x->values,
-                         rows->dim, mr_plural(rows->dim), feature->dims[0]);
+        return cli_fail(COMMAND, "%s: its rows have %" PRIu32 " value%s, and --dim says %" PRIu32, x->values,
+                        rows->dim, mr_plural(rows->dim), feature->dims[0]);
     const char *unknown = ckpt_row_of(feature, row);
-    return unknown ? tool_fail(COMMAND, "%s", unknown) : 0;
+    return unknown ? cli_fail(COMMAND, "%s", unknown) : 0;
 }
 
 /* False with `text`, which stays empty when it was the writing that failed. */
@@ -84,7 +79,7 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
     uint64_t number;
     struct ckpt_make make;
     if (ps_checkpoint_next_id(NULL, x->out, &number, why) != MR_OK)
-        return tool_fail(COMMAND, "%s", why);
+        return cli_fail(COMMAND, "%s", why);
     struct ps_writer_options options = {.directory = x->out,
                                         .features = feature,
                                         .feature_ids = &id,
@@ -92,11 +87,11 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
                                         .id = number,
                                         .core_count = 1};
     if (ckpt_make_start(&make, &options, why) != MR_OK)
-        return tool_fail(COMMAND, "%s", why);
+        return cli_fail(COMMAND, "%s", why);
     const bool good = copy(rows, &make, text);
     const enum mr_status finished = ckpt_make_finish(&make, text[0] == '\0', NULL, why);
     if (!good || finished != MR_OK)
-        return tool_fail(COMMAND, "%s", text[0] != '\0' ? text : why);
+        return cli_fail(COMMAND, "%s", text[0] != '\0' ? text : why);
     (void)printf("%s/ckpt-%" PRIu64 ": %" PRIu64 " row%s of %s\n", x->out, number, rows->count,
                  mr_plural(rows->count), feature->name);
     return 0;
@@ -109,12 +104,12 @@ static int import(struct import *x)
     struct mr_feature feature;
     struct ckpt_row row;
     if (!ckpt_import_open(&rows, x->keys, x->values, text))
-        return tool_fail(COMMAND, "%s", text);
+        return cli_fail(COMMAND, "%s", text);
     int exit_code = describe(x, &rows, &feature, &row);
     if (exit_code == 0 && !ckpt_import_check_type(&rows, (enum mr_dtype)feature.dtype, text))
-        exit_code = tool_fail(COMMAND, "%s", text);
+        exit_code = cli_fail(COMMAND, "%s", text);
     if (exit_code == 0 && !ckpt_import_check_keys(&rows, (uint64_t)x->check_mib << 20, text))
-        exit_code = tool_fail(COMMAND, "%s", text);
+        exit_code = cli_fail(COMMAND, "%s", text);
     if (exit_code == 0) {
         ckpt_row_maker_init(&rows.maker, &feature);
         exit_code = write_checkpoint(x, &rows, &feature);
@@ -126,19 +121,19 @@ static int import(struct import *x)
 int ckpt_import(int argc, char **argv)
 {
     struct import x = {.check_mib = CKPT_MEMORY_MIB_DEFAULT};
-    struct tool_option options[OWN_ROWS + TOOL_FEATURE_OPTION_COUNT];
-    const struct tool_option own[OWN_ROWS] = {
-        {"keys", TOOL_STRING, &x.keys, "FILE", ".npy, u64 [rows]; each key once"},
-        {"values", TOOL_STRING, &x.values, "FILE", ".npy, f32 or f16 [rows, dim]; u16 for the bits of bf16"},
-        {"table", TOOL_STRING, &x.table, "NAME", "what the table is called"},
-        {"out", TOOL_STRING, &x.out, "DIR", "where the checkpoint goes, as the next number there"},
-        {"check-mib", TOOL_U32, &x.check_mib, "N",
+    struct cli_option options[OWN_ROWS + TOOL_FEATURE_OPTION_COUNT];
+    const struct cli_option own[OWN_ROWS] = {
+        {"keys", CLI_STRING, &x.keys, "FILE", ".npy, u64 [rows]; each key once"},
+        {"values", CLI_STRING, &x.values, "FILE", ".npy, f32 or f16 [rows, dim]; u16 for the bits of bf16"},
+        {"table", CLI_STRING, &x.table, "NAME", "what the table is called"},
+        {"out", CLI_STRING, &x.out, "DIR", "where the checkpoint goes, as the next number there"},
+        {"check-mib", CLI_U32, &x.check_mib, "N",
          "memory for finding keys that come twice; with less, more passes; default 1024"},
     };
     memcpy(options, own, sizeof(own));
     tool_feature_args_init(&x.args, options + OWN_ROWS);
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "--keys FILE --values FILE --table NAME --out DIR [options]",
         .summary = "A checkpoint with one table from .npy files, which millraced --restore and ctl restore "
                    "load. The table's\n"
@@ -149,10 +144,7 @@ int ckpt_import(int argc, char **argv)
         .option_count = sizeof(options) / sizeof(*options),
     };
     const char *words[1];
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, words, &word_count, &exit_code))
-        return exit_code;
-    exit_code = check_usage(&x);
-    return exit_code != 0 ? exit_code : import(&x);
+    (void)cli_parse(&usage, argc, argv, words);
+    check_usage(&x);
+    return import(&x);
 }

@@ -9,9 +9,9 @@
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/feature_json.h"
 #include "tools/ctl/feature_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
-#define COMMAND       "ckpt info"
+#define COMMAND       "millrace ckpt info"
 #define NAMES_BYTES   (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
 #define STREAM_LEARNT 0u                   /* row_bytes of a record of what a stream has learnt */
 #define UUID_BYTES    16u
@@ -184,27 +184,27 @@ static int look_at(struct info *x, uint32_t memory_mib)
     x->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*x->rows));
     x->names = ckpt_map_create(NAMES_BYTES);
     if (!x->rows || !x->names)
-        return tool_fail(COMMAND, "no memory");
+        return cli_fail(COMMAND, "no memory");
     for (uint32_t i = 0; i < x->chain.files.count; i++) {
         uint64_t bytes;
         if (!ckpt_link_facts(x->chain.files.links[i], x->time, &bytes))
-            return tool_fail(COMMAND, "%s: a file that its MANIFEST names is missing",
-                             x->chain.files.links[i]->path);
+            return cli_fail(COMMAND, "%s: a file that its MANIFEST names is missing",
+                            x->chain.files.links[i]->path);
         x->disk_bytes += bytes;
     }
-    return count_all(x, memory_mib) == MR_OK ? 0 : tool_fail(COMMAND, "%s", x->text);
+    return count_all(x, memory_mib) == MR_OK ? 0 : cli_fail(COMMAND, "%s", x->text);
 }
 
 int ckpt_info(int argc, char **argv)
 {
     bool json = false;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
-    const struct tool_option options[] = {
+    const struct cli_option options[] = {
         CKPT_MEMORY_OPTION(&memory_mib, "for keys of deltas"),
-        {"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"},
+        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
     };
-    const struct tool_usage usage = {
-        .command = COMMAND,
+    const struct cli_usage usage = {
+        .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
         .summary = "What a checkpoint holds, with all that it builds upon: tables and variables with the "
                    "options of\n"
@@ -216,12 +216,9 @@ int ckpt_info(int argc, char **argv)
         .words_max = 1,
     };
     const char *path;
-    uint32_t word_count;
-    int exit_code;
     struct info x = {0};
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
-    exit_code = ckpt_open(COMMAND, path, &x.chain);
+    (void)cli_parse(&usage, argc, argv, &path);
+    int exit_code = ckpt_open(COMMAND, path, &x.chain);
     if (exit_code == 0)
         exit_code = look_at(&x, memory_mib);
     if (exit_code == 0 && json)

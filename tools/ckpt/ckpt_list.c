@@ -7,7 +7,7 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_check.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 struct listed {
     uint64_t id;
@@ -87,12 +87,12 @@ static int find_ids(const char *command, const char *path, char directory[PS_PAT
 {
     uint64_t id;
     if (!ckpt_path_split(path, directory, &id))
-        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
     if (id == 0)
         return ckpt_all_ids(command, directory, ids, count);
     *ids = malloc(sizeof **ids);
     if (!*ids)
-        return tool_fail(command, "no memory");
+        return cli_fail(command, "no memory");
     **ids = id;
     *count = 1;
     return 0;
@@ -128,22 +128,22 @@ static int list_all(const char *command, const char *path, bool verify, bool jso
     if (json)
         exit_code = tool_print_json(command, list);
     if (count == 0 && !json)
-        (void)tool_fail(command, "%s: there is no checkpoint in this directory", directory);
+        (void)cli_fail(command, "%s: there is no checkpoint in this directory", directory);
     if (damaged > 0 && exit_code == 0)
-        exit_code = tool_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
-                              directory, damaged, count);
+        exit_code = cli_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
+                             directory, damaged, count);
     return exit_code;
 }
 
 int ckpt_list(int argc, char **argv)
 {
     bool verify = false, json = false;
-    const struct tool_option options[] = {
-        {"verify", TOOL_FLAG, &verify, NULL, "read every block of each"},
-        {"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"},
+    const struct cli_option options[] = {
+        {"verify", CLI_FLAG, &verify, NULL, "read every block of each"},
+        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
     };
-    const struct tool_usage usage = {
-        .command = "ckpt list",
+    const struct cli_usage usage = {
+        .program = "millrace ckpt list",
         .synopsis = "DIR|DIR/ckpt-N [options]",
         .summary =
             "The checkpoints of a directory, oldest first: what each builds upon, the step it was cut at "
@@ -156,9 +156,6 @@ int ckpt_list(int argc, char **argv)
         .words_max = 1,
     };
     const char *path;
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
-    return list_all(usage.command, path, verify, json);
+    (void)cli_parse(&usage, argc, argv, &path);
+    return list_all(usage.program, path, verify, json);
 }

@@ -7,7 +7,7 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_check.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 /* One checkpoint with all that it builds upon. */
 static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *check, json_t *list)
@@ -52,18 +52,18 @@ static int verify_all(const char *command, const char *directory, const uint64_t
     ckpt_check_end(&check);
     int exit_code = json ? tool_print_json(command, list) : 0;
     if (damaged > 0)
-        exit_code = tool_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
-                              directory, damaged, count);
+        exit_code = cli_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
+                             directory, damaged, count);
     return exit_code;
 }
 
 int ckpt_verify(int argc, char **argv)
 {
-    static const char command[] = "ckpt verify";
+    static const char command[] = "millrace ckpt verify";
     bool json = false;
-    const struct tool_option options[] = {{"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"}};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {{"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"}};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "DIR|DIR/ckpt-N [options]",
         .summary =
             "Reads every block of a checkpoint and of those it builds upon, or of all checkpoints of a "
@@ -77,20 +77,18 @@ int ckpt_verify(int argc, char **argv)
     };
     const char *path;
     char directory[PS_PATH_BYTES];
-    uint32_t word_count, count;
+    uint32_t count;
     uint64_t id, *ids;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, &path);
     if (!ckpt_path_split(path, directory, &id))
-        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
     if (id > 0)
         return verify_all(command, directory, &id, 1, json);
-    exit_code = ckpt_all_ids(command, directory, &ids, &count);
+    int exit_code = ckpt_all_ids(command, directory, &ids, &count);
     if (exit_code != 0)
         return exit_code;
     exit_code = count > 0 ? verify_all(command, directory, ids, count, json)
-                          : tool_fail(command, "%s: there is no checkpoint here", directory);
+                          : cli_fail(command, "%s: there is no checkpoint here", directory);
     free(ids);
     return exit_code;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tools/commands.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 static const struct {
     const char *name;
@@ -33,10 +33,10 @@ int tool_print_json(const char *command, json_t *value)
     char *text = value ? json_dumps(value, JSON_REAL_PRECISION(7)) : NULL;
     json_decref(value);
     if (!text)
-        return tool_fail(command, "no memory for the output");
+        return cli_fail(command, "no memory for the output");
     int failed = puts(text) < 0 || fflush(stdout) != 0;
     free(text);
-    return failed ? tool_fail(command, "the output could not be written") : 0;
+    return failed ? cli_fail(command, "the output could not be written") : 0;
 }
 
 static void print_help(void)
@@ -56,7 +56,6 @@ int tool_ctl(int argc, char **argv)
     for (size_t i = 0; argc >= 2 && i < sizeof(commands) / sizeof(*commands); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    (void)tool_fail("ctl", "%s%s; see millrace ctl --help", argc < 2 ? "a command is missing" : "no command ",
-                    argc < 2 ? "" : argv[1]);
-    return TOOL_EXIT_USAGE;
+    cli_refuse("millrace ctl", "%s%s", argc < 2 ? "a command is missing" : "no command ",
+               argc < 2 ? "" : argv[1]);
 }

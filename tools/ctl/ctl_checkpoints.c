@@ -6,7 +6,7 @@
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 /* ---- status ---- */
 
@@ -63,19 +63,19 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
 
 int tool_ctl_status(int argc, char **argv)
 {
-    static const char command[] = "ctl status";
+    static const char command[] = "millrace ctl status";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "The checkpoint being written or loaded, if any, what waits, and how the last one ended.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     struct mr_checkpoint_status s;
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
@@ -151,11 +151,11 @@ static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
 
 int tool_ctl_checkpoints(int argc, char **argv)
 {
-    static const char command[] = "ctl checkpoints";
+    static const char command[] = "millrace ctl checkpoints";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
                    "and what it was restored from.",
@@ -166,9 +166,8 @@ int tool_ctl_checkpoints(int argc, char **argv)
     struct list list = {0};
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     char step[64];
-    int exit_code;
-
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     if (c.json)
         list.saves = json_array();

@@ -9,22 +9,22 @@
 #include "tools/ctl/feature_args.h"
 #include "tools/ctl/feature_json.h"
 #include "tools/ctl/feature_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define CONNECTION_ROWS 4u
 
 int tool_ctl_create(int argc, char **argv)
 {
-    static const char command[] = "ctl create";
+    static const char command[] = "millrace ctl create";
     struct tool_connection c = {0};
     struct tool_feature_args args;
-    struct tool_option options[TOOL_FEATURE_OPTION_COUNT + CONNECTION_ROWS];
-    const struct tool_option connection[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    struct cli_option options[TOOL_FEATURE_OPTION_COUNT + CONNECTION_ROWS];
+    const struct cli_option connection[] = {TOOL_CONNECTION_OPTIONS(&c)};
     _Static_assert(sizeof(connection) / sizeof(*connection) == CONNECTION_ROWS, "rows of the option table");
     tool_feature_args_init(&args, options);
     memcpy(options + TOOL_FEATURE_OPTION_COUNT, connection, sizeof(connection));
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "table|variable NAME [options]",
         .summary = "Makes a table (u64 key -> row) or a variable (dense tensor). The same again is fine, a "
                    "different\n"
@@ -38,16 +38,13 @@ int tool_ctl_create(int argc, char **argv)
         .words_max = 2,
     };
     const char *words[2];
-    uint32_t word_count, id;
+    uint32_t id;
     int exit_code;
     char error[256];
     struct mr_feature feature;
-    if (!tool_options_parse(&usage, argc, argv, words, &word_count, &exit_code))
-        return exit_code;
-    if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof(error))) {
-        (void)tool_fail(command, "%s", error);
-        return TOOL_EXIT_USAGE;
-    }
+    (void)cli_parse(&usage, argc, argv, words);
+    if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof(error)))
+        cli_refuse(command, "%s", error);
     struct mr_client *client;
     exit_code = tool_connect(command, &c, &client);
     if (exit_code != 0)
@@ -66,12 +63,12 @@ int tool_ctl_create(int argc, char **argv)
 
 int tool_ctl_freeze(int argc, char **argv)
 {
-    static const char command[] = "ctl freeze";
+    static const char command[] = "millrace ctl freeze";
     static const char *const levels[] = {"off", "admit", "all"};
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "off|admit|all [options]",
         .summary = "admit: no new rows. all: read only, for evaluation and serving. off: as before.",
         .options = options,
@@ -80,16 +77,13 @@ int tool_ctl_freeze(int argc, char **argv)
         .words_max = 1,
     };
     const char *word;
-    uint32_t word_count, level = 0;
+    uint32_t level = 0;
     int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &word, &word_count, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, &word);
     while (level < 3 && strcmp(word, levels[level]) != 0)
         level++;
-    if (level == 3) {
-        (void)tool_fail(command, "the level must be off, admit or all, not \"%s\"", word);
-        return TOOL_EXIT_USAGE;
-    }
+    if (level == 3)
+        cli_refuse(command, "the level must be off, admit or all, not \"%s\"", word);
     struct mr_client *client;
     exit_code = tool_connect(command, &c, &client);
     if (exit_code != 0)
@@ -146,11 +140,11 @@ static int print_infos(const char *command, bool json, const struct mr_feature_i
 
 int tool_ctl_list(int argc, char **argv)
 {
-    static const char command[] = "ctl list";
+    static const char command[] = "millrace ctl list";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "The tables and variables of the server, with their rows, the memory held for them, what "
                    "was asked\n"
@@ -162,8 +156,8 @@ int tool_ctl_list(int argc, char **argv)
     };
     uint32_t count = 0;
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     struct mr_feature_info *infos = NULL;
     enum mr_status status = mr_list(client, NULL, &infos, &count);

@@ -7,7 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define MIB (1024.0 * 1024.0)
 
@@ -142,7 +142,7 @@ static int print_memory(const char *command, const struct tool_connection *c, st
     a.tables = calloc(count + 1u, sizeof(*a.tables));
     if (a.tables == NULL) {
         free(infos);
-        return tool_fail(command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
+        return cli_fail(command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
     }
     for (uint32_t core = first; core < end && status == MR_OK; core++) {
         struct mr_core_memory of_core;
@@ -164,15 +164,15 @@ static int print_memory(const char *command, const struct tool_connection *c, st
 
 int tool_ctl_memory(int argc, char **argv)
 {
-    static const char command[] = "ctl memory";
+    static const char command[] = "millrace ctl memory";
     struct tool_connection c = {0};
     uint32_t core = TOOL_ALL_CORES;
-    const struct tool_option options[] = {
-        {"core", TOOL_U32, &core, "N", "only this core; default: the sum of all"},
+    const struct cli_option options[] = {
+        {"core", CLI_U32, &core, "N", "only this core; default: the sum of all"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary =
             "Where every byte is: the node's limit and what is taken of it, and each table's index, values,\n"
@@ -181,8 +181,8 @@ int tool_ctl_memory(int argc, char **argv)
         .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     uint32_t first, end;
     exit_code = tool_pick_cores(command, client, core, &first, &end);

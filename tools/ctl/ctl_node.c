@@ -5,7 +5,7 @@
 #include "tools/connection.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define CORES_MAX 64u /* of one server: the wire protocol's limit */
 
@@ -46,11 +46,11 @@ static int print_states(const char *command, bool json, const struct mr_core_sta
 
 int tool_ctl_heartbeat(int argc, char **argv)
 {
-    static const char command[] = "ctl heartbeat";
+    static const char command[] = "millrace ctl heartbeat";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "State and load of each core, and what was asked of it and not done since the server's "
                    "start: rows\n"
@@ -61,8 +61,8 @@ int tool_ctl_heartbeat(int argc, char **argv)
         .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     struct mr_core_state states[CORES_MAX];
     enum mr_status status = mr_heartbeat(client, NULL, states);
@@ -105,15 +105,15 @@ static int print_stats(const char *command, const struct tool_connection *c, str
 
 int tool_ctl_stats(int argc, char **argv)
 {
-    static const char command[] = "ctl stats";
+    static const char command[] = "millrace ctl stats";
     struct tool_connection c = {0};
     uint32_t core = TOOL_ALL_CORES;
-    const struct tool_option options[] = {
-        {"core", TOOL_U32, &core, "N", "only this core; default: all"},
+    const struct cli_option options[] = {
+        {"core", CLI_U32, &core, "N", "only this core; default: all"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary =
             "Every counter of every core. They rise from the server's start; millrace top shows rates.",
@@ -121,8 +121,8 @@ int tool_ctl_stats(int argc, char **argv)
         .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     uint32_t first, end;
     exit_code = tool_pick_cores(command, client, core, &first, &end);

@@ -7,37 +7,32 @@
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/restore_args.h"
 #include "tools/ctl/save_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
 #define TABLES_MAX         256u    /* on a command line */
 #define ERROR_BYTES        512
 
-static const char command[] = "ctl restore";
+static const char command[] = "millrace ctl restore";
 
 struct restore_args {
     const char *directory;
     uint64_t id;
-    struct tool_list tables;
+    struct cli_list tables;
     bool replace;
     struct mr_restore_name names[TABLES_MAX];
     char buffers[TABLES_MAX][2 * MR_NAME_BYTES];
 };
 
-static int read_tables(struct restore_args *args)
+static void read_tables(struct restore_args *args)
 {
     char error[ERROR_BYTES];
     for (uint32_t i = 0; i < args->tables.count; i++)
         if (!tool_restore_name_parse(args->tables.items[i], args->buffers[i], sizeof(args->buffers[i]),
-                                     &args->names[i], error, sizeof(error))) {
-            (void)tool_fail(command, "%s", error);
-            return TOOL_EXIT_USAGE;
-        }
-    if (args->replace && args->tables.count == 0) {
-        (void)tool_fail(command, "--replace is for --table: without one, everything is replaced");
-        return TOOL_EXIT_USAGE;
-    }
-    return 0;
+                                     &args->names[i], error, sizeof(error)))
+            cli_refuse(command, "%s", error);
+    if (args->replace && args->tables.count == 0)
+        cli_refuse(command, "--replace is for --table: without one, everything is replaced");
 }
 
 static json_t *restored_json(const struct mr_restored *r)
@@ -92,18 +87,18 @@ int tool_ctl_restore(int argc, char **argv)
     static const char *items[TABLES_MAX];
     static struct restore_args args;
     struct tool_connection c = {0};
-    args.tables = (struct tool_list){.items = items, .items_max = TABLES_MAX};
-    const struct tool_option options[] = {
-        {"directory", TOOL_STRING, &args.directory, "DIR",
+    args.tables = (struct cli_list){.items = items, .items_max = TABLES_MAX};
+    const struct cli_option options[] = {
+        {"directory", CLI_STRING, &args.directory, "DIR",
          "on the server's machine; default: as configured there"},
-        {"id", TOOL_U64, &args.id, "N", "default: the newest that verifies"},
-        {"table", TOOL_LIST, &args.tables, "NAME[:NEW]",
+        {"id", CLI_U64, &args.id, "N", "default: the newest that verifies"},
+        {"table", CLI_LIST, &args.tables, "NAME[:NEW]",
          "only this table or variable, under its name or a new one; may be given again"},
-        {"replace", TOOL_FLAG, &args.replace, NULL, "with --table: in place of what has that name already"},
+        {"replace", CLI_FLAG, &args.replace, NULL, "with --table: in place of what has that name already"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "Replaces all tables and variables by those of a checkpoint, or with --table puts single "
                    "ones of them\n"
@@ -112,10 +107,7 @@ int tool_ctl_restore(int argc, char **argv)
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
-    exit_code = read_tables(&args);
-    return exit_code != 0 ? exit_code : restore(&c, &args);
+    (void)cli_parse(&usage, argc, argv, NULL);
+    read_tables(&args);
+    return restore(&c, &args);
 }

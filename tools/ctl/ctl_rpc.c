@@ -5,7 +5,7 @@
 
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 /* Gathered first: the world's own lines come before its members'. */
 struct gathered {
@@ -117,11 +117,11 @@ static void print_world(const struct gathered *g)
 
 int tool_ctl_rpc(int argc, char **argv)
 {
-    static const char command[] = "ctl rpc";
+    static const char command[] = "millrace ctl rpc";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary =
             "The world of workers that the node takes part in: who they are, and who of them is alive; the\n"
@@ -130,8 +130,8 @@ int tool_ctl_rpc(int argc, char **argv)
         .option_count = sizeof(options) / sizeof(*options),
     };
     struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     struct gathered g = {.members = json_array(), .functions = json_array()};
     const struct mr_world_visitor visitor = {.member = add_member, .function = add_function, .arg = &g};

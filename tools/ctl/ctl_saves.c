@@ -8,14 +8,14 @@
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define POLL_MS      100u
 #define CALL_MS_MIN  1000u /* a look takes this long at most where less is left */
 #define CLEAR_LINE   "\r\033[K"
 #define EXIT_GOES_ON 3 /* the deadline came first */
 
-static const char command[] = "ctl save";
+static const char command[] = "millrace ctl save";
 
 /* A save that is waited for, and where it stood when it was looked at last. */
 struct waiting {
@@ -66,10 +66,10 @@ static void pause_before_look(const struct waiting *w)
 static int look_failed(const struct waiting *w, enum mr_status status)
 {
     if (mr_client_start_id(w->client) != w->start_id)
-        return tool_fail(command,
-                         "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
-                         "checkpoints says what it was restored from",
-                         w->save.number);
+        return cli_fail(command,
+                        "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
+                        "checkpoints says what it was restored from",
+                        w->save.number);
     return tool_call_failed(command, status);
 }
 
@@ -77,11 +77,10 @@ static int goes_on(const struct waiting *w)
 {
     char stands[TOOL_SAVE_LINE_BYTES];
     tool_save_stands(&w->save, &w->info, &w->now, stands);
-    (void)tool_fail(command,
-                    "the deadline has passed and save %" PRIu64
-                    " goes on: %s; millrace ctl checkpoints shows "
-                    "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
-                    w->save.number, stands, w->save.number);
+    (void)cli_fail(command,
+                   "the deadline has passed and save %" PRIu64 " goes on: %s; millrace ctl checkpoints shows "
+                   "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
+                   w->save.number, stands, w->save.number);
     return EXIT_GOES_ON;
 }
 
@@ -91,11 +90,11 @@ static int ended(const struct waiting *w)
     if (s->status == MR_OK)
         return 0;
     if (s->status == MR_CANCELLED)
-        return tool_fail(command, "save %" PRIu64 " was not made: %s", s->number, s->error);
+        return cli_fail(command, "save %" PRIu64 " was not made: %s", s->number, s->error);
     if (s->id == 0)
-        return tool_fail(command, "save %" PRIu64 " failed: %s", s->number, s->error);
-    return tool_fail(command, "checkpoint %" PRIu64 " failed: %s", s->id,
-                     s->error[0] ? s->error : mr_status_text(s->status));
+        return cli_fail(command, "save %" PRIu64 " failed: %s", s->number, s->error);
+    return cli_fail(command, "checkpoint %" PRIu64 " failed: %s", s->id,
+                    s->error[0] ? s->error : mr_status_text(s->status));
 }
 
 static int wait_saved(struct waiting *w)
@@ -186,51 +185,42 @@ static bool is_a_save(const struct mr_save_options *wish, bool wait)
            wish->trainers != 0 || wish->queue;
 }
 
-static int refuse_usage(const char *text)
-{
-    (void)tool_fail(command, "%s", text);
-    return TOOL_EXIT_USAGE;
-}
-
 int tool_ctl_save(int argc, char **argv)
 {
     struct tool_connection c = {0};
     struct mr_save_options wish = {.bytes = sizeof(wish)};
     bool wait = false, full = false, delta = false;
     uint64_t cancelled = 0;
-    const struct tool_option options[] = {
-        {"directory", TOOL_STRING, &wish.directory, "DIR",
+    const struct cli_option options[] = {
+        {"directory", CLI_STRING, &wish.directory, "DIR",
          "on the server's machine; default: as configured there"},
-        {"full", TOOL_FLAG, &full, NULL, "all of it, whatever the server is configured to do"},
-        {"delta", TOOL_FLAG, &delta, NULL,
+        {"full", CLI_FLAG, &full, NULL, "all of it, whatever the server is configured to do"},
+        {"delta", CLI_FLAG, &delta, NULL,
          "what has changed since the last one; an error if that is not known"},
-        {"step", TOOL_U64, &wish.step, "S", "all pushes up to step S, and none behind; see --trainers"},
-        {"trainers", TOOL_U32, &wish.trainers, "N",
+        {"step", CLI_U64, &wish.step, "S", "all pushes up to step S, and none behind; see --trainers"},
+        {"trainers", CLI_U32, &wish.trainers, "N",
          "how many trainers a step has; default: as configured. Without --step: at the step they are at"},
-        {"queue", TOOL_FLAG, &wish.queue, NULL, "wait while another save is under way; default: an error"},
-        {"wait", TOOL_FLAG, &wait, NULL,
+        {"queue", CLI_FLAG, &wish.queue, NULL, "wait while another save is under way; default: an error"},
+        {"wait", CLI_FLAG, &wait, NULL,
          "return when it is on disk; progress on a terminal. With --deadline-ms: then at the latest"},
-        {"cancel", TOOL_U64, &cancelled, "NUMBER",
+        {"cancel", CLI_U64, &cancelled, "NUMBER",
          "withdraw a save that waits or is being written; ctl checkpoints has the numbers"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.\n"
                    "Ends with exit code 3 when --wait has met its deadline: the save goes on then.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
-    uint32_t word_count;
-    int exit_code;
 
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, NULL);
     if (full && delta)
-        return refuse_usage("--full or --delta, not both");
+        cli_refuse(command, "--full or --delta, not both");
     wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
     if (cancelled != 0 && is_a_save(&wish, wait))
-        return refuse_usage("--cancel withdraws a save, and starts none: leave the other options out");
+        cli_refuse(command, "--cancel withdraws a save, and starts none: leave the other options out");
     return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);
 }

@@ -5,7 +5,7 @@
 
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define FORGET_MAX  256u
 #define PLAN_BYTES  49u /* 3 words in hexadecimal, and a NUL */
@@ -46,11 +46,11 @@ static int print_streams(const char *command, bool json, const struct mr_stream 
 
 int tool_ctl_streams(int argc, char **argv)
 {
-    static const char command[] = "ctl streams";
+    static const char command[] = "millrace ctl streams";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "[options]",
         .summary = "The streams of batches that the server has a record of: batches learnt, how often one "
                    "was learnt\n"
@@ -61,8 +61,8 @@ int tool_ctl_streams(int argc, char **argv)
     struct mr_client *client;
     struct mr_stream *streams;
     uint32_t count;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
+    if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_streams(client, NULL, &streams, &count);
     if (status != MR_OK) {
@@ -77,11 +77,11 @@ int tool_ctl_streams(int argc, char **argv)
 
 int tool_ctl_forget_stream(int argc, char **argv)
 {
-    static const char command[] = "ctl forget-stream";
+    static const char command[] = "millrace ctl forget-stream";
     struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
         .synopsis = "NUMBER.. [options]",
         .summary =
             "Drops the record of these streams: of plans that will not go on. One that does would be learnt\n"
@@ -94,14 +94,11 @@ int tool_ctl_forget_stream(int argc, char **argv)
     const char *words[FORGET_MAX];
     uint32_t numbers[FORGET_MAX], count;
     int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, words, &count, &exit_code))
-        return exit_code;
+    count = cli_parse(&usage, argc, argv, words);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t number;
-        if (!tool_parse_u64(words[i], STREAM_LAST, &number)) {
-            (void)tool_fail(command, "a stream is a number from 0 to 65535, not \"%s\"", words[i]);
-            return TOOL_EXIT_USAGE;
-        }
+        if (!cli_u64(words[i], STREAM_LAST, &number))
+            cli_refuse(command, "a stream is a number from 0 to 65535, not \"%s\"", words[i]);
         numbers[i] = (uint32_t)number;
     }
     struct mr_client *client;

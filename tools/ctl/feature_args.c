@@ -12,46 +12,45 @@ static const char *dtype_name(uint32_t dtype)
     return mr_dtype_name((enum mr_dtype)dtype);
 }
 
-void tool_feature_args_init(struct tool_feature_args *args,
-                            struct tool_option rows[TOOL_FEATURE_OPTION_COUNT])
+void tool_feature_args_init(struct tool_feature_args *args, struct cli_option rows[TOOL_FEATURE_OPTION_COUNT])
 {
     *args = (struct tool_feature_args){.feature = mr_feature_table("", 1)};
     struct mr_feature *f = &args->feature;
-    const struct tool_option all[] = {
-        {"dim", TOOL_U32, &args->dim, "N", "tables: floats per row, 1 to 1024"},
-        {"shape", TOOL_STRING, &args->shape, "N,N,..", "variables: 0 to 4 dimensions; \"\" is a scalar"},
-        {"dtype", TOOL_STRING, &args->dtype, "NAME", "f32 (default), f16, bf16"},
-        {"init", TOOL_STRING, &args->init, "NAME", "constant (default), uniform, normal, truncated_normal"},
-        {"init-a", TOOL_FLOAT, &f->init_a, "X", "constant: value; uniform: low; normal: mean"},
-        {"init-b", TOOL_FLOAT, &f->init_b, "X", "uniform: high; normal: standard deviation"},
-        {"seed", TOOL_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
-        {"optimizer", TOOL_STRING, &args->optimizer, "NAME",
+    const struct cli_option all[] = {
+        {"dim", CLI_U32, &args->dim, "N", "tables: floats per row, 1 to 1024"},
+        {"shape", CLI_STRING, &args->shape, "N,N,..", "variables: 0 to 4 dimensions; \"\" is a scalar"},
+        {"dtype", CLI_STRING, &args->dtype, "NAME", "f32 (default), f16, bf16"},
+        {"init", CLI_STRING, &args->init, "NAME", "constant (default), uniform, normal, truncated_normal"},
+        {"init-a", CLI_FLOAT, &f->init_a, "X", "constant: value; uniform: low; normal: mean"},
+        {"init-b", CLI_FLOAT, &f->init_b, "X", "uniform: high; normal: standard deviation"},
+        {"seed", CLI_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
+        {"optimizer", CLI_STRING, &args->optimizer, "NAME",
          "sgd (default), momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl, group_ftrl, "
          "assign (sets rows)"},
-        {"optimizer-args", TOOL_STRING, &args->optimizer_args, "X,X,..",
+        {"optimizer-args", CLI_STRING, &args->optimizer_args, "X,X,..",
          "see docs/optimizers.md; those not given have their defaults"},
-        {"learning-rate", TOOL_FLOAT, &f->learning_rate, "X", "default 0.01; 0: values stay"},
-        {"schedule", TOOL_STRING, &args->schedule, "NAME",
+        {"learning-rate", CLI_FLOAT, &f->learning_rate, "X", "default 0.01; 0: values stay"},
+        {"schedule", CLI_STRING, &args->schedule, "NAME",
          "of the learning rate: constant (default), linear, cosine, exponential"},
-        {"schedule-steps", TOOL_U32, &f->schedule_steps, "N", "from --learning-rate to --learning-rate-end"},
-        {"schedule-warmup-steps", TOOL_U32, &f->schedule_warmup_steps, "N",
+        {"schedule-steps", CLI_U32, &f->schedule_steps, "N", "from --learning-rate to --learning-rate-end"},
+        {"schedule-warmup-steps", CLI_U32, &f->schedule_warmup_steps, "N",
          "before, from 0 up to --learning-rate"},
-        {"learning-rate-end", TOOL_FLOAT, &f->learning_rate_end, "X", "where the schedule ends"},
-        {"weight-decay", TOOL_FLOAT, &f->weight_decay, "X",
+        {"learning-rate-end", CLI_FLOAT, &f->learning_rate_end, "X", "where the schedule ends"},
+        {"weight-decay", CLI_FLOAT, &f->weight_decay, "X",
          "L2, on the rows that a push touches; adamw: decoupled"},
-        {"clip-value", TOOL_FLOAT, &f->clip_value, "X", "of each gradient element; 0 is off"},
-        {"clip-norm", TOOL_FLOAT, &f->clip_norm, "X", "of each row's gradient; 0 is off"},
-        {"pooling", TOOL_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
-        {"admission", TOOL_STRING, &args->admission, "NAME", "always (default), probability, sightings"},
-        {"admission-arg", TOOL_FLOAT, &f->admission_arg, "X", "the probability, or the number of sightings"},
-        {"filter-mib", TOOL_U64, &args->filter_mib, "N",
+        {"clip-value", CLI_FLOAT, &f->clip_value, "X", "of each gradient element; 0 is off"},
+        {"clip-norm", CLI_FLOAT, &f->clip_norm, "X", "of each row's gradient; 0 is off"},
+        {"pooling", CLI_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
+        {"admission", CLI_STRING, &args->admission, "NAME", "always (default), probability, sightings"},
+        {"admission-arg", CLI_FLOAT, &f->admission_arg, "X", "the probability, or the number of sightings"},
+        {"filter-mib", CLI_U64, &args->filter_mib, "N",
          "admission by sightings: memory for counting them on the node; default 16"},
-        {"eviction", TOOL_STRING, &args->eviction, "NAME", "never (default), age, steps, lru, lfu, norm"},
-        {"eviction-arg", TOOL_FLOAT, &f->eviction_arg, "X",
+        {"eviction", CLI_STRING, &args->eviction, "NAME", "never (default), age, steps, lru, lfu, norm"},
+        {"eviction-arg", CLI_FLOAT, &f->eviction_arg, "X",
          "age: seconds unseen; steps: steps unseen; norm: least L2 norm of a row's values"},
-        {"capacity-rows", TOOL_U64, &f->capacity_rows, "N",
+        {"capacity-rows", CLI_U64, &f->capacity_rows, "N",
          "rows on the node; 0 (default): bounded by memory only"},
-        {"memory-mib", TOOL_U64, &args->memory_mib, "N",
+        {"memory-mib", CLI_U64, &args->memory_mib, "N",
          "tables: memory on the node; 0 (default): bounded by the node's limit only"},
     };
     _Static_assert(sizeof(all) / sizeof(*all) == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
@@ -108,7 +107,7 @@ static bool split(const char *text, uint32_t max,
 static bool take_dim(struct mr_feature *f, uint32_t i, const char *part)
 {
     uint64_t n;
-    if (!tool_parse_u64(part, UINT32_MAX, &n))
+    if (!cli_u64(part, UINT32_MAX, &n))
         return false;
     f->dims[i] = (uint32_t)n;
     return true;
@@ -116,7 +115,7 @@ static bool take_dim(struct mr_feature *f, uint32_t i, const char *part)
 
 static bool take_optimizer_arg(struct mr_feature *f, uint32_t i, const char *part)
 {
-    return tool_parse_float(part, &f->optimizer_args[i]);
+    return cli_float(part, &f->optimizer_args[i]);
 }
 
 static const char *wanted_args(uint32_t optimizer)

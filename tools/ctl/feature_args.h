@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "mr_feature.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 /* The options' values as they stand on the command line; NULL or untouched where not given. */
 struct tool_feature_args {
@@ -19,7 +19,7 @@ struct tool_feature_args {
 
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,
-                            struct tool_option rows[TOOL_FEATURE_OPTION_COUNT]);
+                            struct cli_option rows[TOOL_FEATURE_OPTION_COUNT]);
 /* kind: "table" or "variable". False with one line in `error` that names the option and what it takes. */
 bool tool_feature_args_finish(const struct tool_feature_args *args, const char *kind, const char *name,
                               struct mr_feature *out, char *error, size_t error_bytes);

@@ -9,7 +9,7 @@
 #include "tools/connection.h"
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_rules.h"
-#include "tools/options.h"
+#include "dataplane/wire/base/cli.h"
 
 static void print_text(const struct doctor_findings *findings)
 {
@@ -44,7 +44,7 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
 {
     struct doctor_port port = {.server = connection->server};
     struct mr_client *client;
-    int exit_code = tool_connect("doctor", connection, &client);
+    int exit_code = tool_connect("millrace doctor", connection, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = MR_OK;
@@ -54,7 +54,7 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
     if (status == MR_OK)
         doctor_judge_port(&port, findings);
     else
-        exit_code = tool_call_failed("doctor", status);
+        exit_code = tool_call_failed("millrace doctor", status);
     mr_client_destroy(client);
     return exit_code;
 }
@@ -72,23 +72,23 @@ static int examine(const char *root, const struct tool_connection *connection, s
         print_text(findings);
     if (exit_code != 0)
         return exit_code;
-    return doctor_count(findings, DOCTOR_PROBLEM) > 0 ? TOOL_EXIT_FAILED : 0;
+    return doctor_count(findings, DOCTOR_PROBLEM) > 0 ? CLI_EXIT_FAILED : 0;
 }
 
 int tool_doctor(int argc, char **argv)
 {
     struct tool_connection connection = {.deadline_ms = 2000};
     const char *root = "";
-    const struct tool_option options[] = {
-        {"server", TOOL_STRING, &connection.server, "HOST:PORT",
+    const struct cli_option options[] = {
+        {"server", CLI_STRING, &connection.server, "HOST:PORT",
          "also ask this server how its packets find their cores"},
-        {"key-file", TOOL_STRING, &connection.key_file, "FILE",
+        {"key-file", CLI_STRING, &connection.key_file, "FILE",
          "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
-        {"json", TOOL_FLAG, &connection.json, NULL, "one JSON list instead of text"},
-        {"root", TOOL_STRING, &root, "DIR", "read DIR/proc and DIR/sys, collected from another machine"},
+        {"json", CLI_FLAG, &connection.json, NULL, "one JSON list instead of text"},
+        {"root", CLI_STRING, &root, "DIR", "read DIR/proc and DIR/sys, collected from another machine"},
     };
-    const struct tool_usage usage = {
-        .command = "doctor",
+    const struct cli_usage usage = {
+        .program = "millrace doctor",
         .synopsis = "[options]",
         .summary =
             "Looks at what the server and its clients need of this machine: memory, cpus, NICs, limits. "
@@ -98,14 +98,12 @@ int tool_doctor(int argc, char **argv)
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
-    uint32_t words;
     int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code))
-        return exit_code;
+    (void)cli_parse(&usage, argc, argv, NULL);
     struct doctor_facts *facts = malloc(sizeof(*facts));
     struct doctor_findings *findings = malloc(sizeof(*findings));
     if (!facts || !findings)
-        exit_code = tool_fail("doctor", "no memory");
+        exit_code = cli_fail("millrace doctor", "no memory");
     else
         exit_code = examine(root, &connection, facts, findings);
     free(facts);

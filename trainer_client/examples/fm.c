@@ -1,7 +1,7 @@
 #include "trainer_client/examples/fm.h"
 
-#include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/cli.h"
 
 int main(int argc, char **argv)
 {
@@ -13,21 +13,12 @@ int main(int argc, char **argv)
                        {"evaluate", fm_evaluate},
                        {"record", fm_record},
                        {"wait", fm_wait}};
-    if (argc >= 2 && strcmp(argv[1], "--help") == 0) {
-        fm_usage();
-        return 0;
-    }
-    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
-        puts("fm " MR_VERSION);
-        return 0;
-    }
-    for (size_t i = 0; argc >= 2 && i < sizeof(subcommands) / sizeof(subcommands[0]); i++) {
-        if (strcmp(argv[1], subcommands[i].name) == 0) {
-            struct fm_options options;
-            fm_options_parse(argc - 1, argv + 1, &options);
+    struct fm_options options;
+    const char *subcommand = fm_options_parse(argc, argv, &options);
+    for (size_t i = 0; i < sizeof(subcommands) / sizeof(subcommands[0]); i++) {
+        if (strcmp(subcommand, subcommands[i].name) == 0) {
             return subcommands[i].run(&options);
         }
     }
-    fputs("fm: the first argument is plan, train, evaluate, record or wait; see --help\n", stderr);
-    return 2;
+    cli_refuse("fm", "the subcommand must be plan, train, evaluate, record or wait, not \"%s\"", subcommand);
 }

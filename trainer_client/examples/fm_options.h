@@ -26,8 +26,8 @@ struct fm_options {
     bool logistic_regression;
 };
 
-/* Exits with 2 and one line when something is wrong with them. argv[0] is the subcommand. */
-void fm_options_parse(int argc, char **argv, struct fm_options *options);
-void fm_usage(void);
+/* Reads the command line; returns the subcommand, as it is given. Exits with 2 and one line when something is
+ * wrong. */
+const char *fm_options_parse(int argc, char **argv, struct fm_options *options);
 
 #endif

@@ -20,28 +20,32 @@ int main(int argc, char **argv)
                               .seed = 1,
                               .learning_rate = 0.01f,
                               .momentum = 0.9f};
-    const struct example_option options[] = {
-        EXAMPLE_WORKER_OPTIONS(&o.worker, MNIST_TRAINERS_MAX + 1),
-        {"data", "directory of MNIST's files, for trainers", EXAMPLE_TEXT, &o.data, 0, 0},
-        {"batch", "images of a step", EXAMPLE_NUMBER, &o.batch, 1, MNIST_BATCH_MAX},
-        {"epochs", "passes of all trainers together over the training set", EXAMPLE_NUMBER, &o.epochs, 1,
-         1000},
-        {"seed", "of shuffling, first values and dropout", EXAMPLE_NUMBER, &o.seed, 0, 4e9},
-        {"learning-rate", "of the optimizer, SGD", EXAMPLE_REAL, &o.learning_rate, 0, 1e6},
-        {"momentum", "of the optimizer", EXAMPLE_REAL, &o.momentum, 0, 1},
-        {"accuracy", "rank 0 fails when the test set's is below", EXAMPLE_REAL, &o.accuracy, 0, 1},
-        {"threads", "rank 0: for a batch; 0: as many as CPUs", EXAMPLE_NUMBER, &o.threads, 0, 16},
-        {"num-gpus", "as in torch's example; only 0 works", EXAMPLE_NUMBER, &o.gpus, 0, 64}};
-    const struct example_program program = {
-        "mnist",
-        "Rank 0 holds the network of torch's MNIST example, the others train it by calling its forward.\n"
-        "Together the trainers go over the training set once in each epoch.",
-        options, sizeof(options) / sizeof(options[0])};
-    o.program = &program;
-    example_options_read(&program, argc, argv);
+    const struct cli_option options[] = {
+        EXAMPLE_WORKER_OPTIONS(&o.worker, MNIST_TRAINERS_MAX + 1, "default 2"),
+        {"data", CLI_STRING, &o.data, "TEXT",
+         "directory of MNIST's files, for trainers; default build/data/mnist"},
+        {"batch", CLI_U32_IN(1, MNIST_BATCH_MAX), &o.batch, "N", "images of a step; default 32"},
+        {"epochs", CLI_U32_IN(1, 1000), &o.epochs, "N",
+         "passes of all trainers together over the training set; default 1"},
+        {"seed", CLI_U32_IN(0, 4e9), &o.seed, "N", "of shuffling, first values and dropout; default 1"},
+        {"learning-rate", CLI_FLOAT_IN(0, 1e6), &o.learning_rate, "X", "of the optimizer, SGD; default 0.01"},
+        {"momentum", CLI_FLOAT_IN(0, 1), &o.momentum, "X", "of the optimizer; default 0.9"},
+        {"accuracy", CLI_FLOAT_IN(0, 1), &o.accuracy, "X",
+         "rank 0 fails when the test set's is below; default 0"},
+        {"threads", CLI_U32_IN(0, 16), &o.threads, "N", "rank 0: for a batch; 0: as many as CPUs (default)"},
+        {"num-gpus", CLI_U32_IN(0, 64), &o.gpus, "N", "as in torch's example; only 0 works"}};
+    const struct cli_usage usage = {
+        .program = o.worker.program,
+        .synopsis = "--rank N [options]",
+        .summary =
+            "Rank 0 holds the network of torch's MNIST example, the others train it by calling its forward.\n"
+            "Together the trainers go over the training set once in each epoch.",
+        .options = options,
+        .option_count = sizeof(options) / sizeof(options[0])};
+    (void)cli_parse(&usage, argc, argv, NULL);
     if (o.gpus != 0)
-        example_usage_error(&program, "--num-gpus %u: layers are computed on CPUs only", o.gpus);
+        cli_refuse(usage.program, "--num-gpus %u: layers are computed on CPUs only", o.gpus);
     if (o.worker.world_size < 2)
-        example_usage_error(&program, "--world-size 1 is a server without trainers");
+        cli_refuse(usage.program, "--world-size 1 is a server without trainers");
     return o.worker.rank == 0 ? mnist_serve(&o) : mnist_train(&o);
 }

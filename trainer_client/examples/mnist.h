@@ -10,7 +10,6 @@
 
 struct mnist_options {
     struct example_worker worker;
-    const struct example_program *program;
     const char *data;
     uint32_t batch, epochs, seed, threads, gpus;
     float learning_rate, momentum, accuracy;

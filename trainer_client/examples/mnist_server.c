@@ -132,7 +132,7 @@ int mnist_serve(const struct mnist_options *o)
         {.name = "mnist.tested", .arguments = "i64, i64", .run = tested, .user = &s}};
     struct mr_rpc_options options = {.functions = functions, .function_count = 3};
     s.options = o;
-    struct mr_rpc *rpc = example_join(o->program, &o->worker, "parameter_server", &options);
+    struct mr_rpc *rpc = example_join(&o->worker, "parameter_server", &options);
     int failed = make_network(&s, rpc);
     pthread_mutex_lock(&s.lock);
     s.ready = failed == 0;

@@ -222,7 +222,7 @@ int mnist_train(const struct mnist_options *o)
     int failed = prepare(&t);
     if (failed == 0) {
         snprintf(name, sizeof(name), "trainer_%u", o->worker.rank);
-        t.rpc = example_join(o->program, &o->worker, name, &options);
+        t.rpc = example_join(&o->worker, name, &options);
         failed = run(&t);
         mr_dist_optimizer_destroy(t.optimizer);
         mr_rpc_result_free(t.served);

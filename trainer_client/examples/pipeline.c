@@ -188,13 +188,12 @@ static int train(struct trainer *t, uint32_t steps)
 /* ---- a worker ---- */
 
 /* It joins and leaves; between, its functions are called. */
-static int serve(const struct example_program *program, const struct example_worker *worker)
+static int serve(const struct example_worker *worker)
 {
     struct mr_rpc_function functions[PS_MODEL_FUNCTIONS];
     struct mr_rpc_options options = {.functions = functions, .function_count = PS_MODEL_FUNCTIONS};
     ps_model_functions(1, functions);
-    struct mr_rpc *rpc =
-        example_join(program, worker, worker->rank == 1 ? "first_half" : "second_half", &options);
+    struct mr_rpc *rpc = example_join(worker, worker->rank == 1 ? "first_half" : "second_half", &options);
     return example_leave(worker, rpc, UINT32_MAX, 0);
 }
 
@@ -206,21 +205,23 @@ int main(int argc, char **argv)
                                     .master_addr = "127.0.0.1",
                                     .master_port = 29500};
     uint32_t steps = 600;
-    const struct example_option options[] = {
-        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_SIZE),
-        {"steps", "of training, batches of 64", EXAMPLE_NUMBER, &steps, 1, 1e6}};
-    const struct example_program program = {"pipeline",
-                                            "A model cut over ranks 1 and 2, which rank 0 trains.", options,
-                                            sizeof(options) / sizeof(options[0])};
+    const struct cli_option options[] = {
+        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_SIZE, "always 3"),
+        {"steps", CLI_U32_IN(1, 1e6), &steps, "N", "of training, batches of 64; default 600"}};
+    const struct cli_usage usage = {.program = worker.program,
+                                    .synopsis = "--rank N [options]",
+                                    .summary = "A model cut over ranks 1 and 2, which rank 0 trains.",
+                                    .options = options,
+                                    .option_count = sizeof(options) / sizeof(options[0])};
     struct mr_rpc_options rpc_options = {.functions = &example_nll_loss, .function_count = 1};
     static struct trainer trainer;
-    example_options_read(&program, argc, argv);
+    (void)cli_parse(&usage, argc, argv, NULL);
     if (worker.world_size != WORLD_SIZE)
-        example_usage_error(&program, "--world-size %u: it is a world of %u", worker.world_size, WORLD_SIZE);
+        cli_refuse(usage.program, "--world-size %u: it is a world of %u", worker.world_size, WORLD_SIZE);
     if (worker.rank != 0)
-        return serve(&program, &worker);
+        return serve(&worker);
     trainer.worker = &worker;
     trainer.seed = SEED;
-    trainer.rpc = example_join(&program, &worker, "trainer", &rpc_options);
+    trainer.rpc = example_join(&worker, "trainer", &rpc_options);
     return example_leave(&worker, trainer.rpc, UINT32_MAX, train(&trainer, steps));
 }

@@ -5,9 +5,9 @@
  *   remote_add --rank 1 --rendezvous 10.0.0.1:7700         # adder
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <millrace_rpc.h>
+#include "dataplane/wire/base/cli.h"
 
 #define COUNT 4u
 
@@ -28,8 +28,7 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *argum
 
 static int failed(const char *what)
 {
-    fprintf(stderr, "remote_add: %s: %s\n", what, mr_rpc_last_error());
-    return 1;
+    return cli_fail("remote_add", "%s: %s", what, mr_rpc_last_error());
 }
 
 static int print_sum(struct mr_rpc_result *result)
@@ -84,18 +83,20 @@ int main(int argc, char **argv)
     struct mr_rpc_options options = {.rendezvous = "127.0.0.1:7700"};
     uint32_t rank = UINT32_MAX;
 
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--rank") == 0)
-            rank = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--rendezvous") == 0)
-            options.rendezvous = argv[i + 1];
-        else if (strcmp(argv[i], "--key-file") == 0)
-            options.key_file = argv[i + 1];
-    }
-    if (rank > 1 || argc % 2 == 0) {
-        fprintf(stderr, "usage: remote_add --rank 0|1 [--rendezvous host:port] [--key-file file]\n");
-        return 2;
-    }
+    const struct cli_option command_line[] = {
+        {"rank", CLI_U32_IN(0, 1), &rank, "0|1", "0: the caller, 1: the adder"},
+        {"rendezvous", CLI_STRING, &options.rendezvous, "HOST:PORT",
+         "where they meet; default 127.0.0.1:7700"},
+        {"key-file", CLI_STRING, &options.key_file, "FILE", "pre-shared key, as in docs/security.md"}};
+    const struct cli_usage usage = {.program = "remote_add",
+                                    .synopsis = "--rank 0|1 [options]",
+                                    .summary = "Two workers: one has the other add two tensors.",
+                                    .options = command_line,
+                                    .option_count = sizeof(command_line) / sizeof(command_line[0])};
+
+    (void)cli_parse(&usage, argc, argv, NULL);
+    if (rank == UINT32_MAX)
+        cli_refuse(usage.program, "--rank is missing");
 
     const struct mr_rpc_function function = {
         .name = "add", .arguments = "f32[?], f32[?]", .results = "f32[?]", .run = add};
@@ -105,8 +106,7 @@ int main(int argc, char **argv)
     options.functions = &function;
     options.function_count = rank == 1 ? 1 : 0;
     if (mr_rpc_init(rank == 0 ? "caller" : "adder", rank, 2, &options, &rpc, error, sizeof(error)) != MR_OK) {
-        fprintf(stderr, "remote_add: %s\n", error);
-        return 1;
+        return cli_fail(usage.program, "%s", error);
     }
     int exit_code = rank == 0 ? call_adder(rpc) : 0;
 

@@ -66,14 +66,14 @@ static enum mr_status score(struct mr_rpc_call *call, const struct mr_value *arg
     return status;
 }
 
-static int serve(const struct example_program *program, const struct example_worker *worker)
+static int serve(const struct example_worker *worker)
 {
     static struct model model;
     const struct mr_rpc_function function = {
         .name = "score", .arguments = "f32[?,64]", .results = "f32[?]", .run = score, .user = &model};
     struct mr_rpc_options options = {.functions = &function, .function_count = 1};
     make_model(&model);
-    return example_leave(worker, example_join(program, worker, "server", &options), UINT32_MAX, 0);
+    return example_leave(worker, example_join(worker, "server", &options), UINT32_MAX, 0);
 }
 
 /* ---- a trainer ---- */
@@ -187,21 +187,24 @@ int main(int argc, char **argv)
                                     .master_addr = "127.0.0.1",
                                     .master_port = 29500};
     struct stream stream = {.worker = &worker, .requests = 1000, .batch = 64, .under_way = 32};
-    const struct example_option options[] = {
-        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX),
-        {"requests", "calls that a trainer makes", EXAMPLE_NUMBER, &stream.requests, 1, 1e9},
-        {"batch", "samples of a call", EXAMPLE_NUMBER, &stream.batch, 1, BATCH_MAX},
-        {"under-way", "calls at a time", EXAMPLE_NUMBER, &stream.under_way, 1, UNDER_WAY_MAX}};
-    const struct example_program program = {
-        "score", "Rank 0 holds a model; the others have it score samples, many calls under way.", options,
-        sizeof(options) / sizeof(options[0])};
+    const struct cli_option options[] = {
+        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX, "default 2"),
+        {"requests", CLI_U32_IN(1, 1e9), &stream.requests, "N", "calls that a trainer makes; default 1000"},
+        {"batch", CLI_U32_IN(1, BATCH_MAX), &stream.batch, "N", "samples of a call; default 64"},
+        {"under-way", CLI_U32_IN(1, UNDER_WAY_MAX), &stream.under_way, "N", "calls at a time; default 32"}};
+    const struct cli_usage usage = {
+        .program = worker.program,
+        .synopsis = "--rank N [options]",
+        .summary = "Rank 0 holds a model; the others have it score samples, many calls under way.",
+        .options = options,
+        .option_count = sizeof(options) / sizeof(options[0])};
     struct mr_rpc_options rpc_options = {0};
     char name[32];
-    example_options_read(&program, argc, argv);
+    (void)cli_parse(&usage, argc, argv, NULL);
     if (worker.rank == 0)
-        return serve(&program, &worker);
+        return serve(&worker);
     snprintf(name, sizeof(name), "trainer_%u", worker.rank);
-    stream.rpc = example_join(&program, &worker, name, &rpc_options);
+    stream.rpc = example_join(&worker, name, &rpc_options);
     stream.seed = SAMPLES_SEED(worker.rank);
     return example_leave(&worker, stream.rpc, 0, ask(&stream));
 }

@@ -99,8 +99,7 @@ static enum mr_status update(struct mr_rpc_call *call, const struct mr_value *ar
     return mr_rpc_return(call, mr_value_tensor(mr_tensor_1d(MR_F32, DIM, parameters)));
 }
 
-static int serve(const struct example_program *program, const struct example_worker *worker,
-                 float learning_rate, uint32_t rounds)
+static int serve(const struct example_worker *worker, float learning_rate, uint32_t rounds)
 {
     static struct server s;
     pthread_condattr_t monotonic;
@@ -114,7 +113,7 @@ static int serve(const struct example_program *program, const struct example_wor
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s.round_over, &monotonic);
-    struct mr_rpc *rpc = example_join(program, worker, "server", &options);
+    struct mr_rpc *rpc = example_join(worker, "server", &options);
     int code = example_leave(worker, rpc, UINT32_MAX, 0);
     if (code == 0 && s.round != rounds) {
         fprintf(stderr, "update_parameters: %u of %u rounds were done\n", s.round, rounds);
@@ -200,21 +199,24 @@ int main(int argc, char **argv)
                                     .master_port = 29500};
     uint32_t rounds = 100;
     float learning_rate = 0.5f;
-    const struct example_option options[] = {
-        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX),
-        {"rounds", "steps of the server, the same everywhere", EXAMPLE_NUMBER, &rounds, 1, 1e6},
-        {"learning-rate", "of the server", EXAMPLE_REAL, &learning_rate, 0, 1e6}};
-    const struct example_program program = {
-        "update_parameters", "Rank 0 holds parameters; the others push gradients to it by calls.", options,
-        sizeof(options) / sizeof(options[0])};
+    const struct cli_option options[] = {
+        EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX, "default 3"),
+        {"rounds", CLI_U32_IN(1, 1e6), &rounds, "N", "steps of the server, the same everywhere; default 100"},
+        {"learning-rate", CLI_FLOAT_IN(0, 1e6), &learning_rate, "X", "of the server; default 0.5"}};
+    const struct cli_usage usage = {.program = worker.program,
+                                    .synopsis = "--rank N [options]",
+                                    .summary =
+                                        "Rank 0 holds parameters; the others push gradients to it by calls.",
+                                    .options = options,
+                                    .option_count = sizeof(options) / sizeof(options[0])};
     struct mr_rpc_options rpc_options = {0};
     char name[32];
-    example_options_read(&program, argc, argv);
+    (void)cli_parse(&usage, argc, argv, NULL);
     if (worker.world_size < 2)
-        example_usage_error(&program, "--world-size 1 is a server without workers");
+        cli_refuse(usage.program, "--world-size 1 is a server without workers");
     if (worker.rank == 0)
-        return serve(&program, &worker, learning_rate, rounds);
+        return serve(&worker, learning_rate, rounds);
     snprintf(name, sizeof(name), "worker_%u", worker.rank);
-    struct mr_rpc *rpc = example_join(&program, &worker, name, &rpc_options);
+    struct mr_rpc *rpc = example_join(&worker, name, &rpc_options);
     return example_leave(&worker, rpc, 0, work(&worker, rpc, rounds));
 }

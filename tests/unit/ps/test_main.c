@@ -46,9 +46,10 @@ static void mistakes_are_one_line_and_exit_2(void **state)
     const char *const mistakes[][2] = {
         {"", "--config FILE is missing"},
         {"--bogus", "bogus"},
-        {"--config", "requires an argument"},
-        {"--config a --config b", "one configuration file"},
-        {"extra --config a", "unexpected \"extra\""},
+        {"--config", "--config needs a value"},
+        {"--config a --config b", "--config is given twice"},
+        {"--config a --check-config b", "one of them"},
+        {"extra --config a", "unexpected argument \"extra\""},
         {"--config /nonexistent.conf", "/nonexistent.conf: No such file"},
         {"--check-config /nonexistent.conf", "/nonexistent.conf: No such file"},
         {"--config " DEMO_CONF " --restore newest", "latest, none, or the number"},

@@ -5,30 +5,28 @@
 
 #define ADDRESS_BYTES 300u
 
-struct mr_rpc *example_join(const struct example_program *program, const struct example_worker *worker,
-                            const char *name, struct mr_rpc_options *options)
+struct mr_rpc *example_join(const struct example_worker *worker, const char *name,
+                            struct mr_rpc_options *options)
 {
     struct mr_rpc *rpc;
     char address[ADDRESS_BYTES], error[512];
     if (worker->rank == EXAMPLE_NOT_GIVEN)
-        example_usage_error(program, "--rank is missing");
+        cli_refuse(worker->program, "--rank is missing");
     if (worker->rank >= worker->world_size)
-        example_usage_error(program, "--rank %u is not below --world-size %u", worker->rank,
-                            worker->world_size);
+        cli_refuse(worker->program, "--rank %u is not below --world-size %u", worker->rank,
+                   worker->world_size);
     snprintf(address, sizeof(address), "%s:%u", worker->master_addr, worker->master_port);
     options->rendezvous = address;
     options->key_file = worker->key_file;
     if (mr_rpc_init(name, worker->rank, worker->world_size, options, &rpc, error, sizeof(error)) != MR_OK) {
-        fprintf(stderr, "%s: %s\n", worker->program, error);
-        exit(1);
+        exit(cli_fail(worker->program, "%s", error));
     }
     return rpc;
 }
 
 int example_failed(const struct example_worker *worker, const char *what)
 {
-    fprintf(stderr, "%s: rank %u: %s: %s\n", worker->program, worker->rank, what, mr_rpc_last_error());
-    return 1;
+    return cli_fail(worker->program, "rank %u: %s: %s", worker->rank, what, mr_rpc_last_error());
 }
 
 int example_leave(const struct example_worker *worker, struct mr_rpc *rpc, uint32_t timeout_ms, int exit_code)

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 #include <millrace_rpc.h>
-#include "trainer_client/examples/common/options.h"
+#include "dataplane/wire/base/cli.h"
 
 #define EXAMPLE_NOT_GIVEN UINT32_MAX
 
@@ -16,21 +16,23 @@ struct example_worker {
     uint32_t master_port;
 };
 
-/* The options rank, world-size, master-addr, master-port and key-file; `world_max` is the largest world. */
-#define EXAMPLE_WORKER_OPTIONS(worker, world_max)                                                            \
-    {"rank",       "this process's, 0 to world size - 1 (required)", EXAMPLE_NUMBER, &(worker)->rank, 0,     \
-     (world_max)-1},                                                                                         \
-        {"world-size", "processes in all", EXAMPLE_NUMBER, &(worker)->world_size, 1, (world_max)},           \
-        {"master-addr", "where rank 0 is", EXAMPLE_TEXT, &(worker)->master_addr, 0, 0},                      \
-        {"master-port", "UDP, where it listens", EXAMPLE_NUMBER, &(worker)->master_port, 1, 65535},          \
+/* The options rank, world-size, master-addr, master-port and key-file; `world_max` is the largest world, and
+ * `world_help` says which the default is. */
+#define EXAMPLE_WORKER_OPTIONS(worker, world_max, world_help)                                                \
+    {"rank", CLI_U32_IN(0, (world_max)-1), &(worker)->rank, "N",                                             \
+     "this process's, 0 to world size - 1 (required)"},                                                      \
+        {"world-size", CLI_U32_IN(1, world_max), &(worker)->world_size, "N",                                 \
+         "processes in all; " world_help},                                                                   \
+        {"master-addr", CLI_STRING, &(worker)->master_addr, "TEXT", "where rank 0 is; default 127.0.0.1"},   \
+        {"master-port", CLI_U32_IN(1, 65535), &(worker)->master_port, "N",                                   \
+         "UDP, where it listens; default 29500"},                                                            \
     {                                                                                                        \
-        "key-file", "pre-shared key, as in docs/security.md", EXAMPLE_TEXT, &(worker)->key_file, 0, 0        \
+        "key-file", CLI_STRING, &(worker)->key_file, "TEXT", "pre-shared key, as in docs/security.md"        \
     }
-#define EXAMPLE_WORKER_OPTION_COUNT 5u
 
 /* Joins as `name`; checks the rank first. Ends the program with a line when it fails. */
-struct mr_rpc *example_join(const struct example_program *program, const struct example_worker *worker,
-                            const char *name, struct mr_rpc_options *options);
+struct mr_rpc *example_join(const struct example_worker *worker, const char *name,
+                            struct mr_rpc_options *options);
 /* "program: what: last error", and exit code 1 to return. */
 int example_failed(const struct example_worker *worker, const char *what);
 /* Leaves with the others, unless exit_code says that we failed: then they see a worker that died. Returns the

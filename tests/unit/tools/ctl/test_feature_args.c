@@ -13,16 +13,14 @@ static char error[256];
 static bool make(const char *kind, const char *name, int argc, char **argv, struct mr_feature *out)
 {
     struct tool_feature_args args;
-    struct tool_option rows[TOOL_FEATURE_OPTION_COUNT];
+    struct cli_option rows[TOOL_FEATURE_OPTION_COUNT];
     tool_feature_args_init(&args, rows);
-    const struct tool_usage usage = {.command = "x",
-                                     .synopsis = "",
-                                     .summary = "",
-                                     .options = rows,
-                                     .option_count = TOOL_FEATURE_OPTION_COUNT};
-    uint32_t words;
-    int exit_code;
-    assert_true(tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code));
+    const struct cli_usage usage = {.program = "x",
+                                    .synopsis = "",
+                                    .summary = "",
+                                    .options = rows,
+                                    .option_count = TOOL_FEATURE_OPTION_COUNT};
+    assert_int_equal(cli_parse(&usage, argc, argv, NULL), 0);
     error[0] = '\0';
     return tool_feature_args_finish(&args, kind, name, out, error, sizeof(error));
 }
