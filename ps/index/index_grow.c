@@ -54,7 +54,7 @@ static uint32_t bucket_count_for(uint32_t rows)
     uint64_t wanted = (uint64_t)rows + rows / SHRINK_ROOM_SHARE;
     uint32_t least = (uint32_t)(wanted * PS_INDEX_LOAD_DEN / PS_INDEX_LOAD_NUM / PS_BUCKET_KEYS);
     uint32_t power = least < STEPS_PER_DOUBLING ? 1 : bucket_step(least);
-    uint32_t count = rows == 0 ? 0 : (least + power - 1) / power * power + (least == 0);
+    uint32_t count = (least + power - 1) / power * power;
     while (rows_wanted(count) < wanted)
         count = ps_next_bucket_count(count);
     return count;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "index_fixture.h"
 #include "ps/index/index_internal.h"
+#include "ps/memory/pieces.h"
 
 static uint32_t find(const struct fixture *f, uint64_t key)
 {
@@ -235,6 +236,37 @@ static void test_a_small_partition_among_large_ones(void **state)
     assert_int_equal(find(f, key), 7);
 }
 
+/* The search for a place has an end: nearly all are taken then, and the entries are those of before. */
+static void test_a_full_array_keeps_what_it_has(void **state)
+{
+    enum { BUCKETS = 512, PLACES = BUCKETS * PS_BUCKET_KEYS, REFUSED = 100 };
+    static struct ps_bucket buckets[BUCKETS];
+    static uint64_t hashes[PLACES];
+    struct fixture *f = *state;
+    const struct ps_bucket_array array = {buckets, BUCKETS};
+    uint64_t rng = fixture_seed("full array");
+    uint32_t count = 0, found = 0;
+    memset(buckets, 0, sizeof(buckets));
+    for (uint32_t refused = 0; refused < REFUSED;) {
+        uint64_t hash = UINT64_C(7) << 52 | random_next(&rng) >> 12;
+        if (!ps_entry_place(&f->ix, array, hash, count, f->ix.base))
+            refused++;
+        else
+            hashes[count++] = hash;
+    }
+    assert_in_range(count, PLACES - PLACES / 25, PLACES);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        const uint64_t entry = buckets[i / PS_BUCKET_KEYS].entries[i % PS_BUCKET_KEYS];
+        if (entry == 0)
+            continue;
+        const uint32_t row = ps_entry_row(entry, ps_entry_limit(BUCKETS));
+        assert_true(row < count);
+        assert_int_equal(ps_entry_hash(7, i / PS_BUCKET_KEYS, BUCKETS, entry), hashes[row]);
+        found++;
+    }
+    assert_int_equal(found, count);
+}
+
 /* Row numbers up to the highest that a bucket can hold. */
 static void test_the_highest_row_number_of_a_size(void **state)
 {
@@ -326,6 +358,85 @@ static void test_clear_gives_all_back(void **state)
     assert_int_equal(find(f, 1), UINT32_MAX);
     uint32_t row = insert(f, 1);
     assert_int_equal(find(f, 1), row);
+}
+
+/* The same number of keys in each of a few partitions: all that grow do so in their turn. */
+#define EVEN_PARTITIONS (4 * PS_GROUP_PARTITIONS)
+
+static uint64_t even_hash(uint64_t *rng, uint32_t i)
+{
+    return (uint64_t)(i % EVEN_PARTITIONS) << 52 | random_next(rng) >> 12;
+}
+
+/* What it had grown to before does not matter. */
+static void test_a_cleared_index_grows_like_a_new_one(void **state)
+{
+    enum { FEW = EVEN_PARTITIONS * 30, MANY = EVEN_PARTITIONS * 300 };
+    static const uint32_t rounds[] = {FEW, MANY, FEW};
+    static uint32_t sizes[3][EVEN_PARTITIONS];
+    struct fixture *f = *state;
+    const uint64_t seed = fixture_seed("cleared");
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t rng = seed;
+        for (uint32_t i = 0; i < rounds[round]; i++)
+            assert_true(ps_index_insert(&f->ix, even_hash(&rng, i), i / EVEN_PARTITIONS, false));
+        for (uint32_t i = 0; i < EVEN_PARTITIONS; i++)
+            sizes[round][i] = f->ix.partitions[i].bucket_count;
+        ps_index_clear(&f->ix);
+    }
+    assert_memory_equal(sizes[2], sizes[0], sizeof(sizes[0]));
+}
+
+/* A partition's first bucket, nothing while it has places, and the next size when it has none. */
+static void test_the_bytes_of_an_insert_are_known_before(void **state)
+{
+    struct fixture *f = *state;
+    const size_t bucket_bytes = sizeof(struct ps_bucket);
+    uint64_t rng = fixture_seed("bytes of an insert"), key;
+    f->ix.is_tight = true; /* no partition grows in its turn */
+    for (uint32_t rows = 0; rows <= 2 * PS_BUCKET_KEYS; rows++) {
+        key = key_in_partitions(f, &rng, 77, 78);
+        size_t told = rows % PS_BUCKET_KEYS == 0 ? (rows / PS_BUCKET_KEYS + 1) * bucket_bytes : 0;
+        assert_int_equal(ps_index_insert_bytes(&f->ix, hash_of(f, key)), told);
+        insert(f, key);
+        assert_int_equal(f->ix.bytes, (rows / PS_BUCKET_KEYS + 1) * bucket_bytes);
+    }
+}
+
+/* The largest array that is a piece of a unit takes no unit of its own. */
+static void test_the_largest_piece_is_accounted_as_one(void **state)
+{
+    struct fixture *f = *state;
+    const uint32_t most = (uint32_t)(PS_PIECE_BYTES_MAX / sizeof(struct ps_bucket));
+    assert_true(ps_move_at_once(&f->ix, 77, most));
+    assert_int_equal(f->ix.bytes, PS_PIECE_BYTES_MAX);
+    assert_true(ps_move_at_once(&f->ix, 77, ps_next_bucket_count(most)));
+    assert_int_equal(f->ix.bytes % PS_ARENA_UNIT_BYTES, 0);
+}
+
+/* After most keys have gone, partitions grow by small steps again, from the sizes that they have now. */
+static void test_growth_begins_again_after_keys_have_gone(void **state)
+{
+    enum { MANY = EVEN_PARTITIONS * 400, FEW = EVEN_PARTITIONS * 60, MORE = EVEN_PARTITIONS * 80 };
+    static uint64_t hashes[MANY];
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("growth begins again");
+    for (uint32_t i = 0; i < MANY; i++) {
+        hashes[i] = even_hash(&rng, i);
+        assert_true(ps_index_insert(&f->ix, hashes[i], 0, false)); /* no row's number holds a size up */
+    }
+    for (uint32_t i = FEW; i < MANY; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, hashes[i]));
+    maintain_to_the_end(f);
+    for (uint32_t i = FEW; i < MORE; i++)
+        assert_true(ps_index_insert(&f->ix, hashes[i], 0, false));
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t i = 0; i < EVEN_PARTITIONS; i++) {
+        const uint32_t count = f->ix.partitions[i].bucket_count;
+        least = count < least ? count : least;
+        most = count > most ? count : most;
+    }
+    assert_true(most <= ps_next_bucket_count(ps_next_bucket_count(least)));
 }
 
 /* What waited for upkeep waits for it no more, and what is put in and removed afterwards does. */
@@ -577,12 +688,17 @@ int main(void)
         WITH_INDEX(test_one_partition_takes_them_all),
         WITH_INDEX(test_small_partitions_at_every_size),
         WITH_INDEX(test_a_small_partition_among_large_ones),
+        WITH_INDEX(test_a_full_array_keeps_what_it_has),
         WITH_INDEX(test_the_highest_row_number_of_a_size),
         WITH_INDEX(test_partitions_get_their_first_bucket_ahead),
         WITH_INDEX(test_partitions_without_keys_do_not_grow),
         WITH_INDEX(test_what_removals_leave_too_large_is_noted),
         WITH_INDEX(test_clear_gives_all_back),
         WITH_INDEX(test_clear_leaves_nothing_to_tidy),
+        WITH_INDEX(test_a_cleared_index_grows_like_a_new_one),
+        WITH_INDEX(test_the_bytes_of_an_insert_are_known_before),
+        WITH_INDEX(test_the_largest_piece_is_accounted_as_one),
+        WITH_INDEX(test_growth_begins_again_after_keys_have_gone),
         cmocka_unit_test(test_no_memory_changes_nothing),
         WITH_INDEX(test_arrays_that_touch_are_told_apart),
         WITH_INDEX(test_keys_come_and_go),

@@ -46,7 +46,8 @@ static void make_large(struct fixture *f, uint64_t *rng)
         ps_index_remove(&f->ix, ps_index_find(&f->ix, hash_in_chosen(rng)));
 }
 
-/* Places there are, and yet not for these: most are refused, for no memory, and others come as before. */
+/* Places there are, and yet not for these: most are refused, for no memory, whatever their row's number is, and
+ * others come as before. */
 static void test_keys_chosen_to_collide_are_refused(void **state)
 {
     enum { CHOSEN = 40, OTHERS = 200 };
@@ -56,8 +57,10 @@ static void test_keys_chosen_to_collide_are_refused(void **state)
     make_large(f, &rng);
     size_t bytes = f->ix.bytes;
     choose(&rng, p->bucket_count, chosen, CHOSEN);
-    for (uint32_t i = 0; i < CHOSEN; i++)
-        assert_true(ps_index_insert(&f->ix, chosen[i], i, false) == (i < 2 * PS_BUCKET_KEYS));
+    for (uint32_t i = 0; i < CHOSEN; i++) {
+        uint32_t row = i == CHOSEN - 1 ? ps_row_max(p->bucket_count) : i;
+        assert_true(ps_index_insert(&f->ix, chosen[i], row, false) == (i < 2 * PS_BUCKET_KEYS));
+    }
     for (uint32_t i = 0; i < OTHERS; i++) {
         do
             others[i] = hash_in_chosen(&rng);
@@ -126,13 +129,46 @@ static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state
         assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
 }
 
+/* Of so many buckets, from `first` on, each number holds too few of these keys; none is in the way of the rest. */
+static void choose_against(uint64_t *rng, uint32_t first, uint32_t sizes, uint64_t *hashes, uint32_t count)
+{
+    hashes[0] = hash_in_chosen(rng);
+    for (uint32_t i = 1; i < count;) {
+        bool is_chosen = true;
+        hashes[i] = hash_in_chosen(rng);
+        for (uint32_t size = first; size < first + sizes && is_chosen; size++)
+            is_chosen = share_both_buckets(hashes[i], hashes[0], size);
+        i += is_chosen;
+    }
+}
+
+/* Four sizes are tried for what a partition has; then it stays as it is. */
+static void test_growing_gives_up_after_a_few_sizes(void **state)
+{
+    enum { CHOSEN = 2 * PS_BUCKET_KEYS + 1, BUCKETS = 3, TRIED = 4 };
+    struct fixture *f = *state;
+    const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
+    uint64_t rng = fixture_seed("gives up"), hashes[CHOSEN];
+    choose_against(&rng, BUCKETS + 1, TRIED, hashes, CHOSEN);
+    ps_index_reserve(&f->ix, CHOSEN_PARTITION, CHOSEN);
+    assert_int_equal(p->bucket_count, BUCKETS);
+    for (uint32_t i = 0; i < CHOSEN; i++)
+        assert_true(ps_index_insert(&f->ix, hashes[i], i, false));
+    assert_false(ps_partition_grow(&f->ix, CHOSEN_PARTITION, 0));
+    assert_int_equal(p->bucket_count, BUCKETS);
+    assert_int_equal(f->ix.bytes, BUCKETS * sizeof(struct ps_bucket));
+    check_found(f, hashes, CHOSEN, 0);
+    assert_true(ps_move_at_once(&f->ix, CHOSEN_PARTITION, BUCKETS + TRIED + 1)); /* a fifth would do */
+    check_found(f, hashes, CHOSEN, 0);
+}
+
 /* One key many times stands for keys that share two buckets of any number: a few sizes are tried for them,
  * and not all that there are, up to buckets of tens of MiB. */
 static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
 {
-    enum { TWO_BUCKETS = 2 * PS_BUCKET_KEYS };
+    enum { TWO_BUCKETS = 2 * PS_BUCKET_KEYS, FILLING = 4 };
     struct fixture *f = *state;
-    uint64_t rng = fixture_seed("fit none"), hash;
+    uint64_t rng = fixture_seed("fit none"), hash, filling[FILLING];
     const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
     make_large(f, &rng);
     const uint32_t count = p->bucket_count;
@@ -147,8 +183,19 @@ static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
     ps_move_step(&f->ix, UINT32_MAX);
     assert_int_equal(f->ix.move.partition, CHOSEN_PARTITION);
     assert_int_equal(ps_arena_units_given(f->arena), units_given);
-    for (uint32_t i = 0; i <= TWO_BUCKETS; i++)
+    /* With what was in the way gone it waits for more rows all the same, and then goes on. */
+    const uint32_t done = f->ix.move.done;
+    ps_index_remove(&f->ix, ps_index_find(&f->ix, hash));
+    for (uint32_t i = 0; i < FILLING; i++) {
+        filling[i] = hash_in_chosen(&rng);
+        assert_true(ps_index_insert(&f->ix, filling[i], 0, false));
+        assert_true(i > 0 || f->ix.move.done == done);
+    }
+    assert_true(f->ix.move.partition == PS_PARTITION_NONE || f->ix.move.done > done);
+    for (uint32_t i = 0; i < TWO_BUCKETS; i++)
         ps_index_remove(&f->ix, ps_index_find(&f->ix, hash));
+    for (uint32_t i = 0; i < FILLING; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, filling[i]));
     assert_int_equal(f->ix.rows, 0);
 }
 
@@ -159,6 +206,7 @@ int main(void)
         WITH_INDEX(test_keys_chosen_to_collide_are_refused),
         WITH_INDEX(test_keys_chosen_against_growth_do_not_keep_a_partition_small),
         WITH_INDEX(test_keys_chosen_against_many_sizes_stay_where_they_are),
+        WITH_INDEX(test_growing_gives_up_after_a_few_sizes),
         WITH_INDEX(test_few_sizes_are_tried_for_keys_that_fit_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
