@@ -301,6 +301,51 @@ static void lines_kept_aside_are_bounded(void **state)
     ps_sightings_fini(&s);
 }
 
+/* Filters are in checkpoints: a later version looks for a key's counters where this one put them. */
+static void counters_stay_where_checkpoints_have_them(void **state)
+{
+    static const struct {
+        uint64_t key;
+        uint32_t at[PS_SIGHTINGS_HASHES]; /* within a partition's 16 lines */
+    } known[] = {{0, {0, 16, 33, 52}}, {1, {129, 145, 164, 187}}, {UINT64_MAX, {525, 537, 553, 570}}};
+    for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++) {
+        struct ps_sightings s;
+        const uint64_t hash = ps_key_hash(known[k].key, 9);
+        uint32_t found = 0;
+        assert_true(ps_sightings_init(&s, arena, 4 << 20, 2));
+        ps_sightings_add(&s, hash);
+        const uint8_t *counters = ps_sightings_partition(&s, mr_partition_of(hash));
+        for (uint32_t i = 0; i < PS_SIGHTINGS_HASHES; i++)
+            assert_int_equal(counters[known[k].at[i]], 1);
+        for (uint32_t i = 0; i < ps_sightings_partition_bytes(&s); i++)
+            found += counters[i];
+        assert_int_equal(found, PS_SIGHTINGS_HASHES);
+        ps_sightings_fini(&s);
+    }
+}
+
+/* A few partitions at a time. */
+static void clearing_goes_in_slices(void **state)
+{
+    enum { PARTITIONS = 10, AT_A_TIME = 3 };
+    struct ps_sightings s;
+    uint32_t slices = 0;
+    assert_true(ps_sightings_init(&s, arena, 1 << 20, 2));
+    for (uint64_t partition = 0; partition < PARTITIONS; partition++)
+        ps_sightings_add(&s, partition << 52);
+    for (bool more = true; more;) {
+        struct ps_arena_slice slice = ps_arena_slice_begin(arena, AT_A_TIME);
+        uint32_t left = 0;
+        more = ps_sightings_clear_some(&s, &slice);
+        slices++;
+        for (uint32_t i = 0; i < PARTITIONS; i++)
+            left += ps_sightings_partition(&s, i) != NULL;
+        assert_int_equal(left, more ? PARTITIONS - slices * AT_A_TIME : 0);
+    }
+    assert_int_equal(slices, (PARTITIONS + AT_A_TIME - 1) / AT_A_TIME);
+    ps_sightings_fini(&s);
+}
+
 static void memory_is_taken_by_partition_and_may_run_out(void **state)
 {
     struct ps_arena *small = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
@@ -327,6 +372,8 @@ int main(void)
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(a_key_is_wanted_with_its_nth_sighting),
+        WITH_ARENA(counters_stay_where_checkpoints_have_them),
+        WITH_ARENA(clearing_goes_in_slices),
         WITH_ARENA(a_count_is_never_too_small_while_nothing_fades),
         WITH_ARENA(the_error_is_what_the_formula_says),
         WITH_ARENA(an_endless_stream_does_not_fill_the_filter),
