@@ -103,7 +103,7 @@ static void *read_ahead(void *arg)
     struct ps_stream *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (!s->stop && s->next < s->total && s->next - s->given_back == s->slot_count)
+        while (!s->stop && s->next - s->given_back == s->slot_count)
             pthread_cond_wait(&s->was_given_back, &s->lock);
         if (s->stop || s->next == s->total)
             break;

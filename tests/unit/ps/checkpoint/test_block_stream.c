@@ -107,6 +107,24 @@ static void test_a_missing_file_is_told_before_the_first_block(void **state)
     ps_reader_close(r);
 }
 
+/* It has no block that could tell. */
+static void test_an_empty_file_is_not_what_the_manifest_names(void **state)
+{
+    struct ps_manifest manifest = {.version = PS_FORMAT_VERSION, .id = 1, .file_count = 1};
+    struct ps_stream *s = NULL;
+    char text[PS_TEXT_BYTES] = "";
+    char path[PS_PATH_BYTES];
+    assert_true(ps_path_join(*state, "core-000.mrc", path));
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    manifest.files[0].records = 1;
+    assert_int_equal(ps_stream_open(ps_store_local(), *state, &manifest, 1, 1, &s, text),
+                     MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(text, "core-000.mrc: its blocks are not those"));
+    assert_null(s);
+}
+
 static void test_a_visitor_may_stop(void **state)
 {
     static const uint32_t places[] = {0, 1, 7, 19};
@@ -191,6 +209,7 @@ int main(void)
         CASE(test_files_take_turns_whatever_the_batch),
         CASE(test_a_bad_block_ends_it_exactly_there),
         CASE(test_a_missing_file_is_told_before_the_first_block),
+        CASE(test_an_empty_file_is_not_what_the_manifest_names),
         CASE(test_a_visitor_may_stop),
         CASE(test_the_batch_before_is_held),
     };

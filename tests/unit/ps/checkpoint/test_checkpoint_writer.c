@@ -4,8 +4,10 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,20 +106,20 @@ static void test_a_full_ring_refuses_and_never_blocks(void **state)
     assert_int_equal(fixture_finish(w).status, MR_OK);
 }
 
-/* Of the thread of this process that writes; false when there is none. */
-static bool writer_affinity(cpu_set_t *set)
+/* The thread of this process that writes; 0 when there is none. */
+static pid_t writer_thread(void)
 {
     char path[300], name[32] = "";
-    bool found = false;
+    pid_t found = 0;
     DIR *tasks = opendir("/proc/self/task");
     assert_non_null(tasks);
-    for (const struct dirent *entry; !found && (entry = readdir(tasks)) != NULL;) {
+    for (const struct dirent *entry; found == 0 && (entry = readdir(tasks)) != NULL;) {
         (void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
         FILE *in = fopen(path, "r");
         if (!in)
             continue;
-        found = fgets(name, sizeof(name), in) && strcmp(name, "checkpoint\n") == 0 &&
-                sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof(*set), set) == 0;
+        if (fgets(name, sizeof(name), in) && strcmp(name, "checkpoint\n") == 0)
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
         (void)fclose(in);
     }
     (void)closedir(tasks);
@@ -148,13 +150,44 @@ static void test_the_thread_keeps_off_the_data_cores(void **state)
         options.avoid_cpus = cpus;
         options.avoid_cpu_count = (uint32_t)(count - left_out);
         assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
-        assert_true(writer_affinity(&after));
+        assert_int_equal(sched_getaffinity(writer_thread(), sizeof(after), &after), 0);
         ps_writer_core_done(w, 0);
         assert_int_equal(fixture_finish(w).status, MR_OK);
         assert_true(CPU_ISSET((size_t)cpus[count - 1], &after));
         /* With none left, it goes where it may. */
         assert_int_equal(CPU_COUNT(&after), left_out ? 1 : count - 1);
     }
+}
+
+/* The signals that the writer's thread has blocked, a bit each from signal 1 on. */
+static uint64_t writer_blocked_signals(void)
+{
+    char path[64], line[128];
+    uint64_t blocked = 0;
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/status", writer_thread());
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    while (fgets(line, sizeof(line), in) != NULL)
+        (void)sscanf(line, "SigBlk: %" SCNx64, &blocked);
+    (void)fclose(in);
+    return blocked;
+}
+
+static void test_signals_are_for_others(void **state)
+{
+    const uint64_t wanted = UINT64_C(1) << (SIGTERM - 1) | UINT64_C(1) << (SIGINT - 1);
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    sigset_t before, after;
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &before), 0);
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_OK);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &after), 0);
+    for (int signal = 1; signal < SIGRTMIN; signal++)
+        assert_int_equal(sigismember(&after, signal), sigismember(&before, signal));
+    assert_int_equal(writer_blocked_signals() & wanted, wanted);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
 }
 
 static void test_small_records_share_a_block(void **state)
@@ -494,6 +527,7 @@ int main(void)
         CASE(test_a_full_ring_refuses_and_never_blocks),
         CASE(test_the_thread_keeps_off_the_data_cores),
         CASE(test_small_records_share_a_block),
+        CASE(test_signals_are_for_others),
         CASE(test_room_set_aside_goes_back),
         CASE(test_no_more_room_is_set_aside_than_expected),
         CASE(test_a_core_may_have_nothing_to_write),

@@ -161,6 +161,24 @@ static void test_a_short_write_is_continued_until_it_fails(void **state)
     fclose(f);
 }
 
+/* No bytes are no error, whatever call was interrupted before. */
+static void test_what_errno_was_does_not_matter(void **state)
+{
+    char path[PS_PATH_BYTES], byte = 1;
+    struct ps_store_file *file;
+    const struct ps_store *store = ps_store_local();
+    uint64_t file_bytes;
+    assert_true(ps_path_join(*state, "empty", path));
+    assert_int_equal(store->create(NULL, path, false, &file), 0);
+    errno = EINTR;
+    assert_int_equal(store->write(file, &byte, 0, 0), 0);
+    assert_int_equal(store->close(file), 0);
+    assert_int_equal(store->open(NULL, path, &file, &file_bytes), 0);
+    errno = EINTR;
+    assert_int_equal(store->read(file, &byte, 1, 0), 0);
+    assert_int_equal(store->close(file), 0);
+}
+
 /* O_DIRECT refuses an odd offset with EINVAL; the writer then goes through the page cache. */
 static void refused_direct(const struct ps_store *store, const char *directory)
 {
@@ -284,6 +302,7 @@ int main(void)
         CASE(test_writes_through_io_uring),
         CASE(test_writes_without_io_uring),
         CASE(test_errors_of_the_kernel_come_back),
+        CASE(test_what_errno_was_does_not_matter),
         CASE(test_a_short_write_is_continued_until_it_fails),
         CASE(test_o_direct_refused_by_several_writes),
         CASE(test_o_direct_refused_by_the_write),
