@@ -148,6 +148,22 @@ static void what_some_have_applied_comes_in_pieces(void **state)
     end(&f);
 }
 
+/* Nor does it pass on what a core that never saw the lane has of the next one. */
+static void lanes_are_kept_apart(void **state)
+{
+    struct fixture f;
+    const uint16_t lane = lane_of(1, 0), next = lane_of(2, 1);
+    (void)state;
+    begin(&f, 2, 1, 0);
+    add_whole(&f, 0, lane, 8, 0);
+    add_whole(&f, 1, next, 3, 0);
+    load(&f);
+    assert_true(has(&f, lane, 3, 0));
+    assert_false(has(&f, lane, 3, MR_PARTITION_COUNT - 1));
+    assert_true(has(&f, next, 3, MR_PARTITION_COUNT - 1));
+    end(&f);
+}
+
 static void equal_pieces_are_joined(void **state)
 {
     struct fixture f;
@@ -192,6 +208,29 @@ static void pieces_go_on_in_pieces(void **state)
     end(&f);
 }
 
+static void add_used(struct fixture *f, uint32_t core, uint16_t lane, uint64_t used)
+{
+    struct ps_stored_pushes head = {.lane = lane, .partition_end = MR_PARTITION_COUNT, .floor = 1};
+    struct ps_record record = {.kind = PS_RECORD_PUSHES,
+                               .feature = core,
+                               .count = f->saved_cores,
+                               .offset = used,
+                               .bytes = sizeof(head)};
+    assert_int_equal(ps_push_merge_add(f->merge, &record, (const uint8_t *)&head, text), MR_OK);
+}
+
+static uint64_t used_of(struct fixture *f, uint16_t lane)
+{
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        for (const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i); at != NULL; at = at->next) {
+            if (at->lane == lane) {
+                return at->used;
+            }
+        }
+    }
+    return UINT64_MAX;
+}
+
 /* Who pushed last is known as before, whatever the number of cores. */
 static void it_is_known_when_a_lane_pushed(void **state)
 {
@@ -199,23 +238,12 @@ static void it_is_known_when_a_lane_pushed(void **state)
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct fixture f;
         begin(&f, 2, cores, 0);
-        for (uint32_t core = 0; core < 2; core++) {
-            struct ps_stored_pushes head = {
-                .lane = lane_of(1, 0), .partition_end = MR_PARTITION_COUNT, .floor = 1};
-            struct ps_record record = {.kind = PS_RECORD_PUSHES,
-                                       .feature = core,
-                                       .count = 2,
-                                       .offset = 70 + core,
-                                       .bytes = sizeof(head)};
-            assert_int_equal(ps_push_merge_add(f.merge, &record, (const uint8_t *)&head, text), MR_OK);
-        }
+        add_used(&f, 0, lane_of(1, 0), 70);
+        add_used(&f, 1, lane_of(1, 0), 71);
+        add_used(&f, 0, lane_of(2, 0), 90);
         load(&f);
-        uint64_t used = 0;
-        for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-            const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i);
-            used += at != NULL ? at->used : 0;
-        }
-        assert_int_equal(used, cores == 1 ? 71 : 70);
+        assert_int_equal(used_of(&f, lane_of(1, 0)), cores == 1 ? 71 : 70);
+        assert_int_equal(used_of(&f, lane_of(2, 0)), 90);
         end(&f);
     }
 }
@@ -256,6 +284,7 @@ int main(void)
         cmocka_unit_test(the_same_number_of_cores_takes_its_own),
         cmocka_unit_test(another_number_gets_the_lanes_whose_keys_it_may_have),
         cmocka_unit_test(what_some_have_applied_comes_in_pieces),
+        cmocka_unit_test(lanes_are_kept_apart),
         cmocka_unit_test(equal_pieces_are_joined),
         cmocka_unit_test(pieces_go_on_in_pieces),
         cmocka_unit_test(it_is_known_when_a_lane_pushed),

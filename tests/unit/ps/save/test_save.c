@@ -222,13 +222,37 @@ static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
     struct fixture *f = *state;
     begin(f, 2);
     struct ps_save *save = &f->core->save;
-    save->wanted_bytes = save->capacity_bytes - 100;
-    save->wanted_until_us = 1000;
+    const uint64_t now_us = 1000, until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
+    save->reserved_bytes = PS_BLOCK_BYTES + 1; /* so much that it has to wait */
+    assert_false(ps_save_has_room(f->core, save->capacity_bytes - PS_BLOCK_BYTES, now_us));
     uint32_t next_free = ps_writer_free_bytes(f->writer, 0);
-    assert_false(ps_save_step(f->core, 999, PS_SAVE_STEP_US));
+    assert_true(next_free >= save->capacity_bytes / PS_SAVE_ROOM_SHARE + PS_BLOCK_BYTES);
+    assert_false(ps_save_step(f->core, until_us - 1, PS_SAVE_STEP_US));
     assert_int_equal(ps_writer_free_bytes(f->writer, 0), next_free);
-    ps_save_step(f->core, 1000, PS_SAVE_STEP_US);
+    ps_save_step(f->core, until_us, PS_SAVE_STEP_US);
+    save->reserved_bytes = 0;
     assert_true(ps_writer_free_bytes(f->writer, 0) < next_free);
+    assert_int_equal(finish(f).status, MR_OK);
+}
+
+static uint64_t stopped_at_us; /* 0: the clock goes */
+
+uint64_t __real_dp_now_us(void);
+uint64_t __wrap_dp_now_us(void);
+uint64_t __wrap_dp_now_us(void)
+{
+    return stopped_at_us != 0 ? stopped_at_us : __real_dp_now_us();
+}
+
+static void a_step_is_over_when_its_time_is(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 64);
+    stopped_at_us = 1000;
+    const bool more = ps_save_step(f->core, stopped_at_us, 0);
+    stopped_at_us = 0;
+    assert_true(more);
+    assert_non_null(f->core->save.writer);
     assert_int_equal(finish(f).status, MR_OK);
 }
 
@@ -516,6 +540,7 @@ int main(void)
         TEST(a_push_larger_than_all_buffers_waits),
         TEST(pushes_find_the_room_they_were_promised),
         TEST(the_cursor_leaves_room_for_a_push_that_waits),
+        TEST(a_step_is_over_when_its_time_is),
         TEST(the_cursor_leaves_room_for_pushes_to_come),
         TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
         TEST(an_abandoned_save_frees_the_core),
