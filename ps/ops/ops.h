@@ -90,11 +90,7 @@ struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
 /* The keys of a table in a call, and how far their check has come. */
 struct ps_key_list {
     struct ps_feature *table;
-    const uint64_t *keys;
-    uint32_t key_count;
-    const uint32_t *offsets; /* NULL: no bags */
-    uint32_t bag_count;
-    const float *weights, *divisors; /* NULL: none were given */
+    struct ps_bags in;
     uint32_t keys_checked, bags_checked;
 };
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */

@@ -35,15 +35,15 @@ static struct ps_batch_part shape_of(const struct feed *feed, uint32_t index)
                                   .samples = table->samples,
                                   .slots = table->slots,
                                   .dim = list->table->feature.dims[0],
-                                  .key_count = list->key_count,
-                                  .has_weights = list->weights != NULL,
-                                  .has_divisors = list->divisors != NULL};
+                                  .key_count = list->in.key_count,
+                                  .has_weights = list->in.weights != NULL,
+                                  .has_divisors = list->in.divisors != NULL};
 }
 
 /* Each core reduces what it has of a bag: where there are several, an average takes divisors. */
 static bool check_divisors(const struct ps_op *op, const struct ps_key_list *list)
 {
-    return op->core->node->core_count == 1 || list->divisors != NULL ||
+    return op->core->node->core_count == 1 || list->in.divisors != NULL ||
            !mr_pooling_averages(list->table->feature.pooling) ||
            ps_refuse(op, MR_INVALID_ARGUMENT,
                      "table %s averages, and this node has %u cores: its bags need divisors",
@@ -123,7 +123,7 @@ static uint64_t feed_cost_bytes(const struct ps_op *op, const struct feed *feed)
     uint64_t cost_bytes = 0;
     for (uint32_t i = 0; i < feed->table_count; i++) {
         const struct ps_key_list *list = &feed->tables[i].list;
-        cost_bytes += ps_table_lookup_cost_bytes(list->table->table, list->key_count, list->bag_count);
+        cost_bytes += ps_table_lookup_cost_bytes(list->table->table, list->in.key_count, list->in.bag_count);
     }
     for (uint32_t i = 1; i < op->tensor_count; i++) {
         cost_bytes += op->tensors[i].bytes; /* copied */
@@ -164,19 +164,12 @@ static void begin_part(const struct ps_op *op, struct feed *feed)
     struct ps_batch_part *part = &feed->batch->parts[feed->at];
     const struct ps_key_list *list = &feed->tables[feed->at].list;
     ps_tell_now(op, list->table->table);
-    uint64_t offsets_bytes = ((uint64_t)list->bag_count + 1) * sizeof(uint32_t);
-    feed->copies[0] = copy_of(part->keys, list->keys, list->key_count * sizeof(uint64_t));
-    feed->copies[1] = copy_of(part->offsets, list->offsets, offsets_bytes);
-    feed->copies[2] = copy_of(part->weights, list->weights, list->key_count * sizeof(float));
-    feed->copies[3] = copy_of(part->divisors, list->divisors, list->bag_count * sizeof(float));
-    feed->rows = (struct ps_table_lookup){.keys = list->keys,
-                                          .key_count = list->key_count,
-                                          .offsets = list->offsets,
-                                          .bag_count = list->bag_count,
-                                          .weights = list->weights,
-                                          .divisors = list->divisors,
-                                          .insert = feed->insert,
-                                          .out = part->values};
+    uint64_t offsets_bytes = ((uint64_t)list->in.bag_count + 1) * sizeof(uint32_t);
+    feed->copies[0] = copy_of(part->keys, list->in.keys, list->in.key_count * sizeof(uint64_t));
+    feed->copies[1] = copy_of(part->offsets, list->in.offsets, offsets_bytes);
+    feed->copies[2] = copy_of(part->weights, list->in.weights, list->in.key_count * sizeof(float));
+    feed->copies[3] = copy_of(part->divisors, list->in.divisors, list->in.bag_count * sizeof(float));
+    feed->rows = (struct ps_table_lookup){.in = list->in, .insert = feed->insert, .out = part->values};
 }
 
 /* The keys are good: room for the batch, which nobody sees yet. */

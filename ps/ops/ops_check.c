@@ -190,8 +190,8 @@ bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t off
     if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys")) {
         return false;
     }
-    out->keys = op->tensors[keys_at].data;
-    out->key_count = op->tensors[keys_at].dims[0];
+    out->in.keys = op->tensors[keys_at].data;
+    out->in.key_count = op->tensors[keys_at].dims[0];
     if (offsets_at == 0) {
         return true;
     }
@@ -202,8 +202,8 @@ bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t off
     if (offsets->dims[0] == 0) {
         return ps_refuse(op, MR_WRONG_SHAPE, "offsets are empty: one more than there are bags");
     }
-    out->offsets = offsets->data;
-    out->bag_count = offsets->dims[0] - 1;
+    out->in.offsets = offsets->data;
+    out->in.bag_count = offsets->dims[0] - 1;
     return true;
 }
 
@@ -211,12 +211,12 @@ static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, u
 {
     const struct ps_node *node = op->core->node;
     for (uint32_t i = list->keys_checked; i < end; i++) {
-        uint32_t partition = mr_partition_of(mr_key_hash(list->keys[i], list->table->feature.seed));
+        uint32_t partition = mr_partition_of(mr_key_hash(list->in.keys[i], list->table->feature.seed));
         if (node->partition_core[partition] != op->core->index) {
             return ps_refuse(op, MR_INVALID_ARGUMENT,
                              "table %s: key %" PRIu64
                              " belongs to core %u, not to core %u: read the map (node_info) again",
-                             list->table->feature.name, list->keys[i], node->partition_core[partition],
+                             list->table->feature.name, list->in.keys[i], node->partition_core[partition],
                              op->core->index);
         }
     }
@@ -225,10 +225,11 @@ static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, u
 
 static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
 {
-    const uint32_t *offsets = list->offsets;
-    if (offsets[0] != 0 || offsets[list->bag_count] != list->key_count) {
+    const uint32_t *offsets = list->in.offsets;
+    if (offsets[0] != 0 || offsets[list->in.bag_count] != list->in.key_count) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets go from %u to %u, not from 0 to the %u key%s",
-                         offsets[0], offsets[list->bag_count], list->key_count, mr_plural(list->key_count));
+                         offsets[0], offsets[list->in.bag_count], list->in.key_count,
+                         mr_plural(list->in.key_count));
     }
     for (uint32_t i = list->bags_checked; i < end; i++) {
         if (offsets[i] > offsets[i + 1]) {
@@ -253,10 +254,10 @@ static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t 
 
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes)
 {
-    uint32_t bags_left = list->offsets != NULL ? list->bag_count - list->bags_checked : 0;
-    uint32_t keys_left = op->core->node->core_count > 1 ? list->key_count - list->keys_checked : 0;
+    uint32_t bags_left = list->in.offsets != NULL ? list->in.bag_count - list->bags_checked : 0;
+    uint32_t keys_left = op->core->node->core_count > 1 ? list->in.key_count - list->keys_checked : 0;
     uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
-    if (list->offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
+    if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
         return PS_CHECK_REFUSED;
     }
     list->bags_checked += bags;
@@ -273,28 +274,28 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list)
 {
     const char *name = list->table->feature.name;
-    if (list->offsets != NULL && list->table->feature.pooling == MR_POOL_NONE) {
+    if (list->in.offsets != NULL && list->table->feature.pooling == MR_POOL_NONE) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "table %s has no pooling: ask for its rows by key, without offsets", name);
     }
-    if (flags != 0 && list->offsets == NULL) {
+    if (flags != 0 && list->in.offsets == NULL) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s: weights and divisors are of bags: give offsets",
                          name);
     }
     if ((flags & MR_BAG_WEIGHTS) != 0) {
-        if (!ps_check_vector(op, *at, MR_F32, list->key_count, "weights")) {
+        if (!ps_check_vector(op, *at, MR_F32, list->in.key_count, "weights")) {
             return false;
         }
-        list->weights = op->tensors[(*at)++].data;
+        list->in.weights = op->tensors[(*at)++].data;
     }
     if ((flags & MR_BAG_DIVISORS) != 0) {
         if (!mr_pooling_averages(list->table->feature.pooling)) {
             return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s pools by sum: it takes no divisors", name);
         }
-        if (!ps_check_vector(op, *at, MR_F32, list->bag_count, "divisors")) {
+        if (!ps_check_vector(op, *at, MR_F32, list->in.bag_count, "divisors")) {
             return false;
         }
-        list->divisors = op->tensors[(*at)++].data;
+        list->in.divisors = op->tensors[(*at)++].data;
     }
     return true;
 }

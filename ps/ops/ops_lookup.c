@@ -20,7 +20,7 @@ static bool is_read_only(const struct mr_request *request)
 static uint32_t reply_of(const struct lookup *call, struct mr_tensor out[MR_ROWS_TENSORS_MAX])
 {
     const struct ps_key_list *list = &call->list;
-    uint32_t count = list->offsets != NULL ? list->bag_count : list->key_count;
+    uint32_t count = list->in.offsets != NULL ? list->in.bag_count : list->in.key_count;
     return mr_rows_tensors(mr_tensor_2d(MR_F32, count, list->table->feature.dims[0], NULL), call->dtype, out);
 }
 
@@ -37,12 +37,7 @@ static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t
         return PS_CHECK_REFUSED;
     }
     call->rows =
-        (struct ps_table_lookup){.keys = list->keys,
-                                 .key_count = list->key_count,
-                                 .offsets = list->offsets,
-                                 .bag_count = list->bag_count,
-                                 .weights = list->weights,
-                                 .divisors = list->divisors,
+        (struct ps_table_lookup){.in = list->in,
                                  .insert = op->core->freeze == MR_FREEZE_OFF && !is_read_only(op->request),
                                  .out_dtype = call->dtype,
                                  .out = reply[0].data,
@@ -98,9 +93,9 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     memset(&call, 0, offsetof(struct lookup, sum));
     if (!ps_check_open(&op) || !ps_check_step(&op, !is_read_only(request)) || !check_lookup(&op, &call) ||
         !ps_check_reply_bytes(&op, reply, reply_of(&call, reply)) ||
-        ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.key_count,
-                                                 call.list.bag_count))) {
+        ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.in.key_count,
+                                                 call.list.in.bag_count))) {
         return;
     }
-    ps_run(&op, call.list.offsets != NULL && call.dtype != MR_F32 ? &narrow_bags_job : &job, &call);
+    ps_run(&op, call.list.in.offsets != NULL && call.dtype != MR_F32 ? &narrow_bags_job : &job, &call);
 }

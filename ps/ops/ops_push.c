@@ -99,7 +99,7 @@ static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *pa
         !ps_check_bag_tensors(op, flags, at, &part->list)) {
         return false;
     }
-    uint32_t rows = has_bags ? part->list.bag_count : part->list.key_count;
+    uint32_t rows = has_bags ? part->list.in.bag_count : part->list.in.key_count;
     if (gradient->dims[1] != table->dims[0]) {
         return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
                          table->dims[0], gradient->dims[1]);
@@ -118,8 +118,8 @@ uint64_t ps_push_cost_bytes(const struct ps_push *push)
     for (uint32_t i = 0; i < push->part_count; i++) {
         const struct ps_push_part *part = &push->parts[i];
         bytes += part->feature->table != NULL
-                     ? ps_table_push_cost_bytes(part->feature->table, part->list.key_count) +
-                           (uint64_t)part->list.bag_count * PS_OFFSET_COST_BYTES
+                     ? ps_table_push_cost_bytes(part->feature->table, part->list.in.key_count) +
+                           (uint64_t)part->list.in.bag_count * PS_OFFSET_COST_BYTES
                      : ps_variable_stored_bytes(part->feature->variable);
     }
     return bytes;
@@ -136,7 +136,7 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
     for (uint32_t i = 0; i < push->part_count; i++) {
         struct ps_feature *f = push->parts[i].feature;
         if (f->table != NULL) {
-            push->room_bytes += ps_save_need_bytes(op->core, f, push->parts[i].list.key_count);
+            push->room_bytes += ps_save_need_bytes(op->core, f, push->parts[i].list.in.key_count);
         } else if (!ps_check_variable_ready(op, f)) {
             return false;
         }
@@ -193,14 +193,19 @@ void ps_push_start(const struct ps_op *op, struct ps_push *push)
     push->is_begun = true;
 }
 
+/* NULL: as the feature's schedule has it. */
+static const float *rate_of(const struct ps_push_part *part)
+{
+    return part->has_learning_rate ? &part->learning_rate : NULL;
+}
+
 /* A variable's gradient is applied in one go: it is one row, and its norm may matter. */
 static void apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];
     uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
-    bool applied =
-        ps_variable_push(part->feature->variable, op->request->message->preamble.step,
-                         part->has_learning_rate ? &part->learning_rate : NULL, part->gradient.values);
+    bool applied = ps_variable_push(part->feature->variable, op->request->message->preamble.step,
+                                    rate_of(part), part->gradient.values);
     push->counts.applied += applied;
     push->counts.not_finite += !applied;
     part->feature->gradients_skipped += !applied;
@@ -233,22 +238,16 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
     const struct ps_push_part *part = &push->parts[push->at];
     if (!push->in_part) {
         ps_tell_now(op, part->feature->table);
-        push->rows = (struct ps_table_push){.keys = part->list.keys,
-                                            .key_count = part->list.key_count,
-                                            .offsets = part->list.offsets,
-                                            .bag_count = part->list.bag_count,
+        push->rows = (struct ps_table_push){.in = part->list.in,
                                             .gradients_dtype = part->gradient.dtype,
                                             .gradients = part->gradient.values,
                                             .gradient_scales = part->gradient.scales,
-                                            .weights = part->list.weights,
-                                            .divisors = part->list.divisors,
                                             .left_out = push->leaves_out ? push->left_out : NULL,
                                             .at_once = !is_in_slices(op),
                                             .insert = makes_rows(op, part->feature),
                                             .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
-                                            .has_learning_rate = part->has_learning_rate,
-                                            .learning_rate = part->learning_rate};
+                                            .learning_rate = rate_of(part)};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
     if (push->in_part) {

@@ -14,7 +14,7 @@
 struct ps_push_part {
     struct ps_feature *feature;
     struct ps_rows gradient;
-    bool has_learning_rate; /* these two as in struct ps_table_push */
+    bool has_learning_rate; /* of this push alone */
     float learning_rate;
     struct ps_key_list list; /* of tables */
 };

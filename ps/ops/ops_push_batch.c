@@ -54,12 +54,12 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
                              part->feature->feature.name, gradient->dims[0], mr_plural(gradient->dims[0]),
                              gradient->dims[1], mr_plural(gradient->dims[1]), fed->samples, fed->slots);
         }
-        part->list.keys = fed->keys;
-        part->list.key_count = fed->key_count;
-        part->list.offsets = fed->offsets;
-        part->list.bag_count = fed->samples * fed->slots;
-        part->list.weights = fed->weights;
-        part->list.divisors = fed->divisors;
+        part->list.in = (struct ps_bags){.keys = fed->keys,
+                                         .key_count = fed->key_count,
+                                         .offsets = fed->offsets,
+                                         .bag_count = fed->samples * fed->slots,
+                                         .weights = fed->weights,
+                                         .divisors = fed->divisors};
     }
     return true;
 }

@@ -132,15 +132,20 @@ void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t
  * The results are those of the functions above, bit for bit. */
 #define PS_KEY_COST_BYTES 128u /* of a budget, for finding a key's row: about what two cache misses cost */
 
-struct ps_table_lookup {
+/* The keys of one table in a call, in bags or by themselves. */
+struct ps_bags {
     const uint64_t *keys;
     uint32_t key_count;
-    const uint32_t *offsets; /* NULL: a row per key */
+    const uint32_t *offsets; /* [bag_count + 1]; NULL: no bags, a row per key */
     uint32_t bag_count;
     const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/format/bag.h */
     /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL: as
      * their keys and weights make it */
     const float *divisors;
+};
+
+struct ps_table_lookup {
+    struct ps_bags in;
     bool insert;
     /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of
      * dataplane/wire/format/convert.h. Rows of the table's own type are copied as they are. */
@@ -168,16 +173,34 @@ struct ps_push_counts {
 /* Between the first step and the last only one push in steps may be under way on the tables of one arena;
  * pushes at once may come in between. It cannot fail either, and must be brought to its end once its first
  * step was taken. */
+/* How far a push has come; the table's own, zero to begin with. */
+struct ps_push_cursor {
+    uint32_t stage; /* enum push_stage of table_push.c */
+    /* keys are done by the lowest bits of their hash, if there is no room for all at once */
+    uint32_t class_bits;
+    uint64_t class_value;
+    uint32_t position, bag, bag_end; /* within the stage */
+    float divisor;                   /* of that bag */
+    float learning_rate;
+    bool derives; /* each gradient has to be made from what was pushed: expanded, divided, weighted */
+    uint32_t skipped;
+};
+
+/* The working memory of a push, in which its keys are brought together: in the arena's scratch. */
+struct ps_push_scratch {
+    uint32_t *slots; /* hash table: number of a distinct key + 1, or 0 */
+    uint32_t slot_mask;
+    uint32_t distinct_count, distinct_max;
+    struct ps_distinct *distinct; /* the keys, and the gradient of each: the caller's, or a sum in `sums` */
+    uint32_t sum_count, sum_max;
+    float *sums;
+};
+
 struct ps_table_push {
-    const uint64_t *keys;
-    uint32_t key_count;
-    const uint32_t *offsets; /* NULL: a gradient per key */
-    uint32_t bag_count;
+    struct ps_bags in;             /* with bags a gradient is of a bag */
     enum mr_dtype gradients_dtype; /* f32 (also for 0), f16, bf16 or i8 */
     const void *gradients;         /* [k or bags, dim] */
     const float *gradient_scales;  /* i8: [k or bags]; else unused */
-    const float *weights;          /* these two as in struct ps_table_lookup */
-    const float *divisors;
     /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
     const uint64_t *left_out;
     bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
@@ -185,24 +208,10 @@ struct ps_table_push {
     /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
      * now */
     bool sees;
-    uint64_t step;          /* training step, which the table's schedule goes by */
-    bool has_learning_rate; /* of this push alone; else it is as the table's schedule has it */
-    float learning_rate;
-    /* the table's own; zero to begin with */
-    uint32_t stage; /* enum push_stage of table_push.c */
-    /* keys are done by the lowest bits of their hash, if there is no room for all at once */
-    uint32_t class_bits;
-    uint64_t class_value;
-    uint32_t position, bag, bag_end; /* within the stage */
-    float divisor;                   /* of that bag */
-    bool derives;    /* each gradient has to be made from what was pushed: expanded, divided, weighted */
-    uint32_t *slots; /* hash table: number of a distinct key + 1, or 0 */
-    uint32_t slot_mask;
-    uint32_t distinct_count, distinct_max;
-    struct ps_distinct *distinct; /* the keys, and the gradient of each: the caller's, or a sum in `sums` */
-    uint32_t sum_count, sum_max;
-    float *sums;
-    uint32_t skipped;
+    uint64_t step;              /* training step, which the table's schedule goes by */
+    const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */
+    struct ps_push_cursor cursor;
+    struct ps_push_scratch scratch;
     struct ps_push_counts counts; /* so far; whole once it is complete */
 };
 uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);

@@ -101,7 +101,7 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
 static inline __attribute__((always_inline)) void each_row(struct ps_table *t, struct ps_table_lookup *call,
                                                            uint32_t count, row_sink sink)
 {
-    struct lookup l = {.keys = call->keys + call->keys_done,
+    struct lookup l = {.keys = call->in.keys + call->keys_done,
                        .key_count = count,
                        .insert = call->insert,
                        .stamps = call->insert && ps_table_stamps(t)};
@@ -130,8 +130,8 @@ static inline void copy_sink(struct ps_table *t, struct ps_table_lookup *l, uint
 static inline void add_run(struct ps_table *t, const struct ps_table_lookup *l, float *sum, uint32_t first,
                            const void *const *rows, uint32_t count)
 {
-    if (__builtin_expect(l->weights != NULL, 0))
-        t->add_weighted_rows(sum, rows, l->weights + first, count, t->dim);
+    if (__builtin_expect(l->in.weights != NULL, 0))
+        t->add_weighted_rows(sum, rows, l->in.weights + first, count, t->dim);
     else
         t->add_rows(sum, rows, count, t->dim);
 }
@@ -140,7 +140,8 @@ static inline void divide_bag(const struct ps_table *t, const struct ps_table_lo
                               float *sum)
 {
     if (mr_pooling_averages(t->feature.pooling))
-        t->kernels->divide(sum, sum, ps_bag_divisor(t, l->offsets, l->weights, l->divisors, bag), t->dim);
+        t->kernels->divide(sum, sum, ps_bag_divisor(t, l->in.offsets, l->in.weights, l->in.divisors, bag),
+                           t->dim);
 }
 
 static inline void bag_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
@@ -148,9 +149,9 @@ static inline void bag_sink(struct ps_table *t, struct ps_table_lookup *l, uint3
 {
     uint32_t end = first + count;
     for (uint32_t key = first; key < end;) {
-        while (l->offsets[l->bag + 1] <= key)
+        while (l->in.offsets[l->bag + 1] <= key)
             l->bag++;
-        uint32_t bag_end = l->offsets[l->bag + 1];
+        uint32_t bag_end = l->in.offsets[l->bag + 1];
         uint32_t run_end = bag_end < end ? bag_end : end;
         add_run(t, l, (float *)l->out + (size_t)l->bag * t->dim, key, rows + (key - first), run_end - key);
         key = run_end;
@@ -204,7 +205,7 @@ static __attribute__((noinline)) void same_sink(struct ps_table *t, struct ps_ta
 static void narrow_bag_run(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
                            const void *const *rows, uint32_t count)
 {
-    uint32_t bag_start = l->offsets[l->bag], bag_end = l->offsets[l->bag + 1];
+    uint32_t bag_start = l->in.offsets[l->bag], bag_end = l->in.offsets[l->bag + 1];
     if (first == bag_start)
         memset(l->sum, 0, row_bytes(t));
     add_run(t, l, l->sum, first, rows, count);
@@ -219,9 +220,9 @@ static __attribute__((noinline)) void narrow_bag_sink(struct ps_table *t, struct
 {
     uint32_t end = first + count;
     for (uint32_t key = first; key < end;) {
-        while (l->offsets[l->bag + 1] <= key)
+        while (l->in.offsets[l->bag + 1] <= key)
             l->bag++;
-        uint32_t bag_end = l->offsets[l->bag + 1];
+        uint32_t bag_end = l->in.offsets[l->bag + 1];
         uint32_t run_end = bag_end < end ? bag_end : end;
         narrow_bag_run(t, l, key, rows + (key - first), run_end - key);
         key = run_end;
@@ -238,17 +239,17 @@ uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count
 /* The buckets of the next groups come while others use the processor. */
 static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup *l)
 {
-    uint32_t left = l->key_count - l->keys_done;
+    uint32_t left = l->in.key_count - l->keys_done;
     uint32_t count = left < 2 * PS_GROUP_KEYS ? left : 2 * PS_GROUP_KEYS;
     for (uint32_t i = 0; i < count; i++)
-        __builtin_prefetch(ps_index_home(&t->index, ps_key_hash(l->keys[l->keys_done + i], t->index.seed)), 0,
-                           3);
+        __builtin_prefetch(ps_index_home(&t->index, ps_key_hash(l->in.keys[l->keys_done + i], t->index.seed)),
+                           0, 3);
 }
 
 /* One key: there is nothing to overlap. */
 static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink)
 {
-    uint64_t key = l->keys[l->keys_done];
+    uint64_t key = l->in.keys[l->keys_done];
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, hash);
     if (l->insert && ps_table_stamps(t)) {
@@ -284,13 +285,13 @@ static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, 
                            uint32_t bags_max)
 {
     uint32_t first = l->bags_begun, bag = first;
-    while (bag - first < bags_max && (l->offsets[bag] < keys_end || keys_end == l->key_count))
+    while (bag - first < bags_max && (l->in.offsets[bag] < keys_end || keys_end == l->in.key_count))
         bag++;
     memset((uint8_t *)l->out + first * out_row_bytes(t, l), 0, (bag - first) * out_row_bytes(t, l));
     if (l->out_dtype == MR_I8)
         memset(l->scales + first, 0, (bag - first) * sizeof(*l->scales));
     l->bags_begun = bag;
-    return bag < l->bag_count && l->offsets[bag] < keys_end ? l->offsets[bag] : keys_end;
+    return bag < l->in.bag_count && l->in.offsets[bag] < keys_end ? l->in.offsets[bag] : keys_end;
 }
 
 static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count, uint32_t bags_max)
@@ -301,7 +302,7 @@ static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
     else
         each_row(t, l, keys_end - l->keys_done, bag_sink);
     l->keys_done = keys_end;
-    for (; l->rows_done < l->bags_begun && l->offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
+    for (; l->rows_done < l->bags_begun && l->in.offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
         if (!is_narrow(l))
             divide_bag(t, l, l->rows_done, (float *)l->out + (size_t)l->rows_done * t->dim);
     }
@@ -311,16 +312,17 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
 {
     uint64_t for_bags_bytes = *budget_bytes;
     uint32_t count =
-        ps_budget_take(budget_bytes, PS_KEY_COST_BYTES + row_bytes(t), l->key_count - l->keys_done);
-    if (l->offsets == NULL) {
+        ps_budget_take(budget_bytes, PS_KEY_COST_BYTES + row_bytes(t), l->in.key_count - l->keys_done);
+    if (l->in.offsets == NULL) {
         rows_step(t, l, count);
     } else {
         uint32_t bags_before = l->bags_begun;
-        bags_step(t, l, count, ps_budget_take(&for_bags_bytes, row_bytes(t), l->bag_count - bags_before));
+        bags_step(t, l, count, ps_budget_take(&for_bags_bytes, row_bytes(t), l->in.bag_count - bags_before));
         uint64_t cost_bytes = (l->bags_begun - bags_before) * row_bytes(t);
         *budget_bytes -= cost_bytes < *budget_bytes ? cost_bytes : *budget_bytes;
     }
-    bool whole = l->keys_done == l->key_count && (l->offsets == NULL || l->bags_begun == l->bag_count);
+    bool whole =
+        l->keys_done == l->in.key_count && (l->in.offsets == NULL || l->bags_begun == l->in.bag_count);
     if (!whole)
         prefetch_next(t, l);
     return whole;
@@ -330,7 +332,7 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
 
 void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out)
 {
-    struct ps_table_lookup l = {.keys = keys, .key_count = key_count, .insert = insert};
+    struct ps_table_lookup l = {.in.keys = keys, .in.key_count = key_count, .insert = insert};
     l.out = out;
     rows_step(t, &l, key_count);
 }
@@ -340,13 +342,13 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
 {
     if (bag_count == 0)
         return;
-    struct ps_table_lookup l = {.keys = keys,
-                                .key_count = offsets[bag_count],
-                                .offsets = offsets,
-                                .bag_count = bag_count,
+    struct ps_table_lookup l = {.in.keys = keys,
+                                .in.key_count = offsets[bag_count],
+                                .in.offsets = offsets,
+                                .in.bag_count = bag_count,
                                 .insert = insert};
     l.out = out;
-    bags_step(t, &l, l.key_count, bag_count);
+    bags_step(t, &l, l.in.key_count, bag_count);
 }
 
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)

@@ -30,22 +30,22 @@ static uint32_t slots_for(size_t keys)
 static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 {
     size_t row_bytes = t->dim * sizeof(float);
-    size_t keys_per_sum = p->derives ? 1 : 2;
+    size_t keys_per_sum = p->cursor.derives ? 1 : 2;
     /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least
      * slots */
     size_t key_bytes =
         sizeof(struct ps_distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
     size_t fixed_bytes = row_bytes + SLOTS_MIN * sizeof(uint32_t);
-    size_t wanted = p->key_count * key_bytes + fixed_bytes, bytes;
+    size_t wanted = p->in.key_count * key_bytes + fixed_bytes, bytes;
     uint8_t *scratch =
         ps_arena_scratch(t->arena, p->at_once ? PS_SCRATCH_ONCE : PS_SCRATCH_STEPS, wanted, &bytes);
-    size_t keys = bytes >= wanted ? p->key_count : (bytes - fixed_bytes) / key_bytes;
-    p->distinct_max = (uint32_t)keys;
-    p->sum_max = (uint32_t)(keys / keys_per_sum + 1);
-    p->slot_mask = slots_for(keys) - 1;
-    p->distinct = (struct ps_distinct *)(void *)scratch;
-    p->sums = (float *)(void *)(p->distinct + keys);
-    p->slots = (uint32_t *)(void *)(p->sums + (size_t)p->sum_max * t->dim);
+    size_t keys = bytes >= wanted ? p->in.key_count : (bytes - fixed_bytes) / key_bytes;
+    p->scratch.distinct_max = (uint32_t)keys;
+    p->scratch.sum_max = (uint32_t)(keys / keys_per_sum + 1);
+    p->scratch.slot_mask = slots_for(keys) - 1;
+    p->scratch.distinct = (struct ps_distinct *)(void *)scratch;
+    p->scratch.sums = (float *)(void *)(p->scratch.distinct + keys);
+    p->scratch.slots = (uint32_t *)(void *)(p->scratch.sums + (size_t)p->scratch.sum_max * t->dim);
 }
 
 /* ---- steps ---- */
@@ -67,9 +67,9 @@ uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count)
 
 static void stage_begin(struct ps_table_push *p, enum push_stage stage)
 {
-    p->stage = stage;
-    p->position = p->bag = p->bag_end = 0;
-    p->divisor = 1.0f;
+    p->cursor.stage = stage;
+    p->cursor.position = p->cursor.bag = p->cursor.bag_end = 0;
+    p->cursor.divisor = 1.0f;
 }
 
 static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
@@ -88,18 +88,19 @@ static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
  * by it the row may be made with any of them. Rare, so without a pipeline. */
 static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
 {
-    uint32_t end = p->position + ps_budget_take(budget_bytes, PS_KEY_COST_BYTES, p->key_count - p->position);
-    while (p->position < end) {
-        uint32_t count = ps_group_size(end, p->position);
+    uint32_t end = p->cursor.position +
+                   ps_budget_take(budget_bytes, PS_KEY_COST_BYTES, p->in.key_count - p->cursor.position);
+    while (p->cursor.position < end) {
+        uint32_t count = ps_group_size(end, p->cursor.position);
         if (ps_table_stamps(t))
             ps_row_use_advance(&t->use, count);
-        for (; count > 0; count--, p->position++) {
-            uint64_t key = p->keys[p->position], hash = ps_key_hash(key, t->index.seed);
+        for (; count > 0; count--, p->cursor.position++) {
+            uint64_t key = p->in.keys[p->cursor.position], hash = ps_key_hash(key, t->index.seed);
             if (!ps_push_leaves_out(p, hash))
                 see(t, key, hash);
         }
     }
-    if (p->position == p->key_count)
+    if (p->cursor.position == p->in.key_count)
         stage_begin(p, PUSH_CLEAR);
 }
 
@@ -108,11 +109,12 @@ static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budg
 
 static void clear_step(struct ps_table_push *p, uint64_t *budget_bytes)
 {
-    uint32_t count = ps_budget_take(budget_bytes, CLEAR_COST_BYTES, p->slot_mask + 1 - p->position);
-    memset(p->slots + p->position, 0, count * sizeof(*p->slots));
-    p->position += count;
-    if (p->position == p->slot_mask + 1) {
-        p->distinct_count = p->sum_count = p->skipped = 0;
+    uint32_t count =
+        ps_budget_take(budget_bytes, CLEAR_COST_BYTES, p->scratch.slot_mask + 1 - p->cursor.position);
+    memset(p->scratch.slots + p->cursor.position, 0, count * sizeof(*p->scratch.slots));
+    p->cursor.position += count;
+    if (p->cursor.position == p->scratch.slot_mask + 1) {
+        p->scratch.distinct_count = p->scratch.sum_count = p->cursor.skipped = 0;
         stage_begin(p, PUSH_COLLECT);
     }
 }
@@ -120,72 +122,72 @@ static void clear_step(struct ps_table_push *p, uint64_t *budget_bytes)
 /* Brings keys together; the table is not touched. Without room, half the class first. */
 static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint64_t *budget_bytes)
 {
-    uint32_t end =
-        p->position + ps_budget_take(budget_bytes, collect_cost_bytes(t), p->key_count - p->position);
-    if (!ps_table_push_collect(p, t, p->position, end)) {
-        assert(p->class_bits < PS_PUSH_SPLIT_BITS_MAX);
-        p->class_bits++;
+    uint32_t end = p->cursor.position +
+                   ps_budget_take(budget_bytes, collect_cost_bytes(t), p->in.key_count - p->cursor.position);
+    if (!ps_table_push_collect(p, t, p->cursor.position, end)) {
+        assert(p->cursor.class_bits < PS_PUSH_SPLIT_BITS_MAX);
+        p->cursor.class_bits++;
         stage_begin(p, PUSH_CLEAR);
         return;
     }
-    p->position = end;
-    if (p->position == p->key_count)
+    p->cursor.position = end;
+    if (p->cursor.position == p->in.key_count)
         stage_begin(p, PUSH_APPLY);
 }
 
 /* The class is through: to the other half of what it is half of, or of what that is half of, ... */
 static void class_advance(struct ps_table_push *p)
 {
-    while (p->class_bits > 0) {
-        uint64_t top = (uint64_t)1 << (p->class_bits - 1);
-        p->class_value ^= top;
-        if ((p->class_value & top) != 0) {
+    while (p->cursor.class_bits > 0) {
+        uint64_t top = (uint64_t)1 << (p->cursor.class_bits - 1);
+        p->cursor.class_value ^= top;
+        if ((p->cursor.class_value & top) != 0) {
             stage_begin(p, PUSH_CLEAR);
             return;
         }
-        p->class_bits--;
+        p->cursor.class_bits--;
     }
     stage_begin(p, PUSH_DONE);
 }
 
 static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
 {
-    uint32_t count = ps_budget_take(budget_bytes, apply_cost_bytes(t), p->distinct_count - p->position);
-    ps_table_push_apply(p, t, p->position, count);
-    p->position += count;
-    if (p->position == p->distinct_count) {
-        t->counters.gradients_skipped += p->skipped;
-        p->counts.not_finite += p->skipped;
+    uint32_t count =
+        ps_budget_take(budget_bytes, apply_cost_bytes(t), p->scratch.distinct_count - p->cursor.position);
+    ps_table_push_apply(p, t, p->cursor.position, count);
+    p->cursor.position += count;
+    if (p->cursor.position == p->scratch.distinct_count) {
+        t->counters.gradients_skipped += p->cursor.skipped;
+        p->counts.not_finite += p->cursor.skipped;
         class_advance(p);
     }
 }
 
 bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes)
 {
-    if (p->stage == PUSH_NEW) {
-        if (p->key_count == 0)
+    if (p->cursor.stage == PUSH_NEW) {
+        if (p->in.key_count == 0)
             return true;
-        p->learning_rate =
-            mr_rule_learning_rate(&t->optimizer, p->step, p->has_learning_rate ? &p->learning_rate : NULL);
-        p->derives = ps_push_is_narrow(p) || p->weights != NULL ||
-                     (p->offsets != NULL && mr_pooling_averages(t->feature.pooling));
+        p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
+        p->cursor.derives = ps_push_is_narrow(p) || p->in.weights != NULL ||
+                            (p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling));
         push_layout(p, t);
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
                                                                                           : PUSH_CLEAR);
     }
-    while (*budget_bytes > 0 && p->stage != PUSH_DONE) {
-        if (p->stage == PUSH_SEE)
+    while (*budget_bytes > 0 && p->cursor.stage != PUSH_DONE) {
+        if (p->cursor.stage == PUSH_SEE)
             see_step(p, t, budget_bytes);
-        else if (p->stage == PUSH_CLEAR)
+        else if (p->cursor.stage == PUSH_CLEAR)
             clear_step(p, budget_bytes);
-        else if (p->stage == PUSH_COLLECT)
+        else if (p->cursor.stage == PUSH_COLLECT)
             collect_step(p, t, budget_bytes);
         else
             apply_step(p, t, budget_bytes);
     }
-    if (p->stage == PUSH_DONE)
-        t->counters.keys_pushed += p->key_count;
-    return p->stage == PUSH_DONE;
+    if (p->cursor.stage == PUSH_DONE)
+        t->counters.keys_pushed += p->in.key_count;
+    return p->cursor.stage == PUSH_DONE;
 }
 
 static void push_at_once(struct ps_table *t, struct ps_table_push *p)
@@ -197,17 +199,17 @@ static void push_at_once(struct ps_table *t, struct ps_table_push *p)
 
 void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
 {
-    struct ps_table_push p = {.keys = keys, .key_count = key_count, .gradients = gradients};
+    struct ps_table_push p = {.in.keys = keys, .in.key_count = key_count, .gradients = gradients};
     push_at_once(t, &p);
 }
 
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients)
 {
-    struct ps_table_push p = {.keys = keys,
-                              .key_count = bag_count > 0 ? offsets[bag_count] : 0,
-                              .offsets = offsets,
-                              .bag_count = bag_count,
+    struct ps_table_push p = {.in.keys = keys,
+                              .in.key_count = bag_count > 0 ? offsets[bag_count] : 0,
+                              .in.offsets = offsets,
+                              .in.bag_count = bag_count,
                               .gradients = gradients};
     push_at_once(t, &p);
 }

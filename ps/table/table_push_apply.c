@@ -99,7 +99,7 @@ static inline uint32_t rows_apply(const struct ps_table *t, float learning_rate,
 
 void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
-    struct apply a = {.distinct = p->distinct + first, .count = count};
+    struct apply a = {.distinct = p->scratch.distinct + first, .count = count};
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
@@ -113,8 +113,8 @@ void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t f
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += t->half == NULL ? rows_apply(t, p->learning_rate, g)
-                                       : ps_table_half_apply(t, p->learning_rate, g);
+            changed += t->half == NULL ? rows_apply(t, p->cursor.learning_rate, g)
+                                       : ps_table_half_apply(t, p->cursor.learning_rate, g);
         }
     }
     p->counts.applied += changed;

@@ -53,8 +53,11 @@ static void *allocate(size_t bytes)
 static void look_up(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, const uint64_t *keys)
 {
     uint64_t budget = UINT64_MAX;
-    struct ps_table_lookup l = {
-        .keys = keys, .key_count = CALL_KEYS, .out_dtype = out_dtype, .out = b->out, .scales = b->scales};
+    struct ps_table_lookup l = {.in.keys = keys,
+                                .in.key_count = CALL_KEYS,
+                                .out_dtype = out_dtype,
+                                .out = b->out,
+                                .scales = b->scales};
     (void)ps_table_lookup_step(t, &l, &budget);
 }
 
@@ -62,10 +65,10 @@ static void look_up_bags(struct bench *b, struct ps_table *t, enum mr_dtype out_
 {
     uint64_t budget = UINT64_MAX;
     float sum[DIM];
-    struct ps_table_lookup l = {.keys = keys,
-                                .key_count = CALL_KEYS,
-                                .offsets = b->offsets,
-                                .bag_count = BAGS,
+    struct ps_table_lookup l = {.in.keys = keys,
+                                .in.key_count = CALL_KEYS,
+                                .in.offsets = b->offsets,
+                                .in.bag_count = BAGS,
                                 .out_dtype = out_dtype,
                                 .out = b->out,
                                 .scales = b->scales,

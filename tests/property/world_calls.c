@@ -51,12 +51,12 @@ struct model_keys keys_of(const struct call *c)
 
 struct ps_table_lookup lookup_of(struct call *c)
 {
-    return (struct ps_table_lookup){.keys = c->keys,
-                                    .key_count = c->key_count,
-                                    .offsets = c->bags ? c->offsets : NULL,
-                                    .bag_count = c->bags ? c->bag_count : 0,
-                                    .weights = c->weighted ? c->weights : NULL,
-                                    .divisors = c->divided ? c->divisors : NULL,
+    return (struct ps_table_lookup){.in.keys = c->keys,
+                                    .in.key_count = c->key_count,
+                                    .in.offsets = c->bags ? c->offsets : NULL,
+                                    .in.bag_count = c->bags ? c->bag_count : 0,
+                                    .in.weights = c->weighted ? c->weights : NULL,
+                                    .in.divisors = c->divided ? c->divisors : NULL,
                                     .insert = c->insert,
                                     .out_dtype = c->dtype,
                                     .out = c->out,
@@ -66,21 +66,20 @@ struct ps_table_lookup lookup_of(struct call *c)
 
 struct ps_table_push push_of(const struct call *c)
 {
-    return (struct ps_table_push){.keys = c->keys,
-                                  .key_count = c->key_count,
-                                  .offsets = c->bags ? c->offsets : NULL,
-                                  .bag_count = c->bag_count,
+    return (struct ps_table_push){.in.keys = c->keys,
+                                  .in.key_count = c->key_count,
+                                  .in.offsets = c->bags ? c->offsets : NULL,
+                                  .in.bag_count = c->bag_count,
                                   .gradients_dtype = c->dtype,
                                   .gradients = c->dtype == MR_F32 ? c->in : c->travels,
                                   .gradient_scales = c->scales,
-                                  .weights = c->weighted ? c->weights : NULL,
-                                  .divisors = c->divided ? c->divisors : NULL,
+                                  .in.weights = c->weighted ? c->weights : NULL,
+                                  .in.divisors = c->divided ? c->divisors : NULL,
                                   .left_out = c->leaves_out ? c->left_out : NULL,
                                   .insert = c->insert,
                                   .sees = c->sees,
                                   .step = c->step,
-                                  .has_learning_rate = c->learning_rate >= 0,
-                                  .learning_rate = c->learning_rate};
+                                  .learning_rate = c->learning_rate >= 0 ? &c->learning_rate : NULL};
 }
 
 static void bag_finish(const struct model *m, struct call *c, uint32_t bag)

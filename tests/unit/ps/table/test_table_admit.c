@@ -117,12 +117,8 @@ static void push_inserting(struct ps_table *t, uint64_t key)
 {
     static const float gradient[DIM] = {1, 1, 1, 1};
     uint64_t budget_bytes = UINT64_MAX;
-    struct ps_table_push p = {.keys = &key,
-                              .key_count = 1,
-                              .gradients = gradient,
-                              .learning_rate = 0.1f,
-                              .at_once = true,
-                              .insert = true};
+    struct ps_table_push p = {
+        .in.keys = &key, .in.key_count = 1, .gradients = gradient, .at_once = true, .insert = true};
     assert_true(ps_table_push_step(t, &p, &budget_bytes));
 }
 
@@ -169,11 +165,10 @@ static void draw_call(uint64_t *random, uint64_t keys[CALL_KEYS], float gradient
 static void push_call(struct ps_table *t, const uint64_t *keys, const float *gradients,
                       const uint64_t *left_out, bool sees, uint64_t step_bytes)
 {
-    struct ps_table_push p = {.keys = keys,
-                              .key_count = CALL_KEYS,
+    struct ps_table_push p = {.in.keys = keys,
+                              .in.key_count = CALL_KEYS,
                               .gradients = gradients,
                               .left_out = left_out,
-                              .learning_rate = 0.1f,
                               .insert = true,
                               .sees = sees};
     uint64_t budget_bytes = step_bytes;

@@ -92,12 +92,12 @@ static float over(float x, float divisor)
 static void check_lookup(struct ps_table *t, const struct call *c, uint64_t *rng)
 {
     static float out[BAGS * DIM], row[DIM];
-    struct ps_table_lookup l = {.keys = c->keys,
-                                .key_count = c->key_count,
-                                .offsets = c->offsets,
-                                .bag_count = BAGS,
-                                .weights = c->has_weights ? c->weights : NULL,
-                                .divisors = c->has_divisors ? c->divisors : NULL,
+    struct ps_table_lookup l = {.in.keys = c->keys,
+                                .in.key_count = c->key_count,
+                                .in.offsets = c->offsets,
+                                .in.bag_count = BAGS,
+                                .in.weights = c->has_weights ? c->weights : NULL,
+                                .in.divisors = c->has_divisors ? c->divisors : NULL,
                                 .insert = true,
                                 .out = out};
     memset(out, 0xff, sizeof(out));
@@ -121,15 +121,15 @@ static void check_lookup(struct ps_table *t, const struct call *c, uint64_t *rng
 static void push(struct ps_table *t, const struct call *c, uint64_t *rng)
 {
     bool is_plain = c->dtype == MR_F32;
-    struct ps_table_push p = {.keys = c->keys,
-                              .key_count = c->key_count,
-                              .offsets = c->offsets,
-                              .bag_count = BAGS,
+    struct ps_table_push p = {.in.keys = c->keys,
+                              .in.key_count = c->key_count,
+                              .in.offsets = c->offsets,
+                              .in.bag_count = BAGS,
                               .gradients_dtype = c->dtype,
                               .gradients = is_plain ? (const void *)c->gradients : c->pushed,
                               .gradient_scales = c->dtype == MR_I8 ? c->scales : NULL,
-                              .weights = c->has_weights ? c->weights : NULL,
-                              .divisors = c->has_divisors ? c->divisors : NULL,
+                              .in.weights = c->has_weights ? c->weights : NULL,
+                              .in.divisors = c->has_divisors ? c->divisors : NULL,
                               .left_out = c->left_out};
     for (bool whole = false; !whole;) {
         uint64_t budget_bytes = 1 + random_below(rng, 40000);

@@ -321,12 +321,8 @@ static void push_inserting(struct fixture *f, const uint64_t keys[ALL])
 {
     float gradients[ALL * DIM];
     uint64_t budget_bytes = UINT64_MAX;
-    struct ps_table_push p = {.keys = keys,
-                              .key_count = ALL,
-                              .gradients = gradients,
-                              .learning_rate = 0.1f,
-                              .at_once = true,
-                              .insert = true};
+    struct ps_table_push p = {
+        .in.keys = keys, .in.key_count = ALL, .gradients = gradients, .at_once = true, .insert = true};
     for (uint32_t i = 0; i < ALL * DIM; i++)
         gradients[i] = 1;
     assert_true(ps_table_push_step(f->table, &p, &budget_bytes));

@@ -97,13 +97,12 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
     push_by_hand(w, which, gradients, pushes ? pushed : mr_rates_at(&w->optimizer.schedule, step));
     for (uint32_t t = 0; t < 2; t++) {
         struct ps_table *table = t == 0 ? w->table : other;
-        struct ps_table_push p = {.keys = keys,
-                                  .key_count = CALL,
+        struct ps_table_push p = {.in.keys = keys,
+                                  .in.key_count = CALL,
                                   .gradients = gradients,
                                   .at_once = true,
                                   .step = step,
-                                  .has_learning_rate = pushes,
-                                  .learning_rate = pushed};
+                                  .learning_rate = pushes ? &pushed : NULL};
         uint64_t budget_bytes = UINT64_MAX;
         if (table != NULL)
             assert_true(ps_table_push_step(table, &p, &budget_bytes));

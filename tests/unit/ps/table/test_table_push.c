@@ -88,8 +88,8 @@ static void test_of_repeated_rows_the_last_is_set(void **state)
     uint16_t narrow[22];
     for (uint32_t i = 0; i < 3; i++) {
         struct ps_table *t = set_table(2, MR_F32);
-        struct ps_table_push p = {.keys = keys,
-                                  .key_count = 11,
+        struct ps_table_push p = {.in.keys = keys,
+                                  .in.key_count = 11,
                                   .gradients_dtype = dtypes[i],
                                   .gradients = i == 0 ? (const void *)rows : narrow,
                                   .at_once = true,
@@ -116,12 +116,12 @@ static void test_a_bag_sets_the_rows_of_its_keys(void **state)
     const uint64_t keys[] = {1, 2, 2, 3};
     const uint32_t offsets[] = {0, 2, 4};
     const float rows[] = {10, 20}, weights[] = {1, 2, 0.5f, -1};
-    struct ps_table_push p = {.keys = keys,
-                              .key_count = 4,
-                              .offsets = offsets,
-                              .bag_count = 2,
+    struct ps_table_push p = {.in.keys = keys,
+                              .in.key_count = 4,
+                              .in.offsets = offsets,
+                              .in.bag_count = 2,
                               .gradients = rows,
-                              .weights = weights,
+                              .in.weights = weights,
                               .at_once = true};
     uint64_t budget_bytes = UINT64_MAX;
     make_rows(t, keys, 4);
@@ -270,8 +270,8 @@ static void check_making_rows(uint64_t budget_bytes)
     ps_table_lookup(made, keys, COUNT / 8, true, a); /* some are there */
     ps_table_lookup(looked_up, keys, COUNT, true, a);
     ps_table_push(looked_up, keys, COUNT, gradients);
-    struct ps_table_push push = {.keys = keys,
-                                 .key_count = COUNT,
+    struct ps_table_push push = {.in.keys = keys,
+                                 .in.key_count = COUNT,
                                  .gradients = gradients,
                                  .at_once = budget_bytes == UINT64_MAX,
                                  .insert = true};
@@ -306,7 +306,7 @@ static void test_a_row_that_cannot_be_made_is_left_out(void **state)
     const uint64_t keys[3] = {1, 2, 3};
     const float gradients[3] = {1, 1, 1};
     struct ps_table_push push = {
-        .keys = keys, .key_count = 3, .gradients = gradients, .at_once = true, .insert = true};
+        .in.keys = keys, .in.key_count = 3, .gradients = gradients, .at_once = true, .insert = true};
     uint64_t budget_bytes = UINT64_MAX;
     assert_true(ps_table_push_step(t, &push, &budget_bytes));
     assert_int_equal(ps_table_rows(t), 2);

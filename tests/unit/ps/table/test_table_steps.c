@@ -48,7 +48,7 @@ static uint64_t some_bytes(uint64_t *rng)
 /* In steps; what is said to be final does not change any more. */
 static uint32_t lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, uint32_t dim, uint64_t *rng)
 {
-    uint32_t rows = l->offsets != NULL ? l->bag_count : l->key_count, final = 0, steps = 0;
+    uint32_t rows = l->in.offsets != NULL ? l->in.bag_count : l->in.key_count, final = 0, steps = 0;
     float *seen = malloc((size_t)rows * dim * sizeof(float));
     bool whole = false;
     while (!whole) {
@@ -78,10 +78,10 @@ static void check_lookup(uint32_t pooling, bool bags, bool insert, uint64_t rng)
     float *out = malloc((size_t)rows * DIM * sizeof(float));
     float *expected = malloc((size_t)rows * DIM * sizeof(float));
     fill_call(c, &rng);
-    struct ps_table_lookup l = {.keys = c->keys, .key_count = KEYS, .insert = insert, .out = out};
+    struct ps_table_lookup l = {.in.keys = c->keys, .in.key_count = KEYS, .insert = insert, .out = out};
     if (bags) {
-        l.offsets = c->offsets;
-        l.bag_count = BAGS;
+        l.in.offsets = c->offsets;
+        l.in.bag_count = BAGS;
         ps_table_lookup_bags(model, c->keys, c->offsets, BAGS, insert, expected);
     } else {
         ps_table_lookup(model, c->keys, KEYS, insert, expected);
@@ -115,7 +115,7 @@ static void bags_without_keys_are_bounded_in_a_step(void **state)
     static uint32_t offsets[KEYS + 1];
     static float out[KEYS * 16];
     uint64_t budget = 100 * 16 * sizeof(float);
-    struct ps_table_lookup l = {.offsets = offsets, .bag_count = KEYS, .out = out};
+    struct ps_table_lookup l = {.in.offsets = offsets, .in.bag_count = KEYS, .out = out};
     assert_false(ps_table_lookup_step(t, &l, &budget));
     assert_in_range(l.rows_done, 1, 100);
     assert_true(budget < 16 * 16 * sizeof(float));
@@ -142,10 +142,10 @@ static void check_push(uint32_t pooling, bool bags, uint64_t rng)
         gradients[i] = i % 1009 == 5 ? NAN : random_float(&rng);
     ps_table_lookup(t, c->keys, KEYS / 2, true, out);
     ps_table_lookup(model, c->keys, KEYS / 2, true, expected);
-    struct ps_table_push p = {.keys = c->keys, .key_count = KEYS, .gradients = gradients};
+    struct ps_table_push p = {.in.keys = c->keys, .in.key_count = KEYS, .gradients = gradients};
     if (bags) {
-        p.offsets = c->offsets;
-        p.bag_count = BAGS;
+        p.in.offsets = c->offsets;
+        p.in.bag_count = BAGS;
         ps_table_push_bags(model, c->keys, c->offsets, BAGS, gradients);
     } else {
         ps_table_push(model, c->keys, KEYS, gradients);

@@ -44,7 +44,7 @@ static void fill_call(struct call *c, uint64_t *rng)
  * between. */
 static void lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, size_t row_bytes, uint64_t *rng)
 {
-    uint32_t rows = l->offsets != NULL ? l->bag_count : l->key_count, final = 0;
+    uint32_t rows = l->in.offsets != NULL ? l->in.bag_count : l->in.key_count, final = 0;
     uint8_t *seen = malloc(rows * row_bytes);
     assert_non_null(seen);
     for (bool whole = false; !whole;) {
@@ -78,16 +78,16 @@ static void check_answer(const struct mr_feature *f, enum mr_dtype out_dtype, bo
         ps_table_lookup(t, c.keys, KEYS, insert, expected_f32);
     mr_convert_from_f32(out_dtype, expected, expected_scales, expected_f32, rows, dim);
     float sum[DIM_MAX];
-    struct ps_table_lookup l = {.keys = c.keys,
-                                .key_count = KEYS,
+    struct ps_table_lookup l = {.in.keys = c.keys,
+                                .in.key_count = KEYS,
                                 .insert = insert,
                                 .out_dtype = out_dtype,
                                 .out = out,
                                 .scales = scales,
                                 .sum = sum};
     if (bags) {
-        l.offsets = c.offsets;
-        l.bag_count = BAGS;
+        l.in.offsets = c.offsets;
+        l.in.bag_count = BAGS;
     }
     memset(out, 0xff, sizeof(out));
     memset(scales, 0xff, sizeof(scales));
