@@ -31,7 +31,7 @@ if [ -z "${MILLRACE_BUILD:-}" ]; then
     say "building into build/"
     log=$(mktemp)
     if ! { { [ -f build/build.ninja ] || meson setup build --buildtype=release; } &&
-        ninja -C build trainer_client/examples/mnist; } >"$log" 2>&1; then
+        ninja -C build trainer_client/examples/mnist ps/modules/model/layers.so; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"
         fail "the build failed; the lines above say why"

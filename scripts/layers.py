@@ -37,7 +37,6 @@ EXCEPTIONS = {
     ("ps/core", "ps/ops"): "a long call goes on with its op",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
     ("trainer_client/call", "trainer_client/replay"): "a link to a core owns its replay buffer",
-    ("trainer_client/examples", "ps/modules"): "they make a module's functions in a program of their own",
 }
 
 

@@ -15,7 +15,7 @@ struct mnist_options {
     float learning_rate, momentum, accuracy;
 };
 
-/* Functions of rank 0 that trainers call besides layers.* (ps/modules/model/functions.h):
+/* Functions of rank 0 that trainers call besides layers.* (docs/layers.md):
  *   mnist.begin() -> network ref, parameter ref
  *   mnist.trained(images i64) -> i64     how many trainers are still at it: who is told 0 tests the model
  *   mnist.tested(right i64, images i64)

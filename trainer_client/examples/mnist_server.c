@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
-#include "ps/modules/model/functions.h"
+#include "trainer_client/examples/common/layers.h"
 #include "trainer_client/examples/mnist.h"
 
 #define THREADS_MAX 16
@@ -87,8 +87,10 @@ static uint32_t threads_of(const struct mnist_options *o)
 static int make_network(struct server *s, struct mr_rpc *rpc)
 {
     const struct mr_value arguments[] = {mr_value_string("convnet"), mr_value_i64(s->options->seed)};
-    if (ps_model_register(rpc, threads_of(s->options)) != MR_OK)
-        return example_failed(&s->options->worker, "the layers");
+    char parts[32], error[256];
+    snprintf(parts, sizeof(parts), "parts %u", threads_of(s->options));
+    if (example_start_layers(rpc, parts, error, sizeof(error)) != MR_OK)
+        return cli_fail(s->options->worker.program, "rank 0: %s", error);
     if (mr_remote(rpc, 0, "layers.network", arguments, 2, NULL, &s->network) != MR_OK)
         return example_failed(&s->options->worker, "layers.network");
     const struct mr_value network = mr_value_rref(s->network);

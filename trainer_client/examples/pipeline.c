@@ -8,7 +8,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include "ps/modules/model/functions.h"
+#include "trainer_client/examples/common/layers.h"
 #include "trainer_client/examples/common/nll_loss.h"
 #include "trainer_client/examples/common/worker.h"
 
@@ -65,6 +65,8 @@ static int make_halves(struct trainer *t)
     const struct mr_dist_optimizer_options adam = {.kind = MR_DIST_ADAM, .learning_rate = 0.01f};
     for (uint32_t h = 0; h < HALVES; h++) {
         const struct mr_value arguments[] = {mr_value_string(halves[h]), mr_value_i64(SEED)};
+        if (mr_rpc_sync(t->rpc, h + 1, "pipeline.start", NULL, 0, NULL, NULL) != MR_OK)
+            return example_failed(t->worker, "pipeline.start");
         if (mr_remote(t->rpc, h + 1, "layers.network", arguments, 2, NULL, &t->networks[h]) != MR_OK)
             return example_failed(t->worker, "layers.network");
     }
@@ -187,12 +189,22 @@ static int train(struct trainer *t, uint32_t steps)
 
 /* ---- a worker ---- */
 
+static enum mr_status start_layers(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                   uint32_t argument_count)
+{
+    char error[256];
+    (void)arguments;
+    (void)argument_count;
+    if (example_start_layers(mr_rpc_of(call), "", error, sizeof(error)) != MR_OK)
+        return mr_rpc_fail(call, "%s", error);
+    return MR_OK;
+}
+
 /* It joins and leaves; between, its functions are called. */
 static int serve(const struct example_worker *worker)
 {
-    struct mr_rpc_function functions[PS_MODEL_FUNCTIONS];
-    struct mr_rpc_options options = {.functions = functions, .function_count = PS_MODEL_FUNCTIONS};
-    ps_model_functions(1, functions);
+    const struct mr_rpc_function function = {.name = "pipeline.start", .run = start_layers};
+    struct mr_rpc_options options = {.functions = &function, .function_count = 1};
     struct mr_rpc *rpc = example_join(worker, worker->rank == 1 ? "first_half" : "second_half", &options);
     return example_leave(worker, rpc, UINT32_MAX, 0);
 }
