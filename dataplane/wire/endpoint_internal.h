@@ -69,9 +69,6 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
 /* Within a session. */
 bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_packet_type type,
                          uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes);
-bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
-                         const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
-                         const struct mr_segment *segment);
 bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                      uint32_t received_bytes);
 void mr_peer_init(struct mr_peer *peer, bool serving);
@@ -234,8 +231,6 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
                  const struct mr_message *reply);
 /* The server has answered, or will never execute it: the slot is free for the next call. */
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call);
-/* Free the reply, or what there is of it. */
-void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call);
 /* Write into the request how much time there is until its deadline. */
 void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call);
 /* Send the request, from its first byte on, in the slot it has. */

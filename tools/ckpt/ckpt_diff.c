@@ -92,8 +92,8 @@ static void add_pair(struct ckpt_diff *d, const struct ps_manifest *a, uint32_t 
     judge(d, p);
 }
 
-enum mr_status ckpt_diff_open(struct ckpt_diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
-                              char *text)
+static enum mr_status open_both(struct ckpt_diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
+                                char *text)
 {
     const struct ps_manifest *ma = &ckpt_chain_last(a)->manifest, *mb = &ckpt_chain_last(b)->manifest;
     *d = (struct ckpt_diff){.a = a, .b = b};
@@ -111,7 +111,7 @@ enum mr_status ckpt_diff_open(struct ckpt_diff *d, const struct ckpt_chain *a, c
     return MR_OK;
 }
 
-void ckpt_diff_close(struct ckpt_diff *d)
+static void close_both(struct ckpt_diff *d)
 {
     ckpt_progress_end(&d->progress);
     free(d->pairs);
@@ -130,7 +130,7 @@ static bool pair_differs(const struct ckpt_pair *p)
            p->state_changed > 0;
 }
 
-bool ckpt_diff_any(const struct ckpt_diff *d)
+static bool differs_anywhere(const struct ckpt_diff *d)
 {
     for (uint32_t i = 0; i < d->pair_count; i++)
         if (pair_differs(&d->pairs[i]))
@@ -201,7 +201,7 @@ static void print_pair(const struct ckpt_pair *p)
 static int print_all(const struct ckpt_diff *d, bool json)
 {
     json_t *list = json ? json_array() : NULL;
-    const bool differs = ckpt_diff_any(d);
+    const bool differs = differs_anywhere(d);
     if (!json)
         (void)printf("a  %s\nb  %s\n\n%-8s %-24s %12s %12s %10s %10s %10s %10s %13s\n",
                      ckpt_chain_last(d->a)->path, ckpt_chain_last(d->b)->path, "kind", "name", "in a", "in b",
@@ -222,14 +222,14 @@ static int compare(const struct ckpt_chain *a, const struct ckpt_chain *b, uint3
 {
     char text[PS_TEXT_BYTES];
     struct ckpt_diff d;
-    enum mr_status status = ckpt_diff_open(&d, a, b, text);
+    enum mr_status status = open_both(&d, a, b, text);
     if (status == MR_OK)
         status = ckpt_diff_tables(&d, (uint64_t)memory_mib << 20, text);
     if (status == MR_OK)
         status = ckpt_diff_variables(&d, (uint64_t)memory_mib << 20, text);
     ckpt_progress_end(&d.progress);
     int exit_code = status == MR_OK ? print_all(&d, json) : cli_fail(COMMAND, "%s", text);
-    ckpt_diff_close(&d);
+    close_both(&d);
     return exit_code;
 }
 

@@ -30,16 +30,11 @@ struct ckpt_diff {
     struct ckpt_progress progress;
 };
 
-enum mr_status ckpt_diff_open(struct ckpt_diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
-                              char *text);
-void ckpt_diff_close(struct ckpt_diff *d);
 /* Rows of all tables: a's are held in memory, as many at a time as memory_bytes take with their keys and
  * those of deltas, and b's are laid beside them. */
 enum mr_status ckpt_diff_tables(struct ckpt_diff *d, uint64_t memory_bytes, char *text);
 /* All variables, memory_bytes of them at a time. */
 enum mr_status ckpt_diff_variables(struct ckpt_diff *d, uint64_t memory_bytes, char *text);
-/* Anything differs: rows, elements, state, or descriptors. */
-bool ckpt_diff_any(const struct ckpt_diff *d);
 
 /* Notes the differences of two rows of values; true when there is one. `at` and first_column say where they
  * are. */

@@ -68,11 +68,6 @@ void ckpt_map_clear(struct ckpt_map *map)
     map->count = 0;
 }
 
-uint64_t ckpt_map_count(const struct ckpt_map *map)
-{
-    return map->count;
-}
-
 static struct ckpt_entry *entry_at(const struct ckpt_map *map, uint64_t at)
 {
     return (struct ckpt_entry *)(void *)(map->entries + at);

@@ -43,7 +43,6 @@ struct ckpt_map;
 struct ckpt_map *ckpt_map_create(uint64_t memory_bytes);
 void ckpt_map_destroy(struct ckpt_map *map); /* NULL is fine */
 void ckpt_map_clear(struct ckpt_map *map);
-uint64_t ckpt_map_count(const struct ckpt_map *map);
 struct ckpt_entry *ckpt_map_find(const struct ckpt_map *map, uint32_t table, uint64_t key);
 /* The entry, made if it is not there: *is_new says which. A new one's payload holds anything. NULL: no room.
  * Entries stay where they are until ckpt_map_keep(). */

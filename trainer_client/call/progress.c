@@ -120,6 +120,22 @@ static bool receive_links(struct mr_client *client, uint32_t links)
     return any;
 }
 
+static bool over(const struct mrc_waiter *w, uint64_t now_us)
+{
+    return w->done(w->arg) || now_us >= w->deadline_us;
+}
+
+/* Something that others may wait for has come true. */
+static void wake_waiters(struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+        if (over(w, now_us))
+            pthread_cond_signal(&w->ready);
+    }
+}
+
 /* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their
  * own. */
 static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uint64_t now_us)
@@ -133,7 +149,7 @@ static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uin
     p->ended_beside += p->calls_ended - before;
     p->told_us = 0;
     interrupt_driver(p);
-    mrc_wake_waiters(client);
+    wake_waiters(client);
 }
 
 void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
@@ -172,11 +188,6 @@ static void process_links(struct mr_client *client)
         mrc_link_choose_port(client->links[i], now_us);
         mrc_link_poll(client->links[i], now_us);
     }
-}
-
-static bool over(const struct mrc_waiter *w, uint64_t now_us)
-{
-    return w->done(w->arg) || now_us >= w->deadline_us;
 }
 
 /* It came true while nobody had the lock: whoever made it so found no driver asleep that it could wake. */
@@ -246,21 +257,11 @@ static void remove_waiter(struct mr_client *client, struct mrc_waiter *waiter)
     *at = waiter->next;
 }
 
-void mrc_wake_waiters(struct mr_client *client)
-{
-    uint64_t now_us = mrc_now_us();
-
-    for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
-        if (over(w, now_us))
-            pthread_cond_signal(&w->ready);
-    }
-}
-
 void mrc_wake_all(struct mr_client *client)
 {
     if (client->progress.sleeping)
         interrupt_driver(&client->progress);
-    mrc_wake_waiters(client);
+    wake_waiters(client);
 }
 
 /* The driver leaves: somebody who still waits takes over. */
@@ -300,7 +301,7 @@ bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const voi
         drive(client);
         p->driving = false;
         if (self.next != NULL || p->waiters != &self)
-            mrc_wake_waiters(client);
+            wake_waiters(client);
     }
     remove_waiter(client, &self);
     if (!p->driving)
@@ -328,7 +329,7 @@ uint32_t mrc_progress_once(struct mr_client *client)
     pthread_mutex_lock(&client->lock);
     process_links(client);
     p->driving = false;
-    mrc_wake_waiters(client);
+    wake_waiters(client);
     hand_over(client);
     return (uint32_t)(p->calls_ended - ended);
 }

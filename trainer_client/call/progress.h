@@ -43,8 +43,6 @@ void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted);
 bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const void *arg, uint64_t deadline_us);
 /* One round without waiting. Returns the calls that ended in it, and those that senders ended before. */
 uint32_t mrc_progress_once(struct mr_client *client);
-/* Something that others may wait for has come true outside of a round. */
-void mrc_wake_waiters(struct mr_client *client);
 /* A link's timer may have moved forward: the driver, or the caller's own loop, must not sleep past it. */
 void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link);
 /* Everybody looks again: the driver, too, if it sleeps. */

@@ -69,7 +69,7 @@ static void leave(struct mrc_rpc_driver *d)
     wake_early(d);
 }
 
-void mrc_rpc_settle_and_leave(struct mrc_rpc_driver *d)
+static void settle_and_leave(struct mrc_rpc_driver *d)
 {
     settle_inside(d);
     leave(d);
@@ -82,7 +82,7 @@ void mrc_rpc_settle(struct mrc_rpc_driver *d)
     if (atomic_load(&d->closed))
         pthread_mutex_unlock(&d->inside);
     else
-        mrc_rpc_settle_and_leave(d);
+        settle_and_leave(d);
 }
 
 /* ---- what the agent asks of its driver ---- */
@@ -113,7 +113,7 @@ static void leave_with_call(void *self, bool more)
 
     d->unsent++;
     if (!more && (d->unsent >= FLUSH_CALLS || mrc_now_us() - d->flushed_us >= FLUSH_US)) {
-        mrc_rpc_settle_and_leave(d);
+        settle_and_leave(d);
         return;
     }
     /* Sent by this thread, which waits soon or calls on, or by who has the role; our own thread, when it
@@ -189,7 +189,7 @@ static void process(struct mrc_rpc_driver *d)
         if (i + 1 == BURSTS_MAX || !mrc_udp_receive(d->receiver))
             break;
     }
-    mrc_rpc_settle_and_leave(d);
+    settle_and_leave(d);
 }
 
 static bool is_done(_Atomic uint32_t *done)
@@ -230,7 +230,7 @@ void mrc_rpc_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t sp
 
     if (something_to_do(d, now_us)) {
         pthread_mutex_lock(&d->inside);
-        mrc_rpc_settle_and_leave(d);
+        settle_and_leave(d);
     }
     uint64_t spin_until_us = now_us + spin_us;
     bool got;
@@ -369,7 +369,7 @@ static void close_agent(struct mrc_rpc_driver *d)
 {
     pthread_mutex_lock(&d->inside);
     mr_agent_close(d->agent);
-    mrc_rpc_settle_and_leave(d);
+    settle_and_leave(d);
     mr_agent_join(d->agent);
 }
 

@@ -47,15 +47,11 @@ struct mrc_rpc_driver {
     pthread_t thread;
 };
 
-/* Inside, then not any more: does all that there is to do, before and after letting go. */
-void mrc_rpc_settle_and_leave(struct mrc_rpc_driver *d);
 /* The same if nobody is inside. */
 void mrc_rpc_settle(struct mrc_rpc_driver *d);
 /* By who has the role: one round. Receives for up to `spin_us`, sleeps then, until `deadline_us` at the
  * latest; ends early when *done has MR_DONE. done may be NULL. */
 void mrc_rpc_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us, uint64_t deadline_us);
-/* Gives the role up: somebody who sleeps takes over. */
-void mrc_rpc_give_role(struct mrc_rpc_driver *d);
 void mrc_rpc_signal(int event_fd);
 
 /* mr_agent_driver.wait */

@@ -91,7 +91,7 @@ static bool take_role(struct mrc_rpc_driver *d)
     return true;
 }
 
-void mrc_rpc_give_role(struct mrc_rpc_driver *d)
+static void give_role(struct mrc_rpc_driver *d)
 {
     atomic_store(&d->awake, false);
     pthread_mutex_unlock(&d->role);
@@ -112,7 +112,7 @@ bool mrc_rpc_wait(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
         if (take_role(d)) {
             while (!is_done(done) && mrc_now_us() < deadline_us)
                 mrc_rpc_round(d, done, d->busy_poll_us, deadline_us);
-            mrc_rpc_give_role(d);
+            give_role(d);
             continue;
         }
         if (atomic_load(&d->has_unsent))
@@ -161,7 +161,7 @@ void *mrc_rpc_thread(void *arg)
         }
         while (!atomic_load(&d->stopping) && atomic_load(&d->waiters) == 0)
             mrc_rpc_round(d, NULL, 0, UINT64_MAX);
-        mrc_rpc_give_role(d);
+        give_role(d);
         /* Who waits and sleeps has been poked, and takes the role. */
         if (atomic_load(&d->waiters) > 0)
             keep_out(d, OUT_US);

@@ -189,8 +189,3 @@ uint16_t mrc_socket_server_port(const struct mrc_socket_server *s)
     mrc_udp_local(&s->socket, &local);
     return local.port;
 }
-
-int mrc_socket_server_fd(const struct mrc_socket_server *s)
-{
-    return s->socket.fd;
-}

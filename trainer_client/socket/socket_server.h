@@ -31,7 +31,5 @@ uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms);
 struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s);
 /* The UDP port it listens on: of use when it was asked for port 0. */
 uint16_t mrc_socket_server_port(const struct mrc_socket_server *s);
-/* Readable when mrc_socket_server_run() has packets to handle. */
-int mrc_socket_server_fd(const struct mrc_socket_server *s);
 
 #endif

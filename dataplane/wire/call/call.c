@@ -128,7 +128,8 @@ uint32_t mr_call_unread_bytes(const struct mr_call *call)
     return call->unread_bytes;
 }
 
-void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call)
+/* Frees the reply, or what there is of it. */
+static void drop_reply(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->incoming.bytes != NULL) {
         assert(call->session != NULL);
@@ -314,7 +315,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     call->state = MR_CALL_ENDED;
     request_free(ep, call);
     if (reply == NULL)
-        mr_call_drop_reply(ep, call);
+        drop_reply(ep, call);
     if (call->call_id == 0) {
         mr_timer_disarm(&ep->wheel, &call->timer);
     } else {
@@ -351,7 +352,7 @@ bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call)
 static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 {
     mr_call_release_slot(ep, call);
-    mr_call_drop_reply(ep, call);
+    drop_reply(ep, call);
     call->sent_us = 0;
     call->probe_at_us = 0;
     call->probes = 0;

@@ -57,9 +57,9 @@ bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_p
     return mr_transmit(ep, &peer->address, &peer->key, &header, payload);
 }
 
-bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
-                         const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
-                         const struct mr_segment *segment)
+static bool transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+                             const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
+                             const struct mr_segment *segment)
 {
     struct mr_packet_header header = peer_header(ep, peer, MR_PACKET_DATA, flags, call_id);
     header.payload_bytes = (uint16_t)segment->bytes;
@@ -160,8 +160,8 @@ static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t sl
                        const struct small_message *message)
 {
     struct mr_segment segment = {.offset = 0, .bytes = message->message_bytes};
-    if (!mr_transmit_segment(ep, peer, small_flags(peer, message->asks), message->call_id, message->bytes,
-                             message->message_bytes, 0, &segment))
+    if (!transmit_segment(ep, peer, small_flags(peer, message->asks), message->call_id, message->bytes,
+                          message->message_bytes, 0, &segment))
         return false;
     small_sent(ep, peer, slot_index);
     return true;
@@ -375,8 +375,8 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *
         return true;
     bool probe = asks(sending, &segment);
     uint16_t flags = (uint16_t)((peer->serving ? MR_FLAG_REPLY : 0) | (probe ? MR_FLAG_PROBE : 0));
-    if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
-                             out->segment_bytes, &segment)) {
+    if (!transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
+                          out->segment_bytes, &segment)) {
         mr_outgoing_undo(out, &segment);
         return false;
     }
