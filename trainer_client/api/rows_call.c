@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
-#include "trainer_client/api/rows_again.h"
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/shard.h"
 #include "trainer_client/socket/clock.h"
@@ -338,6 +337,63 @@ static enum mr_status run_once(struct mrc_rows_call *c, struct mr_reply **reply)
     return run_split(c, &shard, part_count, reply);
 }
 
+/* ---- lookups that are made again ---- */
+
+/* A lookup with a future, which is made again when the node's cores change under it (mrc_future.again): what the
+ * caller gave is kept until the future is gone, for the caller may use its memory at once. */
+struct kept {
+    struct mrc_again again;
+    struct mr_options options;
+    struct mrc_rows_call call;
+    uint64_t data[]; /* keys, then weights, then offsets */
+};
+
+static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out)
+{
+    const struct kept *kept = MR_CONTAINER(again, const struct kept, again);
+    struct mr_options options = kept->options;
+    struct mrc_rows_call call = kept->call;
+
+    options.deadline_ms = deadline_ms;
+    options.future = out;
+    call.options = &options;
+    return mrc_rows_run(&call, NULL);
+}
+
+/* The call was sent with this future. Without memory it will not be made again. */
+static void keep_for_again(const struct mrc_rows_call *c, struct mr_future *f)
+{
+    size_t keys_bytes = c->key_count * sizeof(*c->keys);
+    size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof(*c->weights);
+    size_t offsets_bytes = c->offsets == NULL ? 0 : ((size_t)c->bag_count + 1) * sizeof(*c->offsets);
+    struct kept *kept = malloc(sizeof(*kept) + keys_bytes + weights_bytes + offsets_bytes);
+
+    if (kept == NULL)
+        return;
+    uint8_t *weights = (uint8_t *)kept->data + keys_bytes, *offsets = weights + weights_bytes;
+
+    kept->again.make = make;
+    kept->options = *c->options;
+    kept->options.more = false;
+    kept->call = (struct mrc_rows_call){.client = c->client,
+                                        .op = c->op,
+                                        .table = c->table,
+                                        .keys = kept->data,
+                                        .key_count = c->key_count,
+                                        .bag_count = c->bag_count};
+    if (keys_bytes > 0)
+        memcpy(kept->data, c->keys, keys_bytes);
+    if (c->weights != NULL) {
+        memcpy(weights, c->weights, weights_bytes);
+        kept->call.weights = (const float *)(const void *)weights;
+    }
+    if (c->offsets != NULL) {
+        memcpy(offsets, c->offsets, offsets_bytes);
+        kept->call.offsets = (const uint32_t *)(const void *)offsets;
+    }
+    f->again = &kept->again;
+}
+
 enum mr_status mrc_rows_run(struct mrc_rows_call *c, struct mr_reply **reply)
 {
     enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
@@ -349,6 +405,6 @@ enum mr_status mrc_rows_run(struct mrc_rows_call *c, struct mr_reply **reply)
         status = run_once(c, reply);
     } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
     if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
-        mrc_rows_keep(c, *c->options->future);
+        keep_for_again(c, *c->options->future);
     return status;
 }

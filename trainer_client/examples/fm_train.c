@@ -9,13 +9,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "trainer_client/examples/fm.h"
-#include "trainer_client/examples/fm_progress.h"
 #include "trainer_client/examples/fm_step.h"
 
 #define PIPELINE_MAX 16u
 #define DONE_MAX     64u
 #define NOT_READY_US 1000u
+
+#define TERMINAL_INTERVAL_US 250000u
+#define LOG_INTERVAL_US      1000000u
+#define HEARTBEAT_MS         200u
+
+/* The progress line: in place on a terminal, else a line every few seconds. */
+struct progress {
+    uint64_t shown_us;
+    uint64_t samples; /* since it was shown */
+    double loss;      /* of those */
+    bool shown;
+};
 
 struct trainer {
     struct fm_client client;
@@ -28,8 +40,67 @@ struct trainer {
     uint64_t step, samples, begun_us;
     uint64_t applied, refused, dropped;
     double loss;
-    struct fm_progress progress;
+    struct progress progress;
 };
+
+static void progress_add(struct progress *p, uint32_t samples, double loss)
+{
+    p->samples += samples;
+    p->loss += loss;
+}
+
+static void ask_server(struct fm_client *c, double *busy_share, uint64_t *cached_batches)
+{
+    struct mr_core_state states[256];
+    const struct mr_options options = {.deadline_ms = HEARTBEAT_MS, .priority = 7};
+    uint32_t cores = mr_client_core_count(c->server);
+    if (cores > sizeof(states) / sizeof(states[0]) || mr_heartbeat(c->server, &options, states) != MR_OK) {
+        return;
+    }
+    *busy_share = 0;
+    *cached_batches = 0;
+    for (uint32_t i = 0; i < cores; i++) {
+        *busy_share += states[i].busy_share / cores;
+        /* Every core keeps its share of every batch. */
+        *cached_batches =
+            states[i].cached_batches > *cached_batches ? states[i].cached_batches : *cached_batches;
+    }
+}
+
+/* Shows it when its time has come. Asks the server how busy it is. */
+static void progress_show(struct progress *p, struct fm_client *c, uint64_t samples_total)
+{
+    bool terminal = isatty(STDERR_FILENO) != 0;
+    uint64_t now_us = fm_now_us(), interval_us = terminal ? TERMINAL_INTERVAL_US : LOG_INTERVAL_US;
+    if (p->shown_us == 0) {
+        p->shown_us = now_us;
+    }
+    if (c->options->quiet || now_us - p->shown_us < interval_us) {
+        return;
+    }
+    double busy_share = -1, seconds = (double)(now_us - p->shown_us) / 1e6;
+    uint64_t cached = 0;
+    char server[80] = "server away", loss[40] = "-";
+    ask_server(c, &busy_share, &cached);
+    if (busy_share >= 0) {
+        snprintf(server, sizeof(server), "server busy %.0f %%, %" PRIu64 " cached batches", busy_share * 100,
+                 cached);
+    }
+    if (p->samples > 0) {
+        snprintf(loss, sizeof(loss), "%.4f", p->loss / (double)p->samples);
+    }
+    fprintf(stderr, "%strain: %9" PRIu64 " samples, %7.0f/s, log loss %s, %s%s", terminal ? "\r\033[K" : "",
+            samples_total, (double)p->samples / seconds, loss, server, terminal ? "" : "\n");
+    fflush(stderr);
+    *p = (struct progress){.shown_us = now_us, .shown = terminal};
+}
+
+static void progress_end(struct progress *p)
+{
+    if (p->shown) {
+        fputc('\n', stderr);
+    }
+}
 
 static void note_done(struct trainer *t, uint64_t batch_id)
 {
@@ -116,7 +187,7 @@ static bool begin_push(struct trainer *t)
     t->looking--;
     t->pushing++;
     t->loss += loss;
-    fm_progress_add(&t->progress, s->batch.samples, loss);
+    progress_add(&t->progress, s->batch.samples, loss);
     return true;
 }
 
@@ -187,7 +258,7 @@ static bool run(struct trainer *t)
             more = begin_push(t);
             failed = !more;
         }
-        fm_progress_show(&t->progress, &t->client, t->samples);
+        progress_show(&t->progress, &t->client, t->samples);
     }
     return !failed;
 }
@@ -221,7 +292,7 @@ int fm_train(const struct fm_options *options)
     t->begun_us = t->client.progress_us = fm_now_us();
     t->client.away_us = 0;
     ok = ok && run(t);
-    fm_progress_end(&t->progress);
+    progress_end(&t->progress);
     if (ok) {
         print_result(t);
     }

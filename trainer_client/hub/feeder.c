@@ -1,4 +1,4 @@
-#include "trainer_client/hub/feeder.h"
+#include "trainer_client/hub/feeder_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +9,6 @@
 #include <time.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/hub/feeder_internal.h"
 #include "trainer_client/socket/clock.h"
 
 #define IDLE_WAIT_US 20000u

@@ -78,6 +78,14 @@ void hub_nudge(struct hub *hub);
  * lock. */
 void hub_drop_void_feeds(struct hub *hub);
 
+/* Serves until hub->stop: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why it
+ * could not begin or go on: `error` (HUB_ERROR_BYTES) has what, where and how to fix it. hub->port is set once it
+ * listens. */
+enum mr_status hub_serve(struct hub *hub, char *error);
+/* The feeding thread: file -> batches -> parameter server, and the server's record of what it has learnt. Runs
+ * until hub->stop; `arg` is a struct hub *. For pthread_create(). */
+void *hub_feeder_run(void *arg);
+
 /* One line on standard error, above a progress line if there is one. Any thread. */
 void hub_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

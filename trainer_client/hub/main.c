@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include "dataplane/wire/base/cli.h"
 #include "trainer_client/hub/hub.h"
-#include "trainer_client/hub/serve.h"
 
 #define PROGRAM               "millrace-hub"
 #define PORT_DEFAULT          "7800"

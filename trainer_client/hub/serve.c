@@ -1,11 +1,10 @@
-#include "trainer_client/hub/serve.h"
+#include "trainer_client/hub/hub.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/base/plural.h"
-#include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket/socket_server.h"
 

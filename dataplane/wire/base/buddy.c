@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "dataplane/wire/base/asan.h"
 
 #define UNIT_BYTES       ((size_t)MR_BUDDY_BLOCK_BYTES_MIN)
 #define ORDER_COUNT      33u          /* 256 B .. 1 TiB */
@@ -11,6 +10,36 @@
 #define KEPT_BYTES       (128u << 10) /* per order */
 #define NO_UNIT          UINT32_MAX
 #define REGION_UNITS_MAX (UINT32_MAX - 1) /* the last unit of 2^40 bytes is not used */
+
+/* AddressSanitizer's marks on the region; nothing when built without it. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+static void asan_poison(const void *p, size_t bytes)
+{
+    __asan_poison_memory_region(p, bytes);
+}
+static void asan_unpoison(const void *p, size_t bytes)
+{
+    __asan_unpoison_memory_region(p, bytes);
+}
+#else
+static void asan_poison(const void *p, size_t bytes)
+{
+    (void)p;
+    (void)bytes;
+}
+static void asan_unpoison(const void *p, size_t bytes)
+{
+    (void)p;
+    (void)bytes;
+}
+#endif
 
 /* The state of a block stands in the tag of its first unit; the tags of its other units mean nothing, but
  * never look like a free block. */
@@ -172,7 +201,7 @@ struct mr_buddy *mr_buddy_create(void *region, size_t region_bytes)
             unit += (uint32_t)(UINT64_C(1) << order);
         }
     }
-    mr_asan_poison(region, units * UNIT_BYTES);
+    asan_poison(region, units * UNIT_BYTES);
     return b;
 
 fail:
@@ -188,7 +217,7 @@ void mr_buddy_destroy(struct mr_buddy *b)
 {
     if (b == NULL)
         return;
-    mr_asan_unpoison(b->region, mr_buddy_capacity_bytes(b));
+    asan_unpoison(b->region, mr_buddy_capacity_bytes(b));
     free(b->links);
     free(b->tags);
     free(b);
@@ -211,7 +240,7 @@ void *mr_buddy_alloc(struct mr_buddy *b, size_t bytes)
     b->tags[unit] = (uint8_t)(TAG_USED | order);
     b->used_bytes += order_bytes(order);
     uint8_t *block = b->region + unit * UNIT_BYTES;
-    mr_asan_unpoison(block, bytes);
+    asan_unpoison(block, bytes);
     return block;
 }
 
@@ -225,7 +254,7 @@ void mr_buddy_free(struct mr_buddy *b, void *p)
     assert((b->tags[unit] & ~TAG_ORDER_MASK) == TAG_USED);
     uint32_t order = b->tags[unit] & TAG_ORDER_MASK;
     b->used_bytes -= order_bytes(order);
-    mr_asan_poison(p, order_bytes(order));
+    asan_poison(p, order_bytes(order));
     if (!keep(b, unit, order))
         release(b, unit, order);
 }

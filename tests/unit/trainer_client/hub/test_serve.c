@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
-#include "trainer_client/hub/serve.h"
+#include "trainer_client/hub/hub.h"
 #include "trainer_client/millrace.h"
 
 #define SAMPLES       400u
