@@ -60,10 +60,8 @@ enum mr_status mrc_resend_prepare(struct mr_future *f)
 
 void mrc_resend_free(struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++) {
+    for (uint32_t i = 0; i < f->part_count; i++)
         mrc_push_free(f->parts[i].push);
-        f->parts[i].push = NULL;
-    }
 }
 
 static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_loss *loss, uint64_t step)

@@ -56,12 +56,13 @@ static void add_up(const struct mrc_push *push, float sums[KEYS])
     }
 }
 
-static void check_split_and_join(uint32_t bags)
+static void check_split_and_join(uint32_t bags, uint32_t pooling)
 {
     struct mr_feature table = mr_feature_table("t", DIM);
     struct mrc_push *push = new_push(bags), *shares[MR_CORE_MAX], *whole;
     float expected[KEYS] = {0}, split[KEYS] = {0}, joined[KEYS] = {0};
 
+    table.pooling = pooling;
     add_up(push, expected);
     assert_true(mrc_push_split(push, map, &table, shares));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
@@ -73,6 +74,7 @@ static void check_split_and_join(uint32_t bags)
         for (uint32_t i = 0; i < shares[core]->tensors[1].dims[0]; i++)
             assert_int_equal(map[mr_partition_of(mr_key_hash(key[i], table.seed))], core);
         assert_int_equal(shares[core]->step, 5);
+        assert_int_equal(shares[core]->tensor_count, push->tensor_count); /* without divisors */
         add_up(shares[core], split);
     }
     whole = mrc_push_join(shares, CORES);
@@ -89,13 +91,14 @@ static void check_split_and_join(uint32_t bags)
 static void test_rows(void **state)
 {
     (void)state;
-    check_split_and_join(0);
+    check_split_and_join(0, MR_POOL_SUM);
+    check_split_and_join(0, MR_POOL_MEAN);
 }
 
 static void test_bags(void **state)
 {
     (void)state;
-    check_split_and_join(BAGS);
+    check_split_and_join(BAGS, MR_POOL_SUM);
 }
 
 /* Bags that average, with weights, in i8: shares take along, or get, the divisors of the whole bags; split

@@ -11,6 +11,8 @@
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
 
 enum { FUTURES = 64 };
 
@@ -636,6 +638,41 @@ static void test_restored_by_call_leaves_no_gap(void **state)
     replay_stop(&x);
 }
 
+/* To a client that came after a restore it is no news: it marks no numbers at the next restart. */
+static void test_restored_before_it_came(void **state)
+{
+    struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    fake_node_take_back(x.node);
+    mr_client_destroy(x.client);
+    x.client = replay_connect(x.node, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &x.table), MR_OK);
+    replay_push_steps(&x, 1, 10);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 11, 11);
+    assert_int_equal(replay_info_of(&x).kept, 1);
+    replay_crash(&x);
+    replay_push_steps(&x, 12, 12);
+    replay_check_rows(&x);
+    assert_int_equal(x.node->known, 0);
+    replay_stop(&x);
+}
+
+static void test_the_earliest_link_wakes_the_client(void **state)
+{
+    struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = MRC_NEVER_US}};
+    static struct mr_client client;
+
+    (void)state;
+    assert_int_equal(mrc_resend_next_us(&client), MRC_NEVER_US);
+    for (client.link_count = 0; client.link_count < 3; client.link_count++)
+        client.links[client.link_count] = &links[client.link_count];
+    assert_int_equal(mrc_resend_next_us(&client), 5);
+}
+
 /* An answer of before a restore comes when the client has looked already at what that took: it looks again,
  * or the number would stay open at the node, and with it all that comes after. */
 static void test_an_answer_of_before_a_restore_comes_late(void **state)
@@ -851,6 +888,8 @@ int main(void)
         cmocka_unit_test(test_restored_under_one_that_is_in_flight),
         cmocka_unit_test(test_restored_by_call_leaves_no_gap),
         cmocka_unit_test(test_an_answer_of_before_a_restore_comes_late),
+        cmocka_unit_test(test_restored_before_it_came),
+        cmocka_unit_test(test_the_earliest_link_wakes_the_client),
         cmocka_unit_test(test_restores_of_another_directory),
         cmocka_unit_test(test_one_feature_restored_by_call),
         cmocka_unit_test(test_incarnation_comes_again),
