@@ -9,7 +9,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
+#include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
+#include "trainer_client/replay/remap_gone.h"
 
 static void crash_onto(struct replay_fixture *x, uint32_t cores)
 {
@@ -454,6 +456,33 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     replay_stop(&x);
 }
 
+/* What is gone of a lane of a former map is noted for that lane, and for no other. */
+static void test_former_lanes_are_told_apart(void **state)
+{
+    static struct mr_client client;
+    struct mrc_link link = {.client = &client, .former_count = 2};
+    struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
+    struct mrc_replay lanes[2], *former[2] = {&lanes[0], &lanes[1]};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        mrc_replay_init(&lanes[i], marks[i].lane, 4096);
+        lanes[i].gone_to = 5 + i;
+        lanes[i].gone_to_step = 50 + i;
+    }
+    link.former = former;
+    client.links[0] = &link;
+    client.link_count = 1;
+    client.remap.marks = marks;
+    client.remap.mark_count = 3;
+    mrc_gone_note_former(&client);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(marks[i].gone_to, 5 + i);
+        assert_int_equal(marks[i].gone_to_step, 50 + i);
+    }
+    assert_int_equal(marks[2].gone_to, 0);
+}
+
 /* A copy older still: what the first one had is told then. */
 static void test_an_older_directory_twice(void **state)
 {
@@ -638,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_an_older_directory_lacks_what_was_replayed),
         cmocka_unit_test(test_what_was_taken_back_is_not_lost),
         cmocka_unit_test(test_an_older_directory_twice),
+        cmocka_unit_test(test_former_lanes_are_told_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
