@@ -241,6 +241,16 @@ static void a_wide_path_is_used_at_once(void **state)
     assert_in_range(served()->tx_packets - before, 23, 30);
 }
 
+/* It learns the length at once, and not with the calls that come to an end. */
+static void the_first_reply_uses_a_wide_path(void **state)
+{
+    pair_open(&p);
+    pair_run(&p, 100);
+    uint64_t before = served()->tx_packets;
+    call_of(10, 200000);
+    assert_in_range(served()->tx_packets - before, 23, 30);
+}
+
 static void what_both_ways_carry_is_found(void **state)
 {
     set_path(1400, 1390);
@@ -532,6 +542,7 @@ int main(void)
         cmocka_unit_test_setup(a_forged_hint_costs_questions_and_changes_nothing, path_begun),
         cmocka_unit_test_setup(an_answer_to_no_open_question_is_not_believed, path_begun),
         cmocka_unit_test_setup_teardown(a_wide_path_is_used_at_once, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(the_first_reply_uses_a_wide_path, wide_pair, pair_ended),
         cmocka_unit_test_setup_teardown(what_both_ways_carry_is_found, wide_pair, pair_ended),
         cmocka_unit_test_teardown(a_path_that_becomes_narrower_is_noticed, pair_ended),
         cmocka_unit_test_teardown(what_has_arrived_is_not_sent_again, pair_ended),

@@ -325,6 +325,23 @@ static void a_boundless_grant_is_bounded(void **state)
 
 /* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between
  * them. */
+/* With shorter segments the bitmap reaches less far. */
+static void a_grant_shrinks_with_the_segments(void **state)
+{
+    struct mr_segment s;
+    uint32_t sent = 0;
+    mr_outgoing_init(&out, from, sizeof(from), SEGMENT, MR_SACK_SEGMENTS * SEGMENT);
+    mr_outgoing_resize(&out, SEGMENT / 2);
+    while (mr_outgoing_next(&out, UINT32_MAX, &s))
+        sent++;
+    assert_int_equal(sent, MR_SACK_SEGMENTS);
+    mr_outgoing_init(&out, from, sizeof(from), SEGMENT, WINDOW);
+    mr_outgoing_resize(&out, SEGMENT / 2);
+    for (sent = 0; mr_outgoing_next(&out, UINT32_MAX, &s); sent++) {
+    }
+    assert_int_equal(sent, 2 * WINDOW / SEGMENT);
+}
+
 static void gets_through_any_channel(void **state)
 {
     for (uint32_t seed = 1; seed <= 50; seed++) {
@@ -386,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup(overtaken_reports_do_no_harm, setup),
         cmocka_unit_test_setup(refuses_impossible_reports, setup),
         cmocka_unit_test_setup(a_boundless_grant_is_bounded, setup),
+        cmocka_unit_test_setup(a_grant_shrinks_with_the_segments, setup),
         cmocka_unit_test_setup(gets_through_any_channel, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,6 +89,75 @@ static void accept_tells_whose_queue_the_hello_came_in_on(void **state)
     assert_int_equal(info.arrived_core, 1);
 }
 
+/* ---- ACCEPTs that cannot be: of a server that is wrong, for they are proven ---- */
+
+enum {
+    WRONG_SESSION,
+    WRONG_SHORT,
+    WRONG_LONG,
+    WRONG_UNEVEN,
+    WRONG_NO_SLOT,
+    WRONG_SLOTS,
+    WRONG_CORE,
+    WRONG_QUEUE,
+    WRONGS
+};
+
+static void make_wrong(uint32_t how, struct mr_accept *accept)
+{
+    const struct mr_endpoint_config *config = &p.config[PAIR_CLIENT];
+    accept->session_id = how == WRONG_SESSION ? 0 : accept->session_id;
+    accept->udp_bytes_max = how == WRONG_SHORT    ? MR_UDP_BYTES_MIN - 8
+                            : how == WRONG_LONG   ? (uint16_t)(config->udp_bytes_max + 8)
+                            : how == WRONG_UNEVEN ? MR_UDP_BYTES_MIN + 4
+                                                  : accept->udp_bytes_max;
+    accept->window = how == WRONG_NO_SLOT ? 0
+                     : how == WRONG_SLOTS ? (uint16_t)(config->window + 1)
+                                          : accept->window;
+    accept->core = how == WRONG_CORE ? 1 : accept->core;
+    accept->arrived_core = how == WRONG_QUEUE ? MR_CORE_MAX : accept->arrived_core;
+}
+
+static uint32_t wrong_how;
+
+static enum pair_verdict change_accept(struct pair *pair, enum pair_side from, uint32_t n,
+                                       struct pair_packet *packet)
+{
+    struct mr_packet_header header;
+    struct mr_hello hello;
+    struct mr_accept accept;
+    struct mr_auth auth;
+    (void)keep_clients(pair, from, n, packet);
+    memcpy(&header, packet->data, sizeof(header));
+    if (from != PAIR_SERVER || header.type != MR_PACKET_ACCEPT)
+        return PAIR_PASS;
+    memcpy(&hello, kept[1] + MR_HEADER_BYTES, sizeof(hello));
+    memcpy(&accept, packet->data + MR_HEADER_BYTES, sizeof(accept));
+    make_wrong(wrong_how, &accept);
+    mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
+    mr_accept_prove(&auth, hello.client_uuid, hello.boot_nonce, &accept);
+    memcpy(packet->data + MR_HEADER_BYTES, &accept, sizeof(accept));
+    mr_tag_write(&auth.hello_key, packet->data, packet->bytes);
+    return PAIR_PASS;
+}
+
+static void an_accept_out_of_range_opens_nothing(void **state)
+{
+    for (wrong_how = 0; wrong_how <= WRONGS; wrong_how++) {
+        pair_init(&p);
+        p.config[PAIR_CLIENT].udp_bytes_max = p.config[PAIR_SERVER].udp_bytes_max = 4000;
+        p.filter = change_accept;
+        pair_start(&p);
+        pair_open(&p);
+        const struct mr_wire_counters *c = mr_endpoint_counters(client());
+        assert_int_equal(c->drop_proof + c->drop_tag, 0);
+        assert_int_equal(c->drop_range > 0, wrong_how < WRONGS);
+        assert_int_equal(p.events[MR_SESSION_UP], wrong_how == WRONGS); /* proven anew, and as it was */
+        pair_stop(&p);
+    }
+    (void)pair_configured(state);
+}
+
 static void without_the_key_nothing_comes_back(void **state)
 {
     memset(p.config[PAIR_CLIENT].psk[0], 0x11, MR_PSK_BYTES);
@@ -326,6 +395,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, pair_configured, pair_ended),
         cmocka_unit_test_setup_teardown(accept_tells_whose_queue_the_hello_came_in_on, pair_configured,
                                         pair_ended),
+        cmocka_unit_test_setup_teardown(an_accept_out_of_range_opens_nothing, pair_configured, pair_ended),
         cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, pair_configured, pair_ended),
         cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, pair_configured, pair_ended),
         cmocka_unit_test_setup_teardown(the_second_key_is_good_too, pair_configured, pair_ended),

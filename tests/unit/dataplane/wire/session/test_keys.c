@@ -266,6 +266,39 @@ static void what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key(void 
     assert_true(mr_endpoint_counters(client())->drop_tag > dropped);
 }
 
+static enum pair_verdict pass_handshakes(struct pair *pair, enum pair_side from, uint32_t n,
+                                         struct pair_packet *sent)
+{
+    struct mr_packet_header header;
+    memcpy(&header, sent->data, sizeof(header));
+    bool passes = from == PAIR_CLIENT || header.type == MR_PACKET_ACCEPT || header.type == MR_PACKET_RETRY;
+    return passes ? PAIR_PASS : PAIR_DROP;
+}
+
+/* The key that was left is good for the session that it was of, and not for the next one. */
+static void the_old_key_does_not_outlive_its_session(void **state)
+{
+    const uint64_t id = p.session->peer.session_id;
+    const struct mr_tag_key old = p.session->peer.key;
+    struct pair_call c = {0};
+    set_keys(PAIR_SERVER, OLD, NEW);
+    set_keys(PAIR_CLIENT, NEW, OLD);
+    p.filter = pass_handshakes;
+    pair_restart_server(&p);
+    set_keys(PAIR_SERVER, NEW, -1);
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 10000);
+    assert_true(p.session->established && p.session->peer.session_id != id);
+    uint64_t dropped = mr_endpoint_counters(client())->drop_tag;
+    make_packet(MR_PACKET_RESET, p.session->peer.session_id, p.session->peer.incarnation, keys[NEW]);
+    mr_tag_write(&old, packet, MR_HEADER_BYTES);
+    pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES);
+    assert_int_equal(mr_endpoint_counters(client())->drop_tag, dropped + 1);
+    p.filter = NULL;
+    pair_run(&p, 1000000);
+    assert_int_equal(c.ended, 1);
+}
+
 static void a_key_that_is_gone_opens_nothing(void **state)
 {
     set_keys(PAIR_SERVER, NEW, -1);
@@ -417,6 +450,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, pair_ended),
         cmocka_unit_test_setup_teardown(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup,
                                         pair_ended),
+        cmocka_unit_test_setup_teardown(the_old_key_does_not_outlive_its_session, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, pair_ended),
         cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_role_may_call_some_operations, setup_roles, pair_ended),
