@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/core_rates.h"
@@ -25,20 +26,11 @@ static void on_signal(int number)
     stop = 1;
 }
 
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
 /* Returns early when a signal comes. */
 static void wait_until(uint64_t time_us)
 {
-    for (uint64_t now = now_us(); now < time_us && !stop; now = now_us()) {
-        const uint64_t left = time_us - now;
-        const struct timespec pause = {.tv_sec = (time_t)(left / 1000000),
-                                       .tv_nsec = (long)(left % 1000000) * 1000};
+    for (uint64_t now = mr_clock_us(); now < time_us && !stop; now = mr_clock_us()) {
+        const struct timespec pause = mr_span_us(time_us - now);
         (void)nanosleep(&pause, NULL);
     }
 }
@@ -53,7 +45,7 @@ static enum mr_status take_samples(struct mr_client *client, struct tool_core_sa
     for (uint32_t core = 0; core < *count && status == MR_OK; core++) {
         samples[core] = (struct tool_core_sample){.state = states[core]};
         status = mr_stats(client, NULL, core, tool_core_sample_counter, &samples[core]);
-        samples[core].time_us = now_us();
+        samples[core].time_us = mr_clock_us();
     }
     return status;
 }
@@ -112,7 +104,7 @@ static int show(struct mr_client *client, const struct tool_connection *c, float
     struct tool_core_sample samples[2][CORES_MAX];
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     const uint64_t interval_us = (uint64_t)((double)interval_s * 1e6);
-    uint64_t next_us = now_us();
+    uint64_t next_us = mr_clock_us();
     uint32_t which = 0, shown = 0, count_before = 0, count;
     bool is_away = false;
     int exit_code = 0;

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <time.h>
 #include <rte_branch_prediction.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/wire/base/clock.h"
 
 /* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them,
  * so that a turn, with a slice of a long call, takes no longer than a small call alone; else up to 25 us,
@@ -28,10 +28,7 @@
 
 uint64_t dp_now_us(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    return mr_clock_us();
 }
 
 static void flush(struct dp_core *core, uint64_t now_us)

@@ -1,21 +1,14 @@
 /* What cores and the control thread do with a checkpoint that is being written. */
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "ps/checkpoint/checkpoint_writer_internal.h"
 
 #define HEADERS_SHARE 32u /* of a block's bytes: headers of records, and what is left over at its end */
 
 #define CACHE_LINE         64u
 #define PREFETCH_BYTES_MAX 4096u
-
-uint64_t ps_writer_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
 
 /* ---- a core's side ---- */
 
@@ -140,7 +133,7 @@ void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out)
         status.done = true;
         status.manifest_hash = w->attempt.manifest.hash;
     } else {
-        status.duration_us = ps_writer_now_us() - w->start_us;
+        status.duration_us = mr_clock_us() - w->start_us;
     }
     status.bytes_written = atomic_load_explicit(&w->bytes_written, memory_order_relaxed);
     *out = status;

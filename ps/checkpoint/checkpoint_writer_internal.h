@@ -48,8 +48,6 @@ struct ps_writer {
     struct writer_core cores[MR_CORE_MAX];
 };
 
-/* Monotonic. */
-uint64_t ps_writer_now_us(void);
 /* All that a delta is based on: whole, as far as that shows without reading blocks, and up to the very parent
  * that its manifest names, or any if no hash is named. Errors as those of ps_chain_open();
  * ps_chain_close(out). */

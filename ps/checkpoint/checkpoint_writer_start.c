@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "ps/base/keep_off.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_writer_internal.h"
@@ -188,7 +189,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->core_count = options->core_count;
         w->buffers_per_core = options->buffers_per_core;
         w->rate.bytes_per_s_max = options->bytes_per_s_max;
-        w->start_us = ps_writer_now_us();
+        w->start_us = mr_clock_us();
         w->attempt.store = store ? store : ps_store_local();
         w->attempt.manifest.version = PS_FORMAT_VERSION;
         w->attempt.manifest.id = options->id;

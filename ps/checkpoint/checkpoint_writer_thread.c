@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "ps/checkpoint/checkpoint_writer_internal.h"
 
 #define NAP_US                                                                                               \
@@ -35,7 +36,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
 
 static bool may_write(struct ps_writer *w)
 {
-    return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, ps_writer_now_us());
+    return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
 }
 
 /* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the
@@ -153,7 +154,7 @@ void *ps_writer_thread(void *arg)
     ps_uring_writer_destroy(w->disk);
     w->disk = NULL;
     ps_attempt_end(&w->attempt, !ps_writer_failed(w));
-    w->outcome.duration_us = ps_writer_now_us() - w->start_us;
+    w->outcome.duration_us = mr_clock_us() - w->start_us;
     atomic_store_explicit(&w->done, true, memory_order_release);
     return NULL;
 }

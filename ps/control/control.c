@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "ps/control/control_internal.h"
 
 #define SAVE_LOOK_US 10000u /* how often a save under way is looked after */
@@ -155,11 +156,7 @@ static void wait_for_work(struct ps_control *c)
         }
         return;
     }
-    struct timespec until; /* by a clock that nobody sets */
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    us += (uint64_t)until.tv_nsec / 1000;
-    until.tv_sec += (time_t)(us / 1000000);
-    until.tv_nsec = (long)(us % 1000000) * 1000;
+    const struct timespec until = mr_clock_after_us(us);
     while (sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
     }
 }

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "dataplane/wire/base/clock.h"
 #include "ps/config/config_rules.h"
 #include "ps/core/core.h"
 #include "ps/ops/ops.h"
@@ -51,8 +52,7 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
             return false;
         }
         uint64_t left_us = deadline_us - now < SLEEP_MAX_US ? deadline_us - now : SLEEP_MAX_US;
-        struct timespec left = {.tv_sec = (time_t)(left_us / 1000000),
-                                .tv_nsec = (long)(left_us % 1000000) * 1000};
+        struct timespec left = mr_span_us(left_us);
         uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
         if ((seen & MR_DONE) == 0) {
             (void)syscall(SYS_futex, done, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);

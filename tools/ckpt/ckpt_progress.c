@@ -1,17 +1,10 @@
 #include "tools/ckpt/ckpt_progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+#include "dataplane/wire/base/clock.h"
 
 #define SHOW_EVERY_US 200000u
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
 
 void ckpt_size_text(uint64_t bytes, char out[16])
 {
@@ -25,8 +18,10 @@ void ckpt_size_text(uint64_t bytes, char out[16])
 
 void ckpt_progress_begin(struct ckpt_progress *p, const char *what, uint64_t total_bytes)
 {
-    *p = (struct ckpt_progress){
-        .what = what, .total_bytes = total_bytes, .shown_us = now_us(), .is_on = isatty(STDERR_FILENO) == 1};
+    *p = (struct ckpt_progress){.what = what,
+                                .total_bytes = total_bytes,
+                                .shown_us = mr_clock_us(),
+                                .is_on = isatty(STDERR_FILENO) == 1};
 }
 
 void ckpt_progress_add(struct ckpt_progress *p, uint64_t bytes)
@@ -36,7 +31,7 @@ void ckpt_progress_add(struct ckpt_progress *p, uint64_t bytes)
     p->done_bytes += bytes;
     if (p->done_bytes > p->total_bytes)
         p->total_bytes = p->done_bytes;
-    if (!p->is_on || now_us() - p->shown_us < SHOW_EVERY_US)
+    if (!p->is_on || mr_clock_us() - p->shown_us < SHOW_EVERY_US)
         return;
     char done[16], total[16];
     ckpt_size_text(p->done_bytes, done);
@@ -45,7 +40,7 @@ void ckpt_progress_add(struct ckpt_progress *p, uint64_t bytes)
                   100 * (double)p->done_bytes / (double)p->total_bytes);
     (void)fflush(stderr);
     p->is_shown = true;
-    p->shown_us = now_us();
+    p->shown_us = mr_clock_us();
 }
 
 void ckpt_progress_end(struct ckpt_progress *p)

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dataplane/wire/base/clock.h"
 #include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
@@ -27,16 +28,9 @@ struct waiting {
     struct mr_checkpoint_status now;
 };
 
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
 static uint64_t left_ms(const struct waiting *w)
 {
-    const uint64_t now = now_us();
+    const uint64_t now = mr_clock_us();
     return w->end_us == UINT64_MAX ? UINT64_MAX : now < w->end_us ? (w->end_us - now + 999) / 1000 : 0;
 }
 
@@ -136,7 +130,7 @@ static void print_save(const struct mr_save_info *s)
 static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait)
 {
     const bool ends = wait && c->deadline_ms != 0;
-    struct waiting w = {.end_us = ends ? now_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX};
+    struct waiting w = {.end_us = ends ? mr_clock_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX};
     int exit_code = tool_connect(command, c, &w.client);
     if (exit_code != 0)
         return exit_code;

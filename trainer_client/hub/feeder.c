@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
 #include "trainer_client/socket/clock.h"
@@ -15,11 +16,7 @@
 
 static void wait_for_change(struct feeder *f, uint64_t us)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + us * 1000;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    const struct timespec until = mr_clock_after_us(us);
     while (!f->hub->nudged && pthread_cond_timedwait(&f->hub->changed, &f->hub->lock, &until) == 0) {
     }
     f->hub->nudged = false;

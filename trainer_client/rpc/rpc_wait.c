@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/fence.h"
 #include "trainer_client/rpc/rpc_driver_internal.h"
 #include "trainer_client/socket/clock.h"
@@ -16,11 +17,6 @@
 static bool is_done(_Atomic uint32_t *done)
 {
     return (atomic_load(done) & MR_DONE) != 0;
-}
-
-static struct timespec span(uint64_t us)
-{
-    return (struct timespec){.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u) * 1000};
 }
 
 /* ---- sleeping while another receives ---- */
@@ -67,7 +63,7 @@ static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t 
 
     if (deadline_us <= now_us) /* it has passed since the caller looked */
         return;
-    left = span(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
+    left = mr_span_us(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
     add_sleeper(d, &sleeper);
     uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
 
@@ -131,7 +127,7 @@ bool mrc_rpc_wait(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
 static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
 {
     struct pollfd own = {.fd = d->own_fd, .events = POLLIN};
-    struct timespec left = span(us);
+    struct timespec left = mr_span_us(us);
     uint64_t count;
 
     if (ppoll(&own, 1, &left, NULL) > 0)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 
 #define US_PER_MS 1000u
 
@@ -21,8 +22,7 @@ int mrc_epoll_sleep(int epoll_fd, struct epoll_event *events, int count, uint64_
 
     if (atomic_load_explicit(&missing, memory_order_relaxed))
         return sleep_ms(epoll_fd, events, count, left_us);
-    struct timespec left = {.tv_sec = (time_t)(left_us / 1000000u),
-                            .tv_nsec = (long)(left_us % 1000000u) * 1000};
+    struct timespec left = mr_span_us(left_us);
     int ready = epoll_pwait2(epoll_fd, events, count, &left, NULL);
 
     if (ready >= 0 || (errno != ENOSYS && errno != EPERM))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/socket/address.h"
 #include "trainer_client/socket/environment.h"
@@ -157,8 +158,7 @@ static void wait_for_packets(const struct mrc_socket_server *s, int timeout_ms)
     if (s->next_us - now_us < left_us)
         left_us = s->next_us - now_us;
 
-    struct timespec left = {.tv_sec = (time_t)(left_us / 1000000u),
-                            .tv_nsec = (long)(left_us % 1000000u) * 1000};
+    struct timespec left = mr_span_us(left_us);
 
     (void)ppoll(&pollfd, 1, &left, NULL);
 }

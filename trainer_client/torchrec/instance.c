@@ -6,17 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/torchrec/connection.h"
 #include "trainer_client/torchrec/line.h"
 
 #define PAUSE_US 10000u
-
-uint64_t tde_now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
 
 void tde_fail(const struct tde_instance *t, const char *what, const char *table, const char *why)
 {
@@ -30,7 +24,7 @@ void tde_fail(const struct tde_instance *t, const char *what, const char *table,
 
 uint32_t tde_left_ms(const struct tde_job *job)
 {
-    uint64_t now = tde_now_us();
+    uint64_t now = mr_clock_us();
     return now >= job->deadline_us ? 0 : (uint32_t)((job->deadline_us - now + 999) / 1000);
 }
 
@@ -49,7 +43,7 @@ bool tde_waits_for_better(const struct tde_job *job, enum mr_status status)
     default:
         return false;
     }
-    uint64_t now = tde_now_us();
+    uint64_t now = mr_clock_us();
     if (now >= job->deadline_us)
         return false;
     uint64_t pause_us = job->deadline_us - now < PAUSE_US ? job->deadline_us - now : PAUSE_US;
@@ -96,7 +90,7 @@ static bool start_thread(struct tde_instance *t)
 
 void tde_instance_add(struct tde_instance *t, struct tde_job *job)
 {
-    job->deadline_us = tde_now_us() + (uint64_t)t->configuration.deadline_ms * 1000u;
+    job->deadline_us = mr_clock_us() + (uint64_t)t->configuration.deadline_ms * 1000u;
     job->next = NULL;
     (void)pthread_mutex_lock(&t->lock);
     *t->last = job;

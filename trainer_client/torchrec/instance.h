@@ -52,8 +52,6 @@ void tde_instance_add(struct tde_instance *t, struct tde_job *job);
  * pushes that are lost. */
 void tde_fail(const struct tde_instance *t, const char *what, const char *table, const char *why);
 
-/* By the monotonic clock. */
-uint64_t tde_now_us(void);
 /* Of the job, in ms; 0: its time is up. */
 uint32_t tde_left_ms(const struct tde_job *job);
 /* Whether a call that ended so may do better when it is made again, after a little while. Then it has waited

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/torchrec/instance.h"
 #include "trainer_client/torchrec/line.h"
 #include "trainer_client/torchrec/table_name.h"
@@ -168,7 +169,7 @@ static enum mr_status push_and_go_on(struct column *c)
     if (status == MR_OK)
         status = wait(c, future);
     if (status == MR_OK) {
-        tde_losses_add(&c->t->losses, c->name, &c->pushed, tde_now_us());
+        tde_losses_add(&c->t->losses, c->name, &c->pushed, mr_clock_us());
         return MR_OK;
     }
     if (!tde_waits_for_better(c->job, status))

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/wire/base/clock.h"
 
 struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
                                      uint32_t argument_count)
@@ -241,14 +241,6 @@ enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
 
 /* ---- running it ---- */
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* A quarter of the way towards each new time: brief ones stay brief, one long run shows at once. */
 static void note_time(struct mr_function *function, uint64_t ns)
 {
@@ -274,7 +266,7 @@ static void check_results(struct mr_rpc_call *call)
 void mr_executing_run(struct mr_rpc_call *call)
 {
     const struct mr_agent_autograd *autograd = &call->agent->autograd;
-    uint64_t start_ns = now_ns();
+    uint64_t start_ns = mr_clock_ns();
 
     atomic_fetch_add_explicit(&call->agent->activity, 1, memory_order_relaxed);
     if (call->head.context != 0 && autograd->run_begins == NULL) {
@@ -293,7 +285,7 @@ void mr_executing_run(struct mr_rpc_call *call)
         call->saved_destroy(call->saved);
     if (call->status != MR_OK && call->error[0] == 0)
         snprintf(call->error, sizeof(call->error), "%s", mr_status_text(call->status));
-    note_time(call->function, now_ns() - start_ns);
+    note_time(call->function, mr_clock_ns() - start_ns);
     if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
         drop_results(call);
 }

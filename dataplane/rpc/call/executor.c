@@ -1,9 +1,9 @@
 #include "dataplane/rpc/call/executor.h"
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/list.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define TELL_JOBS_MAX 16u    /* brief jobs that are told together, */
 #define TELL_NS_MAX   50000u /* and for how long the first waits at most */
@@ -30,14 +30,6 @@ static _Thread_local struct mr_executor *own;
 static _Thread_local uint8_t own_depth; /* of the job that this thread runs */
 
 static void *thread_run(void *arg);
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- under the lock: which may begin ---- */
 
@@ -158,7 +150,8 @@ static void tell(struct mr_executor *e, struct untold *untold)
 
 static bool tell_is_due(const struct untold *untold)
 {
-    return untold->jobs >= TELL_JOBS_MAX || (untold->jobs > 0 && now_ns() - untold->since_ns > TELL_NS_MAX);
+    return untold->jobs >= TELL_JOBS_MAX ||
+           (untold->jobs > 0 && mr_clock_ns() - untold->since_ns > TELL_NS_MAX);
 }
 
 /* Under the lock, which it gives up meanwhile. There is one that may begin. */
@@ -180,7 +173,7 @@ static void run_first(struct mr_executor *e, struct untold *untold)
     pthread_mutex_unlock(&e->lock);
     own_depth = job->depth;
     if (untold->jobs == 0)
-        untold->since_ns = now_ns();
+        untold->since_ns = mr_clock_ns();
     job->run(job);
     pthread_mutex_lock(&e->lock);
     e->running--;

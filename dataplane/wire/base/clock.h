@@ -1,0 +1,32 @@
+/* The clock of this machine that nobody sets, and spans of time as the kernel takes them. The transport itself
+ * is handed the time; this is for those who drive it. Any thread. */
+#ifndef MR_CLOCK_H
+#define MR_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t mr_clock_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t mr_clock_us(void)
+{
+    return mr_clock_ns() / 1000u;
+}
+
+static inline struct timespec mr_span_us(uint64_t us)
+{
+    return (struct timespec){.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u) * 1000};
+}
+
+/* The time so much later than now, for waits until a time of CLOCK_MONOTONIC. */
+static inline struct timespec mr_clock_after_us(uint64_t us)
+{
+    return mr_span_us(mr_clock_us() + us);
+}
+
+#endif
