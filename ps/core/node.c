@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <time.h>
+#include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
 
 #define POST_RETRY_NS 100000
@@ -28,8 +29,7 @@ static void wait_for_all(_Atomic uint32_t *missing)
 static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
 {
     (void)core;
-    struct ps_core_task *t =
-        (struct ps_core_task *)(void *)((char *)task - offsetof(struct ps_core_task, task));
+    struct ps_core_task *t = MR_CONTAINER(task, struct ps_core_task, task);
     ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
     if (t->missing != NULL) {
         wait_for_all(t->missing);

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/list.h"
 #include "ps/control/control.h"
 #include "ps/ops/ops.h"
 
@@ -190,8 +191,7 @@ static bool answer(struct ps_core *core, struct ps_command *command)
 /* Runs on core 0. An answer that finds no memory waits for it: what was done cannot be taken back. */
 static void come_back(struct dp_task *task, void *core_app, struct dp_core *dp_core)
 {
-    struct ps_command *command =
-        (struct ps_command *)(void *)((char *)task - offsetof(struct ps_command, task));
+    struct ps_command *command = MR_CONTAINER(task, struct ps_command, task);
     struct ps_core *core = core_app;
     (void)dp_core;
     command->next = core->answers;

@@ -1,6 +1,7 @@
 /* Cancelling a call of our own. */
 #include <stdlib.h>
 #include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/wire/base/list.h"
 
 struct cancel_message {
     struct mr_agent_call call;
@@ -34,8 +35,7 @@ static void tell_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
 
 static void cancel(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct mr_rpc_future *f =
-        (struct mr_rpc_future *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_future, cancel_work));
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, cancel_work);
 
     bool ended = f->ended;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/rref/rref_internal.h"
+#include "dataplane/wire/base/list.h"
 
 struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to)
 {
@@ -87,8 +88,7 @@ uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
 
 static void run_then(struct mr_job *job)
 {
-    struct mr_rpc_future *f =
-        (struct mr_rpc_future *)(void *)((uint8_t *)job - offsetof(struct mr_rpc_future, then_job));
+    struct mr_rpc_future *f = MR_CONTAINER(job, struct mr_rpc_future, then_job);
     struct mr_rpc_result *result = f->result;
 
     f->result = NULL;

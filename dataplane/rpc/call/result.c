@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/wire/base/list.h"
 
 static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, size_t bytes)
 {
@@ -118,8 +119,7 @@ const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *r, uint32
 
 static void result_free(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct mr_rpc_result *r =
-        (struct mr_rpc_result *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_result, freeing));
+    struct mr_rpc_result *r = MR_CONTAINER(work, struct mr_rpc_result, freeing);
 
     /* A node's endpoint goes on, on a core of its own: what was to be given back before stays there. */
     bool stays = agent->config.is_node && atomic_load(&agent->over);

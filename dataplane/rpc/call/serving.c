@@ -4,17 +4,18 @@
 #include <string.h>
 #include "dataplane/rpc/call/agent_internal.h"
 #include "dataplane/rpc/call/call.h"
+#include "dataplane/wire/base/list.h"
 
 #define BRIEF_NS 10000u
 
 static struct mr_rpc_call *of_job(struct mr_job *job)
 {
-    return (struct mr_rpc_call *)(void *)((uint8_t *)job - offsetof(struct mr_rpc_call, job));
+    return MR_CONTAINER(job, struct mr_rpc_call, job);
 }
 
 static struct mr_rpc_call *of_work(struct mr_work *work)
 {
-    return (struct mr_rpc_call *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_call, work));
+    return MR_CONTAINER(work, struct mr_rpc_call, work);
 }
 
 /* ---- answers ---- */
@@ -408,8 +409,7 @@ static bool is_wanted(const struct mr_job *job, const void *arg)
 
     if (job->run != run_remote)
         return false;
-    const struct mr_rpc_call *call =
-        (const struct mr_rpc_call *)(const void *)((const uint8_t *)job - offsetof(struct mr_rpc_call, job));
+    const struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
 
     return call->caller == wanted->caller && call->head.number == wanted->number;
 }

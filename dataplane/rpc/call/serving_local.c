@@ -1,6 +1,7 @@
 /* Functions of ours that we call ourselves: from the executor back to the future. */
 #include <string.h>
 #include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/wire/base/list.h"
 
 static struct mr_rpc_call *of_job(struct mr_job *job)
 {
@@ -93,8 +94,7 @@ void mr_serving_run_local(struct mr_rpc_call *call)
 
 static bool is_of_future(const struct mr_job *job, const void *arg)
 {
-    const struct mr_rpc_call *call =
-        (const struct mr_rpc_call *)(const void *)((const uint8_t *)job - offsetof(struct mr_rpc_call, job));
+    const struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
 
     return job->run == run_local && call->future == arg;
 }
