@@ -35,7 +35,7 @@ uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core)
     if (ps_writer_failed(w))
         return 0;
     uint32_t left = c->block ? PS_PAYLOAD_BYTES - c->payload_bytes : 0;
-    return left + ps_buffer_ring_count(&c->empty) * PS_PAYLOAD_BYTES;
+    return left + ps_ring_count(&c->empty) * PS_PAYLOAD_BYTES;
 }
 
 bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, uint64_t record_bytes)
@@ -48,7 +48,7 @@ bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, u
      * many. */
     const uint64_t space = ps_record_space(record_bytes);
     uint64_t left = c->block ? PS_PAYLOAD_BYTES - c->payload_bytes : 0;
-    return left / space + ps_buffer_ring_count(&c->empty) * (PS_PAYLOAD_BYTES / space) >= record_count;
+    return left / space + ps_ring_count(&c->empty) * (PS_PAYLOAD_BYTES / space) >= record_count;
 }
 
 static void hand_over(struct writer_core *c)
@@ -56,7 +56,7 @@ static void hand_over(struct writer_core *c)
     struct ps_block_header *header = (struct ps_block_header *)(void *)c->block;
     header->payload_bytes = c->payload_bytes;
     header->record_count = c->record_count;
-    bool room = ps_buffer_ring_put(&c->full, c->buffer);
+    bool room = ps_ring_put(&c->full, c->buffer);
     assert(room);
     (void)room;
     c->block = NULL;
@@ -64,9 +64,9 @@ static void hand_over(struct writer_core *c)
 
 static bool take_block(struct ps_writer *w, struct writer_core *c)
 {
-    if (!ps_buffer_ring_take(&c->empty, &c->buffer))
+    if (!ps_ring_take(&c->empty, &c->buffer))
         return false;
-    c->block = w->buffers + (size_t)c->buffer * PS_BLOCK_BYTES;
+    c->block = w->buffers + c->buffer * PS_BLOCK_BYTES;
     c->payload_bytes = 0;
     c->record_count = 0;
     return true;

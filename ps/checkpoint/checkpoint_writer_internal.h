@@ -8,21 +8,22 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <xxhash.h>
-#include "ps/base/buffer_ring.h"
+#include "ps/base/ring.h"
 #include "ps/base/byte_rate.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_attempt.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/uring_writer.h"
 
-static_assert(PS_WRITER_BUFFERS_MAX == PS_BUFFER_RING_CAPACITY, "a ring holds every buffer of its core");
+static_assert(PS_WRITER_BUFFERS_MAX == PS_RING_CAPACITY, "a ring holds every buffer of its core");
 
 struct writer_core {
-    struct ps_buffer_ring full;  /* core -> writer */
-    struct ps_buffer_ring empty; /* writer -> core */
+    struct ps_ring full;  /* core -> writer */
+    struct ps_ring empty; /* writer -> core */
     /* the core's own */
     alignas(64) uint8_t *block; /* being filled, NULL = none */
-    uint32_t buffer, payload_bytes, record_count;
+    uintptr_t buffer;           /* its number */
+    uint32_t payload_bytes, record_count;
     uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the writer */
     /* the writer's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */

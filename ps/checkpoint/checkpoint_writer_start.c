@@ -70,7 +70,7 @@ static bool make_buffers(struct ps_writer *w)
         return false;
     w->buffers = region;
     for (uint32_t buffer = 0; buffer < count; buffer++)
-        (void)ps_buffer_ring_put(&w->cores[buffer / w->buffers_per_core].empty, buffer);
+        (void)ps_ring_put(&w->cores[buffer / w->buffers_per_core].empty, buffer);
     for (uint32_t core = 0; core < w->core_count; core++) {
         w->cores[core].hash = XXH3_createState();
         if (!w->cores[core].hash || XXH3_128bits_reset(w->cores[core].hash) != XXH_OK)

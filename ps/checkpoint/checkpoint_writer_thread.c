@@ -46,11 +46,11 @@ static bool take_full(struct ps_writer *w)
     bool any = false;
     for (uint32_t i = 0; i < w->core_count; i++) {
         const uint32_t core = w->next_core;
-        uint32_t buffer;
-        if (ps_buffer_ring_count(&w->cores[core].full) > 0) {
-            if (!may_write(w) || !ps_buffer_ring_take(&w->cores[core].full, &buffer))
+        uintptr_t buffer;
+        if (ps_ring_count(&w->cores[core].full) > 0) {
+            if (!may_write(w) || !ps_ring_take(&w->cores[core].full, &buffer))
                 break;
-            write_block(w, core, buffer);
+            write_block(w, core, (uint32_t)buffer);
             any = true;
         }
         w->next_core = (core + 1) % w->core_count;
@@ -73,7 +73,7 @@ static bool give_back(struct ps_writer *w, uint32_t wait_us)
     }
     if (done.error == 0)
         atomic_fetch_add_explicit(&w->bytes_written, PS_BLOCK_BYTES, memory_order_relaxed);
-    bool room = ps_buffer_ring_put(&w->cores[done.file].empty, done.buffer);
+    bool room = ps_ring_put(&w->cores[done.file].empty, done.buffer);
     assert(room);
     (void)room;
     return true;
@@ -84,7 +84,7 @@ static bool all_written(struct ps_writer *w)
     for (uint32_t core = 0; core < w->core_count; core++) {
         /* In this order: a core sets `done` after its last put. */
         if (!atomic_load_explicit(&w->cores[core].done, memory_order_acquire) ||
-            ps_buffer_ring_count(&w->cores[core].full) > 0)
+            ps_ring_count(&w->cores[core].full) > 0)
             return false;
     }
     return ps_uring_writer_pending(w->disk) == 0;

@@ -47,12 +47,9 @@ void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, cons
 
 bool ps_control_submit(struct ps_control *c, struct ps_command *command)
 {
-    uint32_t put = atomic_load_explicit(&c->put, memory_order_relaxed);
-    if (put - atomic_load_explicit(&c->taken, memory_order_acquire) == PS_COMMANDS_MAX) {
+    if (!ps_ring_put(&c->commands, (uintptr_t)command)) {
         return false;
     }
-    c->commands[put % PS_COMMANDS_MAX] = command;
-    atomic_store_explicit(&c->put, put + 1, memory_order_release);
     sem_post(&c->wake);
     return true;
 }
@@ -64,13 +61,8 @@ void ps_control_wake(struct ps_control *c)
 
 static struct ps_command *take_command(struct ps_control *c)
 {
-    uint32_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
-    if (taken == atomic_load_explicit(&c->put, memory_order_acquire)) {
-        return NULL;
-    }
-    struct ps_command *command = c->commands[taken % PS_COMMANDS_MAX];
-    atomic_store_explicit(&c->taken, taken + 1, memory_order_release);
-    return command;
+    uintptr_t command;
+    return ps_ring_take(&c->commands, &command) ? (struct ps_command *)command : NULL;
 }
 
 static void execute_save(struct ps_control *c, struct ps_command *command)

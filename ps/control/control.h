@@ -17,7 +17,6 @@
 #include "ps/restore/restore_plan.h"
 #include "ps/save/save_request.h"
 
-#define PS_COMMANDS_MAX       64u /* handed over and not done */
 #define PS_DIRECTORY_BYTES    256
 #define PS_CONTROL_TEXT_BYTES 400
 #define PS_REPLY_TENSORS_MAX  4u
@@ -86,7 +85,8 @@ bool ps_control_start(struct ps_control *c);
  * way is given up, unless `finish_save`. */
 void ps_control_stop(struct ps_control *c, bool finish_save);
 
-/* Hand a command over, which it owns from then on; false when there are too many. Core 0's thread. */
+/* Hand a command over, which it owns from then on; false when PS_RING_CAPACITY of them are not done. Core 0's
+ * thread. */
 bool ps_control_submit(struct ps_control *c, struct ps_command *command);
 void ps_command_free(struct ps_command *command);
 /* Has the thread look after saves soon. Any thread. */

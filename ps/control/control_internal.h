@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_lock.h"
 #include "ps/control/control.h"
@@ -20,9 +21,7 @@ struct ps_control {
     bool running;
     sem_t wake;
     _Atomic bool stop;
-    /* core 0 -> control: one producer, one consumer */
-    _Atomic uint32_t put, taken;
-    struct ps_command *commands[PS_COMMANDS_MAX];
+    struct ps_ring commands; /* core 0 -> control: struct ps_command * */
 
     struct ps_catalog catalog;
     struct ps_history history;
