@@ -127,7 +127,7 @@ suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
 mkdir -p "$work"
 find dataplane ps trainer_client tests/{sim,sim_references,property,unit/ps} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
     tar -c --null --files-from - | tar -x -C "$work"
-rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec}
+rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec} "$work"/dataplane/wire/base/cli.c
 for suite in $suites; do
     mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')
     compile "${sources[@]}"
