@@ -47,6 +47,8 @@ static inline void mr_endpoint_set_now(struct mr_endpoint *ep, uint64_t now_us)
 
 uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
+/* ---- fragment.c ---- */
+
 /* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is
  * malformed. */
 struct mr_fragment {
@@ -100,9 +102,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet);
 /* The head of an answer to a packet of no session, or of none that is known. */
 struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
                                          enum mr_packet_type type, uint16_t payload_bytes);
-/* The session a packet to the serving side belongs to, verified; NULL: counted, and perhaps answered with a
- * RESET. */
-struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet *packet);
+/* The first packet under the session's key has come. */
+void mr_served_confirm(struct mr_endpoint *ep, struct mr_served *served);
 void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served);
 void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served);
 
@@ -161,8 +162,6 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const stru
 
 /* ---- session.c ---- */
 
-/* The session a packet to the calling side belongs to, verified; NULL: counted. */
-struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet);
 /* By id and address alone. */
 struct mr_session *mr_session_lookup(const struct mr_endpoint *ep, uint64_t session_id,
                                      const struct mr_address *from);

@@ -274,9 +274,41 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_arm(ep, call);
 }
 
+/* Returns the session that a packet belongs to, verified; NULL: counted. */
+static struct mr_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_session *s = mr_session_lookup(ep, packet->header.session_id, packet->from);
+    if (s == NULL || !s->established || packet->header.incarnation != s->peer.incarnation) {
+        ep->counters.drop_session++;
+        return NULL;
+    }
+    if (!mr_numbers_is_new(&s->peer.numbers, packet->header.number)) {
+        ep->counters.drop_repeated++;
+        return NULL;
+    }
+    if (!mr_keys_session_verify(s, packet)) {
+        ep->counters.drop_tag++;
+        return NULL;
+    }
+    (void)mr_numbers_take(&s->peer.numbers, packet->header.number);
+    mr_session_sample_rtt(ep, s, packet);
+    s->peer.heard_us = ep->now_us;
+    s->other_version = 0;
+    s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
+    if (s->away) {
+        s->away = false;
+        mr_connect_end(ep, s);
+        uint32_t generation = s->generation;
+        mr_session_tell(ep, s, MR_SESSION_UP);
+        if (s->generation != generation)
+            return NULL;
+    }
+    return s;
+}
+
 void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_session *s = ep->sessions != NULL ? mr_session_find(ep, packet) : NULL;
+    struct mr_session *s = ep->sessions != NULL ? find_session(ep, packet) : NULL;
     if (s == NULL) {
         if (ep->sessions == NULL)
             ep->counters.drop_session++;

@@ -330,9 +330,46 @@ static void on_ping(struct mr_endpoint *ep, struct mr_served *served, const stru
     }
 }
 
+/* ---- a packet comes in ---- */
+
+/* Returns the session that a packet belongs to, verified; NULL: counted, and perhaps answered with a RESET. */
+static struct mr_served *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    const struct mr_packet_header *header = &packet->header;
+    uint32_t index = (uint32_t)(header->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    struct mr_served *s = index < ep->config.sessions_max ? &ep->served[index] : NULL;
+    if (s == NULL || !s->used || s->peer.session_id != header->session_id) {
+        ep->counters.drop_session++;
+        if (header->type != MR_PACKET_BYE)
+            mr_keys_unknown_session(ep, packet);
+        return NULL;
+    }
+    if (!mr_address_equal(&s->peer.address, packet->from) || header->incarnation != ep->config.incarnation) {
+        ep->counters.drop_session++;
+        return NULL;
+    }
+    if (!mr_numbers_is_new(&s->peer.numbers, header->number)) {
+        ep->counters.drop_repeated++;
+        return NULL;
+    }
+    if (!mr_keys_served_verify(ep, s, packet)) {
+        ep->counters.drop_tag++;
+        return NULL;
+    }
+    s->peer.heard_us = ep->now_us;
+    if (mr_numbers_take(&s->peer.numbers, header->number)) {
+        s->peer.address = *packet->from; /* the way back may have changed */
+        s->peer.clock_us = header->clock_us;
+        s->peer.clock_heard_us = (uint32_t)ep->now_us;
+    }
+    if (!s->confirmed)
+        mr_served_confirm(ep, s);
+    return s;
+}
+
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_served *served = ep->served != NULL ? mr_served_find(ep, packet) : NULL;
+    struct mr_served *served = ep->served != NULL ? find_session(ep, packet) : NULL;
     if (served == NULL) {
         if (ep->served == NULL)
             ep->counters.drop_session++;

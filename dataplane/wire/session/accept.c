@@ -287,11 +287,9 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
     send_accept(ep, packet, auth, s);
 }
 
-/* ---- packets of sessions ---- */
-
 /* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client
  * from before its restart are over. */
-static void confirm(struct mr_endpoint *ep, struct mr_served *served)
+void mr_served_confirm(struct mr_endpoint *ep, struct mr_served *served)
 {
     served->confirmed = true;
     uint32_t i = *uuid_bucket(ep, served->client_uuid);
@@ -303,38 +301,4 @@ static void confirm(struct mr_endpoint *ep, struct mr_served *served)
             mr_served_drop(ep, other);
     }
     mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
-}
-
-struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet *packet)
-{
-    const struct mr_packet_header *header = &packet->header;
-    uint32_t index = (uint32_t)(header->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
-    struct mr_served *s = index < ep->config.sessions_max ? &ep->served[index] : NULL;
-    if (s == NULL || !s->used || s->peer.session_id != header->session_id) {
-        ep->counters.drop_session++;
-        if (header->type != MR_PACKET_BYE)
-            mr_keys_unknown_session(ep, packet);
-        return NULL;
-    }
-    if (!mr_address_equal(&s->peer.address, packet->from) || header->incarnation != ep->config.incarnation) {
-        ep->counters.drop_session++;
-        return NULL;
-    }
-    if (!mr_numbers_is_new(&s->peer.numbers, header->number)) {
-        ep->counters.drop_repeated++;
-        return NULL;
-    }
-    if (!mr_keys_served_verify(ep, s, packet)) {
-        ep->counters.drop_tag++;
-        return NULL;
-    }
-    s->peer.heard_us = ep->now_us;
-    if (mr_numbers_take(&s->peer.numbers, header->number)) {
-        s->peer.address = *packet->from; /* the way back may have changed */
-        s->peer.clock_us = header->clock_us;
-        s->peer.clock_heard_us = (uint32_t)ep->now_us;
-    }
-    if (!s->confirmed)
-        confirm(ep, s);
-    return s;
 }

@@ -130,37 +130,6 @@ void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
 
 /* ---- sessions ---- */
 
-struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet)
-{
-    struct mr_session *s = mr_session_lookup(ep, packet->header.session_id, packet->from);
-    if (s == NULL || !s->established || packet->header.incarnation != s->peer.incarnation) {
-        ep->counters.drop_session++;
-        return NULL;
-    }
-    if (!mr_numbers_is_new(&s->peer.numbers, packet->header.number)) {
-        ep->counters.drop_repeated++;
-        return NULL;
-    }
-    if (!mr_keys_session_verify(s, packet)) {
-        ep->counters.drop_tag++;
-        return NULL;
-    }
-    (void)mr_numbers_take(&s->peer.numbers, packet->header.number);
-    mr_session_sample_rtt(ep, s, packet);
-    s->peer.heard_us = ep->now_us;
-    s->other_version = 0;
-    s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
-    if (s->away) {
-        s->away = false;
-        mr_connect_end(ep, s);
-        uint32_t generation = s->generation;
-        mr_session_tell(ep, s, MR_SESSION_UP);
-        if (s->generation != generation)
-            return NULL;
-    }
-    return s;
-}
-
 enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
                                struct mr_session **out)
 {
