@@ -185,6 +185,11 @@ void mr_endpoint_set_restores(struct mr_endpoint *ep, uint32_t restores)
     ep->config.restores = restores;
 }
 
+void mr_endpoint_set_checkpoint(struct mr_endpoint *ep, uint64_t checkpoint)
+{
+    ep->config.checkpoint = checkpoint;
+}
+
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
                                     uint64_t (*hook)(void *app, const uint8_t *client_uuid))
 {

@@ -124,6 +124,7 @@ struct mr_endpoint_config {
     uint64_t start_id;         /* serving side; random at every start; 0: the incarnation stands for it */
     uint32_t lineage;          /* serving side, see struct mr_accept */
     uint32_t restores;         /* serving side, see mr_endpoint_set_restores() */
+    uint64_t checkpoint;       /* serving side, see mr_endpoint_set_checkpoint() */
     uint16_t core, core_count; /* serving side */
     uint32_t map_version;      /* serving side */
     /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until mr_session_release();
@@ -197,6 +198,9 @@ void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
 /* Serving side: so many restores by call there have been; ACCEPTs, and replies that are begun from now on say
  * so. */
 void mr_endpoint_set_restores(struct mr_endpoint *ep, uint32_t restores);
+/* Serving side: what `sequence` of a reply says to be on disk is in this checkpoint; 0: in none. Replies that
+ * have a sequence name it from now on. */
+void mr_endpoint_set_checkpoint(struct mr_endpoint *ep, uint64_t checkpoint);
 
 /* Use these keys from now on, at most MR_PSK_MAX; 0: none, as in the configuration. Sessions and calls go on.
  * The serving side accepts each of them, and answers a session under the one that its client uses. The

@@ -68,7 +68,8 @@ struct ps_stored_pushes {
 
 /* ---- writing ---- */
 struct ps_writer; /* one checkpoint being written */
-struct ps_store;  /* where the files live, see ps/checkpoint/checkpoint_store.h */
+struct ps_ancestry;
+struct ps_store; /* where the files live, see ps/checkpoint/checkpoint_store.h */
 
 #define PS_WRITER_BUFFERS_MAX 64u /* per core */
 
@@ -87,11 +88,12 @@ struct ps_writer_options {
     const struct mr_feature *features; /* all that there are, whether the checkpoint is a delta or not */
     const uint32_t *feature_ids;       /* below 65536 */
     uint64_t id;
-    uint64_t parent_id;                /* published in the same directory, below `id`; 0: a full */
-    const struct ps_hash *parent_hash; /* of its MANIFEST; NULL: whichever is there */
-    uint64_t step;                     /* of the cut; 0: unknown */
-    uint32_t clock_s;                  /* of the node */
-    uint64_t bytes_per_s_max;          /* that are written; 0: no limit */
+    uint64_t parent_id;                 /* published in the same directory, below `id`; 0: a full */
+    const struct ps_hash *parent_hash;  /* of its MANIFEST; NULL: whichever is there */
+    const struct ps_ancestry *ancestry; /* of what is in it; NULL: unknown */
+    uint64_t step;                      /* of the cut; 0: unknown */
+    uint32_t clock_s;                   /* of the node */
+    uint64_t bytes_per_s_max;           /* that are written; 0: no limit */
     uint32_t feature_count;
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */

@@ -9,8 +9,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT_NAME "millrace-checkpoint"
-#define HASH_DIGITS 32u
+#define FORMAT_NAME  "millrace-checkpoint"
+#define HASH_DIGITS  32u
+#define START_DIGITS 16u
 
 /* The form that is hashed: no spaces, sorted keys, 17 digits, which hold a double exactly. */
 #define CANONICAL (JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
@@ -30,6 +31,15 @@
 #define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
 
 #define OPTIMIZER_ARGS (sizeof((struct mr_feature *)0)->optimizer_args / sizeof(float))
+
+void ps_ancestry_begin(struct ps_ancestry *ancestry, const struct ps_ancestry *older, uint64_t id,
+                       uint64_t from)
+{
+    struct ps_ancestry begun = {.count = 1, .starts[0] = {.id = id, .from = from}};
+    for (uint32_t i = 0; older != NULL && i < older->count && begun.count < PS_STARTS_MAX; i++)
+        begun.starts[begun.count++] = older->starts[i];
+    *ancestry = begun;
+}
 
 /* ---- printing ---- */
 
@@ -105,6 +115,17 @@ static int print_clock(json_t *root, const struct ps_manifest *m)
     return json_object_set_new(root, "clock_s", json_integer(m->clock_s));
 }
 
+static int print_ancestry(json_t *root, const struct ps_ancestry *a)
+{
+    json_t *starts = json_array();
+    int bad = 0;
+    for (uint32_t i = 0; i < a->count; i++)
+        bad |= json_array_append_new(starts, json_pack("{s:o, s:I}", "start",
+                                                       json_sprintf("%016" PRIx64, a->starts[i].id), "from",
+                                                       (json_int_t)a->starts[i].from));
+    return bad | json_object_set_new(root, "ancestry", starts);
+}
+
 static char *print(const struct ps_manifest *m, struct ps_hash *hash)
 {
     json_t *features = json_array(), *files = json_array();
@@ -119,7 +140,7 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
     if (m->version > PS_FORMAT_VERSION_2)
         bad |= print_chain(root, m);
     if (m->version > PS_FORMAT_VERSION_3)
-        bad |= print_clock(root, m);
+        bad |= print_clock(root, m) | print_ancestry(root, &m->ancestry);
     char *text = NULL;
     if (root && !bad) {
         char *canonical = json_dumps(root, CANONICAL);
@@ -340,6 +361,20 @@ static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest 
         m->parent_hash = parse_hash(p, root, "parent_hash");
 }
 
+static void parse_ancestry(struct parse *p, const json_t *root, struct ps_ancestry *a)
+{
+    const json_t *starts = parse_array(p, root, "ancestry", 0, PS_STARTS_MAX);
+    a->count = (uint32_t)json_array_size(starts);
+    for (uint32_t i = 0; i < a->count; i++) {
+        const json_t *o = json_array_get(starts, i);
+        const char *id = parse_string(p, o, "start");
+        if (strlen(id) != START_DIGITS || strspn(id, "0123456789abcdef") != START_DIGITS)
+            refuse(p, "\"start\" must be %u lower-case hexadecimal digits", START_DIGITS);
+        a->starts[i].id = strtoull(id, NULL, 16);
+        a->starts[i].from = parse_integer(p, o, "from", 0, (uint64_t)PS_CHECKPOINT_ID_MAX);
+    }
+}
+
 uint32_t ps_manifest_version(const char *json, size_t json_bytes)
 {
     char ignored[PS_TEXT_BYTES];
@@ -387,8 +422,10 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
         parse_features(&p, root, &m);
         if (m.version > PS_FORMAT_VERSION_2)
             parse_chain(&p, root, &m);
-        if (m.version > PS_FORMAT_VERSION_3)
+        if (m.version > PS_FORMAT_VERSION_3) {
             m.clock_s = (uint32_t)parse_integer(&p, root, "clock_s", 0, UINT32_MAX);
+            parse_ancestry(&p, root, &m.ancestry);
+        }
     }
     json_decref(root);
     parse_again(&p, &m, json, json_bytes);

@@ -12,6 +12,7 @@
 
 #define PS_MANIFEST_NAME      "MANIFEST"
 #define PS_MANIFEST_BYTES_MAX (16u << 20)
+#define PS_STARTS_MAX         8u
 #define PS_FEATURE_ID_MAX     ((uint32_t)MR_FEATURE_ID_MAX)
 
 struct ps_manifest_file {
@@ -21,15 +22,33 @@ struct ps_manifest_file {
     struct ps_hash hash; /* XXH3-128 over the hash fields of its blocks, in order */
 };
 
+/* One start of a node, and the checkpoint of its own directory that it went on from; 0: none. */
+struct ps_start {
+    uint64_t id, from;
+};
+
+/* The starts that a state comes from, the newest first; older ones are left out. By it a client knows whether
+ * a node that was started again has what was in some checkpoint, though it went on from a later one. */
+struct ps_ancestry {
+    uint32_t count;
+    struct ps_start starts[PS_STARTS_MAX];
+};
+
+/* A start, named `id`, goes on from checkpoint `from`, which `older` is of; NULL: from none. `older` may be
+ * `*ancestry` itself. */
+void ps_ancestry_begin(struct ps_ancestry *ancestry, const struct ps_ancestry *older, uint64_t id,
+                       uint64_t from);
+
 struct ps_manifest {
     uint32_t version; /* of the format */
     uint32_t incarnation;
     uint64_t id;
     uint64_t parent; /* id; 0: this is a full */
     uint64_t step;
-    uint32_t clock_s;           /* of the node at the cut: ages of rows count from it; 0 before version 4 */
-    struct ps_hash parent_hash; /* of the parent's manifest; 0 of a full */
-    struct ps_hash hash;        /* of this one: ps_manifest_parse() and _seal() fill it in */
+    uint32_t clock_s;            /* of the node at the cut: ages of rows count from it; 0 before version 4 */
+    struct ps_hash parent_hash;  /* of the parent's manifest; 0 of a full */
+    struct ps_hash hash;         /* of this one: ps_manifest_parse() and _seal() fill it in */
+    struct ps_ancestry ancestry; /* of what is in it; empty before version 4 */
     bool is_at_step;
     uint32_t feature_count;
     struct mr_feature *features;

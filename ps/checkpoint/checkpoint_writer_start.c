@@ -197,6 +197,8 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->attempt.manifest.step = options->step;
         w->attempt.manifest.clock_s = options->clock_s;
         w->attempt.manifest.is_at_step = options->is_at_step;
+        if (options->ancestry)
+            w->attempt.manifest.ancestry = *options->ancestry;
         w->attempt.manifest.incarnation = options->incarnation;
         w->attempt.manifest.file_count = options->core_count;
         status = begin(w, options, text);

@@ -223,6 +223,7 @@ enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t
     enum mr_status status = ps_history_open(directory, &c->history, error, error_bytes);
     if (status == MR_OK) {
         atomic_store(&c->node->restores, c->history.restores);
+        ps_ancestry_begin(&c->ancestry, NULL, c->node->start_id, 0);
     }
     return status;
 }

@@ -19,7 +19,7 @@
 
 #define PS_DIRECTORY_BYTES    256
 #define PS_CONTROL_TEXT_BYTES 400
-#define PS_REPLY_TENSORS_MAX  4u
+#define PS_REPLY_TENSORS_MAX  5u
 
 /* A call for the control thread: what it asks for, and then the answer. Everything is a copy. */
 struct ps_command {
@@ -129,7 +129,7 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
  * calls must not be let in meanwhile, but with names they may be. */
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   struct ps_restored *restored, char *text);
-/* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the
+/* What the start went on from is a checkpoint that the next start would load, too: clients may forget the
  * pushes in it. */
 void ps_control_durable(struct ps_control *c);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */

@@ -119,9 +119,10 @@ void ps_chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
 
 /* ---- after a restore ---- */
 
-static void step_on_core(struct ps_core *core, void *arg)
+static void restored_on_core(struct ps_core *core, void *arg)
 {
     ps_core_set_step(core, *(const uint64_t *)arg);
+    mr_endpoint_set_checkpoint(core->ep, 0);
 }
 
 /* The next save may be a delta on what was restored: the newest of the configured directory. */
@@ -157,7 +158,9 @@ void ps_control_restored(struct ps_control *c, const char *directory, const stru
     const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
     uint64_t step = last->step;
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
-    ps_node_each_core(c->node, step_on_core, &step);
+    bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    ps_ancestry_begin(&c->ancestry, &last->ancestry, c->node->start_id, is_own ? last->id : 0);
+    ps_node_each_core(c->node, restored_on_core, &step);
     follow(c, directory, reader);
     c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
     ps_control_set_counter(&counters->restored_id, last->id);

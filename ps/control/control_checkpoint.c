@@ -164,6 +164,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
         .id = entry->id,
         .parent_id = entry->parent_id,
         .parent_hash = &c->saves.chain.last_hash,
+        .ancestry = &c->ancestry,
         .step = entry->step,
         .clock_s = (uint32_t)((dp_now_us() + c->clock_offset_us) / 1000000),
         .is_at_step = entry->is_at_step,

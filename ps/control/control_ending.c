@@ -21,13 +21,19 @@ void ps_control_cut_end(struct ps_control *c)
 
 static void published_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_pushes_published(core->pushes);
+    mr_endpoint_set_checkpoint(core->ep, *(const uint64_t *)arg);
+}
+
+/* Clients may forget the pushes that the last cut holds: they are in checkpoint `id`. */
+static void set_durable(struct ps_control *c, uint64_t id)
+{
+    ps_node_each_core(c->node, published_on_core, &id);
 }
 
 void ps_control_durable(struct ps_control *c)
 {
-    ps_node_each_core(c->node, published_on_core, NULL);
+    set_durable(c, c->ancestry.starts[0].from);
 }
 
 static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
@@ -114,7 +120,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
             UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */
     }
     if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
-        ps_control_durable(c);
+        set_durable(c, entry->id);
         ps_checkpoint_retain(directory, (uint32_t)c->node->config->checkpoint_keep);
     }
     count_ended(c, entry);

@@ -211,6 +211,7 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
     const struct ps_catalog *catalog = &c->catalog;
     struct sizes sizes = {.catalog = catalog};
     size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
+    uint64_t starts[PS_STARTS_MAX][MR_LIST_START_WORDS];
     uint32_t *taken_back = malloc((MR_LIST_HISTORY_WORDS + catalog->count) * sizeof(*taken_back));
     uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
     if (all == NULL || taken_back == NULL) {
@@ -238,6 +239,11 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
         taken_back[at++] = ps_history_taken_back(&c->history, catalog->ids[i]);
     }
     ps_command_answer(command, mr_tensor_1d(MR_U32, (uint32_t)at, NULL), taken_back);
+    for (uint32_t i = 0; i < c->ancestry.count; i++) {
+        starts[i][MR_LIST_START_ID] = c->ancestry.starts[i].id;
+        starts[i][MR_LIST_START_FROM] = c->ancestry.starts[i].from;
+    }
+    ps_command_answer(command, mr_tensor_2d(MR_U64, c->ancestry.count, MR_LIST_START_WORDS, NULL), starts);
     free(all);
     free(taken_back);
 }

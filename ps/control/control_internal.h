@@ -9,6 +9,7 @@
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_lock.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/control/control.h"
 #include "ps/control/control_saves.h"
 #include "ps/core/catalog.h"
@@ -25,6 +26,7 @@ struct ps_control {
 
     struct ps_catalog catalog;
     struct ps_history history;
+    struct ps_ancestry ancestry; /* of what the node holds */
     /* the save under way; NULL = none */
     struct ps_writer *writer;
     struct ps_saves saves;

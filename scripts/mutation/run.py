@@ -55,7 +55,7 @@ AREAS = {
                                          "trainer_client/calls")),
     "exactly-once": Area(
         ("ps/**/learnt*.c", "ps/**/partial.c", "ps/**/push*.c", "ps/**/clients.c", "trainer_client/**/re[mps]*.c", "trainer_client/**/push.c",
-         "trainer_client/**/trail.c", "trainer_client/**/learnt.c"),
+         "trainer_client/**/gone.c", "trainer_client/**/ancestry.c", "trainer_client/**/learnt.c"),
         ("ps/learnt*", "ps/partial", "ps/push*", "ps/clients", "trainer_client/*", "ps/ops_*", "ps/restore*", "ps/save*", "sim/cuts_*")),
     "checkpoint": Area(
         ("ps/**/checkpoint*.c", "ps/**/restore*.c", "ps/**/save*.c", "ps/**/manifest_file.c", "ps/**/block*.c", "ps/**/uring_writer.c", "ps/**/gone.c",

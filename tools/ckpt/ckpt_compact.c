@@ -62,6 +62,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
                                         .feature_ids = last->feature_ids,
                                         .feature_count = last->feature_count,
                                         .id = id,
+                                        .ancestry = &last->ancestry,
                                         .step = last->step,
                                         .clock_s = last->clock_s,
                                         .is_at_step = last->is_at_step,

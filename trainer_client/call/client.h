@@ -14,6 +14,7 @@
 #include "trainer_client/millrace.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/call/progress.h"
+#include "trainer_client/replay/ancestry.h"
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/survey.h"
 
@@ -45,6 +46,7 @@ struct mr_client {
     struct mrc_features features; /* of the node, as it is */
     struct mrc_features met;      /* numbers that the caller may use, by what they were when it got them */
     struct mrc_survey survey;
+    struct mrc_ancestry ancestry;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
     struct mrc_remap remap;

@@ -213,6 +213,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     mrc_resend_ended(part, reply);
     if (reply != NULL)
         mrc_survey_answered(client, reply->preamble.restores);
+    if (reply != NULL)
+        mrc_ancestry_saved(&client->ancestry, reply->preamble.restores, reply->preamble.checkpoint);
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);
     part->link->calls_held++;

@@ -15,7 +15,7 @@
 
 /* ---- where lanes go on ---- */
 
-static struct mrc_lane_mark *mark_of(struct mrc_remap *remap, uint16_t lane)
+struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane)
 {
     for (uint32_t i = 0; i < remap->mark_count; i++) {
         if (remap->marks[i].lane == lane)
@@ -27,7 +27,7 @@ static struct mrc_lane_mark *mark_of(struct mrc_remap *remap, uint16_t lane)
 bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane)
 {
     struct mrc_remap *remap = &client->remap;
-    struct mrc_lane_mark *mark = mark_of(remap, lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(remap, lane);
 
     if (mark == NULL) {
         mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*mark));
@@ -36,14 +36,11 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
         remap->marks = mark;
         mark += remap->mark_count++;
         *mark = (struct mrc_lane_mark){.lane = lane, .next = 1};
+        mrc_gone_init(&mark->gone);
     }
     own->lane = lane;
     own->next = mark->next;
-    own->gone_to = mark->gone_to;
-    own->gone_to_step = mark->gone_to_step;
-    own->gone_restores = mark->gone_restores;
-    if (mark->gone_to > 0)
-        own->trail = mark->trail;
+    mrc_gone_move(&own->gone, &mark->gone);
     own->whole = client->survey.restores;
     return true;
 }
@@ -118,10 +115,10 @@ static bool take_lane(struct mrc_link *link)
         free(lane);
         return false;
     }
-    struct mrc_lane_mark *mark = mark_of(remap, link->own.lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(remap, link->own.lane);
 
     mark->next = link->own.next;
-    mrc_gone_note(mark, &link->own, true);
+    mrc_gone_move(&mark->gone, &link->own.gone);
     mrc_replay_move(lane, &link->own);
     return true;
 }
@@ -132,10 +129,7 @@ static void take_former(struct mrc_link *link)
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < link->former_count; i++) {
-        struct mrc_lane_mark *mark = mark_of(remap, link->former[i]->lane);
-
-        if (mark != NULL)
-            mrc_gone_note(mark, link->former[i], false);
+        mrc_remap_note_gone(link->client, link->former[i]);
         if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
             link->former[kept++] = link->former[i];
     }
@@ -152,8 +146,6 @@ void mrc_remap_begin(struct mr_client *client)
 
         if (!has_moved(link))
             continue;
-        if (!moved)
-            mrc_gone_note_former(client);
         moved = true;
         mrc_resend_stop(link);
         end_asked(link);
@@ -184,7 +176,7 @@ void mrc_remap_go_on(struct mr_client *client)
         return;
     }
     mrc_remap_split(client);
-    remap->asks = !mrc_gone_ask(client);
+    remap->asks = !mrc_remap_ask(client);
     if (remap->asks)
         remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
     client->room_made++;

@@ -21,12 +21,8 @@ struct mrc_part;
 struct mrc_lane_mark {
     uint16_t lane;
     uint64_t next; /* where its numbers go on when its map comes back */
-    /* What was on disk of it, and let go, when its map went: a node that comes back from an older checkpoint
-     * lacks it. */
-    uint64_t gone_to; /* a number; 0: nothing */
-    uint64_t gone_to_step;
-    uint32_t gone_restores;
-    struct mrc_trail trail;
+    /* of it, from all links that are not asked for it (remap_gone.h) */
+    struct mrc_gone gone;
 };
 
 struct mrc_remap {
@@ -50,6 +46,8 @@ void mrc_remap_go_on(struct mr_client *client);
 uint64_t mrc_remap_next_us(const struct mr_client *client);
 /* Nothing else may go to this link before it has what was kept for others. */
 bool mrc_remap_is_over(const struct mrc_link *link);
+/* What is remembered of a lane; NULL: this client has not used it. */
+struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember it by. */
 bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
 

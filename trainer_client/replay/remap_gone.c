@@ -6,110 +6,18 @@
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_split.h"
 
-static void set_gone(struct mrc_lane_mark *mark, const struct mrc_replay *lane, uint64_t gone_to)
+void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
 {
-    mark->gone_to = gone_to;
-    mark->gone_to_step = lane->gone_to_step;
-    mark->gone_restores = lane->gone_restores;
-    mark->trail = lane->trail;
+    struct mrc_lane_mark *mark = mrc_remap_mark(&client->remap, lane->lane);
+
+    if (mark != NULL)
+        mrc_gone_move(&mark->gone, &lane->gone);
 }
 
-/* A lane that was asked, and has less now, has reported the rest as lost. */
-static void learn_loss(struct mrc_lane_mark *mark, const struct mrc_replay *lane)
-{
-    if (lane->answers_for_gone && !lane->restarted && lane->gone_to < mark->gone_to)
-        set_gone(mark, lane, lane->gone_to);
-}
-
-void mrc_gone_note(struct mrc_lane_mark *mark, const struct mrc_replay *lane, bool own)
-{
-    if (own && lane->gone_to > 0)
-        set_gone(mark, lane, lane->gone_to);
-    else
-        learn_loss(mark, lane);
-}
-
-static struct mrc_lane_mark *mark_of(struct mr_client *client, uint16_t lane)
-{
-    for (uint32_t i = 0; i < client->remap.mark_count; i++) {
-        if (client->remap.marks[i].lane == lane)
-            return &client->remap.marks[i];
-    }
-    return NULL;
-}
-
-static bool is_elsewhere(const struct mrc_link *but, uint16_t lane)
-{
-    const struct mr_client *client = but->client;
-
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        const struct mrc_link *link = client->links[i];
-
-        for (uint32_t l = 0; l < link->former_count && link != but; l++) {
-            if (link->former[l]->lane == lane && link->former[l]->count > 0)
-                return true;
-        }
-    }
-    return false;
-}
-
-void mrc_gone_all(const struct mrc_link *link, const struct mrc_replay *lane)
-{
-    struct mrc_lane_mark *mark = mark_of(link->client, lane->lane);
-
-    if (mark == NULL || lane->gone_to == 0)
-        return;
-    const uint64_t step = mark->gone_to_step;
-
-    if (!is_elsewhere(link, lane->lane))
-        set_gone(mark, lane, mark->next - 1);
-    if (step > mark->gone_to_step)
-        mark->gone_to_step = step;
-}
-
-/* All pushes of the lane before this number are gone from the link. */
-static uint64_t first_kept(const struct mrc_replay *lane)
-{
-    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
-        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
-
-        if (push->tensor_count > 0)
-            return push->number;
-    }
-    return lane->gone_to + 1;
-}
-
-static void note_former(struct mr_client *client, struct mrc_lane_mark *mark)
-{
-    const struct mrc_replay *furthest = NULL;
-    uint64_t gone_to = UINT64_MAX;
-
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        for (uint32_t l = 0; l < client->links[i]->former_count; l++) {
-            const struct mrc_replay *lane = client->links[i]->former[l];
-
-            if (lane->lane != mark->lane || lane->gone_to == 0)
-                continue;
-            gone_to = first_kept(lane) - 1 < gone_to ? first_kept(lane) - 1 : gone_to;
-            furthest = furthest == NULL || lane->gone_to > furthest->gone_to ? lane : furthest;
-        }
-    }
-    if (furthest != NULL && gone_to <= furthest->gone_to && gone_to > mark->gone_to)
-        set_gone(mark, furthest, gone_to);
-}
-
-void mrc_gone_note_former(struct mr_client *client)
+void mrc_remap_restored(struct mr_client *client, uint32_t whole)
 {
     for (uint32_t i = 0; i < client->remap.mark_count; i++)
-        note_former(client, &client->remap.marks[i]);
-}
-
-void mrc_gone_restored(struct mr_client *client, uint32_t whole)
-{
-    for (uint32_t i = 0; i < client->remap.mark_count; i++) {
-        if (client->remap.marks[i].gone_restores < whole)
-            client->remap.marks[i].gone_to = 0;
-    }
+        mrc_gone_restored(&client->remap.marks[i].gone, whole);
 }
 
 /* The lane's partitions begin here. */
@@ -131,9 +39,11 @@ static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t
     return false;
 }
 
+/* Of a lane of a former map. */
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
     struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->client->survey.restores);
+    struct mrc_gone gone = mark->gone;
 
     if (to == NULL)
         return false;
@@ -142,42 +52,54 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 
         if (empty == NULL)
             return false;
-        mrc_replay_put_back(to, empty, mark->gone_to, 0);
-        to->next = to->next > mark->gone_to ? to->next : mark->gone_to + 1;
+        mrc_replay_put_back(to, empty, gone.to, 0);
+        to->next = to->next > gone.to ? to->next : gone.to + 1;
     }
-    to->answers_for_gone = to->restarted = true;
-    if (to->gone_to < mark->gone_to) {
-        to->gone_to = mark->gone_to;
-        to->gone_to_step = mark->gone_to_step;
-        to->gone_restores = mark->gone_restores;
-        to->trail = mark->trail;
-    }
+    to->restarted = true;
+    mrc_gone_move(&to->gone, &gone);
     link->resend_us = 0;
     return true;
 }
 
-void mrc_gone_restarted(struct mrc_link *link)
+/* The core of now whose lane it is; NULL: it is of a former map. */
+static struct mrc_link *link_of(const struct mr_client *client, uint16_t lane)
 {
-    for (uint32_t l = 0; l < link->former_count; l++) {
-        struct mrc_lane_mark *mark = mark_of(link->client, link->former[l]->lane);
-
-        if (mark != NULL)
-            learn_loss(mark, link->former[l]);
+    for (uint32_t core = 0; core < client->node.core_count; core++) {
+        if (client->links[core]->own.lane == lane)
+            return client->links[core];
     }
-    link->client->remap.asks = true;
+    return NULL;
 }
 
-bool mrc_gone_ask(struct mr_client *client)
+static bool ask_owners(struct mr_client *client, struct mrc_lane_mark *mark)
 {
     bool asked = true;
 
-    for (uint32_t i = 0; i < client->remap.mark_count; i++) {
-        const struct mrc_lane_mark *mark = &client->remap.marks[i];
+    for (uint32_t core = 0; core < client->node.core_count; core++) {
+        if (owns_keys_of(client, core, mark->lane))
+            asked &= ask_link(client->links[core], mark);
+    }
+    if (asked)
+        mrc_gone_init(&mark->gone); /* they have it now */
+    return asked;
+}
 
-        for (uint32_t core = 0; core < client->node.core_count && mark->gone_to > 0; core++) {
-            if (client->links[core]->own.lane != mark->lane && owns_keys_of(client, core, mark->lane))
-                asked &= ask_link(client->links[core], mark);
-        }
+bool mrc_remap_ask(struct mr_client *client)
+{
+    const bool lacks = mrc_ancestry_lacks(&client->ancestry, client->node.start_id);
+    bool asked = true;
+
+    for (uint32_t i = 0; i < client->remap.mark_count; i++) {
+        struct mrc_lane_mark *mark = &client->remap.marks[i];
+        struct mrc_link *own = link_of(client, mark->lane);
+
+        mark->gone.is_suspect |= lacks;
+        if (mark->gone.to == 0)
+            continue;
+        if (own != NULL)
+            mrc_gone_move(&own->own.gone, &mark->gone);
+        else if (mark->gone.is_suspect || mark->gone.given_up_to > 0)
+            asked &= ask_owners(client, mark);
     }
     return asked;
 }

@@ -67,7 +67,7 @@ void mrc_replay_init_lists(struct mrc_replay *r)
 void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
 {
     *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
-    mrc_trail_init(&r->trail);
+    mrc_gone_init(&r->gone);
     mrc_replay_init_lists(r);
 }
 
@@ -105,13 +105,11 @@ void mrc_replay_fini(struct mrc_replay *r)
 /* An answered push leaves the buffer. */
 static void let_go(struct mrc_replay *r, struct mrc_push *push)
 {
-    if (push->tensor_count > 0 && push->number > r->gone_to) {
-        r->gone_to = push->number;
-        r->gone_to_step = push->step;
-        /* Without an answer of its own it was on disk as of the last restore that is known. */
-        r->gone_restores = push->restores != MRC_PUSH_UNANSWERED ? push->restores : r->whole;
-        mrc_trail_note(&r->trail, push->number, push->step);
-    }
+    /* Without an answer of its own it was on disk as of the last restore that is known. */
+    const uint32_t restores = push->restores != MRC_PUSH_UNANSWERED ? push->restores : r->whole;
+
+    if (push->tensor_count > 0)
+        mrc_gone_add(&r->gone, push->number, push->step, restores);
     mrc_replay_take_out(r, push);
     mrc_push_free(push);
 }
@@ -129,18 +127,15 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
     loss->refused = refused != MR_OK ? refused : loss->refused;
 }
 
-/* What the server's checkpoint held tells whether anything is missing that is not here any more. */
+/* What the server came back with tells whether anything is missing that is not here any more. */
 static void compare_floor(struct mrc_replay *r, uint64_t floor)
 {
+    const struct mrc_loss loss = mrc_gone_compare(&r->gone, floor);
+
     r->restarted = false;
     r->floor = floor;
-    if (floor >= r->gone_to)
-        return;
-    mrc_replay_add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
-    /* The next time it may come back from a still older one. */
-    r->gone_to = floor;
-    r->gone_to_step = mrc_trail_step(&r->trail, floor);
-    mrc_trail_cut(&r->trail, floor);
+    if (loss.pushes > 0)
+        mrc_replay_add_loss(r, loss.pushes, loss.from_step, loss.to_step, loss.refused);
 }
 
 /* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold
@@ -177,6 +172,7 @@ static void set_floor(struct mrc_replay *r, uint64_t floor)
         compare_floor(r, floor);
     else if (floor > r->floor)
         r->floor = floor;
+    mrc_gone_saved(&r->gone, r->floor);
     for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
         struct mrc_push *push = PUSH_OF(l, kept);
 
@@ -242,10 +238,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
     if (whole <= r->whole)
         return;
     r->whole = whole;
-    if (r->gone_to != 0 && r->gone_restores < whole) {
-        r->gone_to = 0;
-        mrc_trail_init(&r->trail);
-    }
+    mrc_gone_restored(&r->gone, whole);
     if (r->lane != 0)
         mark_holes(r);
 }
@@ -266,7 +259,10 @@ static uint64_t bytes_not_answered(const struct mrc_replay *r)
 
 static void give_up(struct mrc_replay *r, struct mrc_push *push)
 {
-    r->given_up += push->tensor_count > 0;
+    if (push->tensor_count > 0) {
+        r->given_up++;
+        r->gone.given_up_to = push->number;
+    }
     let_go(r, push);
 }
 
@@ -421,8 +417,8 @@ void mrc_replay_restart(struct mrc_replay *r)
     take_back_question(r);
     r->restarted = true;
     r->pause_until_us = 0;
-    if (mr_list_empty(&r->kept) && r->gone_to > 0)
-        mark_before(r, &r->kept, r->gone_to); /* nothing else would be answered by what it holds */
+    if (mr_list_empty(&r->kept) && r->gone.to > 0)
+        mark_before(r, &r->kept, r->gone.to); /* nothing else would be answered by what it holds */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
 

@@ -17,19 +17,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/base/list.h"
-#include "dataplane/wire/format/mr_status.h"
+#include "trainer_client/replay/gone.h"
 #include "trainer_client/replay/push.h"
-#include "trainer_client/replay/trail.h"
 
 #define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait for something is tried again */
 #define MRC_REPLAY_TRIES_MAX 100u    /* for a batch that is not fed again */
-
-struct mrc_loss {
-    uint64_t pushes;    /* 0: nothing was lost */
-    uint64_t from_step; /* the steps of the pushes in doubt lie within these */
-    uint64_t to_step;
-    enum mr_status refused; /* why the server refused them now; MR_OK: they had been given up */
-};
 
 struct mrc_replay {
     uint16_t lane;
@@ -38,14 +30,10 @@ struct mrc_replay {
     uint64_t answered_to; /* the highest that was answered; lower ones may still be under way */
     uint64_t bytes, bytes_max;
     struct mr_link kept, asked, due, again, later;
-    uint64_t count;   /* in `kept` */
-    uint64_t gone_to; /* the highest number that was answered and is not here any more */
-    uint64_t gone_to_step;
-    uint32_t gone_restores; /* struct mrc_push.restores of that */
-    struct mrc_trail trail; /* of those */
-    bool answers_for_gone;  /* of a former map: it was told what is gone (remap_gone.h) */
-    uint64_t
-        asked_at;   /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
+    uint64_t count;       /* in `kept` */
+    struct mrc_gone gone; /* what was answered and is not here any more */
+    /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
+    uint64_t asked_at;
     uint32_t whole; /* as of the last mrc_replay_restored() */
     bool restarted; /* the floor is not known again yet */
     uint64_t pause_until_us;

@@ -375,7 +375,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             link->former[left++] = lane;
             continue;
         }
-        mrc_gone_all(link, lane);
+        mrc_remap_note_gone(link->client, lane);
         mrc_replay_retire(lane, &link->own);
         free(lane);
     }
@@ -482,6 +482,13 @@ static void mark_asked(const struct mrc_link *link)
     }
 }
 
+/* If the survey of this start is over already, as another core accepted the client before. */
+static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
+{
+    mrc_replay_restart(lane);
+    lane->gone.is_suspect |= mrc_ancestry_lacks(&link->client->ancestry, link->start_id);
+}
+
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again)
 {
     bool restarted = again && info->start_id != link->start_id;
@@ -494,8 +501,8 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *
         return;
     mrc_resend_stop(link);
     mark_asked(link);
-    mrc_gone_restarted(link);
-    mrc_replay_restart(&link->own);
+    link->client->remap.asks = true;
+    restart_lane(link, &link->own);
     for (uint32_t i = 0; i < link->former_count; i++)
-        mrc_replay_restart(link->former[i]);
+        restart_lane(link, link->former[i]);
 }

@@ -18,7 +18,7 @@ static bool keeps_pushes(const struct mr_client *client)
     bool keeps = client->remap.lane_count > 0;
 
     for (uint32_t i = 0; i < client->link_count; i++)
-        keeps |= client->links[i]->own.count > 0 || client->links[i]->former_count > 0;
+        keeps |= client->links[i]->own.lane != 0 || client->links[i]->former_count > 0;
     return keeps;
 }
 
@@ -39,6 +39,7 @@ void mrc_survey_session_up(struct mr_client *client, const struct mr_session_inf
         s->has_met = true;
         s->lineage = info->lineage;
         s->restores = info->restores;
+        mrc_ancestry_meet(&client->ancestry, info->start_id);
     }
     if (started && (client->met.count > 0 || keeps_pushes(client)))
         mrc_survey_want(client);
@@ -158,6 +159,7 @@ struct review {
     const uint32_t *ids, *taken_back; /* of the features that there are */
     uint32_t count, restores, whole;
     bool same_lineage;
+    bool lacks; /* what was on disk, or some of it (ancestry.h) */
 };
 
 static uint32_t taken_back_at(const struct review *r, const struct mrc_push *push)
@@ -190,6 +192,7 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     mrc_replay_review(lane, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
+    lane->gone.is_suspect |= r->lacks && lane->restarted;
 }
 
 static void review_kept(struct mr_client *client, struct review *r)
@@ -205,10 +208,26 @@ static void review_kept(struct mr_client *client, struct review *r)
         link->resend_us = 0;
     }
     if (r->same_lineage)
-        mrc_gone_restored(client, r->whole);
+        mrc_remap_restored(client, r->whole);
 }
 
 /* ---- asking ---- */
+
+static bool read_origin(struct mr_future *f, struct review *r)
+{
+    const struct mr_tensor *starts = mrc_part_tensor(f, 0, 4, MR_U64, 2);
+
+    if (starts == NULL || starts->dims[1] != MR_LIST_START_WORDS)
+        return false;
+    const struct mrc_origin origin = {.starts = starts->data,
+                                      .count = starts->dims[0],
+                                      .same_lineage = r->same_lineage,
+                                      .restores = r->restores,
+                                      .whole = r->whole};
+
+    r->lacks = mrc_ancestry_judge(&f->client->ancestry, f->parts[0].start_id, &origin);
+    return true;
+}
 
 static bool read_review(struct mr_future *f, struct review *r)
 {
@@ -227,7 +246,7 @@ static bool read_review(struct mr_future *f, struct review *r)
                          .restores = history[MR_LIST_RESTORES],
                          .whole = history[MR_LIST_WHOLE],
                          .same_lineage = f->client->survey.lineage == f->client->survey.lineage_now};
-    return true;
+    return read_origin(f, r);
 }
 
 static void take_over(struct mr_client *client, struct review *r)

@@ -125,6 +125,7 @@ static struct mr_preamble reply_preamble(const struct mr_endpoint *ep, const str
                                 .priority = slot->priority,
                                 .status = slot->status,
                                 .restores = restores_of(ep, slot),
+                                .checkpoint = slot->sequence != 0 ? ep->config.checkpoint : 0,
                                 .sequence = slot->sequence};
 }
 
@@ -226,8 +227,11 @@ void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint6
     if (slot == NULL || slot->acked)
         return;
     slot->sequence = sequence;
-    if (slot->message != NULL)
-        ((struct mr_preamble *)(void *)slot->message)->sequence = sequence;
+    struct mr_preamble *preamble = (struct mr_preamble *)(void *)slot->message;
+    if (preamble != NULL) {
+        preamble->sequence = sequence;
+        preamble->checkpoint = sequence != 0 ? ep->config.checkpoint : 0;
+    }
 }
 
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status)

@@ -31,7 +31,10 @@ struct mr_preamble {
         uint32_t deadline_ms; /* request: time left for this call when sent; 0 = none */
         uint32_t restores;    /* reply: by call on the server, as of when it was begun */
     };
-    uint64_t step; /* the trainer's training step */
+    union {
+        uint64_t step;       /* request: the trainer's training step */
+        uint64_t checkpoint; /* reply: the one that `sequence` is about; 0 = none */
+    };
     /* request: number of this push among its client's to this core, from 1; 0 = not numbered. Reply: this
      * client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */
     uint64_t sequence;

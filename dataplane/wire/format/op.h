@@ -30,7 +30,8 @@ enum mr_role {
  * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word,
  *                                                             summed over cores, u32[2 + n] {restores, the
  *                                                             last of everything,
- *                                                             and of each feature}   To core 0
+ *                                                             and of each feature}, u64[k, 2] enum mr_list_start, the
+ *                                                             newest first   To core 0
  * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
  *                       plan of its stream; then per table:
  *                       u32[4] {table, samples, slots, flags}, u64[k] keys,
@@ -238,6 +239,10 @@ enum mr_list_word {
 
 /* The first words of the last tensor of LIST's answer, behind which each feature has one. */
 enum mr_list_history { MR_LIST_RESTORES, MR_LIST_WHOLE, MR_LIST_HISTORY_WORDS };
+
+/* Of each start of the node that its state comes from, this one first, 8 at most: which it was (start_id of
+ * ACCEPT), and the checkpoint of its own directory that it went on from, 0 for none. */
+enum mr_list_start { MR_LIST_START_ID, MR_LIST_START_FROM, MR_LIST_START_WORDS };
 
 /* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one
  * hub. */

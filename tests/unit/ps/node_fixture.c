@@ -34,6 +34,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     struct node_reply *out = &mine->reply;
     out->status = status;
     out->sequence = reply != NULL ? reply->preamble.sequence : 0;
+    out->checkpoint = reply != NULL ? reply->preamble.checkpoint : 0;
     if (reply != NULL && status != MR_OK && reply->preamble.tensor_count == 1) {
         snprintf(out->text, sizeof(out->text), "%.*s", (int)reply->tensors[0].bytes,
                  (const char *)reply->tensors[0].data);

@@ -27,7 +27,7 @@ struct node_fixture {
 /* An answer; tensors' data are copies, freed by the next call. */
 struct node_reply {
     enum mr_status status;
-    uint64_t sequence;
+    uint64_t sequence, checkpoint;
     char text[512]; /* of an error */
     uint32_t tensor_count;
     struct mr_tensor tensors[NODE_REPLY_TENSORS_MAX];

@@ -133,6 +133,17 @@ static uint16_t any_port(void)
     return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
 }
 
+static void begin_start(struct fake_node *node)
+{
+    struct fake_origin *origin = &node->origin;
+    const uint32_t older = origin->start_count < FAKE_STARTS_MAX ? origin->start_count : FAKE_STARTS_MAX - 1;
+
+    memmove(origin->starts[1], origin->starts[0], older * sizeof(origin->starts[0]));
+    origin->starts[0][MR_LIST_START_ID] = node->start_id;
+    origin->starts[0][MR_LIST_START_FROM] = origin->checkpoint;
+    origin->start_count = older + 1;
+}
+
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
 {
     struct fake_node *node = calloc(1, sizeof(*node));
@@ -142,6 +153,8 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
     node->core_count = core_count;
     node->incarnation = 1;
     node->start_id = 1;
+    begin_start(node);
+    node->saved_origin = node->origin;
     node->lineage = 1;
     node->key_file = key_file;
     node->mute = mute;
@@ -192,6 +205,7 @@ void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
     node->core_count = core_count;
     node->incarnation++;
     node->start_id++;
+    begin_start(node);
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, node->base_port);
     assert_true(open);

@@ -21,6 +21,7 @@
 #define FAKE_STREAMS_MAX  64u
 #define FAKE_LANES_MAX    16u
 #define FAKE_NUMBERS_MAX  4096u
+#define FAKE_STARTS_MAX   8u
 
 struct fake_row {
     uint64_t key;
@@ -75,6 +76,13 @@ struct fake_core {
     struct mr_call_ref late;
 };
 
+/* What fake_node_save() keeps of where the state comes from; see LIST. */
+struct fake_origin {
+    uint64_t checkpoint; /* the last one; 0: none */
+    uint32_t start_count;
+    uint64_t starts[FAKE_STARTS_MAX][MR_LIST_START_WORDS];
+};
+
 /* What the node's thread does not touch is set before it starts. */
 struct fake_node {
     uint32_t core_count;
@@ -105,8 +113,10 @@ struct fake_node {
     } kept;
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
-    struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
-    uint32_t freeze;               /* as set by FREEZE */
+    uint64_t saves;                          /* fake_node_save() so far */
+    struct fake_origin origin, saved_origin; /* `origin` also says which checkpoint is on disk */
+    struct fake_lane *saved_lanes;           /* [FAKE_LANES_MAX], of all cores */
+    uint32_t freeze;                         /* as set by FREEZE */
     uint64_t checkpoint_id;
     atomic_ullong applied_at_save; /* `applied` as of the last SAVE */
     uint32_t feature_count;

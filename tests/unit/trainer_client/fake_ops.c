@@ -209,10 +209,11 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
     uint32_t taken_back[MR_LIST_HISTORY_WORDS + FAKE_FEATURES_MAX] = {node->restores, node->whole};
-    struct mr_tensor t[4] = {mr_tensor_2d(MR_U8, count, sizeof(features[0]), features),
-                             mr_tensor_1d(MR_U32, count, ids),
-                             mr_tensor_2d(MR_U64, count, MR_LIST_WORDS, sizes),
-                             mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back)};
+    struct mr_tensor t[5] = {
+        mr_tensor_2d(MR_U8, count, sizeof(features[0]), features), mr_tensor_1d(MR_U32, count, ids),
+        mr_tensor_2d(MR_U64, count, MR_LIST_WORDS, sizes),
+        mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back),
+        mr_tensor_2d(MR_U64, node->origin.start_count, MR_LIST_START_WORDS, node->origin.starts)};
 
     for (uint32_t i = 0; i < count; i++) {
         features[i] = node->features[i].feature;
@@ -222,7 +223,7 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
         taken_back[MR_LIST_HISTORY_WORDS + i] =
             i == 0 && node->replaced > node->whole ? node->replaced : node->whole;
     }
-    reply(ep, r, t, 4);
+    reply(ep, r, t, 5);
 }
 
 static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)

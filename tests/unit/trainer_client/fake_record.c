@@ -54,6 +54,7 @@ void fake_record_add(struct fake_core *core, const struct mr_request *request)
 
 void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request)
 {
+    mr_endpoint_set_checkpoint(ep, core->node->origin.checkpoint);
     if (number_of(request) != 0)
         mr_reply_set_sequence(ep, request->ref, lane_for(core, request)->durable);
 }
@@ -69,6 +70,8 @@ void fake_record_save(struct fake_node *node)
 {
     memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof(*node->saved));
     node->saved_feature_count = node->feature_count;
+    node->origin.checkpoint = ++node->saves;
+    node->saved_origin = node->origin;
     memset(node->saved_lanes, 0, FAKE_LANES_MAX * sizeof(*node->saved_lanes));
     for (uint32_t c = 0; c < node->core_count; c++) {
         for (uint32_t i = 0; i < FAKE_LANES_MAX && node->cores[c].lanes[i].used; i++) {
@@ -84,6 +87,7 @@ void fake_record_restore(struct fake_node *node)
 {
     memcpy(node->features, node->saved, FAKE_FEATURES_MAX * sizeof(*node->saved));
     node->feature_count = node->saved_feature_count;
+    node->origin = node->saved_origin;
     for (uint32_t c = 0; c < FAKE_CORES_MAX; c++)
         memcpy(node->cores[c].lanes, node->saved_lanes, FAKE_LANES_MAX * sizeof(*node->saved_lanes));
 }

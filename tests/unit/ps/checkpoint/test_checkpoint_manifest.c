@@ -21,6 +21,7 @@ static struct ps_manifest example(void)
     struct ps_manifest m = {.version = PS_FORMAT_VERSION,
                             .id = 12,
                             .incarnation = UINT32_MAX,
+                            .ancestry = {.count = 2, .starts = {{UINT64_MAX, 11}, {0xABC, 0}}},
                             .feature_count = 2,
                             .features = features,
                             .feature_ids = ids,
@@ -55,6 +56,7 @@ static void test_comes_back_as_it_was(void **state)
     assert_int_equal(back.version, PS_FORMAT_VERSION);
     assert_int_equal(back.id, m.id);
     assert_int_equal(back.incarnation, m.incarnation);
+    assert_memory_equal(&back.ancestry, &m.ancestry, sizeof(m.ancestry));
     assert_int_equal(back.feature_count, 2);
     assert_memory_equal(back.features, features, sizeof(features));
     assert_memory_equal(back.feature_ids, ids, sizeof(ids));
@@ -113,7 +115,7 @@ static void test_an_older_manifest_has_no_chain(void **state)
     free(text);
 }
 
-static void test_a_manifest_of_version_3_has_no_clock(void **state)
+static void test_a_manifest_of_version_3_has_no_clock_and_no_ancestry(void **state)
 {
     (void)state;
     struct ps_manifest m = example(), back;
@@ -124,12 +126,31 @@ static void test_a_manifest_of_version_3_has_no_clock(void **state)
     char *text = ps_manifest_print(&m);
     assert_non_null(text);
     assert_null(strstr(text, "clock_s"));
+    assert_null(strstr(text, "ancestry"));
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
     assert_int_equal(back.version, PS_FORMAT_VERSION_3);
     assert_int_equal(back.step, 7);
     assert_int_equal(back.clock_s, 0);
+    assert_int_equal(back.ancestry.count, 0);
     ps_manifest_clear(&back);
     free(text);
+}
+
+/* Of many starts the newest are kept. */
+static void test_starts_go_on(void **state)
+{
+    (void)state;
+    struct ps_ancestry a;
+    ps_ancestry_begin(&a, NULL, 100, 0);
+    for (uint64_t id = 101; id < 120; id++)
+        ps_ancestry_begin(&a, &a, id, id - 100);
+    assert_int_equal(a.count, PS_STARTS_MAX);
+    for (uint32_t i = 0; i < PS_STARTS_MAX; i++) {
+        assert_int_equal(a.starts[i].id, 119 - i);
+        assert_int_equal(a.starts[i].from, 19 - i);
+    }
+    ps_ancestry_begin(&a, NULL, 200, 3);
+    assert_int_equal(a.count, 1);
 }
 
 static void test_fields_that_came_later_are_there_when_they_are_not_0(void **state)
@@ -248,6 +269,11 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("", "version", json_integer(PS_FORMAT_VERSION_3), "as it was written");
     check_refused("", "clock_s", NULL, "clock_s");
     check_refused("", "clock_s", json_integer(INT64_C(1) << 32), "clock_s");
+    check_refused("", "ancestry", NULL, "ancestry");
+    check_refused("", "ancestry", json_pack("[{}, {}, {}, {}, {}, {}, {}, {}, {}]"), "ancestry");
+    check_refused("ancestry", "start", json_string("12"), "start");
+    check_refused("ancestry", "start", json_string("0123456789abcdeF"), "start");
+    check_refused("ancestry", "from", json_integer(-1), "from");
     check_refused("", "features", json_object(), "features");
     check_refused("", "files", json_array(), "files");
     check_refused("files", "name", json_string("../../etc/passwd"), "core-000.mrc");
@@ -337,7 +363,8 @@ int main(void)
         cmocka_unit_test(test_comes_back_as_it_was),
         cmocka_unit_test(test_a_delta_names_its_parent),
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
-        cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock),
+        cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
+        cmocka_unit_test(test_starts_go_on),
         cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
         cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
         cmocka_unit_test(test_each_changed_byte_is_found),

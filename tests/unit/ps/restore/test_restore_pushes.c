@@ -312,6 +312,58 @@ static void a_start_tells_of_records_without_room(void **state)
     assert_true(node_counter(n, 0, "ps.push_lanes_forgotten") > 1000);
 }
 
+/* The checkpoint that the answer to a push names. */
+static uint64_t checkpoint_named(struct node_fixture *n, uint64_t number)
+{
+    n->sequence = mr_push_sequence(0, number);
+    const struct node_reply *reply = node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, number, 0, NULL, 0);
+    n->sequence = 0;
+    node_check(reply, MR_OK, NULL);
+    return reply->checkpoint;
+}
+
+/* What LIST says of the node's starts: from which checkpoint each went on, the newest first, and the second is
+ * `older`. Returns the newest. */
+static uint64_t check_starts(struct node_fixture *n, const uint64_t *from, uint32_t count, uint64_t older)
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 5);
+    assert_int_equal(reply->tensors[4].dims[0], count);
+    const uint64_t(*starts)[MR_LIST_START_WORDS] = reply->tensors[4].data;
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_not_equal(starts[i][MR_LIST_START_ID], 0);
+        assert_int_equal(starts[i][MR_LIST_START_FROM], from[i]);
+    }
+    if (count > 1) {
+        assert_int_equal(starts[1][MR_LIST_START_ID], older);
+    }
+    return starts[0][MR_LIST_START_ID];
+}
+
+static void a_node_says_where_its_state_comes_from(void **state)
+{
+    struct node_fixture *n = *state;
+    make_table(n);
+    uint64_t first = check_starts(n, (const uint64_t[]){0}, 1, 0);
+    assert_int_equal(checkpoint_named(n, 1), 0);
+    node_save(n);
+    assert_int_equal(checkpoint_named(n, 2), 1);
+    node_save(n);
+    node_restart(n, 1);
+    uint64_t second = check_starts(n, (const uint64_t[]){2, 0}, 2, first);
+    assert_int_equal(checkpoint_named(n, 3), 2);
+    node_save(n);
+    assert_int_equal(checkpoint_named(n, 4), 3);
+    node_restart(n, 3);
+    (void)check_starts(n, (const uint64_t[]){3, 2, 0}, 3, second);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    (void)check_starts(n, (const uint64_t[]){1, 0}, 2, first);
+    assert_int_equal(checkpoint_named(n, 1), 0);
+    node_save(n);
+    assert_int_equal(checkpoint_named(n, 2), 4);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -327,6 +379,7 @@ int main(void)
         TEST(parts_of_a_push_are_left_out),
         TEST(a_variable_that_was_set_is_left_out),
         TEST(a_start_knows_what_is_durable),
+        TEST(a_node_says_where_its_state_comes_from),
         TEST(a_start_knows_who_pushed_when),
         TEST(a_start_tells_of_records_without_room),
         cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,

@@ -1,0 +1,152 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "trainer_client/replay/ancestry.h"
+
+typedef uint64_t start[MR_LIST_START_WORDS];
+
+static bool lacks(struct mrc_ancestry *a, uint64_t start_id, const start *starts, uint32_t count)
+{
+    const struct mrc_origin origin = {.starts = starts, .count = count, .same_lineage = true};
+    const bool found = mrc_ancestry_judge(a, start_id, &origin);
+
+    assert_int_equal(mrc_ancestry_lacks(a, start_id), found);
+    return found;
+}
+
+static struct mrc_ancestry met(uint64_t start_id, uint64_t checkpoint)
+{
+    struct mrc_ancestry a = {.count = 0};
+
+    mrc_ancestry_meet(&a, start_id);
+    mrc_ancestry_saved(&a, 0, checkpoint);
+    return a;
+}
+
+static void test_the_newest_checkpoint_has_all(void **state)
+{
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    assert_false(lacks(&a, 11, (start[]){{11, 5}, {10, 0}}, 2));
+    mrc_ancestry_saved(&a, 0, 6);
+    assert_false(lacks(&a, 12, (start[]){{12, 7}, {11, 5}, {10, 0}}, 3));
+}
+
+static void test_an_older_checkpoint_lacks(void **state)
+{
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    mrc_ancestry_saved(&a, 0, 4); /* an answer that came late */
+    assert_true(lacks(&a, 11, (start[]){{11, 4}, {10, 0}}, 2));
+    assert_true(lacks(&a, 11, (start[]){{11, 4}, {10, 0}}, 2)); /* as was found */
+    assert_false(mrc_ancestry_lacks(&a, 10));
+    /* From there on it is what counts. */
+    assert_false(lacks(&a, 12, (start[]){{12, 4}, {11, 4}, {10, 0}}, 3));
+    assert_true(lacks(&a, 13, (start[]){{13, 3}, {10, 0}}, 2));
+}
+
+static void test_nothing_on_disk_is_nothing_to_lack(void **state)
+{
+    struct mrc_ancestry a = met(10, 0);
+
+    (void)state;
+    assert_false(lacks(&a, 11, (start[]){{11, 0}}, 1));
+    assert_false(lacks(&a, 12, NULL, 0));
+}
+
+/* Starts that came and went, saved, and this client never met. */
+static void test_starts_in_between(void **state)
+{
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    assert_false(lacks(&a, 13, (start[]){{13, 9}, {12, 7}, {11, 5}, {10, 0}}, 4));
+    a = met(10, 5);
+    assert_true(lacks(&a, 13, (start[]){{13, 9}, {12, 7}, {11, 4}, {10, 0}}, 4));
+}
+
+/* An older copy went on elsewhere, and has the same numbers. */
+static void test_an_older_copy_that_went_on(void **state)
+{
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    assert_true(lacks(&a, 21, (start[]){{21, 8}, {20, 3}, {10, 0}}, 3));
+    a = met(10, 5);
+    assert_true(lacks(&a, 21, (start[]){{21, 8}, {20, 3}}, 2)); /* whose starts are all unknown */
+}
+
+static void test_another_directory(void **state)
+{
+    const start starts[] = {{11, 5}, {10, 0}};
+    const struct mrc_origin other = {.starts = starts, .count = 2};
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    assert_true(mrc_ancestry_judge(&a, 11, &other));
+}
+
+/* Somebody went back from everything by call: nobody wants it back; checkpoints of before count no more. */
+static void test_restores_by_call(void **state)
+{
+    const start starts[] = {{11, 3}, {10, 2}, {9, 0}};
+    struct mrc_origin origin = {
+        .starts = starts, .count = 3, .same_lineage = true, .restores = 2, .whole = 2};
+    struct mrc_ancestry a = met(10, 5);
+
+    (void)state;
+    assert_false(mrc_ancestry_judge(&a, 11, &origin));
+    a = met(10, 5);
+    mrc_ancestry_saved(&a, 2, 3);
+    mrc_ancestry_saved(&a, 1, 6); /* of before */
+    mrc_ancestry_saved(&a, 3, 0); /* says nothing */
+    assert_false(mrc_ancestry_judge(&a, 11, &origin));
+    a = met(10, 5);
+    mrc_ancestry_saved(&a, 2, 4);
+    assert_true(mrc_ancestry_judge(&a, 11, &origin));
+    a = met(10, 3);
+    mrc_ancestry_saved(&a, 3, 3); /* the copy does not know of the third */
+    assert_true(mrc_ancestry_judge(&a, 11, &origin));
+    /* Of single features only: everything else is as it was. */
+    origin.whole = 0;
+    a = met(10, 5);
+    assert_true(mrc_ancestry_judge(&a, 11, &origin));
+}
+
+static void test_starts_are_forgotten_in_their_order(void **state)
+{
+    struct mrc_ancestry a = met(100, 1);
+
+    (void)state;
+    for (uint64_t id = 101; id < 100 + MRC_STARTS_MAX; id++)
+        assert_false(lacks(&a, id, (const start[]){{id, 1}, {id - 1, 1}}, 2));
+    struct mrc_ancestry full = a;
+
+    assert_false(lacks(&full, 200, (start[]){{200, 1}, {100, 1}}, 2));
+    full = a;
+    assert_false(lacks(&full, 200, (start[]){{200, 1}, {101, 1}}, 2));
+    assert_true(lacks(&full, 201, (start[]){{201, 1}, {100, 1}}, 2));
+    full = a;
+    assert_false(lacks(&full, 200, (start[]){{200, 1}, {101, 1}}, 2));
+    assert_false(lacks(&full, 201, (start[]){{201, 1}, {102, 1}}, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_newest_checkpoint_has_all),
+        cmocka_unit_test(test_an_older_checkpoint_lacks),
+        cmocka_unit_test(test_nothing_on_disk_is_nothing_to_lack),
+        cmocka_unit_test(test_starts_in_between),
+        cmocka_unit_test(test_an_older_copy_that_went_on),
+        cmocka_unit_test(test_another_directory),
+        cmocka_unit_test(test_restores_by_call),
+        cmocka_unit_test(test_starts_are_forgotten_in_their_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

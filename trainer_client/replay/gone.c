@@ -1,0 +1,126 @@
+#include "trainer_client/replay/gone.h"
+
+/* ---- the trail ---- */
+
+/* Half of the notes go when the trail is full: the longer it is, the wider apart are the steps it tells. */
+static void note(struct mrc_trail *trail, uint64_t number, uint64_t step)
+{
+    if (++trail->skipped < trail->skip)
+        return;
+    trail->skipped = 0;
+    if (trail->count == MRC_TRAIL_NOTES) {
+        for (uint32_t i = 0; i < MRC_TRAIL_NOTES / 2; i++) {
+            trail->numbers[i] = trail->numbers[2 * i];
+            trail->steps[i] = trail->steps[2 * i];
+        }
+        trail->count = MRC_TRAIL_NOTES / 2;
+        trail->skip *= 2;
+    }
+    trail->numbers[trail->count] = number;
+    trail->steps[trail->count++] = step;
+}
+
+/* Forgets what is above `number`. */
+static void cut(struct mrc_trail *trail, uint64_t number)
+{
+    while (trail->count > 0 && trail->numbers[trail->count - 1] > number)
+        trail->count--;
+}
+
+/* `trail` begins no later than `other`, whose notes of higher numbers it takes over. */
+static void take_over(struct mrc_trail *trail, const struct mrc_trail *other)
+{
+    const uint64_t last = trail->numbers[trail->count - 1];
+
+    for (uint32_t i = 0; i < other->count; i++) {
+        if (other->numbers[i] > last)
+            note(trail, other->numbers[i], other->steps[i]);
+    }
+}
+
+static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *b)
+{
+    const bool a_first = b->count == 0 || (a->count > 0 && a->numbers[0] <= b->numbers[0]);
+    struct mrc_trail trail = a_first ? *a : *b;
+
+    if (trail.count > 0)
+        take_over(&trail, a_first ? b : a);
+    return trail;
+}
+
+/* Of the newest push noted up to `number`; of the oldest noted where there is none. */
+static uint64_t step_of(const struct mrc_trail *trail, uint64_t number)
+{
+    uint64_t step = trail->count > 0 ? trail->steps[0] : 0;
+
+    for (uint32_t i = 0; i < trail->count && trail->numbers[i] <= number; i++)
+        step = trail->steps[i];
+    return step;
+}
+
+/* ---- what is gone ---- */
+
+void mrc_gone_init(struct mrc_gone *gone)
+{
+    *gone = (struct mrc_gone){.trail.skip = 1};
+}
+
+void mrc_gone_add(struct mrc_gone *gone, uint64_t number, uint64_t step, uint32_t restores)
+{
+    if (number <= gone->to)
+        return;
+    gone->to = number;
+    gone->to_step = step;
+    gone->restores = restores;
+    note(&gone->trail, number, step);
+}
+
+void mrc_gone_saved(struct mrc_gone *gone, uint64_t number)
+{
+    if (number >= gone->given_up_to)
+        gone->given_up_to = 0;
+}
+
+struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor)
+{
+    const uint64_t needed_to = gone->is_suspect ? gone->to : gone->given_up_to;
+    struct mrc_loss loss = {.pushes = 0};
+
+    if (needed_to > floor)
+        loss = (struct mrc_loss){.pushes = needed_to - floor,
+                                 .from_step = step_of(&gone->trail, floor + 1),
+                                 .to_step = gone->to_step};
+    if (needed_to > floor && gone->is_suspect) {
+        /* The next time it may come back from a still older one. */
+        gone->to = floor;
+        gone->to_step = step_of(&gone->trail, floor);
+        cut(&gone->trail, floor);
+    }
+    gone->given_up_to = 0;
+    gone->is_suspect = false;
+    return loss;
+}
+
+void mrc_gone_restored(struct mrc_gone *gone, uint32_t whole)
+{
+    if (gone->to != 0 && gone->restores < whole)
+        mrc_gone_init(gone);
+}
+
+static uint64_t higher(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void mrc_gone_move(struct mrc_gone *to, struct mrc_gone *from)
+{
+    *to = (struct mrc_gone){
+        .to = higher(to->to, from->to),
+        .to_step = higher(to->to_step, from->to_step),
+        .given_up_to = higher(to->given_up_to, from->given_up_to),
+        .restores = (uint32_t)higher(to->restores, from->restores),
+        .is_suspect = to->is_suspect || from->is_suspect,
+        .trail = join(&to->trail, &from->trail),
+    };
+    mrc_gone_init(from);
+}
