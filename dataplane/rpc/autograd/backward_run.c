@@ -168,7 +168,6 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
         call->is_backward = true;
         call->caller = run->caller;
         call->deadline_us = UINT64_MAX;
-        call->head.context = c->id.id;
         call->context = c;
         status = run_backward(call, run, step, text, sizeof(text));
     }

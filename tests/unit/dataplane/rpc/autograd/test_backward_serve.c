@@ -40,11 +40,16 @@ struct raw {
     _Atomic uint32_t done;
 };
 
+static char said[MR_RPC_ERROR_BYTES]; /* by the last error that was answered */
+
 static bool raw_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                       const struct mr_message *reply)
 {
     struct raw *raw = MR_CONTAINER(call, struct raw, call);
     raw->status = status;
+    if (status != MR_OK && reply != NULL && reply->preamble.tensor_count > 0)
+        (void)snprintf(said, sizeof(said), "%.*s", (int)reply->tensors[0].bytes,
+                       (const char *)reply->tensors[0].data);
     (void)mr_agent_done(&raw->done);
     return false;
 }
@@ -267,7 +272,9 @@ static void ones_that_name_anothers_call(void **state)
                                  .invocation = of_3,
                                  .kind = MR_BACKWARD_REACH_RESULTS}};
     assert_int_equal(send_op(rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof(m.head), NULL, 0), MR_BAD_MESSAGE);
+    said[0] = 0;
     assert_int_equal(call_square(rpc, 0, mr_autograd_id(g->context), of_3 + 1), MR_BAD_MESSAGE);
+    assert_non_null(strstr(said, "its arguments cannot be recorded"));
     y = graph_call1(g, 0, "sum", y); /* rank 3's second */
     graph_backward(g, y);
     graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);

@@ -644,6 +644,7 @@ static void parts_and_notes_of_nothing_are_refused(void **state)
     assert_int_equal(ask_raw(state, MR_OP_RPC_CALL, (uint64_t[]){77, UINT64_MAX}, 2), MR_TOO_LARGE);
     assert_int_equal(ask_raw(state, MR_OP_RPC_CALL, (uint64_t[]){77, 1 * MIB}, 2), MR_CANCELLED);
     assert_int_equal(ask_raw(state, MR_OP_RPC_BACKWARD, (uint64_t[]){77, 0}, 2), MR_NO_MEMORY);
+    assert_int_equal(ask_raw(state, MR_OP_RPC_FETCH, (uint64_t[]){77}, 1), MR_BAD_MESSAGE);
     await_none(state, 1);
 }
 

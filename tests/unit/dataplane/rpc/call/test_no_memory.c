@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
@@ -269,6 +269,22 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
     net_silence(net, 1, true); /* its values end with it */
 }
 
+/* It is answered at once, and kept nowhere. */
+static void what_runs_inline_needs_no_memory_for_its_request(void **state)
+{
+    struct mr_value value = mr_value_i64(17);
+    struct mr_rpc_result *result;
+
+    if (getenv("TEST_LONG_FROM_BYTES") != NULL)
+        skip(); /* what comes in parts is kept until it is whole */
+    atomic_store(&no_later, 1);
+    made(mr_rpc_sync(worker(state, 0), 1, "mirror_inline", &value, 1, NULL, &result));
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 17);
+    assert_int_equal(atomic_load(&no_later), 1);
+    mr_rpc_result_free(result);
+    atomic_store(&no_later, 0);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, setup_full, teardown)
 
 int main(void)
@@ -276,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(a_reference_in_an_answer_that_waits_is_passed_out_once),
         test(a_fetch_is_asked_again),
+        test(what_runs_inline_needs_no_memory_for_its_request),
         test(answers_that_wait_keep_a_node_from_going),
         test(the_references_of_a_malformed_answer_are_released),
         test(a_worker_that_misses_a_message_is_dead),

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/call/agent_internal.h"
-#include "dataplane/rpc/rref/rref.h"
+#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
 
 static struct mr_rpc_result *to_here(struct mr_rref *rref)
@@ -416,6 +417,53 @@ static void waits_end_at_their_time_out(void **state)
     await_nothing_held(state);
 }
 
+struct reader {
+    pthread_t thread;
+    struct mr_rref *rref;
+    struct gate *gate;
+    enum mr_status status;
+};
+
+static void *read_and_open(void *arg)
+{
+    struct mr_rpc_result *result = NULL;
+    struct reader *reader = arg;
+
+    reader->status = mr_rref_to_here(reader->rref, UINT32_MAX, &result);
+    mr_rpc_result_free(result);
+    gate_open(reader->gate);
+    return NULL;
+}
+
+static bool somebody_waits(struct net *net, const struct mr_rref *rref)
+{
+    pthread_mutex_lock(&net->lock);
+    bool waits = rref->handle != NULL && !mr_list_empty(&rref->handle->owned->waiters);
+    pthread_mutex_unlock(&net->lock);
+    return waits;
+}
+
+/* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its end. */
+static void waits_end_when_the_worker_does(void **state)
+{
+    struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
+    struct net *net = *state;
+    struct gate gate;
+    struct reader reader = {.gate = &gate};
+
+    gate_init(&gate);
+    net_function(worker(state, 0), "gate", "", "i64", pass_gate, &gate, 0);
+    made(mr_remote(worker(state, 0), 0, "gate", NULL, 0, &patient, &reader.rref));
+    gate_wait_begun(&gate, 1);
+    assert_int_equal(pthread_create(&reader.thread, NULL, read_and_open, &reader), 0);
+    while (!somebody_waits(net, reader.rref))
+        sched_yield();
+    net_end(net, 0);
+    pthread_join(reader.thread, NULL);
+    assert_int_equal(reader.status, MR_SHUTTING_DOWN);
+    mr_rref_release(reader.rref);
+}
+
 /* What the answer brings is taken, and let go, also when nobody waits for it any more. */
 static void an_answer_that_comes_late_leaves_nothing(void **state)
 {
@@ -597,6 +645,7 @@ int main(void)
         test(references_may_refer_to_references),
         test(a_reference_kept_by_a_function_outlives_its_call),
         test(waits_end_at_their_time_out),
+        test(waits_end_when_the_worker_does),
         test(an_answer_that_comes_late_leaves_nothing),
         test(a_call_that_never_left_takes_its_references_back),
         test(a_released_reference_is_an_error),
