@@ -1,4 +1,4 @@
-/* This node in a world of workers: the agent (dataplane/rpc/call/agent.h) that core 0 drives, over the
+/* This node in a world of workers: the agent (dataplane/rpc/agent.h) that core 0 drives, over the
  * endpoint that also serves the tables' clients.
  *
  * All of the agent belongs to core 0's thread. Functions run on threads of the agent's own, which keep off
@@ -11,7 +11,7 @@
 #define PS_RPC_NODE_H
 
 #include "dataplane/dataplane.h"
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "ps/config/config.h"
 
 struct ps_rpc;

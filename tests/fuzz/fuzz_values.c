@@ -6,8 +6,8 @@
  * bytes. */
 #include <stdbool.h>
 #include <string.h>
-#include "dataplane/rpc/call/signature.h"
-#include "dataplane/rpc/call/values.h"
+#include "dataplane/rpc/base/signature.h"
+#include "dataplane/rpc/base/values.h"
 #include "fuzz_assert.h"
 
 #define OPTION_BYTES 4u

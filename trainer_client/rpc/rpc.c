@@ -1,8 +1,8 @@
 /* A worker over a socket: making one, and destroying it. */
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent.h"
-#include "dataplane/rpc/call/long_message.h"
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/world/long_message.h"
 #include "dataplane/rpc/world/workers.h"
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/rpc/rpc_driver.h"

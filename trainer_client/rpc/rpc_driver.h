@@ -13,7 +13,7 @@
 #ifndef MRC_RPC_DRIVER_H
 #define MRC_RPC_DRIVER_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "trainer_client/socket/udp_socket.h"
 
 struct mrc_rpc_driver;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 
 static enum mr_status no_memory(const char *caller)

@@ -10,7 +10,7 @@
 #ifndef MR_RPC_AUTOGRAD_H
 #define MR_RPC_AUTOGRAD_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 enum mr_status mr_autograd_call_out(void *self, struct mr_autograd *context, uint32_t to,
                                     const char *function, const struct mr_value *arguments,

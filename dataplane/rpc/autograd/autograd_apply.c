@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include "dataplane/rpc/autograd/autograd.h"
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/call/call.h"
 
 #define CALLER "mr_autograd_apply"

@@ -19,7 +19,7 @@
 #ifndef MR_RPC_BACKWARD_H
 #define MR_RPC_BACKWARD_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 struct mr_contexts;
 struct mr_autograd;

@@ -3,7 +3,7 @@
 #define MR_RPC_BACKWARD_INTERNAL_H
 
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 /* ---- messages (backward_message.c) ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/backward_internal.h"
-#include "dataplane/rpc/call/long_message.h"
+#include "dataplane/rpc/world/long_message.h"
 
 /* One message, from its arrival to its answer. */
 struct served {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/rpc/autograd/autograd.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 static uint32_t creator_of(uint64_t id)
 {

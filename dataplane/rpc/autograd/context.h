@@ -20,9 +20,9 @@
 #include <stdatomic.h>
 #include "dataplane/rpc/autograd/backward.h"
 #include "dataplane/rpc/autograd/tape.h"
-#include "dataplane/rpc/call/agent.h"
-#include "dataplane/rpc/call/executor.h"
-#include "dataplane/rpc/call/id_map.h"
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/executor.h"
+#include "dataplane/rpc/base/id_map.h"
 #include "dataplane/wire/base/list.h"
 
 /* Kinds of nodes on a tape, and what they are `of`. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 struct mr_context_end {
     struct mr_work work;

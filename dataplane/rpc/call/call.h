@@ -2,7 +2,7 @@
 #ifndef MR_RPC_CALL_H
 #define MR_RPC_CALL_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/call/future.h"
 
 struct mr_call_order {

@@ -1,6 +1,6 @@
 /* Cancelling a call of our own. */
 #include <stdlib.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/wire/base/list.h"
 
 struct cancel_message {

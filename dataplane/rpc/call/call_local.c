@@ -1,6 +1,6 @@
 /* Calls of functions of our own: no message, the executor's threads run them. */
 #include <stdlib.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/call/call.h"
 
 /* Before it can end: that is work, too, which is submitted later. */

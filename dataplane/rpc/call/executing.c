@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/wire/base/clock.h"
 
 struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,

@@ -2,8 +2,8 @@
 #ifndef MR_RPC_EXECUTING_H
 #define MR_RPC_EXECUTING_H
 
-#include "dataplane/rpc/call/agent.h"
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/executor.h"
 
 #define MR_EXECUTING_VALUES_INLINE 4u
 #define MR_EXECUTING_BYTES_INLINE  256u

@@ -4,8 +4,8 @@
 #define MR_RPC_FUTURE_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/call/agent.h"
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/executor.h"
 #include "dataplane/wire/base/timer_wheel.h"
 
 #define MR_FUTURE_BYTES_INLINE 192u

@@ -1,6 +1,6 @@
 /* Functions of ours that we call ourselves: from the executor back to the future. */
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/wire/base/list.h"
 
 static struct mr_rpc_call *of_job(struct mr_job *job)

@@ -1,7 +1,7 @@
 /* Answers that are too long for one message of the transport's. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 /* Until the caller has it. */
 struct held {

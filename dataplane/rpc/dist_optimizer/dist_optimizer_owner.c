@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"

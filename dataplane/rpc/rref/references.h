@@ -36,7 +36,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/rpc/call/id_map.h"
+#include "dataplane/rpc/base/id_map.h"
 #include "dataplane/wire/base/list.h"
 #include "dataplane/wire/format/mr_status.h"
 

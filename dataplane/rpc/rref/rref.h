@@ -20,7 +20,7 @@
 #define MR_RPC_RREF_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 /* ---- for the other parts of the library; any thread ---- */
 

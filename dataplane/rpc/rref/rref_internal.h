@@ -2,7 +2,7 @@
 #ifndef MR_RPC_RREF_INTERNAL_H
 #define MR_RPC_RREF_INTERNAL_H
 
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/references.h"
 #include "dataplane/rpc/rref/rref.h"
 

@@ -1,5 +1,5 @@
 /* Staying alive, and noticing who is not. */
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define ALIVE_PER_DEATH 4u      /* ALIVEs in the time after which one is dead, */
 #define ALIVE_MAX_US    500000u /* and the longest between two */

@@ -1,6 +1,6 @@
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define LEAVE_WAIT_US 3000u    /* between two LEAVEs */
 #define LEAVE_CALL_US 1000000u /* of one; then it is sent anew */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES])
 {

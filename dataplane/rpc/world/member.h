@@ -4,8 +4,8 @@
 #define MR_RPC_MEMBER_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/call/agent.h"
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/executor.h"
 
 enum mr_member_session {
     MR_SESSION_CALLS, /* and one for each further depth */

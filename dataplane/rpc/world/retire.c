@@ -1,7 +1,7 @@
 /* A node that is stopped: it ends what it runs, and says farewell, so that nobody waits for it until its
  * silence tells. */
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define FAREWELL_CALL_US 300000u /* then it is said again */
 

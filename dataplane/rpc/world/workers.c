@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/call/call.h"
 #include "dataplane/rpc/world/workers.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
 #define JOIN_WAIT_MAX_US 100000u

@@ -14,7 +14,7 @@
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/world/member.h"
 
 /* JOIN, request: u8[sizeof]. */

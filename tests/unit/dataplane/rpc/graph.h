@@ -3,7 +3,7 @@
 #define TEST_RPC_GRAPH_H
 
 #include <string.h>
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 #define GRAPH_DEPTH 150
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/workers.h"
 
 #define SKIP_STEP_US    20000u

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 #define NET_WORKERS_MAX 6u
 #define NET_MEMORY      (8u << 20)

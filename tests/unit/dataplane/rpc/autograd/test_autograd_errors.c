@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/parameter.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "graph.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
 

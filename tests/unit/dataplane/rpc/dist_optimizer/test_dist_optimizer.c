@@ -12,7 +12,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "dataplane/rpc/rref/parameter.h"
 #include "line_model.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "net.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/workers.h"
 
 #define SECOND_US 1000000u

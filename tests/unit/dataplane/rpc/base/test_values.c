@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/call/values.h"
+#include "dataplane/rpc/base/values.h"
 #include "dataplane/wire/format/packet.h"
 
 /* A message with the values, laid out and read back. */

@@ -12,7 +12,7 @@
 #ifndef MR_RPC_LONG_MESSAGE_H
 #define MR_RPC_LONG_MESSAGE_H
 
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "dataplane/wire/base/list.h"
 
 #define MR_LONG_FROM_BYTES   (7u << 20)        /* longer ones go in parts, unless agents are told otherwise */

@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/base/executor.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/list.h"
 

@@ -5,7 +5,7 @@
 #define MR_RPC_RESULT_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 #define MR_RESULT_VALUES_INLINE 2u
 #define MR_RESULT_BYTES_INLINE  256u

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "dataplane/rpc/call/id_map.h"
+#include "dataplane/rpc/base/id_map.h"
 
 #define NODES 5000u
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/base/executor.h"
 
 struct bench {
     pthread_mutex_t lock;

@@ -3,13 +3,13 @@
 #define MR_RPC_AGENT_INTERNAL_H
 
 #include <pthread.h>
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/call/executing.h"
-#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/base/executor.h"
 #include "dataplane/rpc/call/future.h"
-#include "dataplane/rpc/call/long_message.h"
-#include "dataplane/rpc/call/pool.h"
-#include "dataplane/rpc/call/result.h"
+#include "dataplane/rpc/world/long_message.h"
+#include "dataplane/rpc/base/pool.h"
+#include "dataplane/rpc/rref/result.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "dataplane/rpc/world/member.h"
 #include "dataplane/rpc/world/world.h"

@@ -1,8 +1,8 @@
-#include "dataplane/rpc/call/result.h"
+#include "dataplane/rpc/rref/result.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/wire/base/list.h"
 
 static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, size_t bytes)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/references_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"

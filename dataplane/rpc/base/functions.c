@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/functions.h"
+#include "dataplane/rpc/base/functions.h"
 
 #include <stdio.h>
 #include <stdlib.h>

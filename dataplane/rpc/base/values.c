@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/values.h"
+#include "dataplane/rpc/base/values.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define RETRY_US  1000u  /* without memory for a call */
 #define LOOK_US   20000u /* whether one that waits for memory is still wanted */

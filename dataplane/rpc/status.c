@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent)
 {

@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/rpc/call/functions.h"
-#include "dataplane/rpc/call/values.h"
+#include "dataplane/rpc/base/functions.h"
+#include "dataplane/rpc/base/values.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "dataplane/wire/endpoint.h"
 

@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/pool.h"
+#include "dataplane/rpc/base/pool.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/agent.h"
 
 #include <assert.h>
 #include <linux/futex.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/wire/base/fence.h"

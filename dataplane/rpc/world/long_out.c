@@ -1,7 +1,7 @@
 /* Long messages at their sender. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/base/rpc.h"
 
 #define PART_WORDS 3u /* {id, offset, bytes}; 0 bytes: done with it, offset 1: and has not looked at it */
 

@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/signature.h"
+#include "dataplane/rpc/base/signature.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/rpc/call/signature.h"
+#include "dataplane/rpc/base/signature.h"
 #include "dataplane/rpc/millrace_rpc.h"
 
 #define MR_FUNCTIONS_MAX 4096u /* of one worker */

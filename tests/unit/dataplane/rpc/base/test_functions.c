@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/call/functions.h"
+#include "dataplane/rpc/base/functions.h"
 
 static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments,
                               uint32_t argument_count)

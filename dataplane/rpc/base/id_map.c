@@ -1,4 +1,4 @@
-#include "dataplane/rpc/call/id_map.h"
+#include "dataplane/rpc/base/id_map.h"
 
 #include <assert.h>
 #include <stdlib.h>
