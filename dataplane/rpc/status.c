@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/rref/rref.h"
 
 const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent)
 {
@@ -18,19 +20,17 @@ static bool has_gone(const struct mr_member *m)
 void mr_agent_count(struct mr_rpc *agent)
 {
     struct mr_agent_counters *counters = &agent->counters;
-    const struct mr_agent_references *references = &agent->references;
     struct mr_contexts_use contexts;
     struct mr_executor_use use;
 
     mr_executor_use(agent->executor, &use);
-    counters->calls_under_way = atomic_load(&agent->under_way);
+    counters->calls_under_way = atomic_load(&agent->in_flight);
     counters->functions_running = use.running + use.waiting;
     counters->threads = use.threads;
     counters->threads_waiting = use.blocked;
-    if (references->count != NULL)
-        references->count(references->self, &counters->values_owned, &counters->values_held);
+    mr_rrefs_count(agent->rrefs, &counters->values_owned, &counters->values_held);
     counters->long_bytes = atomic_load(&agent->longs.bytes);
-    mr_contexts_use(agent->autograd.self, &contexts);
+    mr_contexts_use(agent->contexts, &contexts);
     counters->contexts_begun = contexts.begun;
     counters->contexts_known = contexts.known;
     counters->members_joined = counters->members_dead = 0;
@@ -69,7 +69,7 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     struct mr_contexts_use contexts;
     struct mr_executor_use use;
 
-    mr_contexts_use(agent->autograd.self, &contexts);
+    mr_contexts_use(agent->contexts, &contexts);
     memset(words, 0, MR_WORLD_WORDS * sizeof(*words));
     mr_executor_use(agent->executor, &use);
     mr_agent_count(agent);

@@ -69,7 +69,7 @@ static uint32_t unfinished(struct ps_rpc *rpc)
 
 static uint32_t farewell(struct ps_rpc *rpc)
 {
-    return mr_agent_say_farewell(rpc->agent);
+    return mr_agent_say_goodbye(rpc->agent);
 }
 
 static uint32_t close_agent(struct ps_rpc *rpc)

@@ -65,7 +65,7 @@ static void fill(struct refsim *sim, struct refsim_value *value)
         return;
     value->inner = sim->holds[inner].handle;
     value->inner_number = sim->holds[inner].number;
-    mr_references_retain(value->inner);
+    value->inner->count++;
 }
 
 void refsim_on_free(void *self, void *what)
@@ -112,7 +112,8 @@ static void make_own(struct refsim *sim, uint32_t worker)
         return;
     if (!later)
         fill(sim, value);
-    struct mr_reference *handle = mr_references_own(refs_of(sim, worker), later ? NULL : value);
+    struct mr_reference *handle = mr_references_own(
+        refs_of(sim, worker), mr_references_new_id(refs_of(sim, worker)), later ? NULL : value);
     value->reference = handle->id;
     refsim_log(sim, "worker %u makes value %u, reference %llx", worker, value->number,
                (unsigned long long)handle->id);
@@ -143,11 +144,13 @@ static void pass_some(struct refsim *sim, struct refsim_event *call, uint32_t n)
 static void make_remote(struct refsim *sim, uint32_t worker, struct refsim_event *call)
 {
     struct mr_reference *handle;
-    if (mr_references_is_dead(refs_of(sim, worker), call->to))
+    struct mr_references *refs = refs_of(sim, worker);
+    if (refs->peers[call->to].dead)
         return;
     struct refsim_value *value = refsim_check_new(sim, call->to, worker);
-    if (value == NULL ||
-        mr_references_remote(refs_of(sim, worker), call->to, &handle, call->tickets) != MR_OK)
+    call->tickets[0] =
+        (struct mr_reference_ticket){call->to, mr_references_new_id(refs), mr_references_new_id(refs)};
+    if (value == NULL || mr_references_remote(refs, call->tickets, &handle) != MR_OK)
         return;
     value->reference = handle->id;
     call->remote = true;
@@ -294,7 +297,7 @@ static void ask(struct refsim *sim, uint32_t worker)
     uint32_t at = refsim_check_held(sim, worker, handle, number);
     if (at == REFSIM_HOLDS_MAX)
         return;
-    mr_references_retain(handle);
+    handle->count++;
     sim->holds[at].asking = true;
     refsim_log(sim, "worker %u asks for value %u", worker, number);
     if (handle->owned != NULL || sim_chance(&sim->rng, 200000)) {

@@ -110,7 +110,7 @@ void refsim_carry(struct refsim *sim, const struct refsim_event *event)
 bool refsim_deaf(const struct refsim *sim, uint32_t from, uint32_t to)
 {
     const struct mr_references *refs = sim->worker[to].refs;
-    return refs == NULL || (from != to && mr_references_is_dead(refs, from));
+    return refs == NULL || (from != to && refs->peers[from].dead);
 }
 
 static void on_send(void *self, uint32_t to, const struct mr_reference_message *message)

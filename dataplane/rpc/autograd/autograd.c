@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/call/executing.h"
 #include "dataplane/rpc/rref/rref.h"
 
 static enum mr_status no_memory(const char *caller)
@@ -61,11 +62,11 @@ static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char
     return MR_OK;
 }
 
-enum mr_status mr_autograd_call_out(void *self, struct mr_autograd *c, uint32_t to, const char *function,
+enum mr_status mr_autograd_call_out(struct mr_autograd *c, uint32_t to, const char *function,
                                     const struct mr_value *arguments, uint32_t argument_count,
                                     uint64_t *context_id, uint64_t *invocation)
 {
-    struct mr_contexts *contexts = self;
+    struct mr_contexts *contexts = c->contexts;
     enum mr_status status = MR_OK;
     char text[MR_CONTEXT_TEXT_BYTES];
 
@@ -84,7 +85,7 @@ enum mr_status mr_autograd_call_out(void *self, struct mr_autograd *c, uint32_t 
     return status == MR_OK ? MR_OK : no_memory(function);
 }
 
-enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t invocation,
+enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t context_id, uint64_t invocation,
                                     struct mr_value *results, uint32_t result_count)
 {
     struct mr_autograd *c;
@@ -92,7 +93,7 @@ enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t in
 
     if (!any_numbered(results, result_count))
         return MR_OK;
-    if (mr_context_get(self, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* it has ended meanwhile */
+    if (mr_context_get(contexts, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* it has ended meanwhile */
         for (uint32_t i = 0; i < result_count; i++)
             results[i].gradient = 0;
         return MR_OK;
@@ -148,13 +149,12 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
     return MR_OK;
 }
 
-enum mr_status mr_autograd_run_begins(void *self, struct mr_rpc_call *call)
+enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call)
 {
-    struct mr_contexts *contexts = self;
     bool is_remote = call->head.invocation != 0;
     struct mr_autograd *c;
-    enum mr_status status =
-        mr_context_get(contexts, call->head.context, is_remote ? call->caller : MR_RPC_NO_RANK, &c);
+    enum mr_status status = mr_context_get(call->agent->contexts, call->head.context,
+                                           is_remote ? call->caller : MR_RPC_NO_RANK, &c);
 
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
@@ -172,15 +172,6 @@ enum mr_status mr_autograd_run_begins(void *self, struct mr_rpc_call *call)
 }
 
 /* ---- the run ---- */
-
-void mr_recorded_run_free(struct mr_recorded_run *run)
-{
-    if (run == NULL)
-        return;
-    if (run->saved != NULL && run->saved_destroy != NULL)
-        run->saved_destroy(run->saved);
-    free(run);
-}
 
 /* What a run depends on by this argument: of a reference to a value of ours, the value. */
 static struct mr_value as_input(const struct mr_value *argument)
@@ -239,7 +230,7 @@ static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *c
     return mr_tape_add(&c->tape, &entry, &served->answer);
 }
 
-enum mr_status mr_autograd_run_ended(void *self, struct mr_rpc_call *call, enum mr_status status)
+enum mr_status mr_autograd_run_ended(struct mr_rpc_call *call, enum mr_status status)
 {
     struct mr_autograd *c = call->context;
 

@@ -1,5 +1,4 @@
-/* Recording: what calls and runs of functions put on a context's tape. The hooks of struct mr_agent_autograd
- * (agent.h says on which thread each comes); `self` is the struct mr_contexts.
+/* Recording: what calls and runs of functions put on a context's tape.
  *
  * A call to another worker is two events here: its arguments leave (SEND), its results come (CALL); and two
  * there: the arguments come (ARGUMENTS), the results leave (RETURN). The values that travel get a number on
@@ -10,18 +9,21 @@
 #ifndef MR_RPC_AUTOGRAD_H
 #define MR_RPC_AUTOGRAD_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/millrace_rpc.h"
 
-enum mr_status mr_autograd_call_out(void *self, struct mr_autograd *context, uint32_t to,
-                                    const char *function, const struct mr_value *arguments,
-                                    uint32_t argument_count, uint64_t *context_id, uint64_t *invocation);
-enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t invocation,
+struct mr_contexts;
+
+/* On the caller, its thread, before anything is sent. Fails, with the line, when the context has ended. */
+enum mr_status mr_autograd_call_out(struct mr_autograd *context, uint32_t to, const char *function,
+                                    const struct mr_value *arguments, uint32_t argument_count,
+                                    uint64_t *context_id, uint64_t *invocation);
+/* On the caller, inside: the call's results came; they get their numbers. Unless this says MR_OK the call
+ * fails. */
+enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t context_id, uint64_t invocation,
                                     struct mr_value *results, uint32_t result_count);
-enum mr_status mr_autograd_run_begins(void *self, struct mr_rpc_call *call);
-enum mr_status mr_autograd_run_ended(void *self, struct mr_rpc_call *call, enum mr_status status);
-
-struct mr_recorded_run;
-/* With what the user saved. NULL is fine. Not inside. */
-void mr_recorded_run_free(struct mr_recorded_run *run);
+/* On the callee, the executor's thread, around the function's run. Arguments and results get their numbers. The
+ * second returns the status of the call. */
+enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call);
+enum mr_status mr_autograd_run_ended(struct mr_rpc_call *call, enum mr_status status);
 
 #endif

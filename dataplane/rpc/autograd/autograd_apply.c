@@ -1,9 +1,10 @@
 /* Functions of our own, run on the caller's thread, or by the caller itself. */
 #include <stdlib.h>
-#include "dataplane/rpc/autograd/autograd.h"
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/call/call.h"
+#include "dataplane/rpc/call/executing.h"
+#include "dataplane/rpc/rref/result.h"
+#include "dataplane/rpc/rref/rref.h"
 
 #define CALLER "mr_autograd_apply"
 
@@ -18,7 +19,7 @@ static struct mr_rpc_call *call_new(struct mr_rpc *agent, struct mr_autograd *c,
     for (uint32_t i = 0; i < count; i++)
         call->arguments[i] = arguments[i];
     call->argument_count = count;
-    mr_call_hold_references(agent, arguments, count, true);
+    mr_rrefs_retain(arguments, count);
     call->caller = agent->config.rank;
     call->deadline_us = UINT64_MAX;
     call->head.context = c->id.id;

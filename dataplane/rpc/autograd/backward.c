@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/backward_internal.h"
-#include "dataplane/rpc/call/call.h"
 
 /* ---- its state; under the lock ---- */
 
@@ -125,8 +124,9 @@ static void died_in(struct mr_autograd *c, uint32_t rank)
     pthread_mutex_unlock(&c->lock);
 }
 
-void mr_backward_died(struct mr_contexts *contexts, uint32_t rank)
+void mr_backward_died(struct mr_rpc *agent, uint32_t rank)
 {
+    struct mr_contexts *contexts = agent->contexts;
     struct mr_id_node *node;
 
     pthread_mutex_lock(&contexts->lock);
@@ -250,7 +250,6 @@ static enum mr_status check_context(struct mr_autograd *c)
  * everywhere. */
 static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t deadline_us)
 {
-    struct mr_agent_driver *driver = mr_agent_driver(c->contexts->agent);
     struct mr_pass *pass = &c->pass;
 
     pthread_mutex_lock(&c->lock);
@@ -259,10 +258,8 @@ static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t
         mr_pass_rest(c);
     }
     pthread_mutex_unlock(&c->lock);
-    mr_executor_blocks();
-    bool at_rest = driver->wait(driver->self, &pass->done, deadline_us);
+    bool at_rest = mr_agent_wait(c->contexts->agent, &pass->done, deadline_us);
 
-    mr_executor_goes_on();
     pthread_mutex_lock(&c->lock);
     if (!at_rest && pass->id == id)
         mr_pass_fail(pass, MR_DEADLINE_EXCEEDED, "it did not end within the worker's time-out");
@@ -310,7 +307,7 @@ static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_v
 static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct mr_value *losses,
                                uint32_t count, char error[MR_RPC_ERROR_BYTES])
 {
-    uint64_t deadline_us = mr_call_deadline_us(c->contexts->agent, 0);
+    uint64_t deadline_us = mr_agent_deadline_us(c->contexts->agent, mr_agent_now(c->contexts->agent), 0);
     struct mr_pass *pass = &c->pass;
 
     pass->is_root = true;
@@ -358,13 +355,13 @@ enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value
         ((uint64_t)agent->config.rank << MR_RPC_ID_SHIFT) | (atomic_fetch_add(&agent->numbers, 1) + 1);
 
     /* It keeps the worker from leaving. */
-    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add(&agent->in_flight, 1);
     atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
     status = mr_pass_begin(c, id, retain);
     if (status == MR_OK)
         status = run_root(c, id, losses, loss_count, error);
     pthread_mutex_unlock(&c->lock);
-    atomic_fetch_sub(&agent->under_way, 1);
+    atomic_fetch_sub(&agent->in_flight, 1);
     mr_context_put(c, false);
     return status == MR_OK ? MR_OK : mr_rpc_error(status, CALLER ": %s", error);
 }

@@ -19,9 +19,9 @@
 #ifndef MR_RPC_BACKWARD_H
 #define MR_RPC_BACKWARD_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/work.h"
+#include "dataplane/rpc/world/member.h"
 
-struct mr_contexts;
 struct mr_autograd;
 
 /* What a context's pass is at on this worker. Under the context's lock. */
@@ -42,9 +42,9 @@ struct mr_pass {
 };
 
 /* The op RPC_BACKWARD; inside. */
-void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, const struct mr_request *request);
+void mr_backward_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Inside. */
-void mr_backward_died(struct mr_contexts *contexts, uint32_t rank);
+void mr_backward_died(struct mr_rpc *agent, uint32_t rank);
 /* Under the lock: the context is over, and so is its pass. */
 void mr_pass_abort(struct mr_autograd *context);
 

@@ -44,7 +44,6 @@ struct mr_pass_outbox {
 struct mr_backward_message *mr_backward_message_new(struct mr_autograd *context, uint32_t to,
                                                     enum mr_backward_kind kind, uint64_t invocation,
                                                     const char *function, uint32_t count);
-void mr_backward_message_free(struct mr_backward_message *message, bool inside);
 /* Of a message of one value: this text instead, if there is any, and memory for it. */
 void mr_backward_message_text(struct mr_backward_message *message, const char *text);
 /* Any thread: hands it in for sending; the outcome is settled. */

@@ -28,11 +28,11 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c, uint3
     return m;
 }
 
-void mr_backward_message_free(struct mr_backward_message *m, bool inside)
+static void message_free(struct mr_backward_message *m)
 {
     for (uint32_t i = 0; i < m->count; i++)
         free(m->tensors[i].data);
-    mr_context_put(m->context, inside);
+    mr_context_put(m->context, true);
     free(m);
 }
 
@@ -82,7 +82,7 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
         mr_pass_settle(c, m->first->pass, call->to, status, error);
         pthread_mutex_unlock(&c->lock);
     }
-    mr_backward_message_free(m, true);
+    message_free(m);
     return false;
 }
 
@@ -104,7 +104,8 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
     tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)sizeof(*m->first) + listed, m->first);
     m->call.op = MR_OP_RPC_BACKWARD;
     m->call.control = true;
-    m->call.deadline_us = m->first->kind == MR_BACKWARD_DONE ? UINT64_MAX : mr_call_deadline_us(agent, 0);
+    m->call.deadline_us =
+        m->first->kind == MR_BACKWARD_DONE ? UINT64_MAX : mr_agent_deadline_us(agent, mr_agent_now(agent), 0);
     m->call.ended = ended;
     m->call.stays = true;
     return mr_agent_begin(agent, &m->call, tensors, n);

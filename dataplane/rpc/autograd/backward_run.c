@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/autograd/backward_internal.h"
+#include "dataplane/rpc/call/executing.h"
 
 float *mr_backward_copy(const struct mr_tensor *gradient)
 {

@@ -10,7 +10,6 @@ struct served {
     struct mr_job job;
     struct mr_work work;
     struct mr_rpc *agent;
-    struct mr_contexts *contexts;
     uint32_t from;
     struct mr_call_ref ref;
     const struct mr_request *request;
@@ -26,9 +25,9 @@ static void answer(struct mr_rpc *agent, struct mr_work *work)
     struct served *s = MR_CONTAINER(work, struct served, work);
 
     if (s->error[0] == 0)
-        mr_reply_status(mr_agent_endpoint(agent), s->ref, s->status);
+        mr_reply_status(agent->config.endpoint, s->ref, s->status);
     else
-        mr_reply_error(mr_agent_endpoint(agent), s->ref, s->status, "%s", s->error);
+        mr_reply_error(agent->config.endpoint, s->ref, s->status, "%s", s->error);
     mr_long_release(s->parts);
     free(s);
 }
@@ -197,7 +196,7 @@ static void run(struct mr_job *job)
         submit_answer(s, MR_BUSY, "all threads of a worker wait for others: gradients cannot go through it");
         return;
     }
-    enum mr_status status = mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c);
+    enum mr_status status = mr_context_get(s->agent->contexts, s->in.head.context, MR_RPC_NO_RANK, &c);
 
     if (status != MR_OK) {
         submit_answer(s, status, mr_rpc_last_error());
@@ -225,7 +224,7 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
     struct mr_autograd *c;
     char text[MR_RPC_ERROR_BYTES];
 
-    if (mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c) == MR_OK) {
+    if (mr_context_get(s->agent->contexts, s->in.head.context, MR_RPC_NO_RANK, &c) == MR_OK) {
         snprintf(text, sizeof(text), "%.*s", (int)(s->in.text_bytes > 500 ? 500 : s->in.text_bytes),
                  s->in.text);
         pthread_mutex_lock(&c->lock);
@@ -233,20 +232,20 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
         pthread_mutex_unlock(&c->lock);
         mr_context_put(c, true);
     }
-    mr_reply_status(mr_agent_endpoint(agent), s->ref, MR_OK);
+    mr_reply_status(agent->config.endpoint, s->ref, MR_OK);
     free(s);
 }
 
-void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, const struct mr_request *request)
+void mr_backward_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    struct mr_endpoint *ep = mr_agent_endpoint(agent);
+    struct mr_endpoint *ep = agent->config.endpoint;
     struct served *s = malloc(sizeof(*s));
 
     if (s == NULL) {
         mr_long_busy(agent, request);
         return;
     }
-    *s = (struct served){.agent = agent, .contexts = contexts, .from = from, .ref = request->ref};
+    *s = (struct served){.agent = agent, .from = from->rank, .ref = request->ref};
     const struct mr_request *stable = request;
 
     if (!mr_backward_read(request->message, &s->in)) {

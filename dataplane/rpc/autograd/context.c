@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "dataplane/rpc/autograd/autograd.h"
 #include "dataplane/rpc/base/rpc.h"
 
 static uint32_t creator_of(uint64_t id)
@@ -57,6 +56,15 @@ static void free_records(struct mr_id_map *map)
         node = next;
     }
     mr_id_map_destroy(map);
+}
+
+void mr_recorded_run_free(struct mr_recorded_run *run)
+{
+    if (run == NULL)
+        return;
+    if (run->saved != NULL && run->saved_destroy != NULL)
+        run->saved_destroy(run->saved);
+    free(run);
 }
 
 static void context_free(struct mr_autograd *c)
@@ -176,15 +184,6 @@ void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
     pthread_mutex_unlock(&contexts->lock);
 }
 
-uint32_t mr_contexts_count(struct mr_contexts *contexts)
-{
-    pthread_mutex_lock(&contexts->lock);
-    uint32_t count = contexts->map.count;
-
-    pthread_mutex_unlock(&contexts->lock);
-    return count;
-}
-
 /* Under the table's lock: it is not to be found any more. The table's hold is the caller's now. */
 static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 {
@@ -202,7 +201,7 @@ static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 
 enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **context)
 {
-    struct mr_contexts *contexts = agent->autograd.self;
+    struct mr_contexts *contexts = agent->contexts;
     uint64_t rank = agent->config.rank;
 
     if (agent->config.rank == MR_RPC_NO_RANK)
@@ -357,11 +356,10 @@ static void ask_creators(struct mr_contexts *contexts)
     }
 }
 
-static void died(void *self, uint32_t rank)
+void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)
 {
-    struct mr_contexts *contexts = self;
+    struct mr_contexts *contexts = agent->contexts;
 
-    mr_backward_died(contexts, rank);
     pthread_mutex_lock(&contexts->lock);
     struct mr_job *taken = take_over(contexts, rank, true);
 
@@ -390,18 +388,8 @@ enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out
     pthread_mutex_init(&contexts->lock, NULL);
     mr_id_map_init(&contexts->map);
     mr_list_init(&contexts->own);
-    struct mr_agent_autograd hooks = {.self = contexts,
-                                      .call_out = mr_autograd_call_out,
-                                      .reply_in = mr_autograd_reply_in,
-                                      .run_begins = mr_autograd_run_begins,
-                                      .run_ended = mr_autograd_run_ended,
-                                      .died = died};
-
-    mr_agent_set_autograd(agent, &hooks);
-    mr_agent_set_op(agent, MR_OP_RPC_CONTEXT_END, mr_context_end_serve, contexts);
-    mr_agent_set_op(agent, MR_OP_RPC_BACKWARD, mr_backward_serve, contexts);
     *out = contexts;
-    return mr_gradients_register(&agent->functions);
+    return MR_OK;
 }
 
 void mr_contexts_end(struct mr_contexts *contexts)

@@ -20,8 +20,8 @@
 #include <stdatomic.h>
 #include "dataplane/rpc/autograd/backward.h"
 #include "dataplane/rpc/autograd/tape.h"
-#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/base/executor.h"
+#include "dataplane/rpc/base/functions.h"
 #include "dataplane/rpc/base/id_map.h"
 #include "dataplane/wire/base/list.h"
 
@@ -41,6 +41,9 @@ struct mr_recorded_run {
     void *saved;
     void (*saved_destroy)(void *saved);
 };
+
+/* With what the user saved. NULL is fine. Not inside. */
+void mr_recorded_run_free(struct mr_recorded_run *run);
 
 /* A call of ours to another worker. */
 struct mr_recorded_call {
@@ -65,9 +68,18 @@ static inline bool mr_invocation_is_one(uint64_t invocation)
     return invocation >> MR_RPC_ID_SHIFT == 0;
 }
 
-struct mr_context_end;        /* context_end.c: tells one worker */
-struct mr_parameter_gradient; /* autograd_gradients.c, */
-struct mr_lent_sum;           /* as this */
+struct mr_context_end; /* context_end.c: tells one worker */
+struct mr_lent_sum;    /* autograd_gradients.c */
+
+/* What backwards have added up for a parameter of this worker, in one context. */
+struct mr_parameter_gradient {
+    struct mr_id_node id;      /* its reference's */
+    struct mr_rref *parameter; /* held */
+    struct mr_tensor shape;
+    float *sum;                         /* NULL while it is being added to */
+    bool is_lent;                       /* somebody looks at the sum, see struct mr_lent_sum */
+    struct mr_parameter_gradient *next; /* in the order in which they came */
+};
 
 /* A program that ends none of its contexts is told so, instead of growing for ever. */
 #define MR_CONTEXTS_BEGUN_MAX 4096u  /* by one worker, and not ended */
@@ -114,7 +126,7 @@ struct mr_contexts {
     struct mr_context_creator *creators; /* [world_size] */
 };
 
-/* At the agent's creation: hooks into calls, functions and ops. MR_NO_MEMORY. */
+/* MR_NO_MEMORY. */
 enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out);
 /* Nobody is inside, and no function runs: all are over. Those that were begun here stay until
  * mr_autograd_end(). NULL is fine. */
@@ -129,7 +141,8 @@ struct mr_contexts_use {
     uint64_t oldest_us; /* how long the one that was begun here first has been there; 0: there is none */
 };
 void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out);
-uint32_t mr_contexts_count(struct mr_contexts *contexts);
+/* Inside: all of that worker's are over. */
+void mr_contexts_died(struct mr_rpc *agent, uint32_t rank);
 
 /* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`;
  * MR_NO_MEMORY. It may be new here, by a call of worker `by`, which will tell us of its end; MR_RPC_NO_RANK:
@@ -156,8 +169,7 @@ void mr_context_end_ask(struct mr_rpc *agent, uint64_t id);
 /* Frees those not used. */
 void mr_context_end_drop(struct mr_autograd *context);
 /* The op RPC_CONTEXT_END. To the creator, it asks to be told. */
-void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
-                          const struct mr_request *request);
+void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Inside: heard of an end. */
 void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);
 
@@ -167,7 +179,7 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
  * added, or a backward is adding. The view is valid while the context is held, and has nothing of what is
  * added later: optimizers step after the backward. */
 bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
-/* The library's function that tells them to other workers. MR_NO_MEMORY. */
+/* The library's function by which other workers get them (autograd_pages.c). MR_NO_MEMORY. */
 enum mr_status mr_gradients_register(struct mr_functions *functions);
 /* At the context's end. */
 void mr_context_gradients_drop(struct mr_autograd *context);

@@ -91,7 +91,7 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
     struct mr_context_end *question = MR_CONTAINER(call, struct mr_context_end, call);
 
     if (status == MR_INVALID_ARGUMENT && reply != NULL)
-        mr_contexts_heard(agent->autograd.self, question->words[0], 0);
+        mr_contexts_heard(agent->contexts, question->words[0], 0);
     free(question);
     return false;
 }
@@ -113,7 +113,7 @@ void mr_context_end_ask(struct mr_rpc *agent, uint64_t id)
 static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, uint64_t id, uint32_t from,
                            struct mr_call_ref ref)
 {
-    struct mr_endpoint *ep = mr_agent_endpoint(agent);
+    struct mr_endpoint *ep = agent->config.endpoint;
     struct mr_autograd *c;
     enum mr_status status = mr_context_get(contexts, id, MR_RPC_NO_RANK, &c);
 
@@ -131,20 +131,20 @@ static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, u
 
 /* ---- */
 
-void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
-                          const struct mr_request *request)
+void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
+    struct mr_contexts *contexts = agent->contexts;
     uint64_t words[2];
 
     if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof(words)) {
-        mr_reply_status(mr_agent_endpoint(agent), request->ref, MR_BAD_MESSAGE);
+        mr_reply_status(agent->config.endpoint, request->ref, MR_BAD_MESSAGE);
         return;
     }
     memcpy(words, request->message->tensors[0].data, sizeof(words));
-    if (words[0] >> MR_RPC_ID_SHIFT == mr_rpc_rank(agent)) {
-        serve_question(agent, contexts, words[0], from, request->ref);
+    if (words[0] >> MR_RPC_ID_SHIFT == agent->config.rank) {
+        serve_question(agent, contexts, words[0], from->rank, request->ref);
         return;
     }
-    mr_reply_status(mr_agent_endpoint(agent), request->ref, MR_OK);
+    mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
     mr_contexts_heard(contexts, words[0], words[1]);
 }

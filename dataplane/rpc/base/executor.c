@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define TELL_JOBS_MAX 16u    /* brief jobs that are told together, */
-#define TELL_NS_MAX   50000u /* and for how long the first waits at most */
+#define REPORT_JOBS_MAX 16u    /* short jobs that are reported together, */
+#define REPORT_NS_MAX   50000u /* and for how long the first waits at most */
 
 struct mr_executor {
     struct mr_executor_config config;
@@ -132,35 +132,35 @@ static void run_here(struct mr_job *first)
     }
 }
 
-/* What a thread has run and not told yet. */
-struct untold {
+/* What a thread has run and not reported yet. */
+struct unreported {
     uint32_t jobs;
     uint64_t since_ns;
 };
 
-static void tell(struct mr_executor *e, struct untold *untold)
+static void report(struct mr_executor *e, struct unreported *unreported)
 {
-    if (untold->jobs == 0)
+    if (unreported->jobs == 0)
         return;
-    untold->jobs = 0;
+    unreported->jobs = 0;
     pthread_mutex_unlock(&e->lock);
     e->config.done(e->config.self);
     pthread_mutex_lock(&e->lock);
 }
 
-static bool tell_is_due(const struct untold *untold)
+static bool report_is_due(const struct unreported *unreported)
 {
-    return untold->jobs >= TELL_JOBS_MAX ||
-           (untold->jobs > 0 && mr_clock_ns() - untold->since_ns > TELL_NS_MAX);
+    return unreported->jobs >= REPORT_JOBS_MAX ||
+           (unreported->jobs > 0 && mr_clock_ns() - unreported->since_ns > REPORT_NS_MAX);
 }
 
 /* Under the lock, which it gives up meanwhile. There is one that may begin. */
-static void run_first(struct mr_executor *e, struct untold *untold)
+static void run_first(struct mr_executor *e, struct unreported *unreported)
 {
     struct mr_job **at = first_that_may(e);
 
-    if (!(*at)->brief || tell_is_due(untold)) {
-        tell(e, untold);
+    if (!(*at)->is_short || report_is_due(unreported)) {
+        report(e, unreported);
         at = first_that_may(e);
         if (*at == NULL)
             return;
@@ -168,31 +168,31 @@ static void run_first(struct mr_executor *e, struct untold *untold)
     struct mr_job *job = unlink_job(e, at);
 
     e->running++;
-    if (!job->brief)
+    if (!job->is_short)
         (void)bring_another(e); /* nobody is stuck: this thread runs */
     pthread_mutex_unlock(&e->lock);
     own_depth = job->depth;
-    if (untold->jobs == 0)
-        untold->since_ns = mr_clock_ns();
+    if (unreported->jobs == 0)
+        unreported->since_ns = mr_clock_ns();
     job->run(job);
     pthread_mutex_lock(&e->lock);
     e->running--;
-    untold->jobs++;
+    unreported->jobs++;
 }
 
 /* Under the lock, which it gives up meanwhile. */
-static void refuse(struct mr_executor *e, struct mr_job *stuck, struct untold *untold)
+static void refuse(struct mr_executor *e, struct mr_job *stuck, struct unreported *unreported)
 {
     pthread_mutex_unlock(&e->lock);
     run_here(stuck);
     pthread_mutex_lock(&e->lock);
-    untold->jobs++;
+    unreported->jobs++;
 }
 
 static void *thread_run(void *arg)
 {
     struct mr_executor *e = arg;
-    struct untold untold = {.jobs = 0};
+    struct unreported unreported = {.jobs = 0};
 
     own = e;
     if (e->config.begins != NULL)
@@ -204,11 +204,11 @@ static void *thread_run(void *arg)
         bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
 
         if (*first_that_may(e) != NULL && !surplus) {
-            run_first(e, &untold);
+            run_first(e, &unreported);
             continue;
         }
-        if (untold.jobs > 0) {
-            tell(e, &untold);
+        if (unreported.jobs > 0) {
+            report(e, &unreported);
             continue;
         }
         if (e->stopping && e->first == NULL)
@@ -218,7 +218,7 @@ static void *thread_run(void *arg)
 
         if (stuck != NULL) {
             e->idle--;
-            refuse(e, stuck, &untold);
+            refuse(e, stuck, &unreported);
             continue;
         }
         pthread_cond_wait(&e->given, &e->lock);
@@ -348,7 +348,7 @@ void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
     run_here(over ? job : stuck);
 }
 
-bool mr_executor_hurry(struct mr_executor *e)
+bool mr_executor_nudge(struct mr_executor *e)
 {
     pthread_mutex_lock(&e->lock);
     struct mr_job *stuck = bring_another(e);
@@ -415,7 +415,7 @@ void mr_executor_blocks(void)
     own->config.done(own->config.self);
 }
 
-void mr_executor_goes_on(void)
+void mr_executor_unblocks(void)
 {
     if (own == NULL)
         return;

@@ -4,11 +4,11 @@
  * other workers; one that waits (mr_executor_blocks) may be stood in for by another, so that calls back and
  * forth between workers cannot use up all threads. An urgent job begins before all others, and has a thread
  * made for it when all are taken. Threads are made when they are first needed, by the threads that are there:
- * by the one that gives jobs only in mr_executor_give_one() and mr_executor_hurry().
+ * by the one that gives jobs only in mr_executor_give_one() and mr_executor_nudge().
  *
- * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not
- * brief is never kept waiting behind another that is not: before one begins, a further thread is woken for
- * what waits behind it, and what was done before is told.
+ * A burst of short jobs wakes one thread, and what they have done is reported once (`done`). A job that is
+ * not short never waits for another that is not: before one begins, a further thread is woken for what waits
+ * in the queue, and what was done before is reported.
  *
  * Threads that stand in have an end, so they are kept for those that others wait for. A job's depth says how
  * many functions, one within the other, wait for it: while half of all threads wait for other workers, none
@@ -26,7 +26,7 @@
 struct mr_job {
     struct mr_job *next;
     void (*run)(struct mr_job *job); /* the job may be gone when it returns */
-    bool brief;                      /* it is known to end within microseconds */
+    bool is_short;                   /* it is known to end within microseconds */
     bool urgent;                     /* jobs that run may wait for it: mr_executor_give_one() only */
     bool may_refuse;                 /* run() looks at `refused` */
     bool refused;                    /* no thread can be had for it: run() only says so, at once */
@@ -57,12 +57,12 @@ void mr_executor_destroy(struct mr_executor *executor);
 /* Any thread. A chain of `count` jobs, the last of which has next NULL. */
 void mr_executor_give(struct mr_executor *executor, struct mr_job *first, struct mr_job *last,
                       uint32_t count);
-/* Any thread. One job that nobody hurries: where all threads are busy, a further one is made for it at
+/* Any thread. One job that nobody nudges: where all threads are busy, a further one is made for it at
  * once. */
 void mr_executor_give_one(struct mr_executor *executor, struct mr_job *job);
 /* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for
- * brief is not. Wakes another. Returns whether any wait. */
-bool mr_executor_hurry(struct mr_executor *executor);
+ * short is not. Wakes another. Returns whether any wait. */
+bool mr_executor_nudge(struct mr_executor *executor);
 /* Any thread: jobs that wait or run. */
 uint32_t mr_executor_load(struct mr_executor *executor);
 struct mr_executor_use {
@@ -81,6 +81,6 @@ struct mr_job *mr_executor_take_back(struct mr_executor *executor,
 uint8_t mr_executor_depth(void);
 /* On any thread, around a wait for another worker: on an executor's thread, one more may run meanwhile. */
 void mr_executor_blocks(void);
-void mr_executor_goes_on(void);
+void mr_executor_unblocks(void);
 
 #endif

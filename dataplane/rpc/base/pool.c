@@ -60,12 +60,3 @@ void mr_pool_give(struct mr_pool *pool, void *block)
     pthread_mutex_unlock(&pool->lock);
     free(block);
 }
-
-uint32_t mr_pool_taken(struct mr_pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    uint32_t taken = pool->taken;
-
-    pthread_mutex_unlock(&pool->lock);
-    return taken;
-}

@@ -20,7 +20,5 @@ void mr_pool_fini(struct mr_pool *pool);
 /* 64-byte aligned, not cleared. NULL: no memory. */
 void *mr_pool_take(struct mr_pool *pool);
 void mr_pool_give(struct mr_pool *pool, void *block);
-/* Blocks that are out. */
-uint32_t mr_pool_taken(struct mr_pool *pool);
 
 #endif

@@ -121,12 +121,11 @@ enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,
     uint32_t passed = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        enum mr_status status = MR_UNSUPPORTED;
-
         if (values[i].kind != MR_VALUE_RREF)
             continue;
-        if (hooks != NULL && hooks->pass_out != NULL)
-            status = hooks->pass_out(hooks->self, values[i].rref, to, words + (size_t)passed * MR_RREF_WORDS);
+        enum mr_status status =
+            hooks->pass_out(hooks->self, values[i].rref, to, words + (size_t)passed * MR_RREF_WORDS);
+
         if (status != MR_OK) {
             mr_values_unpass(words, passed, hooks);
             return status;
@@ -172,18 +171,6 @@ void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *n
         if (values[i].kind == MR_VALUE_STRING)
             at = write_text(at, values[i].string.text, values[i].string.bytes);
     }
-}
-
-enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
-                                const struct mr_value *values, uint32_t count,
-                                const struct mr_value_hooks *hooks, uint32_t to)
-{
-    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
-    enum mr_status status = mr_values_pass(values, count, hooks, to, words);
-
-    if (status == MR_OK)
-        mr_values_write(out, head, name, values, count, words);
-    return status;
 }
 
 uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,
@@ -308,7 +295,7 @@ static bool take_references(const struct parts *parts, uint32_t count, const str
 {
     const uint8_t *at = parts->words;
 
-    if (parts->references != 0 && (hooks == NULL || hooks->take_in == NULL))
+    if (parts->references != 0 && hooks == NULL)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t words[MR_RREF_WORDS];

@@ -48,8 +48,7 @@ static_assert(sizeof(struct mr_value_wire) == 16, "value size");
 /* A reference as it travels: {owner's rank, its id, id of the receiver's fork}. */
 #define MR_RREF_WORDS 3u
 
-/* What values do with references; both on the thread that drives the agent. NULL functions: references are
- * refused. */
+/* What values do with references; inside: rref/rref.c, and the tests. */
 struct mr_value_hooks {
     void *self;
     /* A handle goes to worker `to`. */
@@ -77,10 +76,6 @@ uint32_t mr_values_references(const struct mr_value *values, uint32_t count);
  * head->value_count and name_bytes are set from the others; name NULL: a reply. */
 void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *name,
                      const struct mr_value *values, uint32_t count, const uint64_t *words);
-/* Both; the status of the first: then nothing was written. */
-enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
-                                const struct mr_value *values, uint32_t count,
-                                const struct mr_value_hooks *hooks, uint32_t to);
 /* The message's tensors: `head` of `head_bytes`, and all tensor values. Returns their number; `tensors` has
  * room for 1 + MR_RPC_ARGUMENTS_MAX. */
 uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,

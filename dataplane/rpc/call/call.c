@@ -3,19 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/rpc/autograd/autograd.h"
+#include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/call/executing.h"
 #include "dataplane/rpc/rref/rref_internal.h"
-
-static uint64_t deadline_from(const struct mr_rpc *agent, uint64_t now_us, uint32_t timeout_ms)
-{
-    if (timeout_ms == UINT32_MAX)
-        return UINT64_MAX;
-    return now_us + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
-}
-
-uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
-{
-    return deadline_from(agent, mr_agent_now(agent), timeout_ms);
-}
 
 struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to, uint32_t timeout_ms)
 {
@@ -24,18 +15,11 @@ struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uin
     if (f == NULL)
         return NULL;
     f->begun_us = mr_agent_now(agent);
-    f->deadline_us = deadline_from(agent, f->begun_us, timeout_ms);
+    f->deadline_us = mr_agent_deadline_us(agent, f->begun_us, timeout_ms);
     f->call.deadline_us = UINT64_MAX;
-    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add(&agent->in_flight, 1);
     atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
     return f;
-}
-
-void mr_call_forget(struct mr_rpc *agent, struct mr_rpc_future *f)
-{
-    atomic_fetch_sub(&agent->under_way, 1);
-    mr_future_put(f);
-    mr_future_put(f);
 }
 
 /* ---- what is wrong at once ---- */
@@ -47,9 +31,7 @@ static enum mr_status check_references(struct mr_rpc *agent, const struct mr_cal
 
         if (value->kind != MR_VALUE_RREF)
             continue;
-        const char *why = agent->references.check == NULL
-                              ? "is a reference, and this worker has none"
-                              : agent->references.check(agent->references.self, value->rref);
+        const char *why = mr_rref_check(agent, value->rref);
 
         if (why != NULL)
             return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: argument %u %s", order->caller, order->function,
@@ -70,6 +52,8 @@ static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_call_
 
 static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
 {
+    if (agent->rrefs == NULL)
+        return mr_rpc_error(MR_UNSUPPORTED, "%s: this process is no worker of a world", order->caller);
     if (order->function == NULL || order->function[0] == 0 || strlen(order->function) >= MR_RPC_NAME_BYTES)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: a function's name has 1 to 63 bytes", order->caller);
     if (order->argument_count > MR_RPC_ARGUMENTS_MAX ||
@@ -112,7 +96,7 @@ static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
 {
     struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
 
-    mr_values_unpass(f->passed, f->passed_count, &agent->references.values);
+    mr_values_unpass(f->passed, f->passed_count, &agent->hooks);
     f->passed_count = 0;
 }
 
@@ -121,8 +105,7 @@ static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
     unread(agent, &f->call);
     if ((f->head.flags & MR_RPC_REMOTE) != 0)
-        agent->references.remote_never(agent->references.self, f->rref,
-                                       f->status == MR_OK ? MR_CANCELLED : f->status);
+        mr_remote_never(f->rref, f->status == MR_OK ? MR_CANCELLED : f->status);
 }
 
 bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
@@ -143,8 +126,8 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
         result = mr_result_of_reply(agent, call, reply, &keep, &status);
     if (result != NULL && f->head.context != 0 && !f->ended)
-        status = agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation,
-                                          result->values, result->count);
+        status = mr_autograd_reply_in(agent->contexts, f->head.context, f->head.invocation, result->values,
+                                      result->count);
     if (status != MR_OK) {
         mr_rpc_result_free(result);
         result = NULL;
@@ -152,7 +135,7 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     if (status == MR_WORKER_DIED && why[0] == 0)
         snprintf(why, sizeof(why), "it died while the call was under way, or was restarted");
     if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
-        agent->references.remote_never(agent->references.self, f->rref, status); /* it keeps nothing */
+        mr_remote_never(f->rref, status); /* it keeps nothing */
     mr_future_end(f, status, why, result);
     mr_future_put(f);
     return keep;
@@ -183,7 +166,7 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
         if (f->passed == NULL)
             status = mr_rpc_error(MR_NO_MEMORY, "no memory for the references among the arguments");
         else
-            status = mr_values_pass(values, count, &agent->references.values, f->call.to, words);
+            status = mr_values_pass(values, count, &agent->hooks, f->call.to, words);
     }
     if (status != MR_OK) {
         mr_agent_drop(agent, &f->call);
@@ -207,12 +190,12 @@ static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f
     f->head.time_left_us = time_left_us(f, now_us);
 
     if (remote)
-        status = agent->references.remote_goes(agent->references.self, f->rref);
+        status = mr_rref_make(f->rref);
     if (status == MR_OK)
         status = lay_out(agent, f, values, count);
     if (status != MR_OK) {
         if (remote)
-            agent->references.remote_never(agent->references.self, f->rref, status);
+            mr_remote_never(f->rref, status);
         return status;
     }
     mr_agent_send(agent, &f->call);
@@ -220,22 +203,12 @@ static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f
     return MR_OK;
 }
 
-void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count, bool hold)
-{
-    const struct mr_agent_references *references = &agent->references;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i].kind == MR_VALUE_RREF && references->retain != NULL)
-            (hold ? references->retain : references->release)(references->self, values[i].rref);
-    }
-}
-
 static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
     enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count, mr_agent_now(agent));
 
-    mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
+    mr_rrefs_release(f->waiting, f->waiting_count);
     f->waiting_count = 0;
     if (f->call.out == NULL) /* else it goes from there, until the call has ended */
         mr_future_block_free(f);
@@ -284,7 +257,7 @@ static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future 
     f->waiting = (struct mr_value *)(void *)room;
     f->waiting_count = order->argument_count;
     mr_values_copy(order->arguments, order->argument_count, f->waiting, room + values_bytes);
-    mr_call_hold_references(agent, f->waiting, f->waiting_count, true);
+    mr_rrefs_retain(f->waiting, f->waiting_count);
     f->work.run = send_waiting;
     mr_agent_submit(agent, &f->work);
     return MR_OK;
@@ -318,18 +291,9 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
 /* ---- both ---- */
 
-static enum mr_status record(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_call_order *order)
-{
-    const struct mr_agent_autograd *autograd = &agent->autograd;
-
-    if (autograd->call_out == NULL)
-        return mr_rpc_error(MR_UNSUPPORTED, "%s: this worker has no autograd", order->caller);
-    return autograd->call_out(autograd->self, order->options->context, order->to, order->function,
-                              order->arguments, order->argument_count, &f->head.context, &f->head.invocation);
-}
-
-enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *order,
-                             struct mr_rpc_future **out)
+/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the line. */
+static enum mr_status start(struct mr_rpc *agent, const struct mr_call_order *order,
+                            struct mr_rpc_future **out)
 {
     const struct mr_rpc_call_options *options = order->options;
     enum mr_status status = mr_agent_check_process(agent, order->caller);
@@ -354,12 +318,15 @@ enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *o
         f->head.fork = order->rref->fork;
     }
     if (options != NULL && options->context != NULL)
-        status = record(agent, f, order);
+        status = mr_autograd_call_out(options->context, order->to, order->function, order->arguments,
+                                      order->argument_count, &f->head.context, &f->head.invocation);
     if (status == MR_OK)
         status = order->to == agent->config.rank ? mr_call_start_local(agent, f, order)
                                                  : start_remote(agent, f, order);
     if (status != MR_OK) {
-        mr_call_forget(agent, f);
+        atomic_fetch_sub(&agent->in_flight, 1);
+        mr_future_put(f);
+        mr_future_put(f);
         return status;
     }
     *out = f;
@@ -377,7 +344,7 @@ enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *funct
                                   .argument_count = argument_count,
                                   .options = options};
 
-    return mr_call_start(agent, &order, future);
+    return start(agent, &order, future);
 }
 
 enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *function,
@@ -392,11 +359,98 @@ enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *functi
                                   .options = options,
                                   .waits = true};
     struct mr_rpc_future *future;
-    enum mr_status status = mr_call_start(agent, &order, &future);
+    enum mr_status status = start(agent, &order, &future);
 
     if (status != MR_OK)
         return status;
     status = mr_rpc_wait(future, result);
     mr_future_put(future);
     return status;
+}
+
+enum mr_status mr_remote(struct mr_rpc *agent, uint32_t to, const char *function,
+                         const struct mr_value *arguments, uint32_t argument_count,
+                         const struct mr_rpc_call_options *options, struct mr_rref **rref)
+{
+    struct mr_rrefs *all = agent->rrefs;
+    struct mr_rpc_future *future;
+
+    if (all == NULL)
+        return mr_rpc_error(MR_UNSUPPORTED, "mr_remote: this process is no worker of a world");
+    struct mr_rref *r = mr_rref_new(all, to, mr_references_new_id(all->refs),
+                                    to == agent->config.rank ? 0 : mr_references_new_id(all->refs));
+
+    if (r == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, "mr_remote: no memory for a reference");
+    struct mr_call_order order = {.caller = "mr_remote",
+                                  .to = to,
+                                  .function = function,
+                                  .arguments = arguments,
+                                  .argument_count = argument_count,
+                                  .options = options,
+                                  .flags = MR_RPC_REMOTE,
+                                  .rref = r};
+    enum mr_status status = start(agent, &order, &future);
+
+    if (status != MR_OK) {
+        mr_rref_release(r);
+        return status;
+    }
+    mr_rpc_future_destroy(future);
+    *rref = r;
+    return MR_OK;
+}
+
+/* ---- cancelled ---- */
+
+struct cancel_message {
+    struct mr_agent_call call;
+};
+
+static bool cancel_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                         const struct mr_message *reply)
+{
+    free(call);
+    return false;
+}
+
+/* So that it does not begin over there, if it has not; it does no harm if this is lost. */
+static void send_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
+{
+    struct cancel_message *message = calloc(1, sizeof(*message));
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &f->head.number);
+
+    if (message == NULL)
+        return;
+    message->call = (struct mr_agent_call){.to = f->call.to,
+                                           .op = MR_OP_RPC_CANCEL,
+                                           .control = true,
+                                           .deadline_us = f->deadline_us,
+                                           .ended = cancel_ended};
+    if (mr_agent_begin(agent, &message->call, &tensor, 1) == MR_OK)
+        mr_agent_send(agent, &message->call);
+    else
+        free(message);
+}
+
+static void cancel(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, cancel_work);
+    bool ended = f->ended;
+
+    mr_future_end(f, MR_CANCELLED, NULL, NULL);
+    if (!ended && f->local)
+        mr_call_cancel_local(agent, f);
+    else if (!ended && !mr_agent_withdraw(agent, &f->call))
+        send_cancel(agent, f);
+    mr_future_put(f);
+}
+
+void mr_rpc_cancel(struct mr_rpc_future *f)
+{
+    if (mr_rpc_done(f) || atomic_exchange(&f->cancelled, true))
+        return;
+    mr_future_hold(f);
+    f->cancel_work.run = cancel;
+    mr_agent_submit(f->agent, &f->cancel_work);
 }

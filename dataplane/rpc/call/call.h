@@ -2,7 +2,6 @@
 #ifndef MR_RPC_CALL_H
 #define MR_RPC_CALL_H
 
-#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/call/future.h"
 
 struct mr_call_order {
@@ -17,24 +16,28 @@ struct mr_call_order {
     bool waits; /* the caller waits for it at once: it need not be sent before */
 };
 
-/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the
- * line. */
-enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *order,
-                             struct mr_rpc_future **out);
-/* timeout_ms as in mr_rpc_call_options, as an absolute time. */
-uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms);
-
-/* The rest of it, for calls of other ops whose answer are values: a future that counts as under way is
- * over. */
+/* The future of a call whose answer are values; it counts as in flight. NULL: no memory. */
 struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to,
                                      uint32_t timeout_ms);
-void mr_call_forget(struct mr_rpc *agent, struct mr_rpc_future *future);
 /* mr_agent_call.ended of such calls. */
 bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                    const struct mr_message *reply);
-/* Of its parts: one of ours; one more handle, or one less, of each reference. */
+
+/* ---- call_local.c ---- */
+
+/* A call of a function of ours. */
 enum mr_status mr_call_start_local(struct mr_rpc *agent, struct mr_rpc_future *future,
                                    const struct mr_call_order *order);
-void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count, bool hold);
+/* If it has not begun it will not. */
+void mr_call_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future);
+
+/* ---- call_fetch.c; inside ---- */
+
+/* The op RPC_FETCH. */
+void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+/* Answers for which there was no memory, or whose parameter was being changed, again. */
+void mr_fetch_retry(struct mr_rpc *agent);
+/* Nobody will answer these any more. */
+void mr_fetch_drop_all(struct mr_rpc *agent);
 
 #endif

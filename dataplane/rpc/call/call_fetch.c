@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/call/call.h"
+#include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
 #define FETCH_WORDS 2u /* {the reference's id, that of the fork that asks} */
@@ -105,18 +106,18 @@ enum mr_status mr_rref_to_here(struct mr_rref *r, uint32_t timeout_ms, struct mr
 
 struct mr_fetch {
     struct mr_reference_waiter waiter;
-    struct mr_rrefs *all;
+    struct mr_rpc *agent;
     struct mr_reference_ticket ticket;
     uint32_t from;
     struct mr_call_ref ref;
-    struct mr_fetch *next; /* in mr_rrefs.unanswered */
+    struct mr_fetch *next; /* in mr_rpc.unanswered_fetches */
     struct mr_kept *kept;  /* held by an answer in parts */
     struct mr_kept_read read;
 };
 
 static void answer_error(struct mr_fetch *fetch, enum mr_status status)
 {
-    struct mr_endpoint *ep = fetch->all->agent->config.endpoint;
+    struct mr_endpoint *ep = fetch->agent->config.endpoint;
 
     switch (status) {
     case MR_WORKER_DIED:
@@ -132,23 +133,23 @@ static void answer_error(struct mr_fetch *fetch, enum mr_status status)
     free(fetch);
 }
 
-static void let_go(void *of)
+static void release(void *of)
 {
     struct mr_fetch *fetch = of;
 
     mr_kept_unread(&fetch->read);
-    mr_kept_let_go(fetch->kept);
+    mr_kept_unhold(fetch->kept);
     free(fetch);
 }
 
 static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
 {
-    struct mr_answer_hold hold = {.let_go = let_go, .of = fetch};
+    struct mr_answer_hold hold = {.release = release, .of = fetch};
 
     if (!mr_kept_read(kept, false, &fetch->read))
         return MR_ANSWER_LATER;
-    enum mr_answered answered = mr_serving_reply(fetch->all->agent, fetch->ref, fetch->from, 0,
-                                                 fetch->read.values, fetch->read.count, hold);
+    enum mr_answered answered = mr_serving_reply(fetch->agent, fetch->ref, fetch->from, 0, fetch->read.values,
+                                                 fetch->read.count, hold);
 
     if (answered != MR_ANSWER_HELD) {
         mr_kept_unread(&fetch->read);
@@ -162,61 +163,59 @@ static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
 static void answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
 {
     struct mr_fetch *fetch = MR_CONTAINER(waiter, struct mr_fetch, waiter);
-    struct mr_rrefs *all = fetch->all;
+    struct mr_rpc *agent = fetch->agent;
     struct mr_kept *kept = value;
-    enum mr_answered answered = MR_ANSWER_SAID;
+    enum mr_answered answered = MR_ANSWER_SENT;
 
     if (status != MR_OK) {
         answer_error(fetch, status);
         return;
     }
     if (kept->status != MR_OK) {
-        mr_reply_error(all->agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
+        mr_reply_error(agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
     } else {
         answered = reply_copy(fetch, kept);
     }
     if (answered == MR_ANSWER_LATER) {
-        fetch->next = all->unanswered;
-        all->unanswered = fetch;
-        all->retries = true;
-    } else if (answered == MR_ANSWER_SAID) {
+        fetch->next = agent->unanswered_fetches;
+        agent->unanswered_fetches = fetch;
+    } else if (answered == MR_ANSWER_SENT) {
         free(fetch);
     }
 }
 
-static void look(struct mr_fetch *fetch)
+static void look_up(struct mr_fetch *fetch)
 {
     enum mr_status status =
-        mr_references_fetch(fetch->all->refs, fetch->from, &fetch->ticket, &fetch->waiter);
+        mr_references_fetch(fetch->agent->rrefs->refs, fetch->from, &fetch->ticket, &fetch->waiter);
 
     if (status != MR_OK)
         answer_error(fetch, status);
 }
 
-void mr_fetch_retry(struct mr_rrefs *all)
+void mr_fetch_retry(struct mr_rpc *agent)
 {
-    struct mr_fetch *next, *fetch = all->unanswered;
+    struct mr_fetch *next, *fetch = agent->unanswered_fetches;
 
-    all->unanswered = NULL;
+    agent->unanswered_fetches = NULL;
     for (; fetch != NULL; fetch = next) {
         next = fetch->next;
-        look(fetch);
+        look_up(fetch);
     }
 }
 
-void mr_fetch_drop_all(struct mr_rrefs *all)
+void mr_fetch_drop_all(struct mr_rpc *agent)
 {
-    while (all->unanswered != NULL) {
-        struct mr_fetch *fetch = all->unanswered;
+    while (agent->unanswered_fetches != NULL) {
+        struct mr_fetch *fetch = agent->unanswered_fetches;
 
-        all->unanswered = fetch->next;
+        agent->unanswered_fetches = fetch->next;
         answer_error(fetch, MR_SHUTTING_DOWN);
     }
 }
 
-void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
+void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    struct mr_rrefs *all = self;
     const struct mr_tensor *tensor = &request->message->tensors[0];
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t words[FETCH_WORDS];
@@ -227,7 +226,7 @@ void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struc
     }
     struct mr_fetch *fetch = malloc(sizeof(*fetch));
 
-    if (fetch == NULL || !agent->references.reserve(all) || mr_reply_later(ep, request) == NULL) {
+    if (fetch == NULL || !mr_rrefs_reserve(agent->rrefs) || mr_reply_later(ep, request) == NULL) {
         free(fetch);
         mr_reply_busy(ep, request->ref);
         return;
@@ -235,9 +234,9 @@ void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struc
     memcpy(words, tensor->data, sizeof(words));
     *fetch =
         (struct mr_fetch){.waiter = {.run = answer},
-                          .all = all,
+                          .agent = agent,
                           .ticket = {.owner = agent->config.rank, .reference = words[0], .fork = words[1]},
-                          .from = from,
+                          .from = from->rank,
                           .ref = request->ref};
-    look(fetch);
+    look_up(fetch);
 }

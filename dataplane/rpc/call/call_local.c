@@ -1,7 +1,84 @@
 /* Calls of functions of our own: no message, the executor's threads run them. */
 #include <stdlib.h>
+#include <string.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/call/call.h"
+#include "dataplane/rpc/call/serving.h"
+#include "dataplane/rpc/rref/result.h"
+#include "dataplane/rpc/rref/rref_internal.h"
+
+/* ---- from the executor back to the future ---- */
+
+/* The results of a local call, for its future. */
+static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
+{
+    struct mr_rpc_result *result;
+
+    for (uint32_t i = 0; i < call->result_count; i++) {
+        if (call->results[i].kind == MR_VALUE_OBJECT) {
+            (void)mr_rpc_fail(call, "an object stays with its owner: ask for it with mr_remote()");
+            call->status = MR_INVALID_ARGUMENT;
+            return NULL;
+        }
+    }
+    result = mr_result_copy(call->agent, call->results, call->result_count);
+    if (result == NULL) {
+        (void)mr_rpc_fail(call, "no memory for the result");
+        call->status = MR_NO_MEMORY;
+        return NULL;
+    }
+    call->result_count = 0;
+    return result;
+}
+
+/* Inside, or before anybody knows of its future. */
+static void finish_local(struct mr_rpc_call *call)
+{
+    struct mr_rpc_future *future = call->future;
+    struct mr_rpc_result *result = NULL;
+
+    if ((call->head.flags & MR_RPC_REMOTE) != 0) {
+        (void)mr_rref_make(future->rref);
+        mr_serving_keep(call);
+    } else if (call->status == MR_OK) {
+        result = local_result(call);
+    }
+
+    enum mr_status status = call->status;
+    char error[MR_EXECUTING_ERROR_BYTES];
+
+    memcpy(error, call->error, sizeof(error));
+    mr_executing_free(call);
+    mr_future_end(future, status, error, result);
+    mr_future_put(future);
+}
+
+static void end_local(struct mr_rpc *agent, struct mr_work *work)
+{
+    (void)agent;
+    finish_local(MR_CONTAINER(work, struct mr_rpc_call, work));
+}
+
+static void end_inline(struct mr_rpc_call *call)
+{
+    if ((call->head.flags & MR_RPC_REMOTE) == 0) {
+        finish_local(call);
+        return;
+    }
+    call->work.run = end_local; /* references belong to who is inside */
+    mr_agent_submit(call->agent, &call->work);
+}
+
+static void run_local(struct mr_job *job)
+{
+    struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
+
+    mr_serving_run(call);
+    call->work.run = end_local;
+    mr_agent_submit_quietly(call->agent, &call->work);
+}
+
+/* ---- from the caller to the executor ---- */
 
 /* Before it can end: that is work, too, which is submitted later. */
 static void begin_local(struct mr_rpc *agent, struct mr_work *work)
@@ -24,7 +101,7 @@ static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_c
     }
     mr_values_copy(order->arguments, order->argument_count, call->arguments, call->copied);
     call->argument_count = order->argument_count;
-    mr_call_hold_references(call->agent, call->arguments, call->argument_count, true);
+    mr_rrefs_retain(call->arguments, call->argument_count);
     return MR_OK;
 }
 
@@ -64,11 +141,31 @@ enum mr_status mr_call_start_local(struct mr_rpc *agent, struct mr_rpc_future *f
     f->local = true;
     if ((function->flags & MR_RPC_INLINE) != 0) {
         mr_executing_run(call);
-        mr_serving_end_inline(call);
+        end_inline(call);
         return MR_OK;
     }
     f->work.run = begin_local;
     mr_agent_submit(agent, &f->work);
-    mr_serving_run_local(call);
+    call->job = mr_serving_job(call, run_local);
+    mr_executor_give_one(agent->executor, &call->job);
     return MR_OK;
+}
+
+/* ---- cancelled ---- */
+
+static bool is_of_future(const struct mr_job *job, const void *arg)
+{
+    return job->run == run_local && MR_CONTAINER(job, struct mr_rpc_call, job)->future == arg;
+}
+
+void mr_call_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future)
+{
+    struct mr_job *job = mr_executor_take_back(agent->executor, is_of_future, future);
+
+    if (job == NULL)
+        return;
+    struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
+
+    call->status = MR_CANCELLED;
+    end_local(agent, &call->work);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/wire/base/clock.h"
+#include "dataplane/rpc/rref/rref.h"
 
 struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
                                      uint32_t argument_count)
@@ -30,17 +30,9 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
     return call;
 }
 
-static void release_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count)
+void mr_executing_drop_results(struct mr_rpc_call *call)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i].kind == MR_VALUE_RREF && agent->references.release != NULL)
-            agent->references.release(agent->references.self, values[i].rref);
-    }
-}
-
-static void drop_results(struct mr_rpc_call *call)
-{
-    release_references(call->agent, call->results, call->result_count);
+    mr_rrefs_release(call->results, call->result_count);
     for (uint32_t i = 0; i < call->result_count; i++) {
         if (call->results[i].kind == MR_VALUE_OBJECT && call->destroy != NULL)
             call->destroy(call->results[i].object);
@@ -52,8 +44,8 @@ void mr_executing_free(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
 
-    release_references(agent, call->arguments, call->argument_count);
-    drop_results(call);
+    mr_rrefs_release(call->arguments, call->argument_count);
+    mr_executing_drop_results(call);
     while (call->blocks != NULL) {
         struct mr_executing_block *block = call->blocks;
 
@@ -69,7 +61,8 @@ void mr_executing_free(struct mr_rpc_call *call)
     mr_pool_give(&agent->executing, call);
 }
 
-void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes)
+/* Memory for results, 64-byte aligned, that lives as long as the call. */
+static void *result_alloc(struct mr_rpc_call *call, size_t bytes)
 {
     uint32_t used = (call->bytes_used + 63u) & ~63u;
 
@@ -147,19 +140,17 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u has no value that could be returned",
                             call->function->name, call->result_count);
     size_t bytes = mr_values_copy_bytes(&value, 1);
-    uint8_t *room = bytes == 0 ? NULL : mr_executing_alloc(call, bytes);
+    uint8_t *room = bytes == 0 ? NULL : result_alloc(call, bytes);
 
     if (bytes != 0 && room == NULL)
         return no_memory(call);
     if (value.kind == MR_VALUE_RREF) {
-        const struct mr_agent_references *references = &call->agent->references;
-        const char *why = references->check == NULL ? "is a reference, and this worker has none"
-                                                    : references->check(references->self, value.rref);
+        const char *why = mr_rref_check(call->agent, value.rref);
 
         if (why != NULL)
             return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u %s", call->function->name,
                                 call->result_count, why);
-        references->retain(references->self, value.rref);
+        mr_rref_retain(value.rref);
     }
     mr_values_copy(&value, 1, result, room);
     call->result_count++;
@@ -199,7 +190,7 @@ enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtyp
             "node's " MR_LONG_KEY,
             call->function->name, call->result_count, (unsigned long long)(tensor.bytes >> 20),
             call->agent->config.long_bytes_max >> 20);
-    tensor.data = mr_executing_alloc(call, tensor.bytes);
+    tensor.data = result_alloc(call, tensor.bytes);
     if (tensor.data == NULL)
         return no_memory(call);
     *result = mr_value_tensor(tensor);
@@ -237,55 +228,4 @@ enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
     vsnprintf(call->error, sizeof(call->error), format, args);
     va_end(args);
     return MR_FUNCTION_FAILED;
-}
-
-/* ---- running it ---- */
-
-/* A quarter of the way towards each new time: brief ones stay brief, one long run shows at once. */
-static void note_time(struct mr_function *function, uint64_t ns)
-{
-    uint32_t before = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
-    int64_t taken = ns > UINT32_MAX ? UINT32_MAX : (int64_t)ns;
-    int64_t after = before == 0 ? taken : before + (taken - (int64_t)before) / 4;
-
-    atomic_store_explicit(&function->run_ns, after == 0 ? 1 : (uint32_t)after, memory_order_relaxed);
-}
-
-static void check_results(struct mr_rpc_call *call)
-{
-    char text[192];
-
-    if (mr_signature_matches(&call->function->results, call->results, call->result_count))
-        return;
-    mr_signature_describe(call->results, call->result_count, text, sizeof(text));
-    (void)mr_rpc_fail(call, "it returned (%s), and its signature says (%s)", text,
-                      call->function->results_text);
-    call->status = MR_WRONG_SIGNATURE;
-}
-
-void mr_executing_run(struct mr_rpc_call *call)
-{
-    const struct mr_agent_autograd *autograd = &call->agent->autograd;
-    uint64_t start_ns = mr_clock_ns();
-
-    atomic_fetch_add_explicit(&call->agent->activity, 1, memory_order_relaxed);
-    if (call->head.context != 0 && autograd->run_begins == NULL) {
-        (void)mr_rpc_fail(call, "this worker has no autograd");
-        call->status = MR_UNSUPPORTED;
-    } else if (call->head.context != 0) {
-        call->status = autograd->run_begins(autograd->self, call);
-    }
-    if (call->status == MR_OK)
-        call->status = call->function->run(call, call->arguments, call->argument_count);
-    if (call->status == MR_OK)
-        check_results(call);
-    if (call->head.context != 0 && autograd->run_ended != NULL)
-        call->status = autograd->run_ended(autograd->self, call, call->status);
-    if (call->saved != NULL && call->context == NULL && call->saved_destroy != NULL)
-        call->saved_destroy(call->saved);
-    if (call->status != MR_OK && call->error[0] == 0)
-        snprintf(call->error, sizeof(call->error), "%s", mr_status_text(call->status));
-    note_time(call->function, mr_clock_ns() - start_ns);
-    if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
-        drop_results(call);
 }

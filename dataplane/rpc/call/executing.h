@@ -2,14 +2,18 @@
 #ifndef MR_RPC_EXECUTING_H
 #define MR_RPC_EXECUTING_H
 
-#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/base/executor.h"
+#include "dataplane/rpc/base/functions.h"
+#include "dataplane/rpc/base/values.h"
+#include "dataplane/rpc/base/work.h"
+#include "dataplane/wire/endpoint.h"
 
 #define MR_EXECUTING_VALUES_INLINE 4u
 #define MR_EXECUTING_BYTES_INLINE  256u
 #define MR_EXECUTING_ERROR_BYTES   401u
 
 struct mr_rpc_future;
+struct mr_long_in;
 
 struct mr_executing_block {
     struct mr_executing_block *next;
@@ -40,7 +44,7 @@ struct mr_rpc_call {
     bool is_backward;              /* its function's backward */
     void *saved;                   /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);
-    struct mr_autograd *context; /* the autograd hooks' */
+    struct mr_autograd *context; /* autograd's */
     void *autograd;
 
     struct mr_executing_block *blocks;
@@ -56,10 +60,10 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
                                      uint32_t argument_count);
 /* Gives back references among arguments and results, too. */
 void mr_executing_free(struct mr_rpc_call *call);
-/* Runs the function on this thread, checks its results against the signature. call->status and ->error
- * tell. */
+/* run.c: runs the function on this thread, and checks its results against the signature. call->status and ->error
+ * have the outcome. */
 void mr_executing_run(struct mr_rpc_call *call);
-/* Memory for results, 64-byte aligned, that lives as long as the call. */
-void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes);
+/* Its results are nobody's: not while inside, as what destroys an object may block. */
+void mr_executing_drop_results(struct mr_rpc_call *call);
 
 #endif

@@ -126,22 +126,17 @@ void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *w
     if ((before & MR_FUTURE_THEN) != 0)
         begin_then(f);
     /* Last: what the `then` does counts as under way, too. */
-    atomic_fetch_sub(&agent->under_way, 1);
+    atomic_fetch_sub(&agent->in_flight, 1);
 }
 
 /* ---- the user's ---- */
 
 enum mr_status mr_rpc_wait(struct mr_rpc_future *f, struct mr_rpc_result **result)
 {
-    struct mr_agent_driver *driver = &f->agent->config.driver;
-
     if (mr_agent_is_inherited(f->agent))
         return mr_agent_check_process(f->agent, "mr_rpc_wait");
-    if ((atomic_load(&f->word) & MR_DONE) == 0) {
-        mr_executor_blocks();
-        (void)driver->wait(driver->self, &f->word, UINT64_MAX);
-        mr_executor_goes_on();
-    }
+    if ((atomic_load(&f->word) & MR_DONE) == 0)
+        (void)mr_agent_wait(f->agent, &f->word, UINT64_MAX);
     if (f->status != MR_OK)
         return mr_rpc_error(f->status, "%s", f->error);
     if (result != NULL) {

@@ -1,11 +1,13 @@
-/* Outcomes of calls under way. A future is held by its user, by the agent until the call is over, and by
+/* Outcomes of calls in flight. A future is held by its user, by the agent until the call is over, and by
  * whoever hands it to the agent meanwhile; the last one frees it. */
 #ifndef MR_RPC_FUTURE_H
 #define MR_RPC_FUTURE_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/base/executor.h"
+#include "dataplane/rpc/base/values.h"
+#include "dataplane/rpc/base/work.h"
+#include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/timer_wheel.h"
 
 #define MR_FUTURE_BYTES_INLINE 192u
@@ -57,7 +59,7 @@ void mr_future_block_free(struct mr_rpc_future *future);
  * is up end; when the next one's is. */
 void mr_future_arm(struct mr_rpc_future *future, uint64_t now_us);
 uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);
-/* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on
+/* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text after "function on
  * worker: ", NULL: the status' own. Only the first time counts. */
 void mr_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,
                    struct mr_rpc_result *result);

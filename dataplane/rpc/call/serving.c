@@ -1,21 +1,17 @@
-/* Requests for functions of ours: from the message to the executor, and back to an answer. */
+#include "dataplane/rpc/call/serving.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/call/call.h"
-#include "dataplane/wire/base/list.h"
+#include "dataplane/rpc/rref/result.h"
+#include "dataplane/rpc/rref/rref.h"
 
-#define BRIEF_NS 10000u
+#define SHORT_NS 10000u
 
-static struct mr_rpc_call *of_job(struct mr_job *job)
+static struct mr_rpc_call *of_job(const struct mr_job *job)
 {
     return MR_CONTAINER(job, struct mr_rpc_call, job);
-}
-
-static struct mr_rpc_call *of_work(struct mr_work *work)
-{
-    return MR_CONTAINER(work, struct mr_rpc_call, work);
 }
 
 /* ---- answers ---- */
@@ -26,14 +22,14 @@ static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref 
                    "the result takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
                    "node's " MR_LONG_KEY,
                    (unsigned long long)((bytes >> 20) + 1), agent->config.long_bytes_max >> 20);
-    return MR_ANSWER_SAID;
+    return MR_ANSWER_SENT;
 }
 
 enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
                                   const struct mr_value *values, uint32_t count, struct mr_answer_hold hold)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
-    const struct mr_value_hooks *hooks = &agent->references.values;
+    const struct mr_value_hooks *hooks = &agent->hooks;
     uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     struct mr_rpc_head head = {.context = context};
@@ -42,7 +38,7 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
     if (head_bytes == 0) {
         mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
                        "an object stays with its owner: only references to it travel");
-        return MR_ANSWER_SAID;
+        return MR_ANSWER_SENT;
     }
     uint64_t bytes = mr_values_bytes(NULL, values, count);
 
@@ -55,7 +51,7 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
         return MR_ANSWER_LATER;
     if (status != MR_OK) {
         mr_reply_error(ep, ref, status, "%s", mr_rpc_last_error());
-        return MR_ANSWER_SAID;
+        return MR_ANSWER_SENT;
     }
     if (mr_long_is(agent, bytes))
         return mr_serving_reply_long(agent, &(struct mr_answer_long){.ref = ref,
@@ -72,11 +68,11 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
         if (mr_call_ref_alive(ep, ref))
             return MR_ANSWER_LATER;
         mr_reply_status(ep, ref, MR_OK); /* nobody waits any more, or it was too large, which was said */
-        return MR_ANSWER_SAID;
+        return MR_ANSWER_SENT;
     }
     mr_values_write(tensors[0].data, &head, NULL, values, count, words);
     mr_reply_end(ep, ref);
-    return MR_ANSWER_SAID;
+    return MR_ANSWER_SENT;
 }
 
 /* The result stays here: the references' from now on. */
@@ -94,25 +90,24 @@ void mr_serving_keep(struct mr_rpc_call *call)
             call->result_count = 0; /* references and objects in it have moved */
         }
     }
-    agent->references.remote_ended(agent->references.self, call->head.reference, call->status, call->error,
-                                   result, call->destroy);
+    mr_remote_ended(agent, call->head.reference, call->status, call->error, result, call->destroy);
 }
 
-static void count(struct mr_rpc *agent, bool failed, bool ran)
+static void count_served(struct mr_rpc *agent, bool failed, bool ran)
 {
     agent->counters.calls_served++;
     agent->counters.calls_failed += failed;
     agent->counters.calls_refused += !ran;
 }
 
-static void let_go(void *call)
+static void release(void *call)
 {
     mr_executing_free(call);
 }
 
 static enum mr_answered answer_results(struct mr_rpc_call *call)
 {
-    struct mr_answer_hold hold = {.let_go = let_go, .of = call};
+    struct mr_answer_hold hold = {.release = release, .of = call};
     enum mr_answered answered = mr_serving_reply(call->agent, call->ref, call->caller, call->head.context,
                                                  call->results, call->result_count, hold);
 
@@ -126,7 +121,7 @@ static enum mr_answered answer_results(struct mr_rpc_call *call)
 /* False: there is no memory for the answer now. */
 static bool answer(struct mr_rpc_call *call)
 {
-    enum mr_answered answered = MR_ANSWER_SAID;
+    enum mr_answered answered = MR_ANSWER_SENT;
 
     if ((call->head.flags & MR_RPC_REMOTE) != 0) {
         mr_serving_keep(call);
@@ -138,7 +133,7 @@ static bool answer(struct mr_rpc_call *call)
     }
     if (answered == MR_ANSWER_LATER)
         return false;
-    count(call->agent, call->status != MR_OK, true);
+    count_served(call->agent, call->status != MR_OK, true);
     if (answered != MR_ANSWER_HELD)
         mr_executing_free(call);
     return true;
@@ -161,7 +156,7 @@ void mr_serving_retry(struct mr_rpc *agent)
 
 static void executed(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct mr_rpc_call *call = of_work(work);
+    struct mr_rpc_call *call = MR_CONTAINER(work, struct mr_rpc_call, work);
 
     if (answer(call))
         return;
@@ -182,7 +177,7 @@ void mr_serving_drop_all(struct mr_rpc *agent)
 
 /* ---- executing ---- */
 
-bool mr_serving_too_late(struct mr_rpc_call *call)
+static bool is_too_late(struct mr_rpc_call *call)
 {
     if (call->deadline_us == UINT64_MAX || mr_agent_now(call->agent) < call->deadline_us)
         return false;
@@ -191,14 +186,14 @@ bool mr_serving_too_late(struct mr_rpc_call *call)
     return true;
 }
 
-static bool is_brief(const struct mr_function *function)
+static bool is_short(const struct mr_function *function)
 {
     uint32_t ns = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
 
-    return ns != 0 && ns < BRIEF_NS;
+    return ns != 0 && ns < SHORT_NS;
 }
 
-bool mr_serving_refused(struct mr_rpc_call *call)
+static bool is_refused(struct mr_rpc_call *call)
 {
     if (!call->job.refused)
         return false;
@@ -216,17 +211,22 @@ struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job
     uint16_t depth = call->head.depth;
 
     return (struct mr_job){.run = run,
-                           .brief = is_brief(call->function),
+                           .is_short = is_short(call->function),
                            .may_refuse = true,
                            .depth = depth < MR_EXECUTOR_DEPTHS ? (uint8_t)depth : MR_EXECUTOR_DEPTHS - 1};
+}
+
+void mr_serving_run(struct mr_rpc_call *call)
+{
+    if (!is_refused(call) && !is_too_late(call))
+        mr_executing_run(call);
 }
 
 static void run_remote(struct mr_job *job)
 {
     struct mr_rpc_call *call = of_job(job);
 
-    if (!mr_serving_refused(call) && !mr_serving_too_late(call))
-        mr_executing_run(call);
+    mr_serving_run(call);
     call->work.run = executed;
     mr_agent_submit_quietly(call->agent, &call->work);
 }
@@ -245,32 +245,25 @@ struct refusal {
 static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request,
                    const struct refusal *refusal)
 {
-    const struct mr_agent_references *references = &agent->references;
     const struct mr_rpc_head *head = &refusal->head;
 
     if ((head->flags & MR_RPC_REMOTE) == 0) {
         mr_reply_error(agent->config.endpoint, request->ref, refusal->status, "%s", refusal->why);
         return;
     }
-    enum mr_status status =
-        references->remote_came == NULL
-            ? MR_UNSUPPORTED
-            : references->remote_came(references->self, from->rank, head->reference, head->fork);
+    enum mr_status status = mr_remote_came(agent, from->rank, head->reference, head->fork);
 
     if (status == MR_OK)
-        references->remote_ended(references->self, head->reference, refusal->status, refusal->why, NULL,
-                                 NULL);
+        mr_remote_ended(agent, head->reference, refusal->status, refusal->why, NULL, NULL);
     mr_reply_status(agent->config.endpoint, request->ref, status);
 }
 
 static bool decode(struct mr_rpc *agent, const struct mr_request *request, uint32_t from,
                    struct mr_rpc_head *head, struct mr_value *values, uint32_t *count)
 {
-    const struct mr_value_hooks *hooks =
-        agent->references.values.take_in == NULL ? NULL : &agent->references.values;
     const char *name;
 
-    return mr_values_decode(request->message, head, &name, values, count, hooks, from);
+    return mr_values_decode(request->message, head, &name, values, count, &agent->hooks, from);
 }
 
 static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
@@ -283,7 +276,7 @@ static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const
         refusal.status = MR_BAD_MESSAGE;
         snprintf(refusal.why, sizeof(refusal.why), "the arguments are malformed");
     }
-    mr_call_hold_references(agent, values, count, false);
+    mr_rrefs_release(values, count);
     refuse(agent, from, request, &refusal);
 }
 
@@ -313,14 +306,10 @@ static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct 
 
 static bool begin_remote(struct mr_rpc *agent, const struct mr_rpc_call *call)
 {
-    const struct mr_agent_references *references = &agent->references;
-    enum mr_status status = MR_UNSUPPORTED;
-
     if ((call->head.flags & MR_RPC_REMOTE) == 0)
         return true;
-    if (references->remote_came != NULL)
-        status =
-            references->remote_came(references->self, call->caller, call->head.reference, call->head.fork);
+    enum mr_status status = mr_remote_came(agent, call->caller, call->head.reference, call->head.fork);
+
     if (status == MR_OK)
         return true;
     mr_reply_error(agent->config.endpoint, call->ref, status, "its result cannot be kept here");
@@ -357,14 +346,14 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
-    if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
+    if (!mr_rrefs_reserve(agent->rrefs)) {
         mr_long_busy(agent, request);
         return;
     }
     struct mr_function *function = mr_functions_find(&agent->functions, name);
 
     if (function == NULL) {
-        count(agent, true, false);
+        count_served(agent, true, false);
         unknown_function(agent, from, request);
         return;
     }
@@ -383,7 +372,7 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
     call->caller = from->rank;
     call->ref = request->ref;
     if (!take_arguments(agent, from, call, stable) || !begin_remote(agent, call)) {
-        count(agent, true, false);
+        count_served(agent, true, false);
         mr_executing_free(call);
         return;
     }
@@ -409,7 +398,7 @@ static bool is_wanted(const struct mr_job *job, const void *arg)
 
     if (job->run != run_remote)
         return false;
-    const struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
+    const struct mr_rpc_call *call = of_job(job);
 
     return call->caller == wanted->caller && call->head.number == wanted->number;
 }

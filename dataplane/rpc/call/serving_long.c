@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/call/serving.h"
 
 /* Until the caller has it. */
 struct held {
@@ -14,7 +15,7 @@ static void unread(struct mr_rpc *agent, void *of)
 {
     const struct held *held = of;
 
-    mr_values_unpass(held->words, held->references, &agent->references.values);
+    mr_values_unpass(held->words, held->references, &agent->hooks);
 }
 
 static void gone(struct mr_rpc *agent, void *of)
@@ -22,8 +23,8 @@ static void gone(struct mr_rpc *agent, void *of)
     struct held *held = of;
 
     (void)agent;
-    if (held->hold.let_go != NULL)
-        held->hold.let_go(held->hold.of);
+    if (held->hold.release != NULL)
+        held->hold.release(held->hold.of);
     free(held);
 }
 
@@ -35,7 +36,7 @@ static struct held *hold(const struct mr_answer_long *answer)
 
     if (held == NULL)
         return NULL;
-    held->hold = (struct mr_answer_hold){.let_go = NULL};
+    held->hold = (struct mr_answer_hold){.release = NULL};
     held->references = references;
     memcpy(held->words, answer->words, bytes);
     return held;
@@ -76,10 +77,9 @@ enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_ans
         return MR_ANSWER_HELD;
     }
     mr_long_out_end(agent, out, false);
-    mr_values_unpass(answer->words, mr_values_references(answer->values, answer->count),
-                     &agent->references.values);
+    mr_values_unpass(answer->words, mr_values_references(answer->values, answer->count), &agent->hooks);
     if (wanted && mr_call_ref_alive(ep, answer->ref))
         return MR_ANSWER_LATER;
     mr_reply_status(ep, answer->ref, agent->closing ? MR_SHUTTING_DOWN : MR_OK);
-    return MR_ANSWER_SAID;
+    return MR_ANSWER_SENT;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/rpc/base/work.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 
 /* The object at an owner. */

@@ -11,7 +11,7 @@
 #ifndef MR_RPC_DIST_OPTIMIZER_H
 #define MR_RPC_DIST_OPTIMIZER_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/millrace_rpc.h"
 
 #define MR_DIST_OPTIMIZER      "mr.optimizer"
 #define MR_DIST_OPTIMIZER_ADD  "mr.optimizer_add"

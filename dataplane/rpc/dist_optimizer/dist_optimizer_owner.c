@@ -3,6 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/call/executing.h"
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"

@@ -115,17 +115,13 @@ void mr_references_destroy(struct mr_references *refs);
 
 /* A number for a reference or a fork of ours. Any thread. */
 uint64_t mr_references_new_id(struct mr_references *refs);
-/* A value of ours, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no memory; `value`
- * stays the caller's. */
-struct mr_reference *mr_references_own(struct mr_references *refs, void *value);
-/* The same under a number that was made before. */
-struct mr_reference *mr_references_own_as(struct mr_references *refs, uint64_t reference, void *value);
-/* One that `owner`, not us, is to make; its ticket is to go with the call. MR_WORKER_DIED, MR_NO_MEMORY. */
-enum mr_status mr_references_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
-                                    struct mr_reference_ticket *ticket);
-/* The same, with a ticket whose numbers were made before. */
-enum mr_status mr_references_remote_as(struct mr_references *refs, const struct mr_reference_ticket *ticket,
-                                       struct mr_reference **out);
+/* A value of ours under such a number, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no
+ * memory; `value` stays the caller's. */
+struct mr_reference *mr_references_own(struct mr_references *refs, uint64_t reference, void *value);
+/* One that ticket->owner, not us, is to make, under numbers of ours; the ticket is to go with the call. MR_WORKER_DIED,
+ * MR_NO_MEMORY. */
+enum mr_status mr_references_remote(struct mr_references *refs, const struct mr_reference_ticket *ticket,
+                                    struct mr_reference **out);
 /* That call will never leave: whoever uses the handle gets `status`. Whom it was passed to waits for a value
  * that does not come. */
 void mr_references_remote_failed(struct mr_references *refs, struct mr_reference *handle,
@@ -143,7 +139,6 @@ bool mr_references_fulfil(struct mr_references *refs, uint64_t reference, void *
 
 /* ---- holding, passing ---- */
 
-void mr_references_retain(struct mr_reference *handle);
 /* The handle is not to be used any more. */
 void mr_references_release(struct mr_references *refs, struct mr_reference *handle);
 /* Makes out a ticket for `to` (also ourselves). The handle may be released at once. MR_WORKER_DIED (`to` or
@@ -183,11 +178,8 @@ bool mr_references_unwait(struct mr_reference_waiter *waiter);
  * dead: dropped, MR_OK. */
 enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
                                      const struct mr_reference_message *message);
-/* The worker is dead. Again does nothing. */
+/* The worker is dead, or left: it held nothing then, and all that it had passed on is accepted. Again does nothing. */
 void mr_references_died(struct mr_references *refs, uint32_t rank);
-/* The worker left in peace: it held nothing and had passed on nothing that is not accepted. */
-void mr_references_left(struct mr_references *refs, uint32_t rank);
-bool mr_references_is_dead(const struct mr_references *refs, uint32_t rank);
 
 /* ---- what is there ---- */
 

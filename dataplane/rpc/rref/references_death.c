@@ -112,13 +112,3 @@ void mr_references_died(struct mr_references *refs, uint32_t rank)
     finish_if_settled(refs);
     mr_references_run_due(refs);
 }
-
-void mr_references_left(struct mr_references *refs, uint32_t rank)
-{
-    mr_references_died(refs, rank);
-}
-
-bool mr_references_is_dead(const struct mr_references *refs, uint32_t rank)
-{
-    return refs->peers[rank].dead;
-}

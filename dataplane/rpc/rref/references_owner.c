@@ -132,12 +132,7 @@ void mr_owned_on_deleted(struct mr_references *refs, uint32_t from, uint64_t id)
 
 /* ---- values ---- */
 
-struct mr_reference *mr_references_own(struct mr_references *refs, void *value)
-{
-    return mr_references_own_as(refs, mr_references_new_id(refs), value);
-}
-
-struct mr_reference *mr_references_own_as(struct mr_references *refs, uint64_t reference, void *value)
+struct mr_reference *mr_references_own(struct mr_references *refs, uint64_t reference, void *value)
 {
     struct mr_owned *owned = owned_add(refs, reference, value == NULL ? MR_OWNED_RUNNING : MR_OWNED_READY);
     if (owned == NULL)

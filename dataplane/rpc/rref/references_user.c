@@ -54,19 +54,8 @@ static void child_remove(struct mr_references *refs, struct mr_child *child)
 
 /* ---- making, passing ---- */
 
-enum mr_status mr_references_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
-                                    struct mr_reference_ticket *ticket)
-{
-    struct mr_reference_ticket made = {owner, mr_references_new_id(refs), 0};
-    made.fork = mr_references_new_id(refs);
-    enum mr_status status = mr_references_remote_as(refs, &made, out);
-    if (status == MR_OK)
-        *ticket = made;
-    return status;
-}
-
-enum mr_status mr_references_remote_as(struct mr_references *refs, const struct mr_reference_ticket *ticket,
-                                       struct mr_reference **out)
+enum mr_status mr_references_remote(struct mr_references *refs, const struct mr_reference_ticket *ticket,
+                                    struct mr_reference **out)
 {
     assert(ticket->owner < refs->config.world_size && ticket->owner != refs->config.rank);
     if (refs->peers[ticket->owner].dead)
@@ -96,11 +85,6 @@ void mr_references_remote_failed(struct mr_references *refs, struct mr_reference
     hold_fail(refs, handle, status);
     delete_if_done(refs, handle);
     mr_references_run_due(refs);
-}
-
-void mr_references_retain(struct mr_reference *handle)
-{
-    handle->count++;
 }
 
 void mr_references_release(struct mr_references *refs, struct mr_reference *handle)

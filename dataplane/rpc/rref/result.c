@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/wire/base/list.h"
+#include "dataplane/rpc/rref/rref.h"
 
 static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, size_t bytes)
 {
@@ -50,14 +50,6 @@ struct mr_rpc_result *mr_result_copy(struct mr_rpc *agent, const struct mr_value
     return r;
 }
 
-static void release_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i].kind == MR_VALUE_RREF)
-            agent->references.release(agent->references.self, values[i].rref);
-    }
-}
-
 static struct mr_rpc_result *result_view(struct mr_rpc *agent, const struct mr_agent_call *call,
                                          const struct mr_value *values, uint32_t count)
 {
@@ -76,8 +68,6 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
 {
     uint32_t from = call->to;
     struct mr_value values[MR_RPC_ARGUMENTS_MAX];
-    const struct mr_value_hooks *hooks =
-        agent->references.values.take_in == NULL ? NULL : &agent->references.values;
     struct mr_rpc_head head;
     const char *name;
     uint32_t count;
@@ -85,13 +75,13 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
     *keep = false;
     *status = MR_BAD_MESSAGE;
     /* References that could not be taken in would stay on their way for ever. */
-    if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
+    if (!mr_rrefs_reserve(agent->rrefs)) {
         *status = MR_NO_MEMORY;
         mr_member_died(agent, &agent->members[from]);
         return NULL;
     }
-    if (!mr_values_decode(reply, &head, &name, values, &count, hooks, from)) {
-        release_references(agent, values, count);
+    if (!mr_values_decode(reply, &head, &name, values, &count, &agent->hooks, from)) {
+        mr_rrefs_release(values, count);
         return NULL;
     }
     *keep = mr_values_copy_bytes(values, count) > MR_RESULT_BYTES_COPIED;
@@ -100,7 +90,7 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
 
     *status = MR_OK;
     if (r == NULL) {
-        release_references(agent, values, count);
+        mr_rrefs_release(values, count);
         *status = MR_NO_MEMORY;
         *keep = false;
     }
@@ -136,7 +126,7 @@ void mr_rpc_result_free(struct mr_rpc_result *r)
         return;
     struct mr_rpc *agent = r->agent;
 
-    release_references(agent, r->values, r->count);
+    mr_rrefs_release(r->values, r->count);
     if (r->kept == NULL && r->kept_in == NULL) {
         result_free(agent, &r->freeing);
         return;

@@ -4,8 +4,8 @@
 #ifndef MR_RPC_RESULT_H
 #define MR_RPC_RESULT_H
 
-#include <stdatomic.h>
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/work.h"
+#include "dataplane/rpc/world/member.h"
 
 #define MR_RESULT_VALUES_INLINE 2u
 #define MR_RESULT_BYTES_INLINE  256u

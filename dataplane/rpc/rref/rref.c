@@ -70,7 +70,7 @@ static void keep_released(struct mr_rrefs *all, struct mr_rref *r)
     *place = r;
 }
 
-static void let_go(struct mr_rpc *agent, struct mr_work *work)
+static void handle_free(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rref *r = MR_CONTAINER(work, struct mr_rref, releasing);
     struct mr_kept *kept = atomic_exchange(&r->kept, NULL);
@@ -90,7 +90,7 @@ static void last_is_gone(struct mr_rref *r)
     struct mr_rrefs *all = r->all;
 
     atomic_fetch_sub(&all->alive, 1);
-    r->releasing.run = let_go;
+    r->releasing.run = handle_free;
     mr_agent_submit(all->agent, &r->releasing);
 }
 
@@ -144,18 +144,13 @@ uint64_t mr_rref_id(const struct mr_rref *r)
     return r->id;
 }
 
-uint32_t mr_rrefs_alive(const struct mr_rrefs *all)
-{
-    return atomic_load(&all->alive);
-}
-
 /* ---- inside ---- */
 
 static enum mr_status make_own(struct mr_rref *r)
 {
     struct mr_kept *kept = r->has_kept ? atomic_load(&r->kept) : NULL;
 
-    r->handle = mr_references_own_as(r->all->refs, r->id, kept);
+    r->handle = mr_references_own(r->all->refs, r->id, kept);
     if (r->handle == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "no memory for a reference");
     r->has_kept = false;
@@ -171,7 +166,7 @@ enum mr_status mr_rref_make(struct mr_rref *r)
     if (mr_rref_is_owner(r))
         return make_own(r);
     if (r->status == MR_OK)
-        r->status = mr_references_remote_as(r->all->refs, &ticket, &r->handle);
+        r->status = mr_references_remote(r->all->refs, &ticket, &r->handle);
     if (r->status == MR_OK)
         return MR_OK;
     return mr_rpc_error(r->status, "the call that was to make the value never left: %s",
@@ -249,10 +244,8 @@ static enum mr_status take_in(void *self, uint32_t from, const uint64_t words[MR
     return MR_OK;
 }
 
-static bool reserve(void *self)
+bool mr_rrefs_reserve(struct mr_rrefs *all)
 {
-    struct mr_rrefs *all = self;
-
     while (all->spare_count < MR_RPC_ARGUMENTS_MAX) {
         struct mr_rref *r = malloc(sizeof(*r));
 
@@ -265,33 +258,58 @@ static bool reserve(void *self)
     return mr_references_reserve(all->refs, MR_RPC_ARGUMENTS_MAX + 1);
 }
 
-static const char *check(void *self, const struct mr_rref *r)
+const char *mr_rref_check(const struct mr_rpc *agent, const struct mr_rref *r)
 {
     if (r == NULL)
         return "is a reference that is NULL";
     if (is_released(atomic_load(&r->holders)))
         return "is a reference that was released before";
-    return r->all == self ? NULL : "is a reference of another worker's";
+    return r->all == agent->rrefs ? NULL : "is a reference of another worker's";
 }
 
-static void retain(void *self, struct mr_rref *r)
+void mr_rrefs_retain(const struct mr_value *values, uint32_t count)
 {
-    (void)self;
-    mr_rref_retain(r);
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_RREF)
+            mr_rref_retain(values[i].rref);
+    }
 }
 
-static void release(void *self, struct mr_rref *r)
+void mr_rrefs_release(const struct mr_value *values, uint32_t count)
 {
-    (void)self;
-    mr_rref_release(r);
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_RREF)
+            mr_rref_release(values[i].rref);
+    }
 }
 
-static void died(void *self, uint32_t rank)
+void mr_rrefs_died(struct mr_rpc *agent, uint32_t rank)
 {
-    struct mr_rrefs *all = self;
+    if (agent->rrefs == NULL)
+        return;
+    mr_outbox_drop(agent->rrefs, rank);
+    mr_references_died(agent->rrefs->refs, rank);
+}
 
-    mr_outbox_drop(all, rank);
-    mr_references_died(all->refs, rank);
+/* ---- values that calls make ---- */
+
+void mr_remote_never(struct mr_rref *r, enum mr_status status)
+{
+    if (r->handle != NULL && !mr_rref_is_owner(r))
+        mr_references_remote_failed(r->all->refs, r->handle, status);
+    else if (r->status == MR_OK)
+        r->status = status;
+}
+
+enum mr_status mr_remote_came(struct mr_rpc *agent, uint32_t from, uint64_t reference, uint64_t fork)
+{
+    struct mr_reference_ticket ticket = {.owner = agent->config.rank, .reference = reference, .fork = fork};
+    bool run = false;
+    enum mr_status status = mr_references_remote_arrived(agent->rrefs->refs, from, &ticket, &run);
+
+    if (status == MR_OK && !run) /* such calls come once */
+        status = MR_BAD_MESSAGE;
+    return status;
 }
 
 /* ---- leaving ---- */
@@ -301,7 +319,7 @@ struct line {
     size_t bytes, used;
 };
 
-static void add(struct line *line, const char *verb, uint32_t count, const char *of, const char *who)
+static void add_line(struct line *line, const char *verb, uint32_t count, const char *of, const char *who)
 {
     if (count == 0 || line->used + 1 >= line->bytes)
         return;
@@ -311,9 +329,8 @@ static void add(struct line *line, const char *verb, uint32_t count, const char 
     line->used += n < 0 ? 0 : (size_t)n;
 }
 
-static bool held(void *self, char *what, size_t bytes) // NOLINT: written to by add()
+bool mr_rrefs_held(const struct mr_rrefs *all, char *what, size_t bytes) // NOLINT: written to by add_line()
 {
-    struct mr_rrefs *all = self;
     struct line line = {.text = what, .bytes = bytes};
 
     if (mr_references_may_leave(all->refs))
@@ -324,32 +341,30 @@ static bool held(void *self, char *what, size_t bytes) // NOLINT: written to by 
         char who[MR_MEMBER_TEXT_BYTES];
 
         mr_member_text(all->agent, rank, who);
-        add(&line, "owns", mr_references_held_by(all->refs, rank), "held by", who);
-        add(&line, "holds", mr_references_holds_of(all->refs, rank), "of", who);
+        add_line(&line, "owns", mr_references_held_by(all->refs, rank), "held by", who);
+        add_line(&line, "holds", mr_references_holds_of(all->refs, rank), "of", who);
     }
     return true;
 }
 
-static void count(void *self, uint64_t *owned, uint64_t *holds)
+void mr_rrefs_count(const struct mr_rrefs *all, uint64_t *owned, uint64_t *holds)
 {
-    struct mr_references_counts counts;
+    struct mr_references_counts counts = {.values = 0};
 
-    mr_references_counts(((struct mr_rrefs *)self)->refs, &counts);
+    if (all != NULL)
+        mr_references_counts(all->refs, &counts);
     *owned = counts.values;
     *holds = counts.holds;
 }
 
-static uint64_t turn(void *self, uint64_t now_us)
+uint64_t mr_rrefs_turn(struct mr_rrefs *all, uint64_t now_us)
 {
-    struct mr_rrefs *all = self;
-
-    if (!all->retries)
+    if (all == NULL || !all->retries)
         return UINT64_MAX;
     if (now_us < all->retry_us)
         return all->retry_us;
     all->retries = false;
     mr_outbox_flush(all);
-    mr_fetch_retry(all);
     all->retry_us = now_us + RETRY_US;
     return all->retries ? all->retry_us : UINT64_MAX;
 }
@@ -360,29 +375,6 @@ static void free_value(void *self, void *value)
 {
     (void)self;
     mr_kept_free(value);
-}
-
-static void set_hooks(struct mr_rpc *agent, struct mr_rrefs *all)
-{
-    struct mr_agent_references hooks = {
-        .self = all,
-        .values = {.self = all, .pass_out = pass_out, .unpass = unpass, .take_in = take_in},
-        .check = check,
-        .retain = retain,
-        .release = release,
-        .reserve = reserve,
-        .remote_goes = mr_remote_goes,
-        .remote_never = mr_remote_never,
-        .remote_came = mr_remote_came,
-        .remote_ended = mr_remote_ended,
-        .died = died,
-        .count = count,
-        .held = held,
-        .turn = turn};
-
-    mr_agent_set_references(agent, &hooks);
-    mr_agent_set_op(agent, MR_OP_RPC_REFERENCE, mr_outbox_serve, all);
-    mr_agent_set_op(agent, MR_OP_RPC_FETCH, mr_fetch_serve, all);
 }
 
 enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
@@ -411,8 +403,9 @@ enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
 
     if (status != MR_OK)
         return status;
-    set_hooks(agent, all);
-    return reserve(all) ? MR_OK : MR_NO_MEMORY;
+    agent->hooks =
+        (struct mr_value_hooks){.self = all, .pass_out = pass_out, .unpass = unpass, .take_in = take_in};
+    return mr_rrefs_reserve(all) ? MR_OK : MR_NO_MEMORY;
 }
 
 void mr_rrefs_close(struct mr_rrefs *all)
@@ -425,12 +418,9 @@ void mr_rrefs_end(struct mr_rrefs *all)
 {
     if (all == NULL)
         return;
-    struct mr_references *refs = all->refs;
-
     atomic_store(&all->ending, true);
-    mr_fetch_drop_all(all);
-    mr_kept_end_doomed(all);
-    mr_references_destroy(refs);
+    mr_kept_end_aborted(all);
+    mr_references_destroy(all->refs);
     all->refs = NULL;
 }
 

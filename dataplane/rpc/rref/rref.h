@@ -20,7 +20,8 @@
 #define MR_RPC_RREF_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/values.h"
+#include "dataplane/rpc/world/member.h"
 
 /* ---- for the other parts of the library; any thread ---- */
 
@@ -35,8 +36,19 @@ void *mr_rref_object(struct mr_rref *rref, void (*destroy)(void *object));
 
 struct mr_rrefs; /* an agent's */
 
-/* Makes the agent's references and sets its hooks. MR_NO_MEMORY. */
+/* Makes the agent's references, and its hooks for values. MR_NO_MEMORY. */
 enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out);
+/* Inside: messages that found no memory go out. Returns when it wants to be called again. NULL is fine. */
+uint64_t mr_rrefs_turn(struct mr_rrefs *all, uint64_t now_us);
+/* Inside; of an agent that is no worker, too. */
+void mr_rrefs_died(struct mr_rpc *agent, uint32_t rank);
+/* Inside: values of ours that somebody holds, and our holds of others'. NULL is fine. */
+void mr_rrefs_count(const struct mr_rrefs *all, uint64_t *owned, uint64_t *holds);
+/* Inside: whether others hold what is ours, or we what is theirs, so that we cannot leave; then one line,
+ * unless `what` is NULL. */
+bool mr_rrefs_held(const struct mr_rrefs *all, char *what, size_t bytes);
+/* The op RPC_REFERENCE. */
+void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Inside, of mr_agent_close(): whoever waits for values or confirmations gets MR_SHUTTING_DOWN. NULL is
  * fine. */
 void mr_rrefs_close(struct mr_rrefs *all);
@@ -45,7 +57,26 @@ void mr_rrefs_close(struct mr_rrefs *all);
 void mr_rrefs_end(struct mr_rrefs *all);
 /* All handles have been released. NULL is fine. */
 void mr_rrefs_free(struct mr_rrefs *all);
-/* Handles that somebody holds. For tests. Any thread. */
-uint32_t mr_rrefs_alive(const struct mr_rrefs *all);
+
+/* ---- for calls ---- */
+
+/* Any thread: NULL, or why it cannot be passed. */
+const char *mr_rref_check(const struct mr_rpc *agent, const struct mr_rref *rref);
+/* Any thread: one more handle, and one less, of each reference among the values. */
+void mr_rrefs_retain(const struct mr_value *values, uint32_t count);
+void mr_rrefs_release(const struct mr_value *values, uint32_t count);
+/* Inside: whether taking in all the references of a message, and one mr_remote_came(), will not fail for want of
+ * memory. */
+bool mr_rrefs_reserve(struct mr_rrefs *all);
+
+/* ---- for mr_remote(); inside ---- */
+
+/* On the caller: the call that was to make this value never left. That it leaves is mr_rref_make(). */
+void mr_remote_never(struct mr_rref *rref, enum mr_status status);
+/* On the callee: a call of worker `from` whose result is to stay came; and that it, or one of ours, ended. `result` is
+ * the receiver's (NULL when it failed), and so is an object in it, with what destroys it. */
+enum mr_status mr_remote_came(struct mr_rpc *agent, uint32_t from, uint64_t reference, uint64_t fork);
+void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status status, const char *error,
+                     struct mr_rpc_result *result, void (*destroy)(void *object));
 
 #endif

@@ -1,9 +1,10 @@
-/* What the sources of rref.h, and of mr_remote(), share. Inside, unless said otherwise. */
+/* What the sources of rref.h share with each other and with calls. Inside, unless said otherwise. */
 #ifndef MR_RPC_RREF_INTERNAL_H
 #define MR_RPC_RREF_INTERNAL_H
 
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/references.h"
+#include "dataplane/rpc/rref/result.h"
 #include "dataplane/rpc/rref/rref.h"
 
 #define MR_RREF_RELEASED_KEPT 1024u /* handles, after their release */
@@ -16,14 +17,14 @@ struct mr_kept {
     const char *error; /* of this block */
     void (*destroy)(void *object);
     struct mr_job job;    /* destroys it */
-    struct mr_kept *next; /* in mr_rrefs.doomed */
+    struct mr_kept *next; /* in mr_rrefs.aborted */
     uint32_t holds;       /* inside: answers that are made of it, and last */
     bool is_free;         /* once these are over */
 };
 
 struct mr_rref {
     struct mr_rrefs *all;
-    _Atomic uint64_t holders; /* 0: let go. Low half: the program's, 0: released; high half: pins */
+    _Atomic uint64_t holders; /* 0: freed. Low half: the program's, 0: released; high half: pins */
     uint32_t owner;
     uint64_t id, fork;            /* fork: of one that another worker is to make for us; else 0 */
     struct mr_kept *_Atomic kept; /* the owner's value, once this handle has seen it */
@@ -40,13 +41,11 @@ struct mr_outbox {
     uint64_t *words; /* malloc()ed */
     uint32_t count, room;
     uint32_t rank;
-    bool under_way, lost;
+    bool in_flight, lost;
     struct mr_rrefs *all;
     struct mr_agent_call call;
     uint32_t sent; /* of `count`, with the call */
 };
-
-struct mr_fetch; /* see rref_fetch.c */
 
 struct mr_rrefs {
     struct mr_rpc *agent;
@@ -63,10 +62,9 @@ struct mr_rrefs {
     struct mr_outbox *outboxes; /* [world_size] */
     struct mr_work flushing;
     bool flush_submitted;
-    bool retries; /* outboxes or answers for which there was no memory */
+    bool retries; /* outboxes for which there was no memory */
     uint64_t retry_us;
-    struct mr_fetch *unanswered;
-    struct mr_kept *doomed; /* their last reference went when there was no executor any more */
+    struct mr_kept *aborted; /* their last reference went when there was no executor any more */
 };
 
 /* ---- rref.c ---- */
@@ -84,11 +82,8 @@ enum mr_status mr_rref_make(struct mr_rref *rref);
 
 /* ---- rref_value.c ---- */
 
-/* NULL: no memory; the result stays the caller's. */
-struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const char *error,
-                            struct mr_rpc_result *result, void (*destroy)(void *object));
 void mr_kept_free(struct mr_kept *kept);
-void mr_kept_end_doomed(struct mr_rrefs *all);
+void mr_kept_end_aborted(struct mr_rrefs *all);
 /* One that does not travel: no parameter. */
 bool mr_kept_is_object(const struct mr_kept *kept);
 /* Not inside. On the owner: waits for the value. The line is said; MR_OK: *out is a value. */
@@ -104,33 +99,16 @@ struct mr_kept_read {
 /* Any thread. False: the parameter is being changed, and `waits` is not set. */
 bool mr_kept_read(const struct mr_kept *kept, bool waits, struct mr_kept_read *out);
 void mr_kept_unread(struct mr_kept_read *read);
-/* Inside: it stays until it is let go of. */
+/* Inside: it stays until mr_kept_unhold(). */
 void mr_kept_hold(struct mr_kept *kept);
-void mr_kept_let_go(struct mr_kept *kept);
+void mr_kept_unhold(struct mr_kept *kept);
 /* Any thread; of a parameter, not inside. A copy that holds its references by itself. NULL: no memory. */
 struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept);
 
 /* ---- rref_messages.c ---- */
 
 void mr_outbox_send(void *self, uint32_t rank, const struct mr_reference_message *message);
-void mr_outbox_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request);
 void mr_outbox_flush(struct mr_rrefs *all);
 void mr_outbox_drop(struct mr_rrefs *all, uint32_t rank);
-
-/* ---- rref_fetch.c ---- */
-
-void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request);
-/* Answers for which there was no memory, or whose parameter was being changed, again. */
-void mr_fetch_retry(struct mr_rrefs *all);
-/* Nobody will answer these any more. */
-void mr_fetch_drop_all(struct mr_rrefs *all);
-
-/* ---- remote.c ---- */
-
-enum mr_status mr_remote_goes(void *self, struct mr_rref *rref);
-void mr_remote_never(void *self, struct mr_rref *rref, enum mr_status status);
-enum mr_status mr_remote_came(void *self, uint32_t from, uint64_t reference, uint64_t fork);
-void mr_remote_ended(void *self, uint64_t reference, enum mr_status status, const char *error,
-                     struct mr_rpc_result *result, void (*destroy)(void *object));
 
 #endif

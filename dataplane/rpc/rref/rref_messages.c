@@ -70,7 +70,7 @@ static bool sent(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_statu
     (void)agent;
     (void)status; /* an error says that the worker is gone, or takes them for malformed: never again */
     (void)reply;
-    box->under_way = false;
+    box->in_flight = false;
     box->count -= box->sent;
     memmove(box->words, box->words + (size_t)box->sent * MR_REFERENCE_MESSAGE_WORDS,
             box->count * MESSAGE_BYTES);
@@ -89,7 +89,7 @@ static void flush_one(struct mr_rrefs *all, struct mr_outbox *box)
         box->lost = false;
         mr_member_died(all->agent, &all->agent->members[box->rank]);
     }
-    if (box->under_way || box->count == 0)
+    if (box->in_flight || box->count == 0)
         return;
     box->call = (struct mr_agent_call){.to = box->rank,
                                        .op = MR_OP_RPC_REFERENCE,
@@ -106,7 +106,7 @@ static void flush_one(struct mr_rrefs *all, struct mr_outbox *box)
         mr_outbox_drop(all, box->rank);
         return;
     }
-    box->under_way = true;
+    box->in_flight = true;
     box->sent = count;
     mr_agent_send(all->agent, &box->call);
 }
@@ -119,9 +119,8 @@ void mr_outbox_flush(struct mr_rrefs *all)
 
 /* ---- in ---- */
 
-void mr_outbox_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
+void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    struct mr_rrefs *all = self;
     const struct mr_tensor *tensor = &request->message->tensors[0];
     enum mr_status worst = MR_OK;
 
@@ -139,9 +138,9 @@ void mr_outbox_serve(struct mr_rpc *agent, void *self, uint32_t from, const stru
         if (mr_reference_message_unpack(words, &message)) {
             /* It is dead for us from now on, too. */
             if (message.kind == MR_REFERENCE_SETTLE && message.rank < agent->config.world_size &&
-                message.rank != agent->config.rank && message.rank != from)
+                message.rank != agent->config.rank && message.rank != from->rank)
                 mr_member_died(agent, &agent->members[message.rank]);
-            status = mr_references_receive(all->refs, from, &message);
+            status = mr_references_receive(agent->rrefs->refs, from->rank, &message);
         }
         if (status == MR_NO_MEMORY) { /* all come again, which does no harm */
             mr_reply_busy(agent->config.endpoint, request->ref);

@@ -1,14 +1,14 @@
 /* Values of ours that others may refer to: kept, waited for, given back. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/call/call.h"
 #include "dataplane/rpc/rref/parameter.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
 /* ---- kept ---- */
 
-struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const char *error,
-                            struct mr_rpc_result *result, void (*destroy)(void *object))
+/* NULL: no memory; the result stays the caller's. */
+static struct mr_kept *kept_new(struct mr_rrefs *all, enum mr_status status, const char *error,
+                                struct mr_rpc_result *result, void (*destroy)(void *object))
 {
     size_t error_bytes = error == NULL ? 0 : strlen(error);
     struct mr_kept *kept = malloc(sizeof(*kept) + error_bytes + 1);
@@ -65,8 +65,8 @@ void mr_kept_free(struct mr_kept *kept)
     if (!holds_object(kept) || kept->destroy == NULL || atomic_load(&all->ending)) {
         kept_end(kept);
     } else if (all->agent->closing) { /* the executor's threads are about to end */
-        kept->next = all->doomed;
-        all->doomed = kept;
+        kept->next = all->aborted;
+        all->aborted = kept;
     } else {
         kept->job = (struct mr_job){.run = run_end};
         mr_executor_give_one(all->agent->executor, &kept->job);
@@ -78,18 +78,18 @@ void mr_kept_hold(struct mr_kept *kept)
     kept->holds++;
 }
 
-void mr_kept_let_go(struct mr_kept *kept)
+void mr_kept_unhold(struct mr_kept *kept)
 {
     if (--kept->holds == 0 && kept->is_free)
         mr_kept_free(kept);
 }
 
-void mr_kept_end_doomed(struct mr_rrefs *all)
+void mr_kept_end_aborted(struct mr_rrefs *all)
 {
-    while (all->doomed != NULL) {
-        struct mr_kept *kept = all->doomed;
+    while (all->aborted != NULL) {
+        struct mr_kept *kept = all->aborted;
 
-        all->doomed = kept->next;
+        all->aborted = kept->next;
         kept_end(kept);
     }
 }
@@ -123,7 +123,7 @@ struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept)
     struct mr_rpc_result *copy = mr_result_copy(agent, read.values, read.count);
 
     if (copy != NULL)
-        mr_call_hold_references(agent, copy->values, copy->count, true);
+        mr_rrefs_retain(copy->values, copy->count);
     mr_kept_unread(&read);
     return copy;
 }
@@ -139,7 +139,7 @@ static enum mr_status refuse_value(struct mr_rpc *agent, const struct mr_value *
                             "mr_rref_create: there is no value: the kind is unknown, or its data is NULL");
     if (value->kind != MR_VALUE_RREF)
         return MR_OK;
-    const char *why = agent->references.check(agent->references.self, value->rref);
+    const char *why = mr_rref_check(agent, value->rref);
 
     return why == NULL ? MR_OK : mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rref_create: the value %s", why);
 }
@@ -153,7 +153,7 @@ static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value,
     struct mr_rref *r = NULL;
 
     if (result != NULL)
-        kept = mr_kept_new(all, MR_OK, NULL, result, destroy);
+        kept = kept_new(all, MR_OK, NULL, result, destroy);
     if (kept != NULL)
         r = mr_rref_new(all, agent->config.rank, mr_references_new_id(all->refs), 0);
     if (r == NULL) {
@@ -163,7 +163,7 @@ static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value,
         free(kept);
         return mr_rpc_error(MR_NO_MEMORY, "mr_rref_create: no memory for the value");
     }
-    mr_call_hold_references(agent, value, 1, true);
+    mr_rrefs_retain(value, 1);
     atomic_store(&r->kept, kept);
     r->has_kept = true;
     *out = r;
@@ -193,6 +193,25 @@ enum mr_status mr_rref_create_from(struct mr_rpc *agent, const struct mr_value *
                                    void (*destroy)(void *), struct mr_rref **rref)
 {
     return mr_rref_create(agent, *value, destroy, rref);
+}
+
+/* ---- made by a call ---- */
+
+void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status status, const char *error,
+                     struct mr_rpc_result *result, void (*destroy)(void *object))
+{
+    struct mr_rrefs *all = agent->rrefs;
+    struct mr_kept *kept = kept_new(all, status, error, result, destroy);
+
+    if (kept == NULL) { /* there is a reason, at least */
+        if (result != NULL && result->count != 0 && result->values[0].kind == MR_VALUE_OBJECT &&
+            destroy != NULL)
+            destroy(result->values[0].object);
+        mr_rpc_result_free(result);
+        kept = &all->no_memory;
+    }
+    if (!mr_references_fulfil(all->refs, reference, kept))
+        mr_kept_free(kept);
 }
 
 /* ---- waiting ---- */
@@ -258,18 +277,15 @@ static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
 static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeout_ms, struct wait *w)
 {
     struct mr_rpc *agent = r->all->agent;
-    struct mr_agent_driver *driver = &agent->config.driver;
-    uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
+    uint64_t deadline_us = mr_agent_deadline_us(agent, mr_agent_now(agent), timeout_ms);
 
     *w = (struct wait){.work = {.run = wait_inside}, .rref = r, .for_value = for_value};
-    mr_executor_blocks();
     mr_agent_submit(agent, &w->work);
-    if (!driver->wait(driver->self, &w->done, deadline_us)) {
-        w->stopping.run = stop_inside; /* behind the other, which may not have run yet */
+    if (!mr_agent_wait(agent, &w->done, deadline_us)) {
+        w->stopping.run = stop_inside; /* after the other, which may not have run yet */
         mr_agent_submit(agent, &w->stopping);
-        (void)driver->wait(driver->self, &w->stopped, UINT64_MAX);
+        (void)mr_agent_wait(agent, &w->stopped, UINT64_MAX);
     }
-    mr_executor_goes_on();
     return w->status;
 }
 

@@ -31,7 +31,7 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     struct mr_member *m = call->member;
     uint32_t size = agent->config.world_size;
 
-    m->alive_under_way = false;
+    m->alive_in_flight = false;
     /* Unknown: a node where we met has begun another world meanwhile. */
     if ((status == MR_WORKER_DIED || status == MR_UNKNOWN_WORKER) && reply != NULL)
         atomic_store(&agent->fenced, true);
@@ -46,7 +46,7 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
 
 static void ask_alive(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us)
 {
-    if (m->alive_under_way || atomic_load(&m->dead))
+    if (m->alive_in_flight || atomic_load(&m->dead))
         return;
     m->alive = (struct mr_agent_call){.op = MR_OP_RPC_ALIVE,
                                       .control = true,
@@ -54,7 +54,7 @@ static void ask_alive(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us
                                       .ended = alive_ended};
     if (mr_member_begin(agent, m, &m->alive, NULL, 0) != MR_OK)
         return;
-    m->alive_under_way = true;
+    m->alive_in_flight = true;
     mr_agent_send(agent, &m->alive);
 }
 

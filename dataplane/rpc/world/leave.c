@@ -1,9 +1,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/rref/rref.h"
 
 #define LEAVE_WAIT_US 3000u    /* between two LEAVEs */
-#define LEAVE_CALL_US 1000000u /* of one; then it is sent anew */
+#define LEAVE_CALL_US 1000000u /* of one; then it is sent again */
 #define BYE_US        2000000u /* the rendezvous waits so long for the others to have heard that all may go */
 
 static void over(struct mr_rpc *agent, enum mr_status status)
@@ -12,15 +13,15 @@ static void over(struct mr_rpc *agent, enum mr_status status)
         return;
     agent->leaving.step = MR_LEAVING_DONE;
     agent->leave_status = status;
-    (void)mr_agent_done(&agent->gone);
+    (void)mr_agent_done(&agent->left_world);
 }
 
 static bool is_quiet(struct mr_rpc *agent)
 {
-    if (atomic_load(&agent->under_way) != 0 || mr_executor_load(agent->executor) != 0 ||
+    if (atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0 ||
         agent->unanswered != NULL)
         return false;
-    return agent->references.held == NULL || !agent->references.held(agent->references.self, NULL, 0);
+    return !mr_rrefs_held(agent->rrefs, NULL, 0);
 }
 
 /* ---- at the rendezvous ---- */
@@ -56,7 +57,7 @@ static void note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leav
     m->leave_unchanged = m->leave_unchanged && m->leave_quiet;
 }
 
-void mr_leave_count(struct mr_rpc *agent)
+static void count_leaving(struct mr_rpc *agent)
 {
     bool still = true;
 
@@ -77,6 +78,32 @@ void mr_leave_count(struct mr_rpc *agent)
         agent->leaving.world_epoch++;
 }
 
+void mr_leave_died(struct mr_rpc *agent, uint32_t rank)
+{
+    (void)rank;
+    if (agent->config.is_rendezvous)
+        count_leaving(agent);
+}
+
+/* A node's goodbye (retire.c): true if this was one, and is answered. */
+static bool serve_goodbye(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    const struct mr_message *message = request->message;
+    struct mr_leave_wire said;
+
+    if (!from->is_node || message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(said))
+        return false;
+    memcpy(&said, message->tensors[0].data, sizeof(said));
+    if (said.phase != MR_LEAVE_GONE)
+        return false;
+    mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
+    if (from->is_rendezvous)
+        mr_world_rendezvous_lost(agent, mr_agent_now(agent));
+    else
+        mr_member_died(agent, from);
+    return true;
+}
+
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
@@ -85,7 +112,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
                                    mr_tensor_1d(MR_U8, agent->config.world_size, NULL)};
 
-    if (mr_retire_serve(agent, from, request))
+    if (serve_goodbye(agent, from, request))
         return;
     if (!agent->config.is_rendezvous || message->preamble.tensor_count != 1 ||
         message->tensors[0].bytes != sizeof(said)) {
@@ -98,7 +125,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     }
     memcpy(&said, message->tensors[0].data, sizeof(said));
     note(agent, from, &said);
-    mr_leave_count(agent);
+    count_leaving(agent);
 
     uint64_t words[2] = {agent->leaving.world_epoch, agent->leaving.all_may_go};
     uint8_t *states = tensors[1].data;
@@ -130,7 +157,7 @@ static uint64_t rendezvous_turn(struct mr_rpc *agent, uint64_t now_us)
 
     if (leaving->step == MR_LEAVING_WAITS) {
         note(agent, &agent->members[agent->config.rank], &said);
-        mr_leave_count(agent);
+        count_leaving(agent);
         if (leaving->all_may_go) {
             atomic_store(&agent->left, true);
             leaving->step = MR_LEAVING_BYE;
@@ -150,7 +177,7 @@ static bool leave_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     struct mr_leaving *leaving = &agent->leaving;
     uint64_t words[2];
 
-    leaving->under_way = false;
+    leaving->in_flight = false;
     leaving->next_us = mr_agent_now(agent) + LEAVE_WAIT_US;
     if (leaving->step == MR_LEAVING_BYE) {
         over(agent, MR_OK);
@@ -186,7 +213,7 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
     leaving->next_us = now_us + LEAVE_WAIT_US;
     if (mr_member_begin(agent, &agent->rendezvous, &leaving->call, &tensor, 1) != MR_OK)
         return;
-    leaving->under_way = true;
+    leaving->in_flight = true;
     mr_agent_send(agent, &leaving->call);
 }
 
@@ -203,7 +230,7 @@ uint64_t mr_leave_turn(struct mr_rpc *agent, uint64_t now_us)
         over(agent, leaving->step == MR_LEAVING_BYE ? MR_OK : MR_WORKER_DIED);
         return UINT64_MAX;
     }
-    if (leaving->under_way)
+    if (leaving->in_flight)
         return UINT64_MAX;
     if (now_us >= leaving->next_us)
         send_leave(agent, now_us);
@@ -237,11 +264,9 @@ uint32_t mr_leave_staying(const struct mr_rpc *agent)
 /* Of ourselves we know more than a state. */
 static const char *own_reason(struct mr_rpc *agent, char *what, size_t bytes)
 {
-    const struct mr_agent_references *references = &agent->references;
-
-    if (atomic_load(&agent->under_way) != 0 || mr_executor_load(agent->executor) != 0)
+    if (atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0)
         return "has calls under way";
-    if (references->held == NULL || !references->held(references->self, what, bytes))
+    if (!mr_rrefs_held(agent->rrefs, what, bytes))
         return "has answers to send";
     return what;
 }

@@ -136,7 +136,7 @@ static void hand_on(struct mr_long_in *in)
     in->request.message = &in->message;
     agent->longs.dispatched = in;
     agent->longs.taken = MR_LONG_ANSWERED;
-    mr_agent_dispatch(agent, in->from, &in->request);
+    agent->served[in->request.message->preamble.op](agent, in->from, &in->request);
     enum mr_long_taken taken = agent->longs.taken;
 
     agent->longs.dispatched = before;
@@ -430,10 +430,10 @@ static void end_answers(struct mr_rpc *agent, uint32_t to)
     }
 }
 
-void mr_longs_died(struct mr_rpc *agent, struct mr_member *member)
+void mr_longs_died(struct mr_rpc *agent, uint32_t rank)
 {
     go_on_all(agent);
-    end_answers(agent, member->rank);
+    end_answers(agent, rank);
 }
 
 void mr_longs_close(struct mr_rpc *agent)

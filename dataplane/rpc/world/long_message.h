@@ -12,7 +12,7 @@
 #ifndef MR_RPC_LONG_MESSAGE_H
 #define MR_RPC_LONG_MESSAGE_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/list.h"
 
 #define MR_LONG_FROM_BYTES   (7u << 20)        /* longer ones go in parts, unless agents are told otherwise */
@@ -101,8 +101,8 @@ struct mr_long_in {
 void mr_longs_init(struct mr_rpc *agent);
 /* The agent is being closed, and its sessions are: all that is on its way ends. */
 void mr_longs_close(struct mr_rpc *agent);
-/* The member has died, and calls to it have ended. */
-void mr_longs_died(struct mr_rpc *agent, struct mr_member *member);
+/* That member has died, and calls to it have ended. */
+void mr_longs_died(struct mr_rpc *agent, uint32_t rank);
 /* What waits goes on where it can. Returns when it wants to be called again. */
 uint64_t mr_longs_turn(struct mr_rpc *agent, uint64_t now_us);
 /* Whether there are messages that are not where they are to be, or not answered. */
@@ -125,7 +125,7 @@ struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t o
 /* Not needed any more; it was not looked at, if `unread`. NULL is fine. */
 void mr_long_out_end(struct mr_rpc *agent, struct mr_long_out *out, bool unread);
 /* MR_OP_RPC_PART */
-void mr_long_serve_part(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request);
+void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 
 /* ---- in ---- */
 

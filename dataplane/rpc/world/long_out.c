@@ -97,19 +97,18 @@ static struct mr_long_out *find(struct mr_rpc *agent, uint64_t id, uint32_t to)
     return NULL;
 }
 
-void mr_long_serve_part(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
+void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     const struct mr_tensor *first = &request->message->tensors[0];
     uint64_t words[PART_WORDS];
 
-    (void)self;
     if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof(words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
     }
     memcpy(words, first->data, sizeof(words));
-    struct mr_long_out *out = find(agent, words[0], from);
+    struct mr_long_out *out = find(agent, words[0], from->rank);
 
     if (words[2] == 0) {
         mr_reply_status(ep, request->ref, MR_OK);

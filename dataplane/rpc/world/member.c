@@ -190,14 +190,6 @@ void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call)
     call->wire = NULL;
 }
 
-void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call)
-{
-    if (call->wire == NULL) /* its answer comes in parts, which end when they see that it is over */
-        return;
-    call->cancelled = true;
-    mr_call_cancel(agent->config.endpoint, call->wire);
-}
-
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call)
 {
     if (call->wire == NULL)
@@ -286,13 +278,8 @@ void mr_member_died(struct mr_rpc *agent, struct mr_member *m)
     mr_member_close(agent, m);
     if (m->rank == MR_RPC_NO_RANK)
         return;
-    mr_longs_died(agent, m);
-    if (agent->references.died != NULL)
-        agent->references.died(agent->references.self, m->rank);
-    if (agent->autograd.died != NULL)
-        agent->autograd.died(agent->autograd.self, m->rank);
-    if (agent->config.is_rendezvous)
-        mr_leave_count(agent);
+    for (const mr_agent_died *died = agent->died; *died != NULL; died++)
+        (*died)(agent, m->rank);
 }
 
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event)

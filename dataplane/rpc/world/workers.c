@@ -3,7 +3,6 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/call/call.h"
 #include "dataplane/rpc/world/workers.h"
 
 uint32_t mr_rpc_rank(const struct mr_rpc *agent)
@@ -80,7 +79,7 @@ static void find_missing(struct mr_rpc *agent, struct leave_work *leave)
 
 static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct leave_work *leave = (struct leave_work *)(void *)work;
+    struct leave_work *leave = MR_CONTAINER(work, struct leave_work, work);
 
     if (leave->joins)
         find_missing(agent, leave);
@@ -95,11 +94,9 @@ static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 
 static void run_inside(struct mr_rpc *agent, struct leave_work *leave)
 {
-    struct mr_agent_driver *driver = &agent->config.driver;
-
     leave->work.run = leave_run;
     mr_agent_submit(agent, &leave->work);
-    (void)driver->wait(driver->self, &leave->done, UINT64_MAX);
+    (void)mr_agent_wait(agent, &leave->done, UINT64_MAX);
 }
 
 /* ---- joining ---- */
@@ -107,11 +104,10 @@ static void run_inside(struct mr_rpc *agent, struct leave_work *leave)
 enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
                                       size_t error_bytes)
 {
-    struct mr_agent_driver *driver = &agent->config.driver;
     char missing[448];
     struct leave_work who = {.joins = true, .missing = missing, .missing_bytes = sizeof(missing)};
 
-    if (driver->wait(driver->self, &agent->joined, deadline_us)) {
+    if (mr_agent_wait(agent, &agent->joined, deadline_us)) {
         if (agent->join_status != MR_OK)
             snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank,
                      agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
@@ -141,8 +137,7 @@ uint32_t mr_rpc_staying(struct mr_rpc *agent)
 
 enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
 {
-    struct mr_agent_driver *driver = &agent->config.driver;
-    uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
+    uint64_t deadline_us = mr_agent_deadline_us(agent, mr_agent_now(agent), timeout_ms);
     char missing[448];
     struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof(missing)};
 
@@ -153,15 +148,15 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
                             "mr_rpc_shutdown: a node is a worker until it is stopped (SIGTERM)");
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_rpc_shutdown: not all workers have joined yet");
-    if (atomic_load(&agent->gone_told))
+    if (atomic_load(&agent->leave_reported))
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_shutdown: this worker has left already");
     run_inside(agent, &begin);
-    if (!driver->wait(driver->self, &agent->gone, deadline_us)) {
+    if (!mr_agent_wait(agent, &agent->left_world, deadline_us)) {
         run_inside(agent, &say);
         return mr_rpc_error(MR_DEADLINE_EXCEEDED, "mr_rpc_shutdown: %s",
                             missing[0] == 0 ? "the rendezvous has not said yet that all may go" : missing);
     }
-    atomic_store(&agent->gone_told, true);
+    atomic_store(&agent->leave_reported, true);
     if (agent->leave_status != MR_OK)
         return mr_rpc_error(
             agent->leave_status,

@@ -2,7 +2,7 @@
 #ifndef MR_RPC_WORKERS_H
 #define MR_RPC_WORKERS_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/base/work.h"
 
 /* Not inside: until all have joined. MR_DEADLINE_EXCEEDED (`error` says who is missing), MR_UNREACHABLE,
  * MR_VERSION_MISMATCH, or why the rendezvous refused. */

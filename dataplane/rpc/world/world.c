@@ -304,7 +304,7 @@ static void join_failed(struct mr_rpc *agent, enum mr_status status, const struc
 static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                        const struct mr_message *reply)
 {
-    agent->join_under_way = false;
+    agent->join_in_flight = false;
     if (agent->closing || has_joined(agent))
         return false;
     if (status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED || status == MR_UNKNOWN_OP)
@@ -325,7 +325,7 @@ static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
                                 .incarnation = agent->config.incarnation,
                                 .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
 
-    if (has_joined(agent) || agent->config.is_rendezvous || agent->join_under_way ||
+    if (has_joined(agent) || agent->config.is_rendezvous || agent->join_in_flight ||
         atomic_load(&agent->held))
         return UINT64_MAX;
     if (now_us < agent->join_next_us)
@@ -339,7 +339,7 @@ static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
         agent->join_next_us = now_us + JOIN_WAIT_MAX_US;
         return agent->join_next_us;
     }
-    agent->join_under_way = true;
+    agent->join_in_flight = true;
     mr_agent_send(agent, &agent->join);
     return UINT64_MAX;
 }

@@ -14,7 +14,6 @@
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
 
-#include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/world/member.h"
 
 /* JOIN, request: u8[sizeof]. */
@@ -87,7 +86,7 @@ enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAV
 struct mr_leaving {
     enum mr_leaving_step step;
     uint64_t next_us, epoch, bye_until_us;
-    bool under_way;
+    bool in_flight;
     struct mr_agent_call call;
     uint8_t *states; /* enum mr_leave_state of each rank, as last told; of mr_rpc's */
     /* At the rendezvous. */
@@ -108,8 +107,6 @@ void mr_world_write_member(const struct mr_member *member, struct mr_member_wire
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
-/* A node's farewell (retire.c): true if this was one, and is answered. */
-bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False:
  * nobody is known to have. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
@@ -117,9 +114,10 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
 uint32_t mr_leave_staying(const struct mr_rpc *agent);
 /* Who keeps us from leaving. */
 void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes);
-/* The leaving part: begin (again), one turn, what to do at the rendezvous when somebody died. */
+/* The leaving part: begin (again), one turn. */
 void mr_leave_begin(struct mr_rpc *agent);
 uint64_t mr_leave_turn(struct mr_rpc *agent, uint64_t now_us);
-void mr_leave_count(struct mr_rpc *agent);
+/* A member died: at the rendezvous all others may have said it by now. */
+void mr_leave_died(struct mr_rpc *agent, uint32_t rank);
 
 #endif

@@ -13,6 +13,8 @@
 #define NET_WORKERS_MAX 6u
 #define NET_MEMORY      (8u << 20)
 
+struct mr_contexts;
+
 struct net_packet {
     struct net_packet *next;
     struct mr_address from, to;
@@ -78,6 +80,8 @@ void net_mute(struct net *net, uint32_t worker, uint32_t other, bool muted);
 void net_end(struct net *net, uint32_t worker);
 /* Nothing of it is left. */
 bool net_is_gone(const struct net *net, uint32_t worker);
+/* Autograd contexts that the worker knows. */
+uint32_t contexts_known(struct mr_contexts *contexts);
 /* Another process at the same address that knows nothing. */
 void net_replace(struct net *net, uint32_t worker);
 /* Registers it on that worker. */

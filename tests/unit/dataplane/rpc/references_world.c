@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include "dataplane/rpc/rref/references_internal.h"
 
 struct port {
     struct world *world;
@@ -142,9 +143,22 @@ void release(struct world *w, uint32_t rank, struct mr_reference *handle)
     mr_references_release(w->refs[rank], handle);
 }
 
+enum mr_status make_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
+                           struct mr_reference_ticket *ticket)
+{
+    *ticket = (struct mr_reference_ticket){owner, mr_references_new_id(refs), mr_references_new_id(refs)};
+    return mr_references_remote(refs, ticket, out);
+}
+
+bool is_dead(const struct mr_references *refs, uint32_t rank)
+{
+    return refs->peers[rank].dead;
+}
+
 struct mr_reference *own(struct world *w, uint32_t rank, struct value *value)
 {
-    struct mr_reference *handle = mr_references_own(w->refs[rank], value);
+    struct mr_reference *handle =
+        mr_references_own(w->refs[rank], mr_references_new_id(w->refs[rank]), value);
     assert_non_null(handle);
     return handle;
 }

@@ -56,6 +56,10 @@ struct mr_reference_ticket pass(struct world *w, uint32_t from, struct mr_refere
 struct mr_reference *take(struct world *w, uint32_t from, uint32_t to,
                           const struct mr_reference_ticket *ticket);
 void release(struct world *w, uint32_t rank, struct mr_reference *handle);
+/* Makes the numbers of a value that `owner` is to make. */
+enum mr_status make_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
+                           struct mr_reference_ticket *ticket);
+bool is_dead(const struct mr_references *refs, uint32_t rank);
 struct mr_reference *own(struct world *w, uint32_t rank, struct value *value);
 struct waiting *waiting_init(struct waiting *waiting);
 /* No value, fork, hold or child is anywhere but at the dead, and nothing is on its way. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/rref/rref.h"
 
 void destroy_counted(void *object)
 {
@@ -273,7 +274,7 @@ static bool nothing_held(struct net *net)
         if (rpc == NULL || net->workers[i].silent)
             continue;
         nothing = nothing && !mr_agent_has_work(rpc) && mr_executor_load(rpc->executor) == 0 &&
-                  !rpc->references.held(rpc->references.self, NULL, 0);
+                  !mr_rrefs_held(rpc->rrefs, NULL, 0);
     }
     pthread_mutex_unlock(&net->lock);
     return nothing;

@@ -131,7 +131,7 @@ static void one_world(uint32_t steps_before)
             fail_msg("trainer %u: %s", i, trainers[i].wrong);
     }
     for (uint32_t i = 0; i < WORKERS; i++) {
-        while (i != VICTIM && mr_contexts_count(net->workers[i].rpc->autograd.self) != 0)
+        while (i != VICTIM && contexts_known(net->workers[i].rpc->contexts) != 0)
             nap();
     }
     net_stop(net);

@@ -329,12 +329,12 @@ static void the_callee_dies_in_its_backward(void **state)
 {
     struct back b;
     pthread_t thread = start_slow(state, &b, 2);
-    uint64_t begun_us = mr_agent_now_us(worker(state, 0));
+    uint64_t begun_us = mr_agent_now(worker(state, 0));
     net_silence(*state, 2, true);
     net_skip(*state, 25 * SECOND_US);
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_WORKER_DIED);
-    assert_true(mr_agent_now_us(worker(state, 0)) - begun_us <
+    assert_true(mr_agent_now(worker(state, 0)) - begun_us <
                 55 * SECOND_US); /* by the death, not by the time-out */
     expect_text(b.error, "worker \"w2\" (rank 2) died");
     gate_open();
@@ -376,7 +376,7 @@ static void the_context_ends_while_a_function_runs(void **state)
     gate_wait_begun();
     mr_autograd_end(b.g->context);
     b.g->context = NULL;
-    while (mr_contexts_count(worker(state, 1)->autograd.self) != 0)
+    while (contexts_known(worker(state, 1)->contexts) != 0)
         net_skip(*state, 20000);
     gate_open();
     pthread_join(thread, NULL);

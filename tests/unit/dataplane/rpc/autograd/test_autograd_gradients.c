@@ -170,7 +170,7 @@ static int teardown(void **state)
     struct net *net = *state;
     for (uint32_t i = 0; i < WORKERS;
          i++) { /* contexts hold parameters; their ends are told in the background */
-        while (mr_contexts_count(net->workers[i].rpc->autograd.self) != 0)
+        while (contexts_known(net->workers[i].rpc->contexts) != 0)
             net_skip(net, 20000);
     }
     return math_world_end(state);
@@ -219,7 +219,7 @@ static void by_context(void **state)
     struct mr_tensor gradient;
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(mr_rpc_sync(a->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
-    struct mr_contexts *contexts = worker(state, 1)->autograd.self;
+    struct mr_contexts *contexts = worker(state, 1)->contexts;
     assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), MR_RPC_NO_RANK, &there), MR_OK);
     assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
     assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof(xs));

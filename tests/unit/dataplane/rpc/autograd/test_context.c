@@ -25,12 +25,12 @@ static int setup(void **state)
 
 static struct mr_contexts *contexts_of(void **state, uint32_t rank)
 {
-    return worker(state, rank)->autograd.self;
+    return worker(state, rank)->contexts;
 }
 
 static uint32_t count(void **state, uint32_t rank)
 {
-    return mr_contexts_count(contexts_of(state, rank));
+    return contexts_known(contexts_of(state, rank));
 }
 
 /* The ends are told in the background. */
@@ -85,12 +85,12 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
         else
             assert_non_null(strstr(mr_rpc_last_error(), "of worker \"w2\" (rank 2) has ended"));
     }
-    assert_int_equal(mr_contexts_count(contexts), MANY / 2);
+    assert_int_equal(contexts_known(contexts), MANY / 2);
     assert_int_equal(contexts->creators[2].over.count, MANY / 2);
     /* Later it is told that all up to there have: an end that was lost is made up for, and nothing is kept of
      * them. */
     mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | 1, MANY + 1);
-    assert_int_equal(mr_contexts_count(contexts), 0);
+    assert_int_equal(contexts_known(contexts), 0);
     assert_int_equal(contexts->creators[2].over.count, 0);
     for (uint64_t i = 1; i <= MANY; i++)
         assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, 0, &c),

@@ -59,7 +59,7 @@ static void run(struct mr_job *job)
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
     if (task->stands_aside)
-        mr_executor_goes_on();
+        mr_executor_unblocks();
 }
 
 static struct mr_executor *start(struct bench *b, uint32_t threads)
@@ -89,11 +89,11 @@ static void open_gate(struct bench *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-static void give(struct mr_executor *e, struct task *tasks, uint32_t count, bool brief)
+static void give(struct mr_executor *e, struct task *tasks, uint32_t count, bool is_short)
 {
     for (uint32_t i = 0; i < count; i++) {
-        tasks[i].job =
-            (struct mr_job){.run = run, .brief = brief, .next = i + 1 < count ? &tasks[i + 1].job : NULL};
+        tasks[i].job = (struct mr_job){
+            .run = run, .is_short = is_short, .next = i + 1 < count ? &tasks[i + 1].job : NULL};
         tasks[i].number = i;
     }
     mr_executor_give(e, &tasks[0].job, &tasks[count - 1].job, count);
@@ -161,7 +161,7 @@ static void bursts_and_single_ones_keep_their_order(void **state)
     mr_executor_give_one(e, &first.job);
     wait_until(&b, &b.running, 1);
     for (uint32_t i = 0; i < 12; i++)
-        tasks[i] = (struct task){.job = {.run = run, .brief = i % 2 == 0}, .bench = &b, .number = 1 + i};
+        tasks[i] = (struct task){.job = {.run = run, .is_short = i % 2 == 0}, .bench = &b, .number = 1 + i};
     for (uint32_t i = 0; i < 12; i += 3) {
         tasks[i].job.next = &tasks[i + 1].job;
         mr_executor_give(e, &tasks[i].job, &tasks[i + 1].job, 2);
@@ -250,7 +250,7 @@ static void threads_are_kept_for_those_that_others_wait_for(void **state)
     mr_executor_give_one(e, &last.job);
     assert_int_equal(b.refused, 1); /* at once, by this thread */
     mr_executor_give(e, &again.job, &again.job, 1);
-    while (mr_executor_hurry(e) && b.refused == 1)
+    while (mr_executor_nudge(e) && b.refused == 1)
         ;
     assert_int_equal(b.refused, 2);
     struct task urgent = {.job = {.run = run, .urgent = true}, .bench = &b, .number = 77};
@@ -280,7 +280,7 @@ static void give_and_wait(struct mr_job *job)
     w->refused_before = w->bench->refused;
     mr_executor_blocks();
     wait_until(w->bench, &w->bench->refused, 1);
-    mr_executor_goes_on();
+    mr_executor_unblocks();
 }
 
 /* Of the threads that there may be all but one wait, and that one begins to. */
@@ -321,8 +321,8 @@ static void long_jobs_run_beside_each_other(void **state)
     mr_executor_destroy(e);
 }
 
-/* They were taken for brief, and are not: whoever looks after a while brings more threads. */
-static void brief_ones_that_are_not_are_hurried(void **state)
+/* They were taken for short, and are not: whoever looks after a while brings more threads. */
+static void short_ones_that_are_not_are_nudged(void **state)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 4);
@@ -332,10 +332,10 @@ static void brief_ones_that_are_not_are_hurried(void **state)
     give(e, tasks, 4, true);
     wait_until(&b, &b.running, 1);
     for (uint32_t i = 2; i <= 4; i++) {
-        assert_true(mr_executor_hurry(e));
+        assert_true(mr_executor_nudge(e));
         wait_until(&b, &b.running, i);
     }
-    assert_false(mr_executor_hurry(e));
+    assert_false(mr_executor_nudge(e));
     open_gate(&b);
     wait_until(&b, &b.ended, 4);
     mr_executor_destroy(e);
@@ -391,7 +391,7 @@ static void an_urgent_one_has_a_thread_made_for_it(void **state)
     assert_int_equal(b.most, 2);
     struct task more = {.job = {.run = run}, .bench = &b, .waits = true, .number = 8};
     mr_executor_give_one(e, &more.job); /* it was for that one: the limit is what it was */
-    assert_true(mr_executor_hurry(e));
+    assert_true(mr_executor_nudge(e));
     struct mr_executor_use use;
     mr_executor_use(e, &use);
     assert_int_equal(use.threads, 2);
@@ -448,7 +448,7 @@ static void wait_for_another(struct mr_job *job)
     usleep(50000);
     mr_executor_blocks();
     wait_until(b, &b->ended, 1);
-    mr_executor_goes_on();
+    mr_executor_unblocks();
 }
 
 static void *destroy_it(void *e)
@@ -539,7 +539,7 @@ int main(void)
         cmocka_unit_test(threads_are_kept_for_those_that_others_wait_for),
         cmocka_unit_test(what_waits_is_refused_when_the_last_thread_waits),
         cmocka_unit_test(long_jobs_run_beside_each_other),
-        cmocka_unit_test(brief_ones_that_are_not_are_hurried),
+        cmocka_unit_test(short_ones_that_are_not_are_nudged),
         cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
         cmocka_unit_test(a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(an_urgent_one_has_a_thread_made_for_it),

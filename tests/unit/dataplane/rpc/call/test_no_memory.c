@@ -191,18 +191,19 @@ static void answers_that_wait_keep_a_node_from_going(void **state)
 /* ---- answers that are malformed ---- */
 
 /* A good reference, and one of an owner that there is not. */
-static void serve_malformed(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
+static struct mr_rref *passed;
+
+static void serve_malformed(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    const struct mr_value_hooks *hooks = &agent->references.values;
-    struct mr_value values[2] = {mr_value_rref(self), mr_value_rref(self)};
+    struct mr_value values[2] = {mr_value_rref(passed), mr_value_rref(passed)};
     uint64_t words[2 * MR_RREF_WORDS] = {0};
     struct mr_rpc_head head = {.context = 0};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)mr_values_head_bytes(NULL, values, 2), NULL);
-    assert_int_equal(mr_values_pass(values, 1, hooks, from, words), MR_OK);
+    assert_int_equal(mr_values_pass(values, 1, &agent->hooks, from->rank, words), MR_OK);
     words[MR_RREF_WORDS] = 99;
-    assert_true(mr_reply_begin(mr_agent_endpoint(agent), request->ref, MR_OK, &tensor, 1));
+    assert_true(mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, &tensor, 1));
     mr_values_write(tensor.data, &head, NULL, values, 2, words);
-    mr_reply_end(mr_agent_endpoint(agent), request->ref);
+    mr_reply_end(agent->config.endpoint, request->ref);
 }
 
 static void the_references_of_a_malformed_answer_are_released(void **state)
@@ -216,9 +217,17 @@ static void the_references_of_a_malformed_answer_are_released(void **state)
     made(mr_remote(worker(state, 0), 1, "mirror", &number, 1, NULL, &remote));
     made(mr_rref_confirm(remote, 0));
     pthread_mutex_lock(&net->lock);
-    mr_agent_set_op(worker(state, 1), MR_OP_RPC_FETCH, serve_malformed, own);
+    mr_agent_serve served[MR_OP_COUNT];
+    memcpy(served, worker(state, 1)->served, sizeof(served));
+    served[MR_OP_RPC_FETCH] = serve_malformed;
+    const mr_agent_serve *before = worker(state, 1)->served;
+    passed = own;
+    worker(state, 1)->served = served;
     pthread_mutex_unlock(&net->lock);
     assert_int_equal(mr_rref_to_here(remote, 0, &result), MR_BAD_MESSAGE);
+    pthread_mutex_lock(&net->lock);
+    worker(state, 1)->served = before;
+    pthread_mutex_unlock(&net->lock);
     mr_rref_release(remote);
     mr_rref_release(own);
     assert_true(soon(is_destroyed, &object));
@@ -232,7 +241,7 @@ static bool calls_are_over(void *arg)
 {
     struct idle *idle = arg;
     pthread_mutex_lock(&idle->net->lock);
-    bool over = atomic_load(&idle->rpc->under_way) == 0;
+    bool over = atomic_load(&idle->rpc->in_flight) == 0;
     pthread_mutex_unlock(&idle->net->lock);
     return over;
 }
@@ -259,7 +268,7 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
     atomic_store(&no_realloc, true);
     for (uint32_t i = 0; i < MANY; i++)
         mr_rref_release(rrefs[i]);
-    (void)mr_agent_turn(worker(state, 0), mr_agent_now_us(worker(state, 0)));
+    (void)mr_agent_turn(worker(state, 0), mr_agent_now(worker(state, 0)));
     atomic_store(&no_realloc, false);
     pthread_mutex_unlock(&net->lock);
     assert_true(soon(is_dead, worker(state, 0)));

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/rref/rref.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "dataplane/rpc/rref/parameter.h"
 #include "line_model.h"
@@ -122,8 +123,7 @@ static bool nothing_held(struct net *net)
         if (net->workers[i].silent)
             continue;
         nothing = nothing && !mr_agent_has_work(rpc) && mr_executor_load(rpc->executor) == 0 &&
-                  mr_contexts_count(rpc->autograd.self) == 0 &&
-                  !rpc->references.held(rpc->references.self, NULL, 0);
+                  contexts_known(rpc->contexts) == 0 && !mr_rrefs_held(rpc->rrefs, NULL, 0);
     }
     pthread_mutex_unlock(&net->lock);
     return nothing;

@@ -55,7 +55,7 @@ static void what_the_dead_held_is_freed_once_all_have_answered(void **state)
     assert_int_equal(value.freed, 0);
     deliver(w, C, O, SETTLED);
     assert_int_equal(value.freed, 1);
-    assert_true(mr_references_is_dead(w->refs[B], A)); /* it was told */
+    assert_true(is_dead(w->refs[B], A)); /* it was told */
     assert_nothing_left(w);
 }
 
@@ -108,7 +108,7 @@ static void nothing_is_taken_from_the_dead(void **state)
     struct mr_reference_ticket late = pass(w, A, a, B), back = pass(w, A, a, O), made,
                                as = {O, a->id, a->by_fork.id};
     bool run;
-    assert_int_equal(mr_references_remote(w->refs[A], O, &out, &made), MR_OK);
+    assert_int_equal(make_remote(w->refs[A], O, &out, &made), MR_OK);
     die(w, A);
     deliver_all(w);
     assert_int_equal(mr_references_take(w->refs[B], A, &late, &out), MR_WORKER_DIED);
@@ -117,7 +117,7 @@ static void nothing_is_taken_from_the_dead(void **state)
     assert_int_equal(mr_references_fetch(w->refs[O], A, &as, &waiting_init(&waiting)->waiter),
                      MR_WORKER_DIED);
     assert_int_equal(mr_references_pass(w->refs[O], mine, A, &as), MR_WORKER_DIED);
-    assert_int_equal(mr_references_remote(w->refs[O], A, &out, &as), MR_WORKER_DIED);
+    assert_int_equal(make_remote(w->refs[O], A, &out, &as), MR_WORKER_DIED);
     struct mr_reference_message fork = {FORK, A, mine->id, 77};
     assert_int_equal(mr_references_receive(w->refs[O], A, &fork), MR_OK);
     assert_int_equal(w->queued, 0);
@@ -253,7 +253,7 @@ static void a_value_whose_maker_died_is_told_to_be_lost(void **state)
     struct waiting before, after, late;
     struct mr_reference *a = NULL;
     struct mr_reference_ticket ticket;
-    assert_int_equal(mr_references_remote(w->refs[A], O, &a, &ticket), MR_OK);
+    assert_int_equal(make_remote(w->refs[A], O, &a, &ticket), MR_OK);
     struct mr_reference *b = hand(w, A, a, B), *c = hand(w, A, a, C);
     struct mr_reference_ticket bs = {O, b->id, b->by_fork.id}, cs = {O, c->id, c->by_fork.id};
     assert_int_equal(mr_references_fetch(w->refs[O], B, &bs, &waiting_init(&before)->waiter), MR_OK);
@@ -279,7 +279,7 @@ static void references_to_a_dead_owner_fail_and_go(void **state)
     struct waiting confirmed, after;
     struct mr_reference_ticket ticket;
     struct mr_reference *made = NULL, *mine = own(w, O, &value), *a = hand(w, O, mine, A);
-    assert_int_equal(mr_references_remote(w->refs[A], O, &made, &ticket), MR_OK);
+    assert_int_equal(make_remote(w->refs[A], O, &made, &ticket), MR_OK);
     struct mr_reference_ticket to_b = pass(w, A, a, B);
     struct mr_reference *gone = hand(w, O, mine, A);
     mr_references_wait_confirmed(w->refs[A], made, &waiting_init(&confirmed)->waiter);
@@ -313,7 +313,7 @@ static void who_left_in_peace_leaves_nothing(void **state)
     crash(w, A);
     for (uint32_t rank = 0; rank < WORKERS; rank++)
         if (rank != A)
-            mr_references_left(w->refs[rank], A);
+            mr_references_died(w->refs[rank], A);
     assert_int_equal(w->queued, 0);
     release(w, O, mine);
     assert_int_equal(value.freed, 1);
@@ -337,7 +337,7 @@ static void without_memory_nothing_changes(void **state)
         assert_int_equal(short_status, MR_NO_MEMORY);                                                        \
     } while (0)
     allocations_left = 0;
-    assert_null(mr_references_own(w->refs[O], &value));
+    assert_null(mr_references_own(w->refs[O], mr_references_new_id(w->refs[O]), &value));
     allocations_left = UINT32_MAX;
     struct mr_reference *mine = own(w, O, &value);
     SHORT(mr_references_pass(w->refs[O], mine, A, &ticket));
@@ -349,8 +349,8 @@ static void without_memory_nothing_changes(void **state)
     b = take(w, A, B, &ticket);
     SHORT(mr_references_receive(w->refs[O], B, &w->queue[0].message));
     deliver_all(w);
-    SHORT(mr_references_remote(w->refs[A], O, &out, &made));
-    assert_int_equal(mr_references_remote(w->refs[A], O, &out, &made), MR_OK);
+    SHORT(make_remote(w->refs[A], O, &out, &made));
+    assert_int_equal(make_remote(w->refs[A], O, &out, &made), MR_OK);
     SHORT(mr_references_remote_arrived(w->refs[O], A, &made, &run));
     allocations_left = 1;
     assert_int_equal(mr_references_remote_arrived(w->refs[O], A, &made, &run), MR_NO_MEMORY);
@@ -380,7 +380,7 @@ static void what_was_reserved_needs_no_memory(void **state)
     struct mr_reference *handles[CALLS + 1], *taken;
     bool run;
     for (uint32_t i = 0; i < CALLS + 1; i++)
-        assert_int_equal(mr_references_remote(w->refs[A], O, &handles[i], &made[i]), MR_OK);
+        assert_int_equal(make_remote(w->refs[A], O, &handles[i], &made[i]), MR_OK);
     struct mr_reference_ticket passed = pass(w, A, handles[0], B);
     allocations_left = 0;
     assert_false(mr_references_reserve(w->refs[O], CALLS));

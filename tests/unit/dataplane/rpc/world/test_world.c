@@ -51,7 +51,7 @@ static void a_world_of_one_is_complete_at_once(void **state)
 
 static enum mr_status wait_joined(struct net *net, uint32_t i, uint64_t us, char *error, size_t bytes)
 {
-    uint64_t deadline_us = us == UINT64_MAX ? us : mr_agent_now_us(net->workers[i].rpc) + us;
+    uint64_t deadline_us = us == UINT64_MAX ? us : mr_agent_now(net->workers[i].rpc) + us;
     return mr_workers_wait_joined(net->workers[i].rpc, deadline_us, error, bytes);
 }
 
@@ -474,7 +474,7 @@ static struct said say_to(struct mr_rpc *rpc, uint32_t to, uint8_t op, struct mr
                         .tensor_count = tensor_count};
     struct mr_agent_driver *driver = mr_agent_driver(rpc);
     mr_agent_submit(rpc, &said.work);
-    assert_true(driver->wait(driver->self, &said.done, mr_agent_now_us(rpc) + 60 * SECOND_US));
+    assert_true(driver->wait(driver->self, &said.done, mr_agent_now(rpc) + 60 * SECOND_US));
     return said;
 }
 

@@ -112,7 +112,7 @@ static void say_farewell(struct net *net, uint32_t node)
     bool waits;
     do {
         pthread_mutex_lock(&net->lock);
-        waits = mr_agent_say_farewell(net->workers[node].rpc);
+        waits = mr_agent_say_goodbye(net->workers[node].rpc);
         pthread_mutex_unlock(&net->lock);
     } while (waits);
 }
@@ -178,7 +178,7 @@ static void a_farewell_is_said_until_it_is_heard(void **state)
     net_mute(net, 1, 0, true);
     for (uint32_t i = 0; i < 5; i++) {
         pthread_mutex_lock(&net->lock);
-        bool waits = mr_agent_say_farewell(net->workers[1].rpc);
+        bool waits = mr_agent_say_goodbye(net->workers[1].rpc);
         pthread_mutex_unlock(&net->lock);
         assert_true(waits);
         net_skip(net, SECOND_US);
@@ -198,7 +198,7 @@ static void only_nodes_say_farewell(void **state)
     world(net, 3, 0);
     net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
     pthread_mutex_lock(&net->lock);
-    (void)mr_agent_say_farewell(net->workers[1].rpc);
+    (void)mr_agent_say_goodbye(net->workers[1].rpc);
     pthread_mutex_unlock(&net->lock);
     net_skip(net, SECOND_US);
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_OK);
