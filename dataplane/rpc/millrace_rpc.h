@@ -1,21 +1,22 @@
 /* Remote calls between workers: what torch.distributed.rpc and torch.distributed.autograd give, for C.
  *
  * A world is world_size workers: programs that joined it under a name and a rank, and nodes (millraced) that
- * are members by their configuration. Any worker calls functions of any other by name; functions are
+ * are members by their configuration. Any worker calls functions of any other by name. Functions are
  * registered in the worker's own program, or in modules that a node loads. Semantics follow PyTorch
  * (https://pytorch.org/docs/stable/rpc.html, "Remote Reference Protocol" and "Distributed Autograd Design"
  * there) unless a comment here says otherwise.
  *
  * Conventions
- *   - As in millrace.h: enum mr_status is returned, outputs come last and are untouched on failure,
- *     mr_rpc_last_error() says what happened where, handles come in pairs, there is no global state.
- *   - Every function here may be called from any thread, also from within registered functions, unless its
- *     comment says otherwise; one future, result or context by one thread at a time.
+ *   - As in millrace.h: functions return enum mr_status, outputs come last and are untouched on failure,
+ *     mr_rpc_last_error() says what happened and where, whatever is created has a function that destroys it,
+ *     and there is no global state.
+ *   - Every function may be called from any thread, including from registered functions, unless its comment
+ *     says otherwise. A future, result or context may be used by one thread at a time.
  *   - Arguments are copied before a call returns.
- *   - The child of a fork() is no worker: calls, waits, references' values and backwards end with MR_FORKED
- *     there, at once; futures count as done; closing, destroying and releasing what the parent had does
- *     nothing. All else of the parent's worker must be left alone there.
- *   - Floats of gradients are f32.
+ *   - The child of a fork() is not a worker. There, calls, waits, reads of references and backward passes
+ *     fail at once with MR_FORKED, futures count as done, and closing, destroying or releasing what the
+ *     parent created does nothing. Nothing else of the parent's worker may be used in the child.
+ *   - Gradients are f32.
  */
 #ifndef MILLRACE_RPC_H
 #define MILLRACE_RPC_H
@@ -39,10 +40,10 @@ extern "C" {
 #define MR_RPC_ARGUMENTS_MAX 96u /* and results */
 
 struct mr_rpc;        /* this process's worker */
-struct mr_rpc_future; /* outcome of a call under way */
-struct mr_rpc_result; /* values that came back */
-struct mr_rpc_call;   /* a call that a function of ours is executing */
-struct mr_rref;       /* a handle of a value that lives on its owner */
+struct mr_rpc_future; /* the outcome of a call in flight */
+struct mr_rpc_result; /* the values that a call returned */
+struct mr_rpc_call;   /* a call that a function of this worker is executing */
+struct mr_rref;       /* a handle to a value that lives on its owner */
 struct mr_autograd;   /* a distributed autograd context */
 
 /* ---- values ---- */
@@ -52,17 +53,17 @@ enum mr_value_kind {
     MR_VALUE_TENSOR = 1,
     MR_VALUE_I64 = 2,
     MR_VALUE_F64 = 3,
-    MR_VALUE_STRING = 4, /* bytes; a NUL follows them that is not counted */
+    MR_VALUE_STRING = 4, /* bytes, followed by a NUL that is not counted */
     MR_VALUE_RREF = 5,
-    MR_VALUE_OBJECT = 6, /* a pointer of the owner's; stays where it is: only references to it travel */
+    MR_VALUE_OBJECT = 6, /* a pointer on its owner; only references to it travel */
 };
 
-/* An argument or a result. Whoever fills it in owns what it points to; views given out by this library are
- * valid until the result is freed, or the function returns. */
+/* An argument or a result. Whoever fills it in owns what it points to. What the library fills in points to
+ * the library's memory: valid until the result is freed, or until the function returns. */
 struct mr_value {
     enum mr_value_kind kind;
-    /* its number on the context's tape on this worker; 0, or of another context: a constant. Keep it when
-     * passing a value on */
+    /* The value's number on the context's tape on this worker. 0, or a number of another context, means a
+     * constant. Keep it when you pass a value on. */
     uint32_t gradient;
     union {
         struct mr_tensor tensor;
@@ -77,7 +78,7 @@ struct mr_value {
     };
 };
 
-/* A result where there is none, as a gradient of what has none. */
+/* Returns no value: an empty result, or the gradient of an argument that has none. */
 MR_API struct mr_value mr_value_none(void);
 MR_API struct mr_value mr_value_tensor(struct mr_tensor tensor);
 MR_API struct mr_value mr_value_i64(int64_t i64);
@@ -87,82 +88,88 @@ MR_API struct mr_value mr_value_rref(struct mr_rref *rref);
 
 /* ---- functions ---- */
 
-/* Runs on an executor thread; it may block and may call other workers. Results go through mr_rpc_return*().
- * Anything but MR_OK is an error, which the caller gets with the text given to mr_rpc_fail(). */
+/* A function that workers call. Runs on an executor thread, and may block and call other workers. Gives its
+ * results with mr_rpc_return*(). A status other than MR_OK reaches the caller with the text that was given to
+ * mr_rpc_fail(). */
 typedef enum mr_status (*mr_rpc_run)(struct mr_rpc_call *call, const struct mr_value *arguments,
                                      uint32_t argument_count);
-/* `gradients`: one for each result, of its shape; NULL data where nothing depends on that result. Gives back
- * with mr_rpc_return*() one gradient for each argument: an f32 tensor of its shape, or mr_value_none() where
- * there is none. For a reference to a value of this worker's that was computed in the same context, that is
- * the value's gradient. `saved` is what the forward run gave to mr_rpc_save(). Runs on an executor thread, or
- * on the one that calls mr_autograd_backward(). */
+/* The backward of a function. `gradients` has one gradient for each result, of the result's shape; its data
+ * is NULL where nothing depends on that result. Gives with mr_rpc_return*() one gradient for each argument:
+ * an f32 tensor of the argument's shape, or mr_value_none(). For a reference to a value of this worker that
+ * was computed in the same context, that is the gradient of the value. `saved` is what the forward run gave
+ * to mr_rpc_save(). Runs on an executor thread, or on the thread that calls mr_autograd_backward(). */
 typedef enum mr_status (*mr_rpc_backward)(struct mr_rpc_call *call, void *saved,
                                           const struct mr_tensor *gradients, uint32_t gradient_count);
 
 enum mr_rpc_function_flag {
-    MR_RPC_INLINE =
-        1u << 0, /* runs on the thread that received it; must end within microseconds and must not block */
+    /* The function runs on the thread that received the call. It must return within microseconds and must not
+     * block. */
+    MR_RPC_INLINE = 1u << 0,
 };
 
-/* Signatures are lists of: f32[32,?] (a dtype and dims, ? any), f32[...] (any dims), tensor (any), i64, f64,
- * string, ref, object; a last "..." allows any more. "" takes none. A call that does not match is refused
- * with MR_WRONG_SIGNATURE and both texts. */
+/* A function to register. A signature is a list of: f32[32,?] (a dtype and dimensions; ? stands for any),
+ * f32[...] (any dimensions), tensor (any), i64, f64, string, ref, object. "..." at the end allows any number
+ * of further values; "" stands for none. A call that does not match fails with MR_WRONG_SIGNATURE, and the
+ * error has both signatures. */
 struct mr_rpc_function {
     const char *name;
     const char *arguments;
     const char *results;
     mr_rpc_run run;
-    /* A function without one that is called in a context is differentiated through what it records on the
-     * tape itself. */
+    /* NULL: in a context, gradients flow through what the function itself records on the tape. */
     mr_rpc_backward backward;
-    void *user; /* for mr_rpc_user() */
+    void *user; /* what mr_rpc_user() returns */
     uint32_t flags;
 };
 
+/* Returns mr_rpc_function.user of the function that the call executes. */
 MR_API void *mr_rpc_user(const struct mr_rpc_call *call);
+/* Returns the worker that executes the call. */
 MR_API struct mr_rpc *mr_rpc_of(const struct mr_rpc_call *call);
-/* Rank of the worker that called. */
+/* Returns the rank of the caller. */
 MR_API uint32_t mr_rpc_caller(const struct mr_rpc_call *call);
-/* Microseconds until the caller gives up; UINT64_MAX: never. */
+/* Returns the microseconds until the caller gives up; UINT64_MAX: never. */
 MR_API uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call);
-/* The next result, copied. MR_NO_MEMORY, MR_INVALID_ARGUMENT (too many). */
+/* Adds the next result, a copy of the value. MR_NO_MEMORY, MR_INVALID_ARGUMENT (too many). */
 MR_API enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value);
-/* The next results; for languages that cannot pass a struct with a union. */
+/* Adds the next results. Languages that cannot pass a struct with a union use this. */
 MR_API enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values,
                                            uint32_t count);
-/* The next result, to be written to *data (64-byte aligned) before the function returns. */
+/* Adds a tensor as the next result. Write it to *data, which is 64-byte aligned, before the function returns.
+ * */
 MR_API enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
                                            const uint32_t *dims, void **data);
-/* The next result: an object that this worker owns; destroy(object) when the last reference is gone. The
- * caller must have asked with mr_remote(), else the call fails and the object is destroyed. */
+/* Adds the next result: an object, which stays on this worker. destroy(object) is called when the last
+ * reference to it is released. Only functions that were called by mr_remote() may return an object; others
+ * fail, and the object is destroyed. */
 MR_API enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void (*destroy)(void *));
-/* Says why the function fails (printf style, cut at 400 bytes); returns MR_FUNCTION_FAILED, for `return
- * mr_rpc_fail(...)`. */
+/* Sets the error text of the call (as printf does; at most 400 bytes). Returns MR_FUNCTION_FAILED, so that a
+ * function can end with `return mr_rpc_fail(...)`. */
 MR_API enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- workers ---- */
 
 struct mr_rpc_options {
-    /* "10.0.0.1:7700": a node, or where rank 0 is: rank 0 listens there itself unless a node does.
+    /* Where workers meet, as "10.0.0.1:7700": the address of a node, or the one on which rank 0 listens.
      * Required. */
     const char *rendezvous;
-    bool rendezvous_is_node; /* rank 0: a node is there, do not listen there */
-    /* own address; NULL: any free port on the address from which the rendezvous is reached */
+    bool rendezvous_is_node; /* for rank 0: a node listens at the rendezvous, rank 0 must not */
+    /* The worker's own address. NULL: any free port on the address from which the rendezvous is reached. */
     const char *listen;
     const char *key_file;      /* as in mr_client_options */
-    uint32_t init_timeout_ms;  /* for everybody to join; 0 = 60000 */
-    uint32_t timeout_ms;       /* default of every call; 0 = 60000 */
-    uint32_t dead_after_ms;    /* a worker not heard of for so long is dead; 0 = 10000 */
-    uint32_t executor_threads; /* for functions of ours; 0 = 16 */
+    uint32_t init_timeout_ms;  /* time for all workers to join; 0 = 60000 */
+    uint32_t timeout_ms;       /* default time-out of calls; 0 = 60000 */
+    uint32_t dead_after_ms;    /* a worker that is silent for this long counts as dead; 0 = 10000 */
+    uint32_t executor_threads; /* threads for functions of this worker; 0 = 16 */
     uint32_t busy_poll_us;     /* as in mr_client_options; 0 = 50 */
     size_t memory_bytes;       /* for messages; 0 = 256 MiB */
-    size_t message_bytes;      /* longest arguments, results or gradients of a call; 0 = 1 GiB */
-    /* Beside memory_bytes, for messages of more than 7 MiB, which go in parts: those that come, while their
-     * functions run or until their results are freed, and copies of arguments on their way. 0 = twice
-     * message_bytes */
+    size_t message_bytes;      /* limit for the arguments, results or gradients of one call; 0 = 1 GiB */
+    /* Memory for messages of more than 7 MiB, which travel in parts, in addition to memory_bytes: received
+     * ones until the function returns or the result is freed, and copies of arguments until they are sent.
+     * 0 = twice message_bytes. */
     size_t long_memory_bytes;
-    const struct mr_rpc_function *functions; /* callable as soon as anybody joined */
+    const struct mr_rpc_function *functions; /* registered before anybody can call them */
     uint32_t function_count;
 };
 
@@ -172,43 +179,44 @@ struct mr_rpc_worker {
     bool is_node, is_dead;
 };
 
-/* Joins the world and returns once all world_size workers have: then every worker can be called by name and
- * rank. MR_DEADLINE_EXCEEDED (`error` names how many are missing, and which ranks), MR_UNREACHABLE (nobody
- * answers at the rendezvous; `error` says whether nothing listens there or the keys probably differ, or names
- * both where that cannot be told), MR_VERSION_MISMATCH (the rendezvous speaks another version of the
- * protocol; `error` has both), MR_INVALID_ARGUMENT (name or rank taken, another world_size than the others').
- * `error` gets one line. */
+/* Joins the world, and returns once all world_size workers have joined. From then on every worker can be
+ * called by name and rank. `error` gets one line. MR_DEADLINE_EXCEEDED: the line says how many workers are
+ * missing, and their ranks. MR_UNREACHABLE: nobody answers at the rendezvous; the line says whether nothing
+ * listens there or the keys probably differ, or names both when that cannot be decided. MR_VERSION_MISMATCH:
+ * the rendezvous speaks another version of the protocol; the line has both versions. MR_INVALID_ARGUMENT: the
+ * name or rank is taken, or other workers have another world_size. */
 MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
                                   const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
                                   size_t error_bytes);
 /* Registers one more function. MR_INVALID_ARGUMENT: the name is taken, or a signature cannot be read. */
 MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_function *function);
-/* Graceful: waits until every living worker has called it, and no call is under way and no reference is held
- * by another, then leaves. MR_DEADLINE_EXCEEDED: the last error names who is missing or what is still held;
- * the worker stays a member until all may leave, which may be before it is called again; the next call then
- * returns at once what became of it. A call after that is MR_INVALID_ARGUMENT. timeout_ms 0: the default of
- * calls. */
+/* Leaves the world gracefully: waits until every living worker has called this, no call is in flight, and no
+ * worker holds a reference to a value of another. MR_DEADLINE_EXCEEDED: the last error names who is missing
+ * or what is still held. The worker stays a member then until all may leave, which can happen before this is
+ * called again; that call returns the outcome at once. A call after that fails with MR_INVALID_ARGUMENT.
+ * timeout_ms 0: the default of calls. */
 MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
-/* How many living workers have not called mr_rpc_shutdown() yet, as far as is known here: when there are
- * none, nobody begins anything new, and a program may let go of references that it only kept. */
+/* Returns how many living workers have not called mr_rpc_shutdown() yet, as far as this worker knows. When
+ * there are none, nobody begins anything new, and a program may release references that it kept for others.
+ * */
 MR_API uint32_t mr_rpc_staying(struct mr_rpc *rpc);
-/* Ends its threads and closes its sockets, once the functions that run have ended; what waits or is called
- * from then on ends with MR_SHUTTING_DOWN. Results that are held stay as they are until they are freed. Only
- * mr_rpc_destroy() and what frees or releases are left to be called. Again does nothing. */
+/* Waits for the functions that run, then ends the worker's threads and closes its sockets. Whatever waits, or
+ * is called from now on, ends with MR_SHUTTING_DOWN. Results stay valid until they are freed. After this only
+ * mr_rpc_destroy() and functions that free or release may be called. Calling it again does nothing. */
 MR_API void mr_rpc_close(struct mr_rpc *rpc);
-/* Frees it; without a shutdown before, the others see a worker that died. Nobody else calls anything of it
- * meanwhile or afterwards, but for what frees or releases: futures, results, references, contexts, versions
- * and optimizers that are still out may be let go before, meanwhile and after, in any order, by any thread.
- * Results and versions stay as they are until then; references can only be released (MR_SHUTTING_DOWN), and
- * the values of this worker's own are gone with it. The worker's memory is given back with the last of them.
- * NULL is fine. */
+/* Destroys the worker. Without mr_rpc_shutdown() before, the others see a worker that died. Other threads may
+ * only call functions that free or release, from the moment this is called: futures, results, references,
+ * contexts, versions and optimizers may be freed before, during and after it, in any order, by any thread.
+ * Results and versions stay valid until they are freed. References can only be released (all else is
+ * MR_SHUTTING_DOWN), and the values that this worker owned are gone. The worker's memory is given back with
+ * the last of these handles. NULL is allowed. */
 MR_API void mr_rpc_destroy(struct mr_rpc *rpc);
-/* One line about this thread's last failed call, "" if none. */
+/* Returns one line about the last call that failed on this thread; "" if none has. */
 MR_API const char *mr_rpc_last_error(void);
 
 MR_API uint32_t mr_rpc_rank(const struct mr_rpc *rpc);
 MR_API uint32_t mr_rpc_world_size(const struct mr_rpc *rpc);
-/* MR_UNKNOWN_WORKER. */
+/* Describes a worker, by rank or by name. MR_UNKNOWN_WORKER, MR_NOT_READY (not all have joined). */
 MR_API enum mr_status mr_worker_info(struct mr_rpc *rpc, uint32_t rank, struct mr_rpc_worker *info);
 MR_API enum mr_status mr_worker_by_name(struct mr_rpc *rpc, const char *name, struct mr_rpc_worker *info);
 
@@ -216,189 +224,210 @@ MR_API enum mr_status mr_worker_by_name(struct mr_rpc *rpc, const char *name, st
 
 struct mr_rpc_call_options {
     uint32_t timeout_ms;         /* 0: the worker's default; UINT32_MAX: none */
-    struct mr_autograd *context; /* record the call there; arguments and results keep their `gradient` */
+    struct mr_autograd *context; /* the call is recorded there; NULL: it is not */
 };
 
-/* Calls a function of worker `to` (also of our own) and waits. *result (may be NULL) is to be freed.
- * MR_UNKNOWN_WORKER, MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the function's text is the
- * last error), MR_DEADLINE_EXCEEDED, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN, MR_BUSY
- * (called from a function that is called by another, ..., seven deep, where all threads wait). A function
- * whose caller gave up is run to its end, if it had begun; it is run at most once. options NULL: the
- * defaults. */
+/* Calls a function of worker `to`, which may be this one, and waits. Free *result; `result` may be NULL.
+ * options NULL: the defaults. A function runs at most once; one whose caller gave up after it had begun runs
+ * to its end. MR_UNKNOWN_WORKER, MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the last error
+ * has the function's text), MR_DEADLINE_EXCEEDED, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY,
+ * MR_SHUTTING_DOWN, MR_BUSY (all threads wait, and the call comes from a function that was called from a
+ * function, seven levels deep). */
 MR_API enum mr_status mr_rpc_sync(struct mr_rpc *rpc, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t argument_count,
                                   const struct mr_rpc_call_options *options, struct mr_rpc_result **result);
-/* The same without waiting. Errors that are known at once come at once. */
+/* Begins such a call without waiting for it. Errors that are known at once are returned at once. */
 MR_API enum mr_status mr_rpc_async(struct mr_rpc *rpc, uint32_t to, const char *function,
                                    const struct mr_value *arguments, uint32_t argument_count,
                                    const struct mr_rpc_call_options *options, struct mr_rpc_future **future);
-/* Ends by the call's time-out. May be called once; then only destroy is left. */
+/* Waits for the call to end, at the latest at its time-out. Call it once; then only mr_rpc_future_destroy()
+ * may follow. */
 MR_API enum mr_status mr_rpc_wait(struct mr_rpc_future *future, struct mr_rpc_result **result);
+/* Returns whether the call has ended, so that mr_rpc_wait() would return at once. */
 MR_API bool mr_rpc_done(struct mr_rpc_future *future);
-/* `then` runs once when the call ends (at once if it has), on an executor thread of this worker, also when
- * functions that run have all of them. `result` is its to free. The future is gone with this call. */
+/* A function that runs when a call has ended. It frees `result`. */
 typedef void (*mr_rpc_then_run)(void *user, enum mr_status status, const char *error,
                                 struct mr_rpc_result *result);
+/* Has `then` run once when the call ends, or now if it has ended: on an executor thread of this worker, even
+ * when running functions occupy all of them. The future must not be used after this. */
 MR_API enum mr_status mr_rpc_then(struct mr_rpc_future *future, mr_rpc_then_run then, void *user);
-/* The call ends with MR_CANCELLED unless it has ended; one not begun over there is not run. */
+/* Ends the call with MR_CANCELLED, unless it has ended. If the function has not begun, it does not run. */
 MR_API void mr_rpc_cancel(struct mr_rpc_future *future);
-MR_API void mr_rpc_future_destroy(struct mr_rpc_future *future); /* its outcome is dropped; NULL is fine */
+/* Destroys the future, and drops its outcome. NULL is allowed. */
+MR_API void mr_rpc_future_destroy(struct mr_rpc_future *future);
 
 MR_API uint32_t mr_rpc_result_count(const struct mr_rpc_result *result);
-MR_API const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *result,
-                                                  uint32_t i); /* a view */
-MR_API void mr_rpc_result_free(struct mr_rpc_result *result);  /* references in it, too, unless retained */
+/* Returns value `i`, valid until the result is freed. NULL: there are fewer. */
+MR_API const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *result, uint32_t i);
+/* Frees the result, and releases the references in it; mr_rref_retain() keeps one. NULL is allowed. */
+MR_API void mr_rpc_result_free(struct mr_rpc_result *result);
 
 /* ---- references ---- */
 
-/* A reference is used through handles, struct mr_rref: one for each value that was made or received here. A
- * released handle that is used again is MR_INVALID_ARGUMENT (mr_rref_retain, mr_rref_release: the last error
- * says so), as long as it is among the last 1024 that were released. None of what waits may be called from an
- * MR_RPC_INLINE function.
- *
- * Runs the function on `to`, where its result stays; returns at once with a reference to it, whose first use
- * tells how it went, also when the function failed, or could not be called. Of several results, the first is
- * the value, and mr_rref_to_here() brings all. timeout_ms is for the function to begin. */
+/* A reference is used through handles, struct mr_rref: there is one for each value that was created or
+ * received on this worker. Using a handle after its release fails with MR_INVALID_ARGUMENT (mr_rref_retain()
+ * and mr_rref_release(): with an error line) as long as it is among the last 1024 that were released.
+ * Functions that wait must not be called from an MR_RPC_INLINE function. */
+
+/* Runs a function on worker `to`, where its result stays, and returns at once with a reference to it. The
+ * first use of the reference reports a failure, including that the function could not be called. If there are
+ * several results, the first is the value; mr_rref_to_here() returns all. timeout_ms limits how long the
+ * function may take to begin. */
 MR_API enum mr_status mr_remote(struct mr_rpc *rpc, uint32_t to, const char *function,
                                 const struct mr_value *arguments, uint32_t argument_count,
                                 const struct mr_rpc_call_options *options, struct mr_rref **rref);
-/* A reference to a value of our own; copied, or, for an object, destroy(object) on a thread of the library
- * when the last reference is gone, also when this fails. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
+/* Creates a reference to a value of this worker. The value is copied. If it is an object, destroy(object) is
+ * called on a thread of the library when the last reference is released, and also when this fails.
+ * MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_rref_create(struct mr_rpc *rpc, struct mr_value value, void (*destroy)(void *),
                                      struct mr_rref **rref);
-/* The same; for languages that cannot pass a struct with a union. */
+/* The same, for languages that cannot pass a struct with a union. */
 MR_API enum mr_status mr_rref_create_from(struct mr_rpc *rpc, const struct mr_value *value,
                                           void (*destroy)(void *), struct mr_rref **rref);
 MR_API uint32_t mr_rref_owner(const struct mr_rref *rref);
 MR_API bool mr_rref_is_owner(const struct mr_rref *rref);
-/* A copy of the value, from its owner, without a number on a tape; waits until it is there.
- * MR_INVALID_ARGUMENT: it is an object. MR_WORKER_DIED, MR_DEADLINE_EXCEEDED, MR_NO_MEMORY, MR_SHUTTING_DOWN,
- * or what the function that was to make it ended with. */
+/* Copies the value from its owner, and waits until it exists. The copy is a constant for autograd.
+ * MR_INVALID_ARGUMENT (the value is an object), MR_WORKER_DIED, MR_DEADLINE_EXCEEDED, MR_NO_MEMORY,
+ * MR_SHUTTING_DOWN, or the status of the function that was to compute it. */
 MR_API enum mr_status mr_rref_to_here(struct mr_rref *rref, uint32_t timeout_ms,
                                       struct mr_rpc_result **result);
-/* The owner's own: a view, valid while the handle is held; waits until it is there. MR_INVALID_ARGUMENT: not
- * the owner. Others as above. */
+/* On the owner: waits until the value exists, and returns it in place, valid while the handle is held.
+ * MR_INVALID_ARGUMENT: this worker is not the owner. Other errors as above. */
 MR_API enum mr_status mr_rref_local_value(struct mr_rref *rref, uint32_t timeout_ms,
                                           const struct mr_value **value);
-/* Waits until the owner has said that it knows of this handle. MR_WORKER_DIED, MR_DEADLINE_EXCEEDED,
+/* Waits until the owner has confirmed that it knows this handle. MR_WORKER_DIED, MR_DEADLINE_EXCEEDED,
  * MR_SHUTTING_DOWN. */
 MR_API enum mr_status mr_rref_confirm(struct mr_rref *rref, uint32_t timeout_ms);
-/* One more holder of the handle on this worker; each calls release. A released handle must not be used; one
- * that is passed to a call may be released as soon as the call returned. */
+/* Adds a holder to the handle on this worker; each holder releases it once. */
 MR_API void mr_rref_retain(struct mr_rref *rref);
-MR_API void mr_rref_release(struct mr_rref *rref); /* NULL is fine */
+/* Releases the handle, which must not be used after that. A handle that was passed to a call may be released
+ * as soon as the call has returned. NULL is allowed. */
+MR_API void mr_rref_release(struct mr_rref *rref);
 
 /* ---- autograd ---- */
 
-/* A context is known to all workers that calls in it reached, by a number. MR_NO_MEMORY, also when this
- * worker has begun 4096 that it has not ended. */
+/* Begins a context. A call in the context makes it known to the worker that is called. MR_NO_MEMORY, also
+ * when this worker has 4096 contexts that it has not ended. */
 MR_API enum mr_status mr_autograd_begin(struct mr_rpc *rpc, struct mr_autograd **context);
-/* Everywhere, and on the worker that began it alone: elsewhere this does nothing. Calls in it that come later
- * are refused, a backward that goes on in it fails. A worker's death ends its contexts. NULL is fine. */
+/* Ends the context on all workers. Only the worker that began it can end it; elsewhere this does nothing.
+ * Calls in it that arrive later are refused, and a backward pass in it fails. The death of a worker ends the
+ * contexts that it began. NULL is allowed. */
 MR_API void mr_autograd_end(struct mr_autograd *context);
+/* Returns the context's number, which is the same on all workers. */
 MR_API uint64_t mr_autograd_id(const struct mr_autograd *context);
-/* The context of the call that a function executes: NULL when it is in none. Of the call's, not to be
- * ended. */
+/* Returns the context of the call that a function executes; NULL: it has none. The call owns it: do not end
+ * it. */
 MR_API struct mr_autograd *mr_rpc_context(const struct mr_rpc_call *call);
-/* An input whose gradient is wanted: a tensor value with a number on the tape. */
+/* Makes a value of a tensor whose gradient is wanted, with a number on the tape. */
 MR_API enum mr_status mr_autograd_leaf(struct mr_autograd *context, struct mr_tensor tensor,
                                        struct mr_value *value);
-/* Within a differentiable function's forward run: kept for its backward, or freed with the context. At most
- * once. Outside of a context it is freed when the function returns. */
+/* In the forward run of a differentiable function: saves something for its backward. It is destroyed after
+ * the backward, or with the context; outside of a context, when the function returns. At most once in a call.
+ * */
 MR_API enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*destroy)(void *));
-/* Runs a function of our own here and now, recorded on the tape. MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE,
- * MR_NO_MEMORY, or what the function returned, with its text. `result` may be NULL. */
+/* Runs a function of this worker on the calling thread, and records it on the tape. MR_UNKNOWN_FUNCTION,
+ * MR_WRONG_SIGNATURE, MR_NO_MEMORY, or the status of the function, with its text. `result` may be NULL. */
 MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char *function,
                                         const struct mr_value *arguments, uint32_t argument_count,
                                         struct mr_rpc_result **result);
-/* Puts a run of a differentiable function of ours on the tape that somebody computed already: from `inputs`,
- * by their `gradient`, came `outputs`, of which f32 tensors get theirs here; only their shapes are looked at.
- * The function's backward gets `saved`, which is destroyed as in mr_rpc_save(), also when this fails.
- * MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT (it has no backward, too many values, the context has ended),
- * MR_NO_MEMORY. */
+/* Records a run of a differentiable function of this worker that the program has done by itself: `outputs`
+ * were computed from `inputs`, which are recognised by their `gradient`. Only the shapes of outputs are
+ * looked at, and those that are f32 tensors get their number here. The function's backward gets `saved`,
+ * which is destroyed as in mr_rpc_save(), also when this fails. MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT (the
+ * function has no backward, there are too many values, the context has ended), MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_record(struct mr_autograd *context, const char *function,
                                          const struct mr_value *inputs, uint32_t input_count,
                                          struct mr_value *outputs, uint32_t output_count, void *saved,
                                          void (*destroy)(void *));
-/* Within a backward, or any call in a context: adds to the gradient of a parameter of this worker, in the
- * call's context. MR_INVALID_ARGUMENT (no context, another's parameter, no f32), MR_WRONG_SHAPE,
+/* In a backward, or in any call in a context: adds to the gradient of a parameter of this worker, in the
+ * call's context. MR_INVALID_ARGUMENT (no context, a parameter of another worker, not f32), MR_WRONG_SHAPE,
  * MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
                                                const struct mr_tensor *gradient);
-/* From scalar losses (f32 of one element) back through all workers; gradients add up in the context. Each
- * recorded run is gone through once: a second backward over it is MR_INVALID_ARGUMENT unless the one before
- * was told to `retain`. One at a time in a context. Within the worker's time-out: MR_DEADLINE_EXCEEDED.
- * MR_WORKER_DIED, or what a function's backward returned, with its text; MR_WRONG_SHAPE when that gave back a
- * gradient of another shape than the argument. If gradients had begun to flow then, the context can only be
- * ended. */
+/* Runs a backward pass from scalar losses (f32, one element) through all workers, and adds the gradients up
+ * in the context. Only one pass at a time may run in a context, and it has the worker's time-out
+ * (MR_DEADLINE_EXCEEDED). A recorded run takes part in one pass: a second pass over it fails with
+ * MR_INVALID_ARGUMENT unless the first had `retain` set. MR_WORKER_DIED, MR_WRONG_SHAPE (a function's
+ * backward gave a gradient of another shape than the argument's), or the status of a function's backward,
+ * with its text. If gradients had begun to flow, nothing can be done with the context after that but to end
+ * it. */
 MR_API enum mr_status mr_autograd_backward(struct mr_autograd *context, const struct mr_value *losses,
                                            uint32_t loss_count, bool retain);
-/* Of a leaf; a view, valid until the context's next backward, or its end. NULL data: nothing depended on it.
- * MR_INVALID_ARGUMENT: no leaf of this context on this worker. */
+/* Returns the gradient of a leaf, valid until the next pass in the context, or its end. Its data is NULL if
+ * no loss depended on the leaf. MR_INVALID_ARGUMENT: the value is not a leaf of this context on this worker.
+ * */
 MR_API enum mr_status mr_autograd_gradient(struct mr_autograd *context, const struct mr_value *leaf,
                                            struct mr_tensor *gradient);
-/* Of the parameters that worker `of` owns (also our own), by pairs: a reference, and a tensor. While no
- * backward goes on. Errors as of calls. */
+/* Returns the gradients of the parameters that worker `of` owns, which may be this one, as pairs of a
+ * reference and a tensor. Call it while no pass runs in the context. Fails as calls do. */
 MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_t of,
                                             struct mr_rpc_result **pairs);
 
 /* ---- parameters and the distributed optimizer ---- */
 
-/* A parameter is a reference whose value is an f32 tensor that optimizers change. Readers hold a version of
- * it: it stays as it is until they let go, while optimizers go on to later ones. mr_rref_to_here() of it is a
- * copy of the newest; for mr_rref_local_value() it is an object that says nothing. */
+/* A parameter is a reference whose value is an f32 tensor that optimizers change. A reader holds one version,
+ * which does not change until the reader is done with it, while optimizers make later ones. mr_rref_to_here()
+ * copies the newest version; mr_rref_local_value() of a parameter is an object without meaning to programs.
+ * */
 struct mr_parameter_version;
-/* `initial`: f32, at least one element, with data; copied. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
+/* Creates a parameter with a copy of `initial`, an f32 tensor of at least one element. MR_INVALID_ARGUMENT,
+ * MR_NO_MEMORY. */
 MR_API enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,
                                           struct mr_rref **parameter);
-/* On the owner: the newest version, until mr_parameter_done(). Waits for a step that changes it in place to
- * end. It outlives its parameter. MR_INVALID_ARGUMENT: it is no parameter, or another worker's. */
+/* On the owner: returns the newest version, to be held until mr_parameter_done(). Waits while a step changes
+ * it in place. A version outlives its parameter. MR_INVALID_ARGUMENT: the reference is not a parameter, or
+ * another worker owns it. */
 MR_API enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version);
-/* A view, 64-byte aligned, valid until the version is done with. */
+/* Returns the version's tensor, 64-byte aligned, valid until mr_parameter_done(). */
 MR_API const struct mr_tensor *mr_parameter_tensor(const struct mr_parameter_version *version);
-MR_API uint64_t mr_parameter_number(const struct mr_parameter_version *version); /* rises with each step */
-MR_API void mr_parameter_done(struct mr_parameter_version *version);             /* NULL is fine */
+/* Returns the version's number, which rises with each step. */
+MR_API uint64_t mr_parameter_number(const struct mr_parameter_version *version);
+/* Ends the use of a version. NULL is allowed. */
+MR_API void mr_parameter_done(struct mr_parameter_version *version);
 
 enum mr_dist_optimizer_kind { MR_DIST_SGD = 1, MR_DIST_ADAGRAD = 2, MR_DIST_ADAM = 3 };
-/* The formulas are torch.optim's, see docs/optimizers.md. Zero means torch's default of that optimizer, but
- * for a learning rate of 0 with has_learning_rate, at which values stay; SGD has no default for it. What an
- * optimizer does not have must be 0. */
+/* The formulas are those of torch.optim, see docs/optimizers.md. 0 stands for torch's default of that
+ * optimizer, except that a learning rate of 0 counts if has_learning_rate is set: then values do not change.
+ * SGD has no default learning rate. Options that an optimizer does not have must be 0. */
 struct mr_dist_optimizer_options {
     enum mr_dist_optimizer_kind kind;
     float learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator;
     bool nesterov;
-    bool has_learning_rate; /* learning_rate counts, also if it is 0 */
+    bool has_learning_rate; /* learning_rate counts, even if it is 0 */
 };
 struct mr_dist_optimizer;
-/* Its state lies with each parameter's owner, and is the optimizer's own: several over one parameter have
- * each theirs. Any workers may own the parameters; each comes once. MR_INVALID_ARGUMENT (an option or a
- * parameter that makes no sense), MR_WORKER_DIED, MR_NO_MEMORY, and what calls end with. */
+/* Creates an optimizer of parameters that any workers own; each may be listed once. Its state lies with the
+ * owner of each parameter. Two optimizers of one parameter have separate states. MR_INVALID_ARGUMENT (an
+ * option or a parameter is invalid), MR_WORKER_DIED, MR_NO_MEMORY, and the errors of calls. */
 MR_API enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc,
                                                const struct mr_dist_optimizer_options *options,
                                                struct mr_rref *const *parameters, uint32_t parameter_count,
                                                struct mr_dist_optimizer **optimizer);
-/* Every owner makes the next version of each parameter that has a gradient in the context; returns when all
- * have. Steps of several trainers come one after the other at each owner. A step is applied at most once;
- * after MR_DEADLINE_EXCEEDED nobody knows whether. When an owner is dead or fails, the others are updated,
- * and the last error names those that were not. A parameter whose gradient holds NaN or Inf stays as it is:
- * MR_INVALID_ARGUMENT. May be called from several threads, with different contexts. */
+/* Makes each owner compute the next version of every parameter that has a gradient in the context, and
+ * returns when all have. Steps of several trainers are applied one after the other at each owner. A step is
+ * applied at most once; after MR_DEADLINE_EXCEEDED it is not known whether it was. If an owner is dead or
+ * fails, the others are updated, and the last error names the parameters that were not. A parameter whose
+ * gradient has NaN or Inf keeps its value: MR_INVALID_ARGUMENT. May be called from several threads, with
+ * different contexts. */
 MR_API enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struct mr_autograd *context,
                                              uint32_t timeout_ms);
-MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer); /* NULL is fine */
+/* Destroys the optimizer; its parameters stay. NULL is allowed. */
+MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer);
 
 /* ---- modules ---- */
 
-/* A shared object that a node loads exports this; it registers functions. `arguments` is the rest of its line
- * in the configuration. A status other than MR_OK, with a line in `error`, keeps the node from starting. */
+/* A shared object that a node loads exports this function, which registers functions. `arguments` is the rest
+ * of the module's line in the configuration. A status other than MR_OK, with a line in `error`, keeps the
+ * node from starting. */
 typedef enum mr_status (*mr_module_init)(struct mr_rpc *rpc, const char *arguments, char *error,
                                          size_t error_bytes);
 #define MR_MODULE_INIT_SYMBOL "millrace_module_init"
-/* And this, if there is something to end: called when the node stops, and when all others have left or died,
- * unless the init failed. No function runs then and none begins, but the node still is a worker and can call.
- * When it returns, threads that the module made have ended their last call, and it gives back what it holds
- * of the worker (results, futures, contexts, references) before or after: there is no such worker any more
- * afterwards, and what is kept for longer keeps the memory of messages until the node stops. After the end of
- * a world init is called again, with the worker of the next. */
+/* It may export this function, too. The node calls it when the node stops and when all other workers have
+ * left or died, unless init failed. No function runs then and none begins, but the node is still a worker and
+ * can make calls. When it returns, threads of the module must have ended their last call. What the module
+ * holds of the worker (results, futures, contexts, references) may be released before or after, but the
+ * worker itself must not be used again; what is held for longer keeps the memory of messages until the node
+ * stops. After the end of a world init is called again, with the worker of the next one. */
 typedef void (*mr_module_exit)(struct mr_rpc *rpc);
 #define MR_MODULE_EXIT_SYMBOL "millrace_module_exit"
 
