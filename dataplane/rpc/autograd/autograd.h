@@ -21,8 +21,8 @@ enum mr_status mr_autograd_call_out(struct mr_autograd *context, uint32_t to, co
  * fails. */
 enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t context_id, uint64_t invocation,
                                     struct mr_value *results, uint32_t result_count);
-/* On the callee, the executor's thread, around the function's run. Arguments and results get their numbers. The
- * second returns the status of the call. */
+/* On the callee, the executor's thread, around the function's run. Arguments and results get their numbers.
+ * The second returns the status of the call. */
 enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call);
 enum mr_status mr_autograd_run_ended(struct mr_rpc_call *call, enum mr_status status);
 

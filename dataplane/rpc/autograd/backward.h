@@ -1,12 +1,12 @@
 /* Backward through a context, over all workers.
  *
  * The worker that asks for it is the pass's root. Two phases, with a barrier between them:
- *   reach       from the losses to all they depend on, on all workers: each node learns how many contributions it will get. What no loss
- *               depends on is not waited for (torch calls this SMART mode). A node gone through before ends
- *               it here, when nothing has been changed yet.
- *   gradients   flow back; a node that has all its contributions runs. A call's results go back as one message to the callee, its
- *               arguments as one to the caller: what the callee computed for an earlier call, and kept, may
- *               come into play as well.
+ *   reach       from the losses to all they depend on, on all workers: each node learns how many contributions
+ *               it will get. What no loss depends on is not waited for (torch calls this SMART mode). A node
+ *               that an earlier pass went through ends the pass here, when nothing has been changed yet.
+ *   gradients   flow back; a node that has all its contributions runs. A call's results go back as one message
+ *               to the callee, its arguments as one to the caller: what the callee computed for an earlier
+ *               call, and kept, may come into play as well.
  *
  * When a phase has ended is found as by Dijkstra and Scholten ("Termination detection for diffusing
  * computations", 1980): the first message that a worker at rest gets engages it; that one is done when the

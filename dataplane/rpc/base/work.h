@@ -1,4 +1,5 @@
-/* Work for the thread inside an agent, holds of the agent, and lines of errors: what every part of it uses. */
+/* Work for the thread inside an agent, holds of the agent, and lines of errors: what every part of it uses.
+ * */
 #ifndef MR_RPC_WORK_H
 #define MR_RPC_WORK_H
 
@@ -29,7 +30,8 @@ bool mr_agent_has_work(const struct mr_rpc *agent);
 /* *done has MR_DONE and nothing else now, and who sleeps on it is woken; `done` may be gone when this
  * returns. Returns what it was. */
 uint32_t mr_agent_done(_Atomic uint32_t *done);
-/* Waits, not inside, until *done has MR_DONE; on a thread that runs functions another may run meanwhile. False: at the deadline. */
+/* Waits, not inside, until *done has MR_DONE; on a thread that runs functions another may run meanwhile.
+ * False: at the deadline. */
 bool mr_agent_wait(struct mr_rpc *agent, _Atomic uint32_t *done, uint64_t deadline_us);
 /* Whoever has something of the agent's that it does not know of, or that outlives it, holds it. The last put
  * frees it. */
@@ -49,8 +51,8 @@ void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1,
 
 /* Runs all that was submitted, and what that submits. */
 void mr_agent_run_work(struct mr_rpc *agent);
-/* After the end, by any thread: whoever submits pushes first and tries the lock then, so that either he gets it or it is
- * seen here. */
+/* After the end, by any thread: whoever submits pushes first and tries the lock then, so that either he gets
+ * it or it is seen here. */
 void mr_agent_run_late(struct mr_rpc *agent);
 /* For the executor, with the next mr_agent_give_jobs(). */
 void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job);

@@ -291,7 +291,8 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
 /* ---- both ---- */
 
-/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the line. */
+/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the line.
+ * */
 static enum mr_status start(struct mr_rpc *agent, const struct mr_call_order *order,
                             struct mr_rpc_future **out)
 {

@@ -1,4 +1,5 @@
-/* Requests for our functions: from the message to the executor, and back to an answer. Inside, unless said otherwise. */
+/* Requests for our functions: from the message to the executor, and back to an answer. Inside, unless said
+ * otherwise. */
 #ifndef MR_RPC_SERVING_H
 #define MR_RPC_SERVING_H
 
@@ -46,8 +47,8 @@ enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_ans
 
 /* What the executor gets. Any thread. */
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
-/* On the executor's thread: runs the function, unless no thread can be had or the caller's time is up; call->status
- * says so then. */
+/* On the executor's thread: runs the function, unless no thread can be had or the caller's time is up;
+ * call->status says so then. */
 void mr_serving_run(struct mr_rpc_call *call);
 /* Of a call by mr_remote(): the result stays here, the references' from now on. */
 void mr_serving_keep(struct mr_rpc_call *call);

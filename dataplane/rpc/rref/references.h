@@ -115,11 +115,11 @@ void mr_references_destroy(struct mr_references *refs);
 
 /* A number for a reference or a fork of ours. Any thread. */
 uint64_t mr_references_new_id(struct mr_references *refs);
-/* A value of ours under such a number, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no
- * memory; `value` stays the caller's. */
+/* A value of ours under such a number, held once. `value` NULL: it comes with mr_references_fulfil(). NULL:
+ * no memory; `value` stays the caller's. */
 struct mr_reference *mr_references_own(struct mr_references *refs, uint64_t reference, void *value);
-/* One that ticket->owner, not us, is to make, under numbers of ours; the ticket is to go with the call. MR_WORKER_DIED,
- * MR_NO_MEMORY. */
+/* One that ticket->owner, not us, is to make, under numbers of ours; the ticket is to go with the call.
+ * MR_WORKER_DIED, MR_NO_MEMORY. */
 enum mr_status mr_references_remote(struct mr_references *refs, const struct mr_reference_ticket *ticket,
                                     struct mr_reference **out);
 /* That call will never leave: whoever uses the handle gets `status`. Whom it was passed to waits for a value
@@ -178,7 +178,8 @@ bool mr_references_unwait(struct mr_reference_waiter *waiter);
  * dead: dropped, MR_OK. */
 enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
                                      const struct mr_reference_message *message);
-/* The worker is dead, or left: it held nothing then, and all that it had passed on is accepted. Again does nothing. */
+/* The worker is dead, or left: it held nothing then, and all that it had passed on is accepted. Again does
+ * nothing. */
 void mr_references_died(struct mr_references *refs, uint32_t rank);
 
 /* ---- what is there ---- */

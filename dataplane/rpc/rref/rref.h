@@ -65,16 +65,16 @@ const char *mr_rref_check(const struct mr_rpc *agent, const struct mr_rref *rref
 /* Any thread: one more handle, and one less, of each reference among the values. */
 void mr_rrefs_retain(const struct mr_value *values, uint32_t count);
 void mr_rrefs_release(const struct mr_value *values, uint32_t count);
-/* Inside: whether taking in all the references of a message, and one mr_remote_came(), will not fail for want of
- * memory. */
+/* Inside: whether taking in all the references of a message, and one mr_remote_came(), will not fail for want
+ * of memory. */
 bool mr_rrefs_reserve(struct mr_rrefs *all);
 
 /* ---- for mr_remote(); inside ---- */
 
 /* On the caller: the call that was to make this value never left. That it leaves is mr_rref_make(). */
 void mr_remote_never(struct mr_rref *rref, enum mr_status status);
-/* On the callee: a call of worker `from` whose result is to stay came; and that it, or one of ours, ended. `result` is
- * the receiver's (NULL when it failed), and so is an object in it, with what destroys it. */
+/* On the callee: a call of worker `from` whose result is to stay came; and that it, or one of ours, ended.
+ * `result` is the receiver's (NULL when it failed), and so is an object in it, with what destroys it. */
 enum mr_status mr_remote_came(struct mr_rpc *agent, uint32_t from, uint64_t reference, uint64_t fork);
 void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status status, const char *error,
                      struct mr_rpc_result *result, void (*destroy)(void *object));

@@ -58,8 +58,8 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Begun and not sent: forgotten, ended() is not called. */
 void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
-/* Ends it with MR_CANCELLED, through ended(), if the other worker cannot have begun with it. False: nothing is
- * changed. */
+/* Ends it with MR_CANCELLED, through ended(), if the other worker cannot have begun with it. False: nothing
+ * is changed. */
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in);
 
