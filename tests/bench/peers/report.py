@@ -6,7 +6,7 @@ PEERS = {"millrace": "Millrace", "python": "Millrace from Python", "torch": "PyT
 # row: (what, unit, whether more is better)
 ROWS = {
     "empty_1": ("empty call, one at a time", "us", False),
-    "empty_64": ("empty calls, 64 under way", "calls/s", True),
+    "empty_64": ("empty calls, 64 in flight", "calls/s", True),
     "pull": ("pull of 13312 x 16 floats", "us", False),
     "push": ("push of 13312 gradients", "us", False),
     "set": ("13312 rows replaced", "us", False),
