@@ -100,7 +100,7 @@ struct dp_app {
      * link, its MAC address is asked for. */
     void (*on_reply)(void *core_app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply);
-    void (*on_session)(void *core_app, struct mr_session *session, enum mr_session_event event);
+    void (*on_session)(void *core_app, struct mr_client_session *session, enum mr_client_session_event event);
 };
 
 /* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp

@@ -223,7 +223,7 @@ static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status
     core->dp->app.on_reply(core->app, call, user, status, reply);
 }
 
-static void on_session(void *arg, struct mr_session *session, enum mr_session_event event)
+static void on_session(void *arg, struct mr_client_session *session, enum mr_client_session_event event)
 {
     const struct dp_core *core = arg;
 

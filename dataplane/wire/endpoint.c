@@ -65,16 +65,16 @@ static uint32_t table_size(uint32_t entries)
 static bool create_serving(struct mr_endpoint *ep)
 {
     uint32_t n = ep->config.sessions_max;
-    ep->served = calloc(n, sizeof(*ep->served));
-    ep->served_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->served_buckets));
+    ep->server_sessions = calloc(n, sizeof(*ep->server_sessions));
+    ep->server_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->server_buckets));
     ep->limits = mr_address_limits_create(n, ep->config.sessions_per_address, ep->config.hellos_per_address,
                                           mr_endpoint_random(ep));
-    if (ep->served == NULL || ep->served_buckets == NULL || ep->limits == NULL)
+    if (ep->server_sessions == NULL || ep->server_buckets == NULL || ep->limits == NULL)
         return false;
     /* Free ones form a chain in the order of their place; pages stay untouched until they are used. */
     for (uint32_t i = n; i-- > 0;) {
-        ep->served[i].next = ep->served_free;
-        ep->served_free = i + 1;
+        ep->server_sessions[i].next = ep->server_sessions_free;
+        ep->server_sessions_free = i + 1;
     }
     return true;
 }
@@ -82,14 +82,14 @@ static bool create_serving(struct mr_endpoint *ep)
 static bool create_calling(struct mr_endpoint *ep)
 {
     uint32_t n = ep->config.sessions_max;
-    ep->sessions = calloc(n, sizeof(*ep->sessions));
-    ep->session_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->session_buckets));
+    ep->client_sessions = calloc(n, sizeof(*ep->client_sessions));
+    ep->client_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->client_buckets));
     ep->calls = calloc(ep->config.calls_max, sizeof(*ep->calls));
-    if (ep->sessions == NULL || ep->session_buckets == NULL || ep->calls == NULL)
+    if (ep->client_sessions == NULL || ep->client_buckets == NULL || ep->calls == NULL)
         return false;
     for (uint32_t i = n; i-- > 0;) {
-        ep->sessions[i].next = ep->sessions_free;
-        ep->sessions_free = i + 1;
+        ep->client_sessions[i].next = ep->client_sessions_free;
+        ep->client_sessions_free = i + 1;
     }
     for (uint32_t i = 0; i < ep->config.calls_max; i++)
         mr_list_append(&ep->calls_free, &ep->calls[i].link);
@@ -154,11 +154,11 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
         return;
     mr_buddy_destroy(ep->memory);
     free(ep->calls);
-    free(ep->session_buckets);
-    free(ep->sessions);
+    free(ep->client_buckets);
+    free(ep->client_sessions);
     mr_address_limits_destroy(ep->limits);
-    free(ep->served_buckets);
-    free(ep->served);
+    free(ep->server_buckets);
+    free(ep->server_sessions);
     free(ep->scratch);
     if (ep->own_memory != NULL)
         munmap(ep->own_memory, ep->own_memory_bytes);
@@ -219,7 +219,7 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     bool about_reply = (packet->header.flags & MR_FLAG_REPLY) != 0;
     switch ((enum mr_packet_type)packet->header.type) {
     case MR_PACKET_HELLO:
-        if (ep->served != NULL)
+        if (ep->server_sessions != NULL)
             mr_accept_hello(ep, packet);
         else
             ep->counters.drop_session++;
@@ -227,7 +227,7 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     case MR_PACKET_RETRY:
     case MR_PACKET_ACCEPT:
     case MR_PACKET_RESET:
-        if (ep->sessions != NULL)
+        if (ep->client_sessions != NULL)
             mr_connect_packet(ep, packet);
         else
             ep->counters.drop_session++;
@@ -289,10 +289,10 @@ static void run_timers(struct mr_endpoint *ep)
     while ((timer = mr_timer_take(&ep->wheel, ep->now_us)) != NULL) {
         switch ((enum mr_timer_kind)timer->kind) {
         case MR_TIMER_SERVED:
-            mr_served_timer(ep, MR_CONTAINER(timer, struct mr_served, timer));
+            mr_server_session_timer(ep, MR_CONTAINER(timer, struct mr_server_session, timer));
             break;
         case MR_TIMER_SESSION:
-            mr_session_timer(ep, MR_CONTAINER(timer, struct mr_session, timer));
+            mr_client_session_timer(ep, MR_CONTAINER(timer, struct mr_client_session, timer));
             break;
         case MR_TIMER_CALL:
             mr_call_timer(ep, MR_CONTAINER(timer, struct mr_call, timer));

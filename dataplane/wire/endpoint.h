@@ -45,8 +45,8 @@ struct mr_endpoint_io {
 };
 
 struct mr_endpoint;
-struct mr_session; /* calling side: a session to one core of one node */
-struct mr_call;    /* calling side: one call */
+struct mr_client_session; /* calling side: a session to one core of one node */
+struct mr_call;           /* calling side: one call */
 
 /* Names a call on the serving side; stays valid, and becomes stale harmlessly. */
 struct mr_call_ref {
@@ -82,7 +82,7 @@ struct mr_upcoming {
 #define MR_UPCOMING_MAX 64u /* at once */
 typedef void (*mr_on_upcoming)(void *app, const struct mr_upcoming *requests, uint32_t count);
 
-enum mr_session_event {
+enum mr_client_session_event {
     /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
     MR_SESSION_UP,
     /* accepted anew: by another incarnation, or (incarnation as before) by a server that had forgotten the
@@ -94,7 +94,8 @@ enum mr_session_event {
     MR_SESSION_PATH, /* the path was looked into: path_known, path_narrow or segment_bytes may be others */
 };
 /* The handler may do anything but destroy the endpoint; it may close this session. */
-typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
+typedef void (*mr_on_session)(void *app, struct mr_client_session *session,
+                              enum mr_client_session_event event);
 
 /* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status, which `status` is
  * then, may be an error). MR_BAD_MESSAGE without a reply: the server answered with something malformed.
@@ -127,8 +128,8 @@ struct mr_endpoint_config {
     uint64_t checkpoint;       /* serving side, see mr_endpoint_set_checkpoint() */
     uint16_t core, core_count; /* serving side */
     uint32_t map_version;      /* serving side */
-    /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until mr_session_release();
-     * meanwhile only calls with mr_call_options.ahead go out */
+    /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until
+     * mr_client_session_release(); meanwhile only calls with mr_call_options.ahead go out */
     bool hold_on_restart;
 
     uint32_t sessions_max;         /* both sides together; default 1024 */
@@ -158,7 +159,8 @@ void mr_endpoint_config_default(struct mr_endpoint_config *config);
 
 /* Allocates everything that the endpoint will ever use. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struct mr_endpoint **out);
-/* Drops everything without a word to the peers (see mr_session_close). No callback is made. NULL is fine. */
+/* Drops everything without a word to the peers (see mr_client_session_close). No callback is made. NULL is
+ * fine. */
 void mr_endpoint_destroy(struct mr_endpoint *ep);
 
 /* ---- driving it ---- */
@@ -264,25 +266,25 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
 
 /* Begin a handshake with core `core` at `to`, from the next poll on, and keep at it for ever. Calls may be
  * made at once; they wait. MR_NO_MEMORY when sessions_max is reached. */
-enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
-                               struct mr_session **out);
+enum mr_status mr_client_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core,
+                                      void *user, struct mr_client_session **out);
 /* Ends all its calls with MR_CANCELLED, says BYE, frees it. Calls begun and not sent stay the caller's, and
  * end with MR_CANCELLED when they are sent. */
-void mr_session_close(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+void mr_client_session_close(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t now_us);
 
 /* Let the calls of a held session go out; nothing if it is not held. */
-void mr_session_release(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+void mr_client_session_release(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t now_us);
 
 /* Our address has changed, or may have: shake hands again, so that the server finds the session's new one
  * before it is needed. The session and its calls stay. Nothing while it is not up. */
-void mr_session_moved(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+void mr_client_session_moved(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t now_us);
 
 /* Somebody, a router by ICMP or this machine, says that no more than `udp_bytes` of payload get through to
  * the peer. That is looked into, not believed. */
-void mr_session_path_hint(struct mr_endpoint *ep, struct mr_session *session, uint32_t udp_bytes,
-                          uint64_t now_us);
+void mr_client_session_path_hint(struct mr_endpoint *ep, struct mr_client_session *session,
+                                 uint32_t udp_bytes, uint64_t now_us);
 
-struct mr_session_info {
+struct mr_client_session_info {
     bool up;
     bool held; /* restarted and not released, see hold_on_restart */
     uint32_t incarnation;
@@ -303,11 +305,11 @@ struct mr_session_info {
     uint32_t calls_pending;
     void *user;
 };
-void mr_session_info(const struct mr_session *session, struct mr_session_info *out);
+void mr_client_session_info(const struct mr_client_session *session, struct mr_client_session_info *out);
 /* Where other_version is not 0: a line with both versions, and which side to upgrade; `peer` is what the
  * other side is called. */
-bool mr_session_version_text(const struct mr_session *session, const char *peer, char *text,
-                             size_t text_bytes);
+bool mr_client_session_version_text(const struct mr_client_session *session, const char *peer, char *text,
+                                    size_t text_bytes);
 
 struct mr_call_options {
     uint8_t op;
@@ -328,7 +330,7 @@ struct mr_call_options {
 /* Room for a request; tensors as in mr_reply_begin. MR_TOO_LARGE, MR_NO_MEMORY (also when calls_max are
  * begun), MR_INVALID_ARGUMENT (priority), MR_CANCELLED (from a handler, while the session is being
  * closed). */
-enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
+enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *session,
                              const struct mr_call_options *options, struct mr_tensor *tensors,
                              uint32_t tensor_count, struct mr_call **out);
 /* Other flags than it was begun with: before it is sent, and while its session is held after a restart. */

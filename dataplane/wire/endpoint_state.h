@@ -73,7 +73,7 @@ struct mr_peer {
 };
 
 /* A message of several segments on its way out. */
-struct mr_sending {
+struct mr_tx_message {
     struct mr_link link; /* in its peer's senders or parked, or in none */
     struct mr_outgoing out;
     struct mr_peer *peer;
@@ -88,13 +88,13 @@ struct mr_sending {
 enum mr_slot_state { MR_SLOT_EMPTY, MR_SLOT_RECEIVING, MR_SLOT_EXECUTING, MR_SLOT_DONE, MR_SLOT_REFUSED };
 
 /* A request of several segments on its way in. */
-struct mr_receiving {
+struct mr_rx_message {
     struct mr_incoming in;
     uint64_t first_us;
 };
 
 /* A request whose answer comes later. */
-struct mr_later {
+struct mr_deferred_request {
     struct mr_link link; /* in endpoint.orphans once its session is gone */
     struct mr_request request;
     uint8_t *bytes;
@@ -108,8 +108,8 @@ struct mr_later {
 struct mr_slot {
     uint64_t call_id; /* the newest seen; 0 = none */
     uint8_t *message; /* the reply; NULL: status only, or given back after its acknowledgement */
-    void *transfer;   /* RECEIVING: struct mr_receiving; reply of several segments: struct mr_sending */
-    struct mr_later *later;
+    void *transfer;   /* RECEIVING: struct mr_rx_message; reply of several segments: struct mr_tx_message */
+    struct mr_deferred_request *deferred;
     union {
         uint64_t sequence;   /* of the reply; until `acked` */
         uint64_t refused_to; /* `acked`: newer ids up to this were answered with BUSY while it executed */
@@ -125,7 +125,7 @@ struct mr_slot {
     bool acked;       /* the client has the reply, or, while EXECUTING, wants none any more */
 };
 
-struct mr_served {
+struct mr_server_session {
     struct mr_peer peer;
     struct mr_timer timer;
     uint64_t boot_nonce, client_nonce;
@@ -147,14 +147,15 @@ struct mr_served {
     struct mr_slot slots[MR_WINDOW_MAX];
 };
 /* With the most that the tables of uuids and of addresses take per session. */
-static_assert(sizeof(struct mr_served) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) < 4096,
+static_assert(sizeof(struct mr_server_session) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) <
+                  4096,
               "an idle session stays small");
 
 /* ---- calling ---- */
 
 enum mr_handshake { MR_HANDSHAKE_NONE, MR_HANDSHAKE_HELLO, MR_HANDSHAKE_COOKIE };
 
-struct mr_session {
+struct mr_client_session {
     struct mr_peer peer;
     struct mr_timer timer; /* handshake, else keep-alive */
     struct mr_rtt rtt;
@@ -166,7 +167,7 @@ struct mr_session {
     void *user;
     struct mr_link queue[MR_QUEUES]; /* calls that wait for a slot */
     struct mr_link built;            /* calls begun and not sent */
-    struct mr_link doomed;           /* calls about to end, while their callbacks are made one by one */
+    struct mr_link aborted;          /* calls about to end, while their callbacks are made one by one */
     uint32_t queued;                 /* bit q: queue[q] is not empty */
     uint32_t slots_given;            /* while more than one priority waited */
     uint32_t calls_pending;
@@ -212,8 +213,8 @@ enum mr_call_state {
 struct mr_call {
     struct mr_link link; /* in its session's queue or built, or in the endpoint's free calls */
     struct mr_timer timer;
-    struct mr_session *session;  /* NULL: closed under a call that was not sent yet */
-    struct mr_sending sending;   /* requests of several segments */
+    struct mr_client_session *session; /* NULL: closed under a call that was not sent yet */
+    struct mr_tx_message sending;      /* requests of several segments */
     struct mr_incoming incoming; /* replies of several segments; bytes is NULL unless one is on its way in */
     uint64_t call_id;            /* 0: has no slot. A new one after each BUSY */
     uint64_t deadline_us;
@@ -274,18 +275,18 @@ struct mr_endpoint {
     struct mr_auth auth[MR_PSK_MAX];
     uint8_t cookie_secret[MR_COOKIE_SECRET_BYTES];
 
-    struct mr_served *served; /* [sessions_max], or NULL when nothing is served */
-    uint32_t served_free;     /* index + 1 */
-    uint32_t *served_buckets; /* by uuid; index + 1 */
+    struct mr_server_session *server_sessions; /* [sessions_max], or NULL when nothing is served */
+    uint32_t server_sessions_free;             /* index + 1 */
+    uint32_t *server_buckets;                  /* by uuid; index + 1 */
     struct mr_address_limits *limits;
     struct mr_link orphans; /* requests to be answered later whose session is gone */
 
-    struct mr_session *sessions; /* [sessions_max], or NULL when nothing is called */
-    uint32_t sessions_free;
-    uint32_t *session_buckets; /* by id */
-    uint32_t bucket_mask;      /* of both tables */
-    struct mr_call *calls;     /* [calls_max] */
-    size_t requests_bytes;     /* of message memory, in blocks */
+    struct mr_client_session *client_sessions; /* [sessions_max], or NULL when nothing is called */
+    uint32_t client_sessions_free;
+    uint32_t *client_buckets; /* by id */
+    uint32_t bucket_mask;     /* of both tables */
+    struct mr_call *calls;    /* [calls_max] */
+    size_t requests_bytes;    /* of message memory, in blocks */
     struct mr_link calls_free;
 
     struct mr_timer_wheel wheel;

@@ -125,7 +125,7 @@ static void on_reply(void *core_app, struct mr_call *call, void *user, enum mr_s
     mr_agent_on_reply(rpc->agent, call, user, status, reply);
 }
 
-static void on_session(void *core_app, struct mr_session *session, enum mr_session_event event)
+static void on_session(void *core_app, struct mr_client_session *session, enum mr_client_session_event event)
 {
     struct ps_rpc *rpc = ((struct ps_core *)core_app)->rpc;
     rpc->stirred = true;

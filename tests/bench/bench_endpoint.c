@@ -27,7 +27,7 @@ struct end {
 };
 
 static struct end ends[2];
-static struct mr_session *session;
+static struct mr_client_session *session;
 static uint64_t ended;
 static uint32_t reply_bytes;
 static uint64_t now; /* of this turn */
@@ -133,7 +133,7 @@ static void start(uint32_t udp_bytes)
         if (mr_endpoint_create(&config, &end->ep) != MR_OK)
             abort();
     }
-    if (mr_session_open(ends[0].ep, &ends[1].address, 0, NULL, &session) != MR_OK)
+    if (mr_client_session_open(ends[0].ep, &ends[1].address, 0, NULL, &session) != MR_OK)
         abort();
 }
 

@@ -56,7 +56,7 @@ struct counters {
 
 struct load {
     struct dpdk_client *client;
-    struct mr_session *sessions[SESSIONS];
+    struct mr_client_session *sessions[SESSIONS];
     uint32_t idle[SESSIONS], under_way;
     bool calling; /* another call follows on each answer */
     uint64_t calls_done, state;
@@ -431,13 +431,13 @@ int main(int argc, char **argv)
     load->state = 88172645463325252u;
     connect_client(&o, load);
     for (uint32_t s = 0; s < SESSIONS; s++) {
-        if (mr_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0, NULL,
-                            &load->sessions[s]) != MR_OK)
+        if (mr_client_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0,
+                                   NULL, &load->sessions[s]) != MR_OK)
             give_up("no session");
     }
     run(load, o.seconds, o.packets);
     for (uint32_t s = 0; s < SESSIONS; s++)
-        mr_session_close(dpdk_client_endpoint(load->client), load->sessions[s], dp_now_us());
+        mr_client_session_close(dpdk_client_endpoint(load->client), load->sessions[s], dp_now_us());
     dpdk_client_turn(load->client);
     dpdk_client_destroy(load->client);
     free(load);

@@ -25,11 +25,11 @@
 #define KEY_STEP        0x9e3779b97f4a7c15u /* keys are spread over the whole 64-bit space */
 
 struct load;
-typedef bool (*next_call)(struct load *load, struct mr_session *session);
+typedef bool (*next_call)(struct load *load, struct mr_client_session *session);
 
 struct load {
     struct dpdk_client *client;
-    struct mr_session *sessions[SESSIONS];
+    struct mr_client_session *sessions[SESSIONS];
     uint64_t key_count, state;
     uint16_t table;
     uint32_t keys_per_call, under_way;
@@ -68,8 +68,8 @@ static float value_at(uint64_t index)
 
 /* ---- calls ---- */
 
-static struct mr_call *begin(struct load *load, struct mr_session *session, enum mr_op op, uint16_t table,
-                             uint64_t user, struct mr_tensor *tensors, uint32_t count)
+static struct mr_call *begin(struct load *load, struct mr_client_session *session, enum mr_op op,
+                             uint16_t table, uint64_t user, struct mr_tensor *tensors, uint32_t count)
 {
     struct mr_call_options options = {.op = (uint8_t)op,
                                       .table = table,
@@ -88,7 +88,7 @@ static void send(struct load *load, struct mr_call *call)
     mr_call_send(dpdk_client_endpoint(load->client), call, dp_now_us());
 }
 
-static bool next_echo(struct load *load, struct mr_session *session)
+static bool next_echo(struct load *load, struct mr_client_session *session)
 {
     struct mr_call *call = begin(load, session, MR_OP_ECHO, 0, 0, NULL, 0);
 
@@ -97,7 +97,7 @@ static bool next_echo(struct load *load, struct mr_session *session)
     return call != NULL;
 }
 
-static bool next_lookup(struct load *load, struct mr_session *session)
+static bool next_lookup(struct load *load, struct mr_client_session *session)
 {
     struct mr_tensor keys = mr_tensor_1d(MR_U64, load->keys_per_call, NULL);
     uint64_t first = random_next(load) % load->key_count;
@@ -114,7 +114,7 @@ static bool next_lookup(struct load *load, struct mr_session *session)
 }
 
 /* The next keys in order; a lookup is what makes a key's row. */
-static struct mr_call *begin_fill(struct load *load, struct mr_session *session, uint32_t count,
+static struct mr_call *begin_fill(struct load *load, struct mr_client_session *session, uint32_t count,
                                   struct mr_tensor **keys, struct mr_tensor tensors[4])
 {
     tensors[0] = mr_tensor_1d(MR_U32, 4, NULL);
@@ -127,7 +127,7 @@ static struct mr_call *begin_fill(struct load *load, struct mr_session *session,
     return begin(load, session, MR_OP_LOOKUP, load->table, 0, *keys, 1);
 }
 
-static bool next_fill(struct load *load, struct mr_session *session)
+static bool next_fill(struct load *load, struct mr_client_session *session)
 {
     uint64_t left = load->key_count - load->filled;
     uint32_t count = left < LARGE_KEYS ? (uint32_t)left : LARGE_KEYS;
@@ -257,17 +257,17 @@ static void fill_pass(struct load *load, bool pushing)
 
 static void open_sessions(struct load *load)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     for (uint32_t s = 0; s < SESSIONS; s++) {
-        if (mr_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0, NULL,
-                            &load->sessions[s]) != MR_OK)
+        if (mr_client_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0,
+                                   NULL, &load->sessions[s]) != MR_OK)
             give_up("no session");
         if (!next_echo(load, load->sessions[s]))
             give_up("no room for a call");
     }
     drain(load);
-    mr_session_info(load->sessions[0], &info);
+    mr_client_session_info(load->sessions[0], &info);
     if (info.core_count != 1)
         give_up("the server has several cores; this load is for one");
 }
@@ -355,7 +355,7 @@ int main(int argc, char **argv)
                    measure(&load, next_lookup, LARGE_UNDER_WAY / SESSIONS, o.seconds) * LARGE_KEYS, "keys/s");
     }
     for (uint32_t s = 0; s < SESSIONS; s++)
-        mr_session_close(dpdk_client_endpoint(load.client), load.sessions[s], dp_now_us());
+        mr_client_session_close(dpdk_client_endpoint(load.client), load.sessions[s], dp_now_us());
     dpdk_client_turn(load.client);
     dpdk_client_destroy(load.client);
     return 0;

@@ -199,7 +199,7 @@ static void restart(struct sp *sp, uint32_t which)
         sp_reopen(sp);
         break;
     default:
-        mr_session_release(sp->ep[SP_CLIENT], sp->session, sp->now_us);
+        mr_client_session_release(sp->ep[SP_CLIENT], sp->session, sp->now_us);
         break;
     }
 }

@@ -105,7 +105,7 @@ void sp_renumber(const struct sp *sp, struct sp_packet *packet)
     memcpy(&header, packet->data, sizeof(header));
     uint32_t index = (uint32_t)(header.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
     if (packet->to == SP_CLIENT && index < sp->config[SP_SERVER].sessions_max)
-        peer = &sp->ep[SP_SERVER]->served[index].peer;
+        peer = &sp->ep[SP_SERVER]->server_sessions[index].peer;
     else if (packet->to == SP_SERVER && sp->session != NULL)
         peer = &sp->session->peer;
     if (peer == NULL || peer->session_id != header.session_id)
@@ -325,7 +325,8 @@ static void start(struct sp *sp, enum sp_side side)
 
 static void open_session(struct sp *sp)
 {
-    FUZZ_ASSERT(mr_session_open(sp->ep[SP_CLIENT], &sp->address[SP_SERVER], 0, NULL, &sp->session) == MR_OK);
+    FUZZ_ASSERT(mr_client_session_open(sp->ep[SP_CLIENT], &sp->address[SP_SERVER], 0, NULL, &sp->session) ==
+                MR_OK);
 }
 
 void sp_start(struct sp *sp, uint32_t window, uint32_t memory_kib, uint32_t udp_bytes)
@@ -366,7 +367,7 @@ void sp_start(struct sp *sp, uint32_t window, uint32_t memory_kib, uint32_t udp_
 
 static void close_session(struct sp *sp)
 {
-    mr_session_close(sp->ep[SP_CLIENT], sp->session, sp->now_us);
+    mr_client_session_close(sp->ep[SP_CLIENT], sp->session, sp->now_us);
     for (uint32_t i = 0; i < SP_CALLS_MAX; i++) {
         FUZZ_ASSERT(sp->calls[i].call == NULL || !sp->calls[i].sent || sp->calls[i].ended);
         sp_call_free(sp, &sp->calls[i]);

@@ -42,7 +42,7 @@ struct sp {
     uint64_t random_state;
     bool no_room;
     uint32_t life; /* of the server */
-    struct mr_session *session;
+    struct mr_client_session *session;
     uint8_t open[MR_UDP_BYTES_MAX];
     struct mr_address open_to;
     bool is_open;

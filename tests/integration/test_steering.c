@@ -14,7 +14,7 @@ enum { PORT = 7700, CALLS = 200, CLIENTS = 8, CALL_MS = 20000 };
 static void echo_to(uint16_t core)
 {
     struct wire_client *client = wire_client_create(NETNS_SERVER_IPV4, (uint16_t)(PORT + core), core);
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     for (uint32_t i = 0; i < CALLS; i++)
         assert_int_equal(wire_client_echo(client, 100, 1, CALL_MS), MR_OK);

@@ -19,7 +19,7 @@
 struct wire_client {
     int fd;
     struct mr_endpoint *endpoint;
-    struct mr_session *session;
+    struct mr_client_session *session;
     struct mr_address server;
     uint8_t out[DATAGRAM_BYTES];
     uint32_t expected_bytes;
@@ -145,7 +145,7 @@ struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_
     config.receive_window_bytes = 1u << 20;
     memcpy(config.client_uuid, uuid, sizeof(config.client_uuid));
     if (mr_endpoint_create(&config, &client->endpoint) != MR_OK ||
-        mr_session_open(client->endpoint, &client->server, core, NULL, &client->session) != MR_OK) {
+        mr_client_session_open(client->endpoint, &client->server, core, NULL, &client->session) != MR_OK) {
         fprintf(stderr, "wire_client: the endpoint does not start\n");
         exit(1);
     }
@@ -154,7 +154,7 @@ struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_
 
 void wire_client_destroy(struct wire_client *client)
 {
-    mr_session_close(client->endpoint, client->session, now_us());
+    mr_client_session_close(client->endpoint, client->session, now_us());
     mr_endpoint_destroy(client->endpoint);
     close(client->fd);
     free(client);
@@ -289,7 +289,7 @@ uint64_t wire_client_durable(const struct wire_client *client)
     return client->sequence;
 }
 
-void wire_client_info(const struct wire_client *client, struct mr_session_info *out)
+void wire_client_info(const struct wire_client *client, struct mr_client_session_info *out)
 {
-    mr_session_info(client->session, out);
+    mr_client_session_info(client->session, out);
 }

@@ -41,6 +41,6 @@ void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK
 uint64_t wire_client_restarts(const struct wire_client *client);
 /* What the answer to the last of these said in `sequence`. */
 uint64_t wire_client_durable(const struct wire_client *client);
-void wire_client_info(const struct wire_client *client, struct mr_session_info *out);
+void wire_client_info(const struct wire_client *client, struct mr_client_session_info *out);
 
 #endif

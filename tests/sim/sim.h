@@ -127,7 +127,7 @@ struct sim_node {
     struct mr_address receiving_from;
     bool cookie_came[SIM_ADDRESSES], proven[SIM_ADDRESSES];
     /* client */
-    struct mr_session *sessions[SIM_SERVERS_MAX];
+    struct mr_client_session *sessions[SIM_SERVERS_MAX];
     uint32_t calls_started, calls_waiting;
     uint64_t last_number[SIM_SERVERS_MAX]; /* of its pushes */
     bool calls_held;                       /* as many wait as may */
@@ -308,7 +308,7 @@ void sim_on_reply(void *app, struct mr_call *call, void *user, enum mr_status st
 void sim_client_calls(struct sim *sim, struct sim_node *node);
 void sim_client_replay(struct sim *sim, struct sim_call *c);
 void sim_client_release(struct sim *sim, uint32_t which);
-void sim_on_session(void *app, struct mr_session *session, enum mr_session_event event);
+void sim_on_session(void *app, struct mr_client_session *session, enum mr_client_session_event event);
 void sim_client_cancel(struct sim *sim, struct sim_call *c);
 void sim_client_free(struct sim *sim, struct sim_call *c);
 void sim_client_crashed(struct sim *sim, struct sim_node *node);

@@ -183,12 +183,12 @@ void sim_client_release(struct sim *sim, uint32_t which)
         return;
     sim_log(sim, "client %u: session to server %u is released", node->index - sim->servers, server);
     node->held[server] = false;
-    mr_session_release(node->ep, node->sessions[server], sim_clock_us(node));
+    mr_client_session_release(node->ep, node->sessions[server], sim_clock_us(node));
     node->poll_at_us = sim->now_us;
 }
 
 /* What ended and may be lost is brought again; what has not ended the transport brings again by itself. */
-void sim_on_session(void *app, struct mr_session *session, enum mr_session_event event)
+void sim_on_session(void *app, struct mr_client_session *session, enum mr_client_session_event event)
 {
     struct sim_node *node = app;
     struct sim *sim = node->sim;

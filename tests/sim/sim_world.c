@@ -220,7 +220,8 @@ void sim_node_start(struct sim_node *node)
     node->poll_at_us = sim->now_us;
     node->is_open = false;
     for (uint32_t i = 0; !node->is_server && i < sim->servers; i++) {
-        status = mr_session_open(node->ep, &sim->nodes[i].address, (uint16_t)i, NULL, &node->sessions[i]);
+        status =
+            mr_client_session_open(node->ep, &sim->nodes[i].address, (uint16_t)i, NULL, &node->sessions[i]);
         assert(status == MR_OK);
     }
     (void)status;
@@ -267,7 +268,7 @@ static void check_memory(struct sim *sim)
     for (uint32_t i = sim->servers; i < sim->servers + sim->clients; i++) {
         struct sim_node *node = &sim->nodes[i];
         for (uint32_t s = 0; s < sim->servers; s++)
-            mr_session_close(node->ep, node->sessions[s], sim_clock_us(node));
+            mr_client_session_close(node->ep, node->sessions[s], sim_clock_us(node));
         if (mr_endpoint_session_count(node->ep) != 0)
             sim_fail(sim, "client %u still has sessions", i - sim->servers);
     }

@@ -23,11 +23,11 @@ static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, cons
 
 static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *link)
 {
-    struct mr_session_info info = {.rtt_us = 0};
+    struct mr_client_session_info info = {.rtt_us = 0};
 
     pthread_mutex_lock(&client->lock);
     if (link->session != NULL)
-        mr_session_info(link->session, &info);
+        mr_client_session_info(link->session, &info);
     pthread_mutex_unlock(&client->lock);
     return info.rtt_us;
 }

@@ -24,12 +24,12 @@
 
 static void watch_offload_anew(struct mrc_link *link);
 
-static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+static void on_session(void *app, struct mr_client_session *session, enum mr_client_session_event event)
 {
     struct mrc_link *link = app;
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
-    mr_session_info(session, &info);
+    mr_client_session_info(session, &info);
     link->path_known = info.path_known;
     link->path_narrow = info.path_narrow;
     if (event == MR_SESSION_PATH && info.segment_bytes != link->segment_bytes)
@@ -121,7 +121,8 @@ failed:
 
 enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
 {
-    enum mr_status status = mr_session_open(link->ep, &link->address, link->core, link, &link->session);
+    enum mr_status status =
+        mr_client_session_open(link->ep, &link->address, link->core, link, &link->session);
 
     if (status != MR_OK)
         return status;
@@ -134,12 +135,12 @@ enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
 
 void mrc_link_close(struct mrc_link *link, uint64_t now_us)
 {
-    struct mr_session *session = link->session;
+    struct mr_client_session *session = link->session;
 
     if (session == NULL)
         return;
     link->session = NULL;
-    mr_session_close(link->ep, session, now_us);
+    mr_client_session_close(link->ep, session, now_us);
     mr_endpoint_flush(link->ep, now_us);
     (void)mrc_udp_send_flush(link->sender);
     link->next_us = MRC_NEVER_US;
@@ -190,11 +191,11 @@ bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us)
 
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     if (link->session == NULL)
         return false;
-    mr_session_info(link->session, &info);
+    mr_client_session_info(link->session, &info);
     return info.silent_since_us < sent_us && now_us - sent_us >= SILENCE_US;
 }
 
@@ -212,7 +213,7 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
 
 bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes)
 {
-    return link->session != NULL && mr_session_version_text(link->session, "server", text, text_bytes);
+    return link->session != NULL && mr_client_session_version_text(link->session, "server", text, text_bytes);
 }
 
 /* A fresh socket takes the old one's place, and the session moves to it. */
@@ -230,18 +231,18 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
     }
     mrc_udp_close(&link->socket);
     link->socket = fresh;
-    mr_session_moved(link->ep, link->session, now_us);
+    mr_client_session_moved(link->ep, link->session, now_us);
     link->unsent = true;
 }
 
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     link->port_us = MRC_NEVER_US;
     if (link->session == NULL)
         return;
-    mr_session_info(link->session, &info);
+    mr_client_session_info(link->session, &info);
     if (!info.up)
         return;
     bool idle = link->calls_pending == 0 && !link->blocked;
@@ -268,7 +269,7 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     bool received_too_long = mrc_udp_receive_too_long(link->receiver);
 
     if ((mrc_udp_send_too_long(link->sender) || received_too_long) && link->session != NULL) {
-        mr_session_path_hint(link->ep, link->session, mrc_udp_path_bytes(&link->socket), now_us);
+        mr_client_session_path_hint(link->ep, link->session, mrc_udp_path_bytes(&link->socket), now_us);
         link->next_us = now_us;
     }
     while (mrc_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {

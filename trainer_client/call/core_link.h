@@ -43,7 +43,7 @@ struct mrc_link {
     struct mrc_udp_receiver *receiver;
     struct mrc_udp_sender *sender;
     struct mr_endpoint *ep;
-    struct mr_session *session; /* NULL once closed */
+    struct mr_client_session *session; /* NULL once closed */
     uint64_t opened_us;
     uint64_t next_us;       /* when mrc_link_poll() is due */
     uint64_t memory_bytes;  /* for the caller's messages */
@@ -64,7 +64,7 @@ struct mrc_link {
     uint32_t forgotten;           /* times, see mrc_link_was_forgotten() ... */
     uint64_t forgotten_us;        /* ... and the last of them */
     bool up;                      /* has been accepted at least once */
-    bool path_known, path_narrow; /* and segment_bytes: as in mr_session_info */
+    bool path_known, path_narrow; /* and segment_bytes: as in mr_client_session_info */
     uint32_t segment_bytes;
     bool refused; /* the peer's machine said lately that nobody listens there */
     bool blocked; /* the socket's buffer is full: it is watched for room */

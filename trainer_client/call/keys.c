@@ -45,11 +45,11 @@ void mrc_keys_close(struct mrc_keys *keys)
 /* Since when this link's core has been silent in spite of a handshake; MRC_NEVER_US: it has not. */
 static uint64_t silent_since_us(const struct mrc_link *link)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     if (link->session == NULL)
         return MRC_NEVER_US;
-    mr_session_info(link->session, &info);
+    mr_client_session_info(link->session, &info);
     if (info.up)
         return MRC_NEVER_US;
     return info.silent_since_us > link->opened_us ? info.silent_since_us : link->opened_us;

@@ -11,7 +11,8 @@
 #define ASK_PAUSE_MAX_US 1000000u
 #define INFO_WORDS       4u /* core count, map version, base port, message bytes max */
 
-void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info)
+void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
+                         const struct mr_client_session_info *info)
 {
     struct mrc_node *node = &client->node;
     bool first = node->core_count == 0, started = info->start_id != node->start_id;

@@ -28,7 +28,8 @@ struct mrc_node {
 };
 
 /* A core has accepted the client, for the first time or again. */
-void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info);
+void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
+                         const struct mr_client_session_info *info);
 /* Ask when that is due. By the driving thread (see progress.h), since the set of links may change. */
 void mrc_node_look_after(struct mr_client *client);
 /* When mrc_node_look_after() has something to do by itself. */

@@ -19,12 +19,12 @@ static bool succeeded(const struct mr_future *f, const struct mrc_part *part)
 static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     struct mrc_link *link = part->link;
-    struct mr_session_info info = {.silent_since_us = 0};
+    struct mr_client_session_info info = {.silent_since_us = 0};
     uint64_t now_us = mrc_now_us();
 
     pthread_mutex_lock(&link->client->lock);
     if (link->session != NULL)
-        mr_session_info(link->session, &info);
+        mr_client_session_info(link->session, &info);
     bool refused = link->refused;
     uint64_t opened_us = link->opened_us;
     bool described =

@@ -385,19 +385,19 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
 
 static void look_after(struct mrc_link *link, uint64_t now_us)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     link->resend_us = MRC_NEVER_US;
     if (link->session == NULL)
         return;
-    mr_session_info(link->session, &info);
+    mr_client_session_info(link->session, &info);
     if (!info.up || (link->held && !map_is_known(link)) || !mrc_survey_is_over(link->client))
         return;
     if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
         return;
     if (link->held && mrc_replay_caught_up(&link->own)) {
         link->held = false;
-        mr_session_release(link->ep, link->session, now_us);
+        mr_client_session_release(link->ep, link->session, now_us);
         link->unsent = true;
     }
 }
@@ -489,7 +489,7 @@ static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
     lane->gone.is_suspect |= mrc_ancestry_lacks(&link->client->ancestry, link->start_id);
 }
 
-void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again)
+void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again)
 {
     bool restarted = again && info->start_id != link->start_id;
 

@@ -49,7 +49,7 @@ bool mrc_resend_pending(const struct mr_client *client);
 bool mrc_resend_in_flight(const struct mr_client *client);
 
 /* The core has accepted the client: `again` by a server that had lost its session. */
-void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again);
+void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again);
 /* What is under way again becomes due. */
 void mrc_resend_stop(struct mrc_link *link);
 /* Send what is due, release what is held. By the driving thread. */

@@ -30,7 +30,7 @@ void mrc_survey_want(struct mr_client *client)
     client->survey.ask_us = 0;
 }
 
-void mrc_survey_session_up(struct mr_client *client, const struct mr_session_info *info, bool started)
+void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started)
 {
     struct mrc_survey *s = &client->survey;
 

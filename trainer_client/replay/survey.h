@@ -30,7 +30,7 @@ struct mrc_survey {
 };
 
 /* A core has accepted the client; `started`: the node was found started anew. */
-void mrc_survey_session_up(struct mr_client *client, const struct mr_session_info *info, bool started);
+void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started);
 /* An answer says that so many restores there were. Fewer than is known: what it answers was done before a
  * restore, and may have been under way when that was looked at. */
 void mrc_survey_answered(struct mr_client *client, uint32_t restores);

@@ -152,7 +152,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     mr_agent_on_reply(((struct mrc_rpc_driver *)app)->agent, call, user, status, reply);
 }
 
-static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+static void on_session(void *app, struct mr_client_session *session, enum mr_client_session_event event)
 {
     mr_agent_on_session(((struct mrc_rpc_driver *)app)->agent, session, event);
 }

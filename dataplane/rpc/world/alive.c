@@ -64,10 +64,10 @@ static bool is_silent(struct mr_rpc *agent, const struct mr_member *m, uint64_t 
     uint64_t heard_us = m->heard_us;
 
     for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
-        struct mr_session_info info = {.silent_since_us = 0};
+        struct mr_client_session_info info = {.silent_since_us = 0};
 
         if (m->sessions[i] != NULL)
-            mr_session_info(m->sessions[i], &info);
+            mr_client_session_info(m->sessions[i], &info);
         if (info.silent_since_us > heard_us)
             heard_us = info.silent_since_us;
     }

@@ -56,35 +56,35 @@ struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_req
 /* ---- sessions and calls ---- */
 
 static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, const struct mr_agent_call *call,
-                                 struct mr_session **out)
+                                 struct mr_client_session **out)
 {
-    struct mr_session **session = &m->sessions[call->parts     ? MR_SESSION_PARTS
-                                               : call->fetch   ? MR_SESSION_FETCHES
-                                               : call->control ? MR_SESSION_CONTROL
-                                                               : MR_SESSION_CALLS + call->depth];
+    struct mr_client_session **session = &m->sessions[call->parts     ? MR_SESSION_PARTS
+                                                      : call->fetch   ? MR_SESSION_FETCHES
+                                                      : call->control ? MR_SESSION_CONTROL
+                                                                      : MR_SESSION_CALLS + call->depth];
     enum mr_status status = MR_OK;
 
     if (*session == NULL)
-        status = mr_session_open(agent->config.endpoint, &m->address, 0, m, session);
+        status = mr_client_session_open(agent->config.endpoint, &m->address, 0, m, session);
     *out = *session;
     return status;
 }
 
 /* All that are over there may wait for this one. */
-static bool is_stuck(const struct mr_agent_call *call, const struct mr_session *session)
+static bool is_stuck(const struct mr_agent_call *call, const struct mr_client_session *session)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
     if (call->depth + 1u < MR_EXECUTOR_DEPTHS)
         return false;
-    mr_session_info(session, &info);
+    mr_client_session_info(session, &info);
     return info.calls_pending >= MR_WINDOW_MAX;
 }
 
 enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct mr_agent_call *call,
                                struct mr_tensor *tensors, uint32_t tensor_count)
 {
-    struct mr_session *session;
+    struct mr_client_session *session;
     struct mr_call_options options = {
         .op = call->op, .step = agent->config.rank, .deadline_us = call->deadline_us, .user = call};
     enum mr_status status = session_of(agent, m, call, &session);
@@ -263,11 +263,11 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
 void mr_member_close(struct mr_rpc *agent, struct mr_member *m)
 {
     for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
-        struct mr_session *session = m->sessions[i];
+        struct mr_client_session *session = m->sessions[i];
 
         m->sessions[i] = NULL;
         if (session != NULL)
-            mr_session_close(agent->config.endpoint, session, mr_agent_now(agent));
+            mr_client_session_close(agent->config.endpoint, session, mr_agent_now(agent));
     }
 }
 
@@ -282,11 +282,12 @@ void mr_member_died(struct mr_rpc *agent, struct mr_member *m)
         (*died)(agent, m->rank);
 }
 
-void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event)
+void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
+                         enum mr_client_session_event event)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
 
-    mr_session_info(session, &info);
+    mr_client_session_info(session, &info);
     struct mr_member *m = info.user;
 
     if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)

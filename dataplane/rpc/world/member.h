@@ -68,7 +68,8 @@ void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in
 /* All calls of the endpoint are the agent's, and so are all its sessions. */
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
-void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event);
+void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
+                         enum mr_client_session_event event);
 
 /* ---- the other worker ---- */
 
@@ -93,7 +94,7 @@ struct mr_member {
 
     _Atomic bool dead; /* any thread; never again alive */
     bool away;         /* a session says so, since */
-    struct mr_session *sessions[MR_MEMBER_SESSIONS];
+    struct mr_client_session *sessions[MR_MEMBER_SESSIONS];
     uint32_t calls_pending;
     uint64_t pending_since_us; /* while calls_pending > 0 */
     uint64_t heard_us;         /* the last ALIVE of it, or answer to one of ours */

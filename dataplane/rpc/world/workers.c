@@ -64,7 +64,7 @@ static bool speaks_otherwise(const struct mr_member *member, char *text, size_t 
 {
     for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
         if (member->sessions[i] != NULL &&
-            mr_session_version_text(member->sessions[i], "rendezvous", text, bytes))
+            mr_client_session_version_text(member->sessions[i], "rendezvous", text, bytes))
             return true;
     }
     return false;

@@ -7,31 +7,31 @@
 static const uint8_t padding[MR_SEGMENT_BYTES_MAX];
 
 /* All that is on its way to the server in longer segments than get through. */
-static void shorten_requests(struct mr_endpoint *ep, struct mr_session *s)
+static void shorten_requests(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     for (uint32_t i = 0; i < s->peer.window; i++)
         if (s->slots[i] != NULL)
             mr_call_shorten(ep, s->slots[i]);
 }
 
-static void take_up(struct mr_endpoint *ep, struct mr_session *s)
+static void take_up(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t segment_bytes = s->path.bytes - MR_HEADER_BYTES, before_bytes = s->peer.segment_bytes;
     s->peer.segment_bytes = segment_bytes;
     if (segment_bytes != before_bytes) {
         mr_flow_resize(s, segment_bytes);
-        mr_session_ack_slots(ep, s, 0);
+        mr_client_session_ack_slots(ep, s, 0);
     }
     if (segment_bytes < before_bytes) {
         ep->counters.path_shrank++;
         shorten_requests(ep, s);
     }
-    mr_session_tell(ep, s, MR_SESSION_PATH);
+    mr_client_session_notify(ep, s, MR_SESSION_PATH);
 }
 
 /* From the second time on along with a small one: who answers that one and not the large one cannot get the
  * large one. */
-static void ask(struct mr_endpoint *ep, struct mr_session *s)
+static void ask(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_path *path = &s->path;
     if (path->tries > 0)
@@ -41,7 +41,7 @@ static void ask(struct mr_endpoint *ep, struct mr_session *s)
                               (uint16_t)(path->asked_bytes - MR_HEADER_BYTES));
 }
 
-void mr_session_path_timer(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_path_timer(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_path *path = &s->path;
     if (path->at_us == 0 || path->at_us > ep->now_us)
@@ -54,18 +54,19 @@ void mr_session_path_timer(struct mr_endpoint *ep, struct mr_session *s)
 }
 
 /* The server has heard from a router. */
-static void take_hint(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
+static void take_hint(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_packet *packet)
 {
     struct mr_path_word word;
     memcpy(&word, packet->payload, sizeof(word));
     ep->counters.path_hints++;
     mr_path_hint(&s->path, word.udp_bytes, ep->now_us);
     if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_session_arm(ep, s);
+        mr_client_session_arm(ep, s);
 }
 
 /* Of an answer only its length counts. */
-void mr_session_path_packet(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
+void mr_client_session_path_packet(struct mr_endpoint *ep, struct mr_client_session *s,
+                                   const struct mr_packet *packet)
 {
     if (packet->header.call_id == 0 && packet->header.payload_bytes == sizeof(struct mr_path_word)) {
         take_hint(ep, s, packet);
@@ -74,23 +75,24 @@ void mr_session_path_packet(struct mr_endpoint *ep, struct mr_session *s, const 
     uint32_t bytes = MR_HEADER_BYTES + packet->header.payload_bytes;
     enum mr_path_change change = mr_path_answered(&s->path, packet->header.call_id, bytes, ep->now_us);
     if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_session_arm(ep, s);
+        mr_client_session_arm(ep, s);
     if (change == MR_PATH_CHANGED)
         take_up(ep, s);
 }
 
-void mr_session_path_doubt(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_path_doubt(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     if (!s->established || !s->confirmed)
         return;
     if (!mr_path_doubt(&s->path, ep->now_us))
         return;
-    mr_session_ack_slots(ep, s, 0); /* what the server was told of the size may be lost */
+    mr_client_session_ack_slots(ep, s, 0); /* what the server was told of the size may be lost */
     if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_session_arm(ep, s);
+        mr_client_session_arm(ep, s);
 }
 
-void mr_session_path_hint(struct mr_endpoint *ep, struct mr_session *s, uint32_t udp_bytes, uint64_t now_us)
+void mr_client_session_path_hint(struct mr_endpoint *ep, struct mr_client_session *s, uint32_t udp_bytes,
+                                 uint64_t now_us)
 {
     mr_endpoint_set_now(ep, now_us);
     if (!s->established)
@@ -98,16 +100,17 @@ void mr_session_path_hint(struct mr_endpoint *ep, struct mr_session *s, uint32_t
     ep->counters.path_hints++;
     mr_path_hint(&s->path, udp_bytes, ep->now_us);
     if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_session_arm(ep, s);
+        mr_client_session_arm(ep, s);
 }
 
-void mr_served_path_answer(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+void mr_server_session_path_answer(struct mr_endpoint *ep, struct mr_server_session *session,
+                                   const struct mr_packet *packet)
 {
-    if (MR_HEADER_BYTES + packet->header.payload_bytes > served->udp_bytes_max) {
+    if (MR_HEADER_BYTES + packet->header.payload_bytes > session->udp_bytes_max) {
         ep->counters.drop_range++;
         return;
     }
-    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_PATH, MR_FLAG_REPLY, packet->header.call_id,
+    (void)mr_transmit_control(ep, &session->peer, MR_PACKET_PATH, MR_FLAG_REPLY, packet->header.call_id,
                               padding, packet->header.payload_bytes);
 }
 
@@ -122,31 +125,31 @@ static bool is_about(const struct mr_peer *peer, const struct mr_packet_header *
            peer->sent_number - h->number < MR_REPORTED_NUMBERS;
 }
 
-static struct mr_served *served_of(const struct mr_endpoint *ep, const struct mr_packet_header *h,
-                                   const struct mr_address *to)
+static struct mr_server_session *served_of(const struct mr_endpoint *ep, const struct mr_packet_header *h,
+                                           const struct mr_address *to)
 {
     uint32_t index = (uint32_t)(h->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
-    if (ep->served == NULL || index >= ep->config.sessions_max || !ep->served[index].used)
+    if (ep->server_sessions == NULL || index >= ep->config.sessions_max || !ep->server_sessions[index].used)
         return NULL;
-    return is_about(&ep->served[index].peer, h, to) ? &ep->served[index] : NULL;
+    return is_about(&ep->server_sessions[index].peer, h, to) ? &ep->server_sessions[index] : NULL;
 }
 
 /* Replies go on in segments that get through, and the client looks into it: the size of both ways is its to
  * find out. */
-static void narrow(struct mr_endpoint *ep, struct mr_served *served, uint32_t udp_bytes)
+static void narrow(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t udp_bytes)
 {
     uint32_t segment_bytes = udp_bytes - MR_HEADER_BYTES;
-    if (served->narrow_bytes == segment_bytes && ep->now_us - served->narrow_us < MR_NARROW_AGAIN_US)
+    if (session->narrow_bytes == segment_bytes && ep->now_us - session->narrow_us < MR_NARROW_AGAIN_US)
         return;
-    served->narrow_bytes = segment_bytes;
-    served->narrow_us = ep->now_us;
+    session->narrow_bytes = segment_bytes;
+    session->narrow_us = ep->now_us;
     ep->counters.path_hints++;
-    if (segment_bytes < served->peer.segment_bytes) {
+    if (segment_bytes < session->peer.segment_bytes) {
         ep->counters.path_shrank++;
-        mr_served_set_segments(ep, served, segment_bytes);
+        mr_server_session_set_segments(ep, session, segment_bytes);
     }
     struct mr_path_word word = {.udp_bytes = udp_bytes};
-    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_PATH, MR_FLAG_REPLY, 0, &word, sizeof(word));
+    (void)mr_transmit_control(ep, &session->peer, MR_PACKET_PATH, MR_FLAG_REPLY, 0, &word, sizeof(word));
 }
 
 static bool take_report(struct mr_endpoint *ep, const struct mr_address *to,
@@ -157,15 +160,16 @@ static bool take_report(struct mr_endpoint *ep, const struct mr_address *to,
         !mr_budget_take(ep, &ep->hints_in_interval, 1, MR_HINTS_PER_INTERVAL))
         return false;
     udp_bytes = (udp_bytes > MR_UDP_BYTES_MIN ? udp_bytes : MR_UDP_BYTES_MIN) & ~7u;
-    struct mr_served *served = served_of(ep, header, to);
-    if (served != NULL) {
-        narrow(ep, served, udp_bytes);
+    struct mr_server_session *session = served_of(ep, header, to);
+    if (session != NULL) {
+        narrow(ep, session, udp_bytes);
         return true;
     }
-    struct mr_session *s = ep->sessions != NULL ? mr_session_lookup(ep, header->session_id, to) : NULL;
+    struct mr_client_session *s =
+        ep->client_sessions != NULL ? mr_client_session_lookup(ep, header->session_id, to) : NULL;
     if (s == NULL || !s->established || !is_about(&s->peer, header, to))
         return false;
-    mr_session_path_hint(ep, s, udp_bytes, ep->now_us);
+    mr_client_session_path_hint(ep, s, udp_bytes, ep->now_us);
     return true;
 }
 

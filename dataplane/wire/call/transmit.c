@@ -116,11 +116,11 @@ static struct small_message ready_message(const struct mr_endpoint *ep, struct m
                                           uint32_t slot_index, uint8_t *status_message)
 {
     if (peer->serving) {
-        const struct mr_slot *slot = &MR_CONTAINER(peer, struct mr_served, peer)->slots[slot_index];
+        const struct mr_slot *slot = &MR_CONTAINER(peer, struct mr_server_session, peer)->slots[slot_index];
         return (struct small_message){mr_slot_message(ep, slot, status_message), slot->call_id,
                                       slot->message_bytes, false};
     }
-    const struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
+    const struct mr_call *call = MR_CONTAINER(peer, struct mr_client_session, peer)->slots[slot_index];
     return (struct small_message){call->request, call->call_id, call->request_bytes, call->asks};
 }
 
@@ -129,7 +129,7 @@ static void small_sent(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t sl
     peer->ready &= ~(UINT64_C(1) << slot_index);
     if (peer->serving)
         return;
-    struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
+    struct mr_call *call = MR_CONTAINER(peer, struct mr_client_session, peer)->slots[slot_index];
     ep->counters.segments_resent += call->asks;
     call->asks = false;
     mr_call_sent(ep, call, true);
@@ -214,7 +214,7 @@ bool mr_transmit_flush(struct mr_endpoint *ep)
     while (!mr_list_empty(&ep->dirty)) {
         struct mr_peer *peer = MR_CONTAINER(ep->dirty.next, struct mr_peer, dirty);
         if (!peer->serving)
-            mr_session_start_calls(ep, MR_CONTAINER(peer, struct mr_session, peer));
+            mr_client_session_start_calls(ep, MR_CONTAINER(peer, struct mr_client_session, peer));
         while (peer->ready != 0)
             if (!send_bundle(ep, peer))
                 return false;
@@ -227,7 +227,7 @@ bool mr_transmit_flush(struct mr_endpoint *ep)
 
 /* How much more of this message may be in flight. One segment always may, so that messages whose reports are
  * lost cannot hold up the others of the session. */
-static uint32_t flight_room(const struct mr_sending *sending)
+static uint32_t flight_room(const struct mr_tx_message *sending)
 {
     const struct mr_peer *peer = sending->peer;
     uint32_t room =
@@ -237,9 +237,9 @@ static uint32_t flight_room(const struct mr_sending *sending)
     return room;
 }
 
-static struct mr_sending *sending_of(struct mr_link *link)
+static struct mr_tx_message *sending_of(struct mr_link *link)
 {
-    return MR_CONTAINER(link, struct mr_sending, link);
+    return MR_CONTAINER(link, struct mr_tx_message, link);
 }
 
 /* Waits in the list of that priority. It keeps its place if it can. */
@@ -265,14 +265,14 @@ static void peer_queue(struct mr_endpoint *ep, struct mr_peer *peer)
             sending_of(peer->senders.prev)->priority);
 }
 
-static void sending_unlink(struct mr_endpoint *ep, struct mr_sending *sending)
+static void sending_unlink(struct mr_endpoint *ep, struct mr_tx_message *sending)
 {
     mr_list_remove(&sending->link);
     peer_queue(ep, sending->peer);
 }
 
 /* Behind the others of its priority. */
-static void sender_insert(struct mr_sending *sending)
+static void sender_insert(struct mr_tx_message *sending)
 {
     struct mr_link *senders = &sending->peer->senders, *at = senders->prev;
     while (at != senders && sending_of(at)->priority < sending->priority)
@@ -282,7 +282,7 @@ static void sender_insert(struct mr_sending *sending)
 
 /* Behind those that wait longer for room; else what comes back from its turn first would have the next one
  * too. */
-static void park(struct mr_sending *sending)
+static void park(struct mr_tx_message *sending)
 {
     struct mr_link *parked = &sending->peer->parked, *at = parked->prev;
     while (at != parked && (int32_t)(sending_of(at)->turn - sending->turn) > 0)
@@ -290,7 +290,7 @@ static void park(struct mr_sending *sending)
     mr_list_prepend(at, &sending->link);
 }
 
-void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending)
+void mr_tx_message_activate(struct mr_endpoint *ep, struct mr_tx_message *sending)
 {
     mr_list_remove(&sending->link);
     if (mr_outgoing_ready(&sending->out, flight_room(sending)))
@@ -321,28 +321,28 @@ static void flight_release(struct mr_endpoint *ep, struct mr_peer *peer, uint32_
         mr_peer_unpark(ep, peer);
 }
 
-bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
-                       uint32_t losses_from)
+bool mr_tx_message_report(struct mr_endpoint *ep, struct mr_tx_message *sending, const struct mr_ack *ack,
+                          uint32_t losses_from)
 {
     uint32_t before = mr_outgoing_flight_bytes(&sending->out);
     if (!mr_outgoing_report(&sending->out, ack, losses_from))
         return false;
     flight_release(ep, sending->peer, before - mr_outgoing_flight_bytes(&sending->out));
-    mr_sending_activate(ep, sending);
+    mr_tx_message_activate(ep, sending);
     return true;
 }
 
-void mr_sending_shorten(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t segment_bytes)
+void mr_tx_message_shorten(struct mr_endpoint *ep, struct mr_tx_message *sending, uint32_t segment_bytes)
 {
     uint32_t before = mr_outgoing_flight_bytes(&sending->out);
     if (sending->out.segment_bytes <= segment_bytes)
         return;
     mr_outgoing_resize(&sending->out, segment_bytes);
     flight_release(ep, sending->peer, before);
-    mr_sending_activate(ep, sending);
+    mr_tx_message_activate(ep, sending);
 }
 
-void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
+void mr_tx_message_stop(struct mr_endpoint *ep, struct mr_tx_message *sending)
 {
     sending_unlink(ep, sending);
     flight_release(ep, sending->peer, mr_outgoing_flight_bytes(&sending->out));
@@ -352,7 +352,7 @@ void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
 /* The last of what was lost asks what is missing now. And if the window is shorter than what the server goes
  * by, it has to be asked for its reports: each quarter of a window, and with the last segment that fits
  * in. */
-static bool asks(const struct mr_sending *sending, const struct mr_segment *segment)
+static bool asks(const struct mr_tx_message *sending, const struct mr_segment *segment)
 {
     const struct mr_peer *peer = sending->peer;
     if (peer->serving)
@@ -365,7 +365,7 @@ static bool asks(const struct mr_sending *sending, const struct mr_segment *segm
 
 /* One turn of one message: one segment, as more would be unfair where the window is short. False: the port
  * has no room. */
-static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *sent)
+static bool send_turn(struct mr_endpoint *ep, struct mr_tx_message *sending, bool *sent)
 {
     struct mr_peer *peer = sending->peer;
     struct mr_outgoing *out = &sending->out;
@@ -392,7 +392,7 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *
     return true;
 }
 
-static struct mr_sending *highest(struct mr_endpoint *ep)
+static struct mr_tx_message *highest(struct mr_endpoint *ep)
 {
     for (uint32_t i = MR_PRIORITIES; i-- > 0;) {
         if (mr_list_empty(&ep->turns[i]))
@@ -402,7 +402,7 @@ static struct mr_sending *highest(struct mr_endpoint *ep)
     return NULL;
 }
 
-static struct mr_sending *lowest(struct mr_endpoint *ep)
+static struct mr_tx_message *lowest(struct mr_endpoint *ep)
 {
     for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
         if (mr_list_empty(&ep->low_turns[i]))
@@ -422,7 +422,7 @@ void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
     while (segment_budget > 0) {
         bool low = ep->turn % MR_TURNS_PER_BULK == 0, sent;
-        struct mr_sending *sending = low ? lowest(ep) : highest(ep);
+        struct mr_tx_message *sending = low ? lowest(ep) : highest(ep);
         if (sending == NULL || !send_turn(ep, sending, &sent))
             return;
         if (sent) { /* else it found no room, and waits on from when it last sent: the turn is another's */
@@ -430,7 +430,7 @@ void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
             segment_budget--;
         }
         mr_list_remove(low ? &sending->peer->low_turn : &sending->peer->turn);
-        mr_sending_activate(ep, sending);
+        mr_tx_message_activate(ep, sending);
     }
 }
 

@@ -71,19 +71,20 @@ static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *p
     return MR_PSK_MAX;
 }
 
-bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+bool mr_keys_server_verify(struct mr_endpoint *ep, struct mr_server_session *session,
+                           const struct mr_packet *packet)
 {
-    if (mr_packet_verify(packet, &served->peer.key))
+    if (mr_packet_verify(packet, &session->peer.key))
         return true;
     if (ep->auth_count < 2 || !mr_budget_take(ep, &ep->rekeys_in_interval, tries(ep), MR_REKEYS_PER_INTERVAL))
         return false;
     struct mr_tag_key key;
-    uint32_t index = find_key(ep, packet, served->role, served->auth_index, &key);
+    uint32_t index = find_key(ep, packet, session->role, session->auth_index, &key);
     if (index == MR_PSK_MAX)
         return false;
-    if (packet->header.number > served->peer.numbers.newest) { /* its client has gone over to that key */
-        served->auth_index = (uint8_t)index;
-        served->peer.key = key;
+    if (packet->header.number > session->peer.numbers.newest) { /* its client has gone over to that key */
+        session->auth_index = (uint8_t)index;
+        session->peer.key = key;
     }
     return true;
 }
@@ -111,7 +112,7 @@ void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *pac
         ep->counters.resets_sent++;
 }
 
-bool mr_keys_session_verify(struct mr_session *s, const struct mr_packet *packet)
+bool mr_keys_client_verify(struct mr_client_session *s, const struct mr_packet *packet)
 {
     if (mr_packet_verify(packet, &s->peer.key)) {
         s->has_previous_key = false;
@@ -141,20 +142,20 @@ static uint32_t first_of_role(const struct mr_endpoint *ep, uint32_t role)
 /* One whose key is gone waits under the first of its role: if its client goes over, nothing is lost; if not,
  * it is heard no more. It never comes under a key of another role: what was begun with fewer rights must not
  * end with more. */
-static void rekey_served(struct mr_endpoint *ep, struct mr_served *served, const struct mr_auth *old)
+static void rekey_server(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_auth *old)
 {
     uint32_t index = index_of(ep, old);
-    if (index == MR_PSK_MAX || ep->auth[index].role != served->role)
-        index = first_of_role(ep, served->role);
+    if (index == MR_PSK_MAX || ep->auth[index].role != session->role)
+        index = first_of_role(ep, session->role);
     if (index == MR_PSK_MAX) {
-        mr_served_drop(ep, served);
+        mr_server_session_drop(ep, session);
         return;
     }
-    served->auth_index = (uint8_t)index;
-    mr_session_key(&ep->auth[index], served->peer.session_id, served->peer.incarnation, &served->peer.key);
+    session->auth_index = (uint8_t)index;
+    mr_session_key(&ep->auth[index], session->peer.session_id, session->peer.incarnation, &session->peer.key);
 }
 
-static void rekey_session(struct mr_endpoint *ep, struct mr_session *s, const struct mr_auth *old)
+static void rekey_client(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_auth *old)
 {
     s->has_previous_key = index_of(ep, old) < MR_PSK_MAX;
     s->previous_key = s->peer.key;
@@ -176,12 +177,12 @@ void mr_endpoint_set_role_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_P
     memcpy(old, ep->auth, sizeof(old));
     mr_endpoint_set_now(ep, now_us);
     install(ep, psks, roles, count);
-    for (uint32_t i = 0; ep->served != NULL && i < ep->config.sessions_max; i++)
-        if (ep->served[i].used)
-            rekey_served(ep, &ep->served[i], &old[ep->served[i].auth_index]);
+    for (uint32_t i = 0; ep->server_sessions != NULL && i < ep->config.sessions_max; i++)
+        if (ep->server_sessions[i].used)
+            rekey_server(ep, &ep->server_sessions[i], &old[ep->server_sessions[i].auth_index]);
     bool other_first = memcmp(old[0].psk, ep->auth[0].psk, MR_PSK_BYTES) != 0;
-    for (uint32_t i = 0; other_first && ep->sessions != NULL && i < ep->config.sessions_max; i++)
-        if (ep->sessions[i].used && ep->sessions[i].established)
-            rekey_session(ep, &ep->sessions[i], &old[0]);
+    for (uint32_t i = 0; other_first && ep->client_sessions != NULL && i < ep->config.sessions_max; i++)
+        if (ep->client_sessions[i].used && ep->client_sessions[i].established)
+            rekey_client(ep, &ep->client_sessions[i], &old[0]);
     explicit_bzero(old, sizeof(old));
 }

@@ -31,7 +31,7 @@ static void note(struct mr_endpoint *ep, const struct mr_address *from,
                  const struct mr_version_answer *answer)
 {
     for (uint32_t i = 0; i < ep->config.sessions_max; i++) {
-        struct mr_session *s = &ep->sessions[i];
+        struct mr_client_session *s = &ep->client_sessions[i];
         uint64_t echo[MR_VERSION_ECHO / sizeof(uint64_t)] = {0, s->client_nonce};
         if (s->used && s->handshake != MR_HANDSHAKE_NONE && mr_address_equal(&s->peer.address, from) &&
             memcmp(echo, answer->echo, sizeof(echo)) == 0)
@@ -39,8 +39,8 @@ static void note(struct mr_endpoint *ep, const struct mr_address *from,
     }
 }
 
-bool mr_session_version_text(const struct mr_session *session, const char *peer, char *text,
-                             size_t text_bytes)
+bool mr_client_session_version_text(const struct mr_client_session *session, const char *peer, char *text,
+                                    size_t text_bytes)
 {
     if (session->other_version == 0)
         return false;
@@ -55,8 +55,8 @@ void mr_version_packet(struct mr_endpoint *ep, const struct mr_address *from, co
                        size_t datagram_bytes)
 {
     struct mr_version_answer answer;
-    if (ep->served != NULL && mr_version_answer_make(datagram, datagram_bytes, &answer))
+    if (ep->server_sessions != NULL && mr_version_answer_make(datagram, datagram_bytes, &answer))
         answer_hello(ep, from, &answer);
-    else if (ep->sessions != NULL && mr_version_answer_parse(datagram, datagram_bytes, &answer))
+    else if (ep->client_sessions != NULL && mr_version_answer_parse(datagram, datagram_bytes, &answer))
         note(ep, from, &answer);
 }

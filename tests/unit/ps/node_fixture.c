@@ -186,14 +186,14 @@ const struct node_reply *node_wait(struct node_fixture *n, struct node_call *cal
 
 void node_leave(struct node_fixture *n, uint32_t core)
 {
-    mr_session_close(n->client, n->sessions[core], dp_now_us());
+    mr_client_session_close(n->client, n->sessions[core], dp_now_us());
     mr_endpoint_flush(n->client, dp_now_us());
 }
 
 void node_join(struct node_fixture *n, uint32_t core)
 {
     struct mr_address to = fake_dp_address(core);
-    assert_int_equal(mr_session_open(n->client, &to, (uint16_t)core, NULL, &n->sessions[core]), MR_OK);
+    assert_int_equal(mr_client_session_open(n->client, &to, (uint16_t)core, NULL, &n->sessions[core]), MR_OK);
 }
 
 static void begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,

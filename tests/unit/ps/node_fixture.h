@@ -20,7 +20,7 @@ struct node_fixture {
     char directory[64];
     struct mr_endpoint *client;
     uint32_t core_count;
-    struct mr_session *sessions[DP_CORES_MAX];
+    struct mr_client_session *sessions[DP_CORES_MAX];
     uint64_t sequence; /* that calls carry from now on; 0 = none */
 };
 

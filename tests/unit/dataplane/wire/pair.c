@@ -92,7 +92,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
         mr_call_free(p->ends[PAIR_CLIENT].ep, call);
 }
 
-static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+static void on_session(void *app, struct mr_client_session *session, enum mr_client_session_event event)
 {
     struct pair *p = app;
     p->events[event]++;
@@ -285,8 +285,8 @@ void pair_run(struct pair *p, uint64_t us)
 
 void pair_open(struct pair *p)
 {
-    enum mr_status status = mr_session_open(p->ends[PAIR_CLIENT].ep, &p->ends[PAIR_SERVER].address,
-                                            p->config[PAIR_SERVER].core, p, &p->session);
+    enum mr_status status = mr_client_session_open(p->ends[PAIR_CLIENT].ep, &p->ends[PAIR_SERVER].address,
+                                                   p->config[PAIR_SERVER].core, p, &p->session);
     assert(status == MR_OK);
     (void)status;
     pair_run(p, 1000);

@@ -64,10 +64,10 @@ struct pair {
     const struct mr_request *later_request[8];
     uint32_t later_count;
     /* client */
-    struct mr_session *session;
+    struct mr_client_session *session;
     uint32_t events[5];
     void (*on_ended)(struct pair *p, struct pair_call *call);
-    void (*on_event)(struct pair *p, enum mr_session_event event);
+    void (*on_event)(struct pair *p, enum mr_client_session_event event);
 };
 
 /* Fill in the configurations; they may be changed before pair_start. `p` is all zero, or was stopped. */

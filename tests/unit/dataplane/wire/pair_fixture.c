@@ -21,8 +21,8 @@ const struct mr_wire_counters *served(void)
 
 bool up(void)
 {
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     return info.up;
 }
 
@@ -31,7 +31,7 @@ uint64_t next_number(enum pair_side from)
     if (from == PAIR_CLIENT)
         return ++p.session->peer.sent_number;
     uint32_t index = (uint32_t)(p.session->peer.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
-    return ++server()->served[index].peer.sent_number;
+    return ++server()->server_sessions[index].peer.sent_number;
 }
 
 int pair_configured(void **state)

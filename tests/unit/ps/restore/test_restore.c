@@ -49,8 +49,8 @@ static void comes_back_whole(void **state)
     assert_int_equal(make_table(n), table); /* the same feature under the same number */
     check_values(n, table, 98);
     assert_memory_equal(pull_variable(n, variable), values, sizeof(values));
-    struct mr_session_info info;
-    mr_session_info(n->sessions[0], &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(n->sessions[0], &info);
     assert_int_equal(info.last_push_step, BATCH(2) + 1);
     assert_int_equal(info.incarnation, 2);
     assert_int_equal(learn(n, table, BATCH(0)), 0);
@@ -130,11 +130,11 @@ static void from_3_cores_to_3(void **state)
 
 static uint64_t last_push_step(struct node_fixture *n)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
     node_leave(n, 0);
     node_join(n, 0);
     (void)node_call(n, 0, MR_OP_STATS, 0, NULL, 0); /* it comes with the session */
-    mr_session_info(n->sessions[0], &info);
+    mr_client_session_info(n->sessions[0], &info);
     return info.last_push_step;
 }
 

@@ -74,8 +74,8 @@ static void check_old(struct node_fixture *n, uint32_t cores)
     for (uint32_t core = 0; core < cores; core++) {
         assert_int_equal(node_push_batch(n, core, BATCH(0), table, 8, 1), 0);
     }
-    struct mr_session_info info;
-    mr_session_info(n->sessions[0], &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(n->sessions[0], &info);
     assert_true(info.last_push_step > 0);
     push_all(n, table, cores, 1);
     assert_float_equal(node_value(n, table, 1004), 97, 0);

@@ -13,7 +13,7 @@
 #define SESSIONS 1000u
 #define GREEDY   64u /* replies of the first session */
 
-static struct mr_session *sessions[SESSIONS];
+static struct mr_client_session *sessions[SESSIONS];
 static struct pair_call calls[SESSIONS + GREEDY];
 static uint32_t sent_to[SESSIONS], sent_of_call[GREEDY + 1]; /* segments */
 static bool swallow;
@@ -52,7 +52,7 @@ static void start(uint32_t n)
     }
 }
 
-static void call(uint32_t i, struct mr_session *session, uint8_t op, uint8_t priority, uint32_t bytes)
+static void call(uint32_t i, struct mr_client_session *session, uint8_t op, uint8_t priority, uint32_t bytes)
 {
     static uint8_t data[200000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
@@ -141,9 +141,9 @@ static void within_a_session_too(void **state)
     memset(sent_to, 0, sizeof(sent_to));
     mr_endpoint_poll(server(), p.now_us, 32);
     assert_int_equal(sent_to[1], 14);
-    mr_served_drop(server(), &server()->served[0]);
+    mr_server_session_drop(server(), &server()->server_sessions[0]);
     assert_int_equal(mr_endpoint_poll(server(), p.now_us, 16), p.now_us);
-    mr_served_drop(server(), &server()->served[1]);
+    mr_server_session_drop(server(), &server()->server_sessions[1]);
     assert_true(mr_endpoint_poll(server(), p.now_us, 16) > p.now_us); /* nobody is left in line */
 }
 
@@ -272,7 +272,8 @@ static void one_session_cannot_hold_all_memory(void **state)
         assert_int_equal(calls[i].ended, 1);
     assert_int_equal(p.executed, 50);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
-    assert_int_equal(server()->served[0].memory_bytes + server()->served[1].memory_bytes, 0);
+    assert_int_equal(server()->server_sessions[0].memory_bytes + server()->server_sessions[1].memory_bytes,
+                     0);
 }
 
 static void requests_and_what_is_answered_later_count_too(void **state)
@@ -283,14 +284,14 @@ static void requests_and_what_is_answered_later_count_too(void **state)
     pair_run(&p, 20000);
     assert_int_equal(p.later_count, 2);
     assert_true(mr_endpoint_counters(server())->shares_used_up > 0);
-    assert_true(server()->served[0].memory_bytes <= 300000);
+    assert_true(server()->server_sessions[0].memory_bytes <= 300000);
     for (uint32_t i = 0; i < 4; i++) {
         mr_reply_status(server(), p.later[i], MR_OK);
         pair_run(&p, 50000);
     }
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(calls[i].ended, 1);
-    assert_int_equal(server()->served[0].memory_bytes, 0);
+    assert_int_equal(server()->server_sessions[0].memory_bytes, 0);
 }
 
 static void one_call_alone_may_have_more_than_the_share(void **state)

@@ -188,10 +188,10 @@ static int wide_pair(void **state)
     return 0;
 }
 
-static struct mr_session_info info(void)
+static struct mr_client_session_info info(void)
 {
-    struct mr_session_info i;
-    mr_session_info(p.session, &i);
+    struct mr_client_session_info i;
+    mr_client_session_info(p.session, &i);
     return i;
 }
 
@@ -319,7 +319,7 @@ static void a_router_is_heard(void **state)
 {
     open_and_search();
     set_path(1400, 1400);
-    mr_session_path_hint(client(), p.session, 1400, p.now_us);
+    mr_client_session_path_hint(client(), p.session, 1400, p.now_us);
     pair_run(&p, 50000); /* with no call that would have noticed */
     assert_int_equal(info().segment_bytes, 1400 - MR_HEADER_BYTES);
 }
@@ -342,10 +342,10 @@ static enum pair_verdict keep_long(struct pair *pair, enum pair_side from, uint3
     return PAIR_DROP;
 }
 
-static const struct mr_served *the_served(void)
+static const struct mr_server_session *the_served(void)
 {
     uint32_t index = (uint32_t)(p.session->peer.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
-    return &server()->served[index];
+    return &server()->server_sessions[index];
 }
 
 /* A reply is on its way when the server's way becomes narrower: with the router's word it is there sooner,

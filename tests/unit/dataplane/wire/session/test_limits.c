@@ -10,22 +10,22 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 
-static void open_session(struct mr_session **out)
+static void open_session(struct mr_client_session **out)
 {
-    assert_int_equal(mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, out),
-                     MR_OK);
+    assert_int_equal(
+        mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, out), MR_OK);
 }
 
-static bool is_up(const struct mr_session *session)
+static bool is_up(const struct mr_client_session *session)
 {
-    struct mr_session_info info;
-    mr_session_info(session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(session, &info);
     return info.up;
 }
 
 static void one_address_has_so_many_sessions(void **state)
 {
-    struct mr_session *sessions[4];
+    struct mr_client_session *sessions[4];
     p.config[PAIR_SERVER].sessions_per_address = 3;
     pair_start(&p);
     for (int i = 0; i < 4; i++) {
@@ -35,7 +35,7 @@ static void one_address_has_so_many_sessions(void **state)
     }
     assert_true(served()->sessions_refused_address > 0);
     assert_int_equal(mr_endpoint_session_count(server()), 3);
-    mr_session_close(p.ends[PAIR_CLIENT].ep, sessions[0], p.now_us);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, sessions[0], p.now_us);
     pair_run(&p, 300000);
     assert_true(is_up(sessions[3]));      /* it kept asking */
     p.ends[PAIR_CLIENT].address.ip[15]++; /* another machine */
@@ -46,7 +46,7 @@ static void one_address_has_so_many_sessions(void **state)
 
 static void a_session_that_moves_counts_where_it_is(void **state)
 {
-    struct mr_session *sessions[3];
+    struct mr_client_session *sessions[3];
     p.config[PAIR_SERVER].sessions_per_address = 1;
     p.config[PAIR_SERVER].session_idle_us = 600000000;
     pair_start(&p);
@@ -62,7 +62,7 @@ static void a_session_that_moves_counts_where_it_is(void **state)
     pair_run(&p, 5000000);
     assert_int_equal(c.ended, 0); /* the new address has its session already */
     assert_true(served()->sessions_refused_address > 0);
-    mr_session_close(p.ends[PAIR_CLIENT].ep, sessions[1], p.now_us);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, sessions[1], p.now_us);
     pair_run(&p, 1000000);
     assert_int_equal(c.ended, 1);
     p.ends[PAIR_CLIENT].address.ip[15]--; /* where it came from there is room again */

@@ -145,8 +145,8 @@ static void work(struct pair_call *at_work)
 /* ---- nothing changes ---- */
 
 static struct {
-    struct mr_served served[2];
-    struct mr_session session;
+    struct mr_server_session served[2];
+    struct mr_client_session session;
     struct mr_wire_counters counters[2];
     uint32_t sessions, sent[2];
     size_t memory[2];
@@ -154,7 +154,7 @@ static struct {
 
 static void look(void)
 {
-    memcpy(before.served, server()->served, sizeof(before.served));
+    memcpy(before.served, server()->server_sessions, sizeof(before.served));
     memcpy(&before.session, p.session, sizeof(before.session));
     before.sessions = mr_endpoint_session_count(server());
     for (int i = 0; i < 2; i++) {
@@ -166,7 +166,7 @@ static void look(void)
 
 static void nothing_changed(void)
 {
-    assert_memory_equal(before.served, server()->served, sizeof(before.served));
+    assert_memory_equal(before.served, server()->server_sessions, sizeof(before.served));
     assert_memory_equal(&before.session, p.session, sizeof(before.session));
     assert_int_equal(mr_endpoint_session_count(server()), before.sessions);
     for (int i = 0; i < 2; i++) {
@@ -222,16 +222,16 @@ static void a_packet_of_any_type_played_again_changes_nothing(void **state)
 static void nor_does_one_of_an_earlier_session(void **state)
 {
     struct pair_call c = {0}, next = {0};
-    struct mr_session *other;
+    struct mr_client_session *other;
     work(&c);
     pair_restart_server(&p);
     for (int turns = 0; turns < 1000 && p.events[MR_SESSION_RESTARTED] == 0; turns++)
         pair_run(&p, 10000);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
     pair_run(&p, 100000);
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
     pair_run(&p, 1000);
-    mr_session_close(client(), other, p.now_us);
+    mr_client_session_close(client(), other, p.now_us);
     pair_run(&p, 1000);
     assert_true(taped_type(MR_PACKET_RESET) && taped_type(MR_PACKET_BYE));
     uint64_t id = p.session->peer.session_id;
@@ -262,10 +262,11 @@ static enum pair_verdict no_accept(struct pair *pair, enum pair_side from, uint3
 static void a_stale_accept_does_not_bury_the_session(void **state)
 {
     struct pair_call c = {0};
-    mr_session_close(client(), p.session, p.now_us);
+    mr_client_session_close(client(), p.session, p.now_us);
     erase();
     p.filter = no_accept;
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session),
+                     MR_OK);
     while (!taped_type(MR_PACKET_ACCEPT))
         pair_run(&p, 100);
     uint32_t stale = taped - 1;
@@ -276,7 +277,7 @@ static void a_stale_accept_does_not_bury_the_session(void **state)
     assert_true(up());
     uint64_t id = p.session->peer.session_id;
     for (int i = 0; i < 10; i++) {
-        mr_session_moved(client(), p.session, p.now_us);
+        mr_client_session_moved(client(), p.session, p.now_us);
         play(stale);
         pair_run(&p, 1000000);
         assert_true(p.session->peer.session_id == id);
@@ -314,7 +315,7 @@ static void a_hello_from_where_the_client_was_does_not_move_it_back(void **state
     struct pair_call c = {0};
     struct mr_address was = p.ends[PAIR_CLIENT].address;
     p.ends[PAIR_CLIENT].address.port++;
-    mr_session_moved(client(), p.session, p.now_us);
+    mr_client_session_moved(client(), p.session, p.now_us);
     pair_run(&p, 1000);
     for (uint32_t i = 0, end = taped; i < end; i++)
         if (tape[i].to == PAIR_SERVER)

@@ -125,8 +125,8 @@ static void tell(const struct mr_version_answer *answer, uint32_t bytes)
 
 static uint8_t noted(void)
 {
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     return info.other_version;
 }
 

@@ -18,18 +18,18 @@ static uint32_t *uuid_bucket(const struct mr_endpoint *ep, const uint8_t *client
     memcpy(&low, client_uuid, sizeof(low));
     memcpy(&high, client_uuid + sizeof(low), sizeof(high));
     uint64_t mixed = (low ^ (high << 1)) * UINT64_C(0x9E3779B97F4A7C15);
-    return &ep->served_buckets[(uint32_t)(mixed >> 40) & ep->bucket_mask];
+    return &ep->server_buckets[(uint32_t)(mixed >> 40) & ep->bucket_mask];
 }
 
-static uint32_t served_index(const struct mr_endpoint *ep, const struct mr_served *served)
+static uint32_t session_index(const struct mr_endpoint *ep, const struct mr_server_session *session)
 {
-    return (uint32_t)(served - ep->served);
+    return (uint32_t)(session - ep->server_sessions);
 }
 
 /* What a HELLO that proves its sender is about. */
 struct claim {
-    struct mr_served *held;  /* the session that it holds */
-    struct mr_served *asked; /* the one that an earlier HELLO of this handshake was given */
+    struct mr_server_session *held;  /* the session that it holds */
+    struct mr_server_session *asked; /* the one that an earlier HELLO of this handshake was given */
     /* the highest number of a HELLO of its process, as far as sessions are there to know it */
     uint64_t newest;
 };
@@ -38,8 +38,8 @@ struct claim {
 static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello, uint8_t role)
 {
     struct claim claim = {0};
-    for (uint32_t i = *uuid_bucket(ep, hello->client_uuid); i != 0; i = ep->served[i - 1].next) {
-        struct mr_served *s = &ep->served[i - 1];
+    for (uint32_t i = *uuid_bucket(ep, hello->client_uuid); i != 0; i = ep->server_sessions[i - 1].next) {
+        struct mr_server_session *s = &ep->server_sessions[i - 1];
         if (memcmp(s->client_uuid, hello->client_uuid, MR_UUID_BYTES) != 0 ||
             s->boot_nonce != hello->boot_nonce)
             continue;
@@ -55,56 +55,56 @@ static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello
     return claim;
 }
 
-static void slots_drop(struct mr_endpoint *ep, struct mr_served *served)
+static void slots_drop(struct mr_endpoint *ep, struct mr_server_session *session)
 {
-    for (uint32_t i = 0; i < served->peer.window; i++) {
-        struct mr_slot *slot = &served->slots[i];
-        if (slot->later != NULL) {
+    for (uint32_t i = 0; i < session->peer.window; i++) {
+        struct mr_slot *slot = &session->slots[i];
+        if (slot->deferred != NULL) {
             /* Its handler may still read the request; the memory goes when it answers. */
-            mr_list_append(&ep->orphans, &slot->later->link);
-            slot->later = NULL;
+            mr_list_append(&ep->orphans, &slot->deferred->link);
+            slot->deferred = NULL;
         }
-        mr_slot_clear(ep, served, slot);
+        mr_slot_clear(ep, session, slot);
     }
 }
 
-void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served)
+void mr_server_session_drop(struct mr_endpoint *ep, struct mr_server_session *session)
 {
-    assert(served->used);
-    slots_drop(ep, served);
-    mr_list_remove(&served->peer.dirty);
-    assert(mr_list_empty(&served->peer.turn) && mr_list_empty(&served->peer.parked) &&
-           served->peer.flight_bytes == 0);
-    mr_timer_disarm(&ep->wheel, &served->timer);
-    uint32_t *link = uuid_bucket(ep, served->client_uuid);
-    uint32_t number = served_index(ep, served) + 1;
+    assert(session->used);
+    slots_drop(ep, session);
+    mr_list_remove(&session->peer.dirty);
+    assert(mr_list_empty(&session->peer.turn) && mr_list_empty(&session->peer.parked) &&
+           session->peer.flight_bytes == 0);
+    mr_timer_disarm(&ep->wheel, &session->timer);
+    uint32_t *link = uuid_bucket(ep, session->client_uuid);
+    uint32_t number = session_index(ep, session) + 1;
     while (*link != number)
-        link = &ep->served[*link - 1].next;
-    *link = served->next;
-    mr_address_session_end(ep->limits, served->peer.address.ip);
-    served->used = false;
-    served->next = ep->served_free;
-    ep->served_free = number;
+        link = &ep->server_sessions[*link - 1].next;
+    *link = session->next;
+    mr_address_session_end(ep->limits, session->peer.address.ip);
+    session->used = false;
+    session->next = ep->server_sessions_free;
+    ep->server_sessions_free = number;
     ep->session_count--;
 }
 
-void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served)
+void mr_server_session_timer(struct mr_endpoint *ep, struct mr_server_session *session)
 {
-    uint64_t idle_us = served->confirmed ? ep->config.session_idle_us : MR_UNCONFIRMED_US;
-    uint64_t until_us = served->peer.heard_us + idle_us;
+    uint64_t idle_us = session->confirmed ? ep->config.session_idle_us : MR_UNCONFIRMED_US;
+    uint64_t until_us = session->peer.heard_us + idle_us;
     if (until_us > ep->now_us || ep->polled_us < until_us) {
         uint64_t look_us = ep->now_us + LAST_LOOK_US;
-        mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, until_us > ep->now_us ? until_us : look_us);
+        mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, until_us > ep->now_us ? until_us : look_us);
         return;
     }
     ep->counters.sessions_expired++;
-    mr_served_drop(ep, served);
+    mr_server_session_drop(ep, session);
 }
 
-static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_hello *hello,
-                                       const struct mr_address *from, uint32_t auth_index)
+static struct mr_server_session *session_create(struct mr_endpoint *ep, const struct mr_hello *hello,
+                                                const struct mr_address *from, uint32_t auth_index)
 {
-    if (ep->served_free == 0 || ep->session_count >= ep->config.sessions_max) {
+    if (ep->server_sessions_free == 0 || ep->session_count >= ep->config.sessions_max) {
         ep->counters.sessions_refused++;
         return NULL;
     }
@@ -112,9 +112,9 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
         ep->counters.sessions_refused_address++;
         return NULL;
     }
-    uint32_t index = ep->served_free - 1;
-    struct mr_served *s = &ep->served[index];
-    ep->served_free = s->next;
+    uint32_t index = ep->server_sessions_free - 1;
+    struct mr_server_session *s = &ep->server_sessions[index];
+    ep->server_sessions_free = s->next;
     memset(s, 0, sizeof(*s));
     mr_peer_init(&s->peer, true);
     s->used = true;
@@ -144,7 +144,7 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
 }
 
 /* A client may have moved; its new address is proven. */
-static bool served_move(struct mr_endpoint *ep, struct mr_served *s, const struct mr_address *to)
+static bool session_move(struct mr_endpoint *ep, struct mr_server_session *s, const struct mr_address *to)
 {
     if (memcmp(s->peer.address.ip, to->ip, sizeof(to->ip)) != 0) {
         if (!mr_address_session_begin(ep->limits, to->ip)) {
@@ -185,7 +185,7 @@ static void send_retry(struct mr_endpoint *ep, const struct mr_packet *packet, c
 
 /* Under the HELLO's key, which may be another than the session still has. */
 static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_auth *auth,
-                        const struct mr_served *s)
+                        const struct mr_server_session *s)
 {
     struct mr_accept accept = {
         .session_id = s->peer.session_id,
@@ -272,14 +272,14 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_proof++;
         return;
     }
-    struct mr_served *s = claim.held != NULL ? claim.held : claim.asked;
+    struct mr_server_session *s = claim.held != NULL ? claim.held : claim.asked;
     if (s == NULL) {
-        s = served_create(ep, &hello, packet->from, (uint32_t)(auth - ep->auth));
+        s = session_create(ep, &hello, packet->from, (uint32_t)(auth - ep->auth));
         if (s == NULL)
             return;
         s->peer.heard_us = ep->now_us;
         mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_UNCONFIRMED_US);
-    } else if (!served_move(ep, s, packet->from)) {
+    } else if (!session_move(ep, s, packet->from)) {
         return;
     }
     s->hello_number = packet->header.number;
@@ -289,16 +289,16 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
 
 /* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client
  * from before its restart are over. */
-void mr_served_confirm(struct mr_endpoint *ep, struct mr_served *served)
+void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session *session)
 {
-    served->confirmed = true;
-    uint32_t i = *uuid_bucket(ep, served->client_uuid);
+    session->confirmed = true;
+    uint32_t i = *uuid_bucket(ep, session->client_uuid);
     while (i != 0) {
-        struct mr_served *other = &ep->served[i - 1];
+        struct mr_server_session *other = &ep->server_sessions[i - 1];
         i = other->next;
-        if (other->boot_nonce != served->boot_nonce &&
-            memcmp(other->client_uuid, served->client_uuid, MR_UUID_BYTES) == 0)
-            mr_served_drop(ep, other);
+        if (other->boot_nonce != session->boot_nonce &&
+            memcmp(other->client_uuid, session->client_uuid, MR_UUID_BYTES) == 0)
+            mr_server_session_drop(ep, other);
     }
-    mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
+    mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
 }

@@ -216,7 +216,7 @@ static void its_session_may_end_meanwhile(void **state)
         if (i == 1)
             advance(i, HALF_BYTES);
         pair_run(&p, 100);
-        mr_session_close(client(), p.session, p.now_us);
+        mr_client_session_close(client(), p.session, p.now_us);
         pair_run(&p, 100);
         assert_int_equal(c.status, MR_CANCELLED);
         mr_call_free(client(), c.call);
@@ -297,7 +297,7 @@ static void report(const struct pair_call *c, enum mr_packet_type type, uint32_t
         .header = {.type = (uint8_t)type, .flags = MR_FLAG_REPLY, .call_id = c->call->call_id},
         .payload = (const uint8_t *)&ack,
     };
-    mr_reply_acked(server(), &server()->served[p.later[0].session_index], &packet);
+    mr_reply_acked(server(), &server()->server_sessions[p.later[0].session_index], &packet);
 }
 
 static void nobody_has_what_is_not_written(void **state)

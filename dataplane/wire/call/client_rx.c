@@ -46,7 +46,7 @@ static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *
     if (ep->requests_bytes > mr_buddy_block_bytes(call->request_bytes))
         return false;
     for (uint32_t i = 0; i < ep->config.sessions_max; i++)
-        if (ep->sessions[i].used && ep->sessions[i].receiving > 0)
+        if (ep->client_sessions[i].used && ep->client_sessions[i].receiving > 0)
             return false;
     return true;
 }
@@ -103,7 +103,7 @@ static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
     if (mr_call_is_cut(call))
-        (void)mr_sending_report(ep, &call->sending, &all, 0);
+        (void)mr_tx_message_report(ep, &call->sending, &all, 0);
     call->server_has = true;
 }
 
@@ -111,7 +111,7 @@ static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
 static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_incoming *in = &call->incoming;
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     uint32_t window_bytes = mr_window_clamp(s->replies.bytes, in->segment_bytes);
     in->window_bytes = window_bytes;
     if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
@@ -126,7 +126,7 @@ static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
 static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
     struct mr_incoming *in = &call->incoming;
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     if (call->reply == NULL) {
         uint8_t *reply = reply_alloc(ep, call, fragment);
         if (reply == NULL)
@@ -158,14 +158,14 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
 }
 
 struct visit {
-    struct mr_session *session;
+    struct mr_client_session *session;
     uint32_t generation;
 };
 
 static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment)
 {
     const struct visit *visit = arg;
-    struct mr_session *s = visit->session;
+    struct mr_client_session *s = visit->session;
     bool whole = fragment->segment_bytes == 0;
     struct mr_call *call = s->slots[fragment->call_id % s->peer.window];
     if (call == NULL || call->call_id != fragment->call_id || fragment->call_id == 0) {
@@ -199,19 +199,19 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
 
 static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, const struct mr_ack *ack)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     struct mr_outgoing *out = &call->sending.out;
     uint32_t before = out->acked_bytes;
     if (ack->received_bytes < before && call->probes >= MR_LOSS_PROBES) {
         /* No old report that was overtaken: the server has lost what it had. */
-        mr_sending_stop(ep, &call->sending);
+        mr_tx_message_stop(ep, &call->sending);
         mr_call_transmit(ep, call);
         return;
     }
     uint32_t marked = mr_outgoing_resends(out), probes = call->probes;
     if (ep->now_us - call->asked_again_us >= s->rtt.smoothed_us)
         mr_outgoing_forget_resent(out);
-    if (!mr_sending_report(ep, &call->sending, ack, probes > 0 ? 1 : MR_REORDER_SEGMENTS)) {
+    if (!mr_tx_message_report(ep, &call->sending, ack, probes > 0 ? 1 : MR_REORDER_SEGMENTS)) {
         ep->counters.drop_range++;
         return;
     }
@@ -260,12 +260,12 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
         ep->counters.drop_stale++;
         return;
     }
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     call->state = MR_CALL_PAUSED;
     call->sent_whole = false;
     s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
     if (mr_call_is_cut(call))
-        mr_sending_stop(ep, &call->sending);
+        mr_tx_message_stop(ep, &call->sending);
     uint64_t pause_us = ep->config.busy_retry_us
                         << (call->busy_count < MR_BUSY_BACKOFF_MAX ? call->busy_count : MR_BUSY_BACKOFF_MAX);
     if (call->busy_count < MR_BUSY_BACKOFF_MAX)
@@ -275,9 +275,9 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
 }
 
 /* Returns the session that a packet belongs to, verified; NULL: counted. */
-static struct mr_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+static struct mr_client_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_session *s = mr_session_lookup(ep, packet->header.session_id, packet->from);
+    struct mr_client_session *s = mr_client_session_lookup(ep, packet->header.session_id, packet->from);
     if (s == NULL || !s->established || packet->header.incarnation != s->peer.incarnation) {
         ep->counters.drop_session++;
         return NULL;
@@ -286,12 +286,12 @@ static struct mr_session *find_session(struct mr_endpoint *ep, const struct mr_p
         ep->counters.drop_repeated++;
         return NULL;
     }
-    if (!mr_keys_session_verify(s, packet)) {
+    if (!mr_keys_client_verify(s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }
     (void)mr_numbers_take(&s->peer.numbers, packet->header.number);
-    mr_session_sample_rtt(ep, s, packet);
+    mr_client_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->other_version = 0;
     s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
@@ -299,7 +299,7 @@ static struct mr_session *find_session(struct mr_endpoint *ep, const struct mr_p
         s->away = false;
         mr_connect_end(ep, s);
         uint32_t generation = s->generation;
-        mr_session_tell(ep, s, MR_SESSION_UP);
+        mr_client_session_notify(ep, s, MR_SESSION_UP);
         if (s->generation != generation)
             return NULL;
     }
@@ -308,9 +308,9 @@ static struct mr_session *find_session(struct mr_endpoint *ep, const struct mr_p
 
 void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_session *s = ep->sessions != NULL ? find_session(ep, packet) : NULL;
+    struct mr_client_session *s = ep->client_sessions != NULL ? find_session(ep, packet) : NULL;
     if (s == NULL) {
-        if (ep->sessions == NULL)
+        if (ep->client_sessions == NULL)
             ep->counters.drop_session++;
         return;
     }
@@ -322,7 +322,7 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     if (packet->header.type == MR_PACKET_PATH) {
-        mr_session_path_packet(ep, s, packet);
+        mr_client_session_path_packet(ep, s, packet);
         return;
     }
     uint64_t call_id = packet->header.call_id;
@@ -357,7 +357,8 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_shorten(ep, call); /* it may have been with the server when the path became narrower */
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
-        mr_session_ack_slots(ep, call->session, 0); /* what it was told of the window may be lost, too */
+        mr_client_session_ack_slots(ep, call->session,
+                                    0); /* what it was told of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
         (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
     } else if (!mr_call_is_cut(call)) {
@@ -366,7 +367,7 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
         mr_peer_ready(ep, peer, (uint32_t)(call->call_id % peer->window)); /* with others whose time it is */
     } else {
         mr_outgoing_probe(&call->sending.out);
-        mr_sending_activate(ep, &call->sending);
+        mr_tx_message_activate(ep, &call->sending);
     }
 }
 
@@ -384,12 +385,12 @@ static void doubt(struct mr_endpoint *ep, struct mr_call *call)
     if (call->unanswered < UINT8_MAX)
         call->unanswered++;
     if (call->unanswered >= MR_DOUBT_PROBES)
-        mr_session_path_doubt(ep, call->session);
+        mr_client_session_path_doubt(ep, call->session);
 }
 
 static void probe(struct mr_endpoint *ep, struct mr_call *call)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     bool waits = call->state == MR_CALL_SENDING && waits_for_room(call);
     if (!waits) {
         ep->counters.probes++;
@@ -402,7 +403,7 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_arm(ep, call);
     uint64_t since_us = s->peer.heard_us > call->sent_us ? s->peer.heard_us : call->sent_us;
     if (!waits && ep->now_us - since_us >= MR_AWAY_US)
-        mr_session_away(ep, s);
+        mr_client_session_away(ep, s);
 }
 
 /* But not where the answer could hardly come in time: that it has not been executed is certain now, and would

@@ -165,7 +165,7 @@ static void a_malformed_request_is_refused_once_and_for_all(void **state)
     assert_int_equal(p.executed, 0);
     assert_int_equal(served()->busy_sent, 0);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
-    const struct mr_served *session = &server()->served[0];
+    const struct mr_server_session *session = &server()->server_sessions[0];
     for (uint32_t slot = 1; slot <= 2; slot++) {
         assert_int_equal(session->slots[slot].state, MR_SLOT_DONE);
         assert_int_equal(session->slots[slot].status, MR_BAD_MESSAGE);

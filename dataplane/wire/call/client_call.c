@@ -29,7 +29,7 @@ static void request_free(struct mr_endpoint *ep, struct mr_call *call)
 
 /* ---- begin, send, free ---- */
 
-enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
+enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *session,
                              const struct mr_call_options *options, struct mr_tensor *tensors,
                              uint32_t tensor_count, struct mr_call **out)
 {
@@ -80,7 +80,7 @@ void mr_call_set_flags(struct mr_call *call, uint16_t flags)
     ((struct mr_preamble *)(void *)call->request)->flags = flags;
 }
 
-static void queue_append(struct mr_session *s, struct mr_call *call)
+static void queue_append(struct mr_client_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;
     mr_list_append(&s->queue[call->queue], &call->link);
@@ -92,7 +92,7 @@ void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
     assert(call->state == MR_CALL_BUILT);
     mr_endpoint_set_now(ep, now_us);
     mr_list_remove(&call->link);
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     if (s == NULL) { /* closed meanwhile */
         call->state = MR_CALL_QUEUED;
         mr_timer_arm(&ep->wheel, &call->timer, ep->now_us, ep->now_us);
@@ -166,7 +166,7 @@ void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *c
 
 static void sending_init(struct mr_call *call)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     call->sending.peer = &s->peer;
     call->sending.call_id = call->call_id;
     call->sending.unasked_bytes = 0;
@@ -178,7 +178,7 @@ static void sending_init(struct mr_call *call)
 
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     call->state = MR_CALL_SENDING;
     call->server_has = false;
     call->asks = false;
@@ -193,7 +193,7 @@ void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
         return;
     }
     sending_init(call);
-    mr_sending_activate(ep, &call->sending);
+    mr_tx_message_activate(ep, &call->sending);
 }
 
 void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call)
@@ -204,16 +204,16 @@ void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call)
     bool was_cut = mr_call_is_cut(call);
     call->segment_bytes = peer->segment_bytes;
     if (was_cut) {
-        mr_sending_shorten(ep, &call->sending, call->segment_bytes);
+        mr_tx_message_shorten(ep, &call->sending, call->segment_bytes);
     } else if (mr_call_is_cut(call)) {
         peer->ready &= ~(UINT64_C(1) << (call->call_id % peer->window));
         sending_init(call);
-        mr_sending_activate(ep, &call->sending);
+        mr_tx_message_activate(ep, &call->sending);
     }
 }
 
 /* The next id whose slot is among these, not none. */
-static uint64_t next_id(struct mr_session *s, uint64_t slots)
+static uint64_t next_id(struct mr_client_session *s, uint64_t slots)
 {
     uint32_t window = s->peer.window;
     uint32_t first = (uint32_t)(s->next_call_id % window);
@@ -227,7 +227,7 @@ static uint64_t next_id(struct mr_session *s, uint64_t slots)
 
 /* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are
  * taken. */
-static bool slot_assign(struct mr_session *s, struct mr_call *call)
+static bool slot_assign(struct mr_client_session *s, struct mr_call *call)
 {
     uint32_t window = s->peer.window;
     uint64_t all = window == 64 ? ~UINT64_C(0) : (UINT64_C(1) << window) - 1;
@@ -243,7 +243,7 @@ static bool slot_assign(struct mr_session *s, struct mr_call *call)
 
 void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     assert(call->state == MR_CALL_PAUSED);
     call->call_id = next_id(s, UINT64_C(1) << (call->call_id % s->peer.window));
     call->segment_bytes = 0;
@@ -252,7 +252,7 @@ void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call)
 
 /* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's,
  * so that its calls do not wait for ever. */
-static uint32_t next_queue(const struct mr_session *s, uint32_t waiting)
+static uint32_t next_queue(const struct mr_client_session *s, uint32_t waiting)
 {
     uint32_t highest = 31u - (uint32_t)__builtin_clz(waiting), lowest = (uint32_t)__builtin_ctz(waiting);
     if (highest == MR_QUEUE_AHEAD || highest == lowest)
@@ -260,7 +260,7 @@ static uint32_t next_queue(const struct mr_session *s, uint32_t waiting)
     return (s->slots_given + 1) % MR_TURNS_PER_BULK == 0 ? lowest : highest;
 }
 
-void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_start_calls(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     if (!s->established)
         return;
@@ -280,7 +280,7 @@ void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
 
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     assert(s != NULL && call->call_id != 0);
     uint32_t slot = (uint32_t)(call->call_id % s->peer.window);
     assert(s->slots[slot] == call);
@@ -288,11 +288,11 @@ void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
     s->busy_slots &= ~(UINT64_C(1) << slot);
     s->peer.ready &= ~(UINT64_C(1) << slot);
     if (mr_call_is_cut(call))
-        mr_sending_stop(ep, &call->sending);
+        mr_tx_message_stop(ep, &call->sending);
     call->segment_bytes = 0;
     call->call_id = 0;
     mr_timer_disarm(&ep->wheel, &call->timer);
-    mr_session_slot_over(ep, s, slot);
+    mr_client_session_slot_over(ep, s, slot);
     if (s->queued != 0)
         mr_peer_mark(ep, &s->peer);
     if (call->state == MR_CALL_ENDED && call->user_freed)
@@ -304,7 +304,7 @@ void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
 void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status status,
                  const struct mr_message *reply)
 {
-    struct mr_session *s = call->session;
+    struct mr_client_session *s = call->session;
     if (call->state == MR_CALL_QUEUED) {
         mr_list_remove(&call->link);
         if (s != NULL && mr_list_empty(&s->queue[call->queue]))
@@ -322,7 +322,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
         assert(s != NULL);
         s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
         if (mr_call_is_cut(call))
-            mr_sending_stop(ep, &call->sending);
+            mr_tx_message_stop(ep, &call->sending);
         call->probes = 0;
         if (call->probe_at_us == 0) /* it was about to be sent again */
             call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, 0);
@@ -365,14 +365,14 @@ static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 }
 
 /* Insert the call, that was sent before all that wait, by its age among those that were sent like it. */
-static void queue_insert_sent(struct mr_session *s, struct mr_call *call)
+static void queue_insert_sent(struct mr_client_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;
     mr_list_prepend(&s->queue[call->queue], &call->link);
     s->queued |= 1u << call->queue;
 }
 
-static struct mr_call *newest_in_slot(const struct mr_session *s)
+static struct mr_call *newest_in_slot(const struct mr_client_session *s)
 {
     struct mr_call *newest = NULL;
     for (uint32_t i = 0; i < s->peer.window; i++)
@@ -381,14 +381,14 @@ static struct mr_call *newest_in_slot(const struct mr_session *s)
     return newest;
 }
 
-void mr_session_end_doomed(struct mr_endpoint *ep, struct mr_session *s, enum mr_status status)
+void mr_client_session_end_aborted(struct mr_endpoint *ep, struct mr_client_session *s, enum mr_status status)
 {
     uint32_t generation = s->generation;
-    while (s->generation == generation && !mr_list_empty(&s->doomed))
-        mr_call_end(ep, MR_CONTAINER(s->doomed.next, struct mr_call, link), status, NULL);
+    while (s->generation == generation && !mr_list_empty(&s->aborted))
+        mr_call_end(ep, MR_CONTAINER(s->aborted.next, struct mr_call, link), status, NULL);
 }
 
-void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_restart_calls(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_call *call;
     while ((call = newest_in_slot(s)) != NULL) {
@@ -396,18 +396,18 @@ void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *s)
             mr_call_release_slot(ep, call);
             continue;
         }
-        bool doomed = call->sent_whole && !call->repeatable;
+        bool aborted = call->sent_whole && !call->repeatable;
         call_reset(ep, call);
-        if (doomed) {
+        if (aborted) {
             call->state = MR_CALL_QUEUED;
-            mr_list_prepend(&s->doomed, &call->link);
+            mr_list_prepend(&s->aborted, &call->link);
         } else {
             queue_insert_sent(s, call);
         }
     }
 }
 
-void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_cancel_calls(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_call *call;
     while ((call = newest_in_slot(s)) != NULL) {
@@ -415,17 +415,17 @@ void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
         mr_call_release_slot(ep, call);
         if (!ended) {
             call->state = MR_CALL_QUEUED;
-            mr_list_prepend(&s->doomed, &call->link);
+            mr_list_prepend(&s->aborted, &call->link);
         }
     }
     for (uint32_t q = MR_QUEUES; q-- > 0;)
-        mr_list_splice(&s->doomed, &s->queue[q]);
+        mr_list_splice(&s->aborted, &s->queue[q]);
     s->queued = 0;
     while (!mr_list_empty(&s->built)) {
         call = MR_CONTAINER(s->built.next, struct mr_call, link);
         mr_list_remove(&call->link);
         call->session = NULL;
     }
-    mr_session_end_doomed(ep, s, MR_CANCELLED);
+    mr_client_session_end_aborted(ep, s, MR_CANCELLED);
     assert(s->calls_pending == 0);
 }

@@ -1,7 +1,7 @@
 /* Calling side: the two windows of a session, fed by what comes in. */
 #include "dataplane/wire/endpoint_internal.h"
 
-void mr_flow_begin(struct mr_endpoint *ep, struct mr_session *s)
+void mr_flow_begin(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t segment_bytes_max = s->path.max_bytes - MR_HEADER_BYTES;
     uint32_t request_bytes = mr_window_clamp(s->grant_bytes, segment_bytes_max);
@@ -15,13 +15,13 @@ void mr_flow_begin(struct mr_endpoint *ep, struct mr_session *s)
     s->told_window_bytes = s->replies.bytes;
 }
 
-void mr_flow_resize(struct mr_session *s, uint32_t segment_bytes)
+void mr_flow_resize(struct mr_client_session *s, uint32_t segment_bytes)
 {
     mr_window_resize(&s->requests, segment_bytes);
     mr_window_resize(&s->replies, segment_bytes);
 }
 
-static void requests_changed(struct mr_endpoint *ep, struct mr_session *s)
+static void requests_changed(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     bool grew = s->requests.bytes > s->peer.flight_limit_bytes;
     s->peer.flight_limit_bytes = s->requests.bytes;
@@ -32,16 +32,16 @@ static void requests_changed(struct mr_endpoint *ep, struct mr_session *s)
 
 /* The server hears of a change once it is worth a packet; it is told with each acknowledgement of slots
  * besides. */
-static void replies_changed(struct mr_endpoint *ep, struct mr_session *s)
+static void replies_changed(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t bytes = s->replies.bytes, told_bytes = s->told_window_bytes;
     uint32_t off_bytes = bytes > told_bytes ? bytes - told_bytes : told_bytes - bytes;
     bool at_last = bytes == s->replies.max_bytes && told_bytes != bytes;
     if (off_bytes > told_bytes / 4 || at_last)
-        mr_session_ack_slots(ep, s, 0);
+        mr_client_session_ack_slots(ep, s, 0);
 }
 
-void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *s, uint32_t rtt_us)
+void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_client_session *s, uint32_t rtt_us)
 {
     if (rtt_us > MR_RTT_SAMPLE_MAX_US)
         return;
@@ -60,7 +60,8 @@ void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *s, uint32_t r
     }
 }
 
-void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_session *s, uint32_t arrived, uint32_t lost)
+void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_client_session *s, uint32_t arrived,
+                              uint32_t lost)
 {
     if (!mr_window_segments(&s->requests, ep->now_us, s->rtt.smoothed_us, arrived, lost))
         return;
@@ -68,7 +69,8 @@ void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_session *s, uint
     requests_changed(ep, s);
 }
 
-void mr_flow_reply_segments(struct mr_endpoint *ep, struct mr_session *s, uint32_t arrived, uint32_t lost)
+void mr_flow_reply_segments(struct mr_endpoint *ep, struct mr_client_session *s, uint32_t arrived,
+                            uint32_t lost)
 {
     if (!mr_window_segments(&s->replies, ep->now_us, s->rtt.smoothed_us, arrived, lost))
         return;
@@ -76,7 +78,7 @@ void mr_flow_reply_segments(struct mr_endpoint *ep, struct mr_session *s, uint32
     replies_changed(ep, s);
 }
 
-void mr_flow_request_lost(struct mr_endpoint *ep, struct mr_session *s)
+void mr_flow_request_lost(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     ep->counters.window_losses += mr_window_collapse(&s->requests);
     requests_changed(ep, s);

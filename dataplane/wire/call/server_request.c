@@ -6,101 +6,102 @@
 
 static bool holds_memory(const struct mr_slot *slot)
 {
-    return slot->transfer != NULL || slot->message != NULL || slot->later != NULL;
+    return slot->transfer != NULL || slot->message != NULL || slot->deferred != NULL;
 }
 
 /* One call alone may have more than the share, or a large one could never be served. */
-static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_served *served,
+static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_server_session *session,
                              const struct mr_slot *slot, size_t bytes)
 {
-    if (served->memory_bytes + mr_buddy_block_bytes(bytes) <= ep->config.session_memory_bytes)
+    if (session->memory_bytes + mr_buddy_block_bytes(bytes) <= ep->config.session_memory_bytes)
         return false;
-    for (uint32_t i = 0; i < served->peer.window; i++)
-        if (&served->slots[i] != slot && holds_memory(&served->slots[i]))
+    for (uint32_t i = 0; i < session->peer.window; i++)
+        if (&session->slots[i] != slot && holds_memory(&session->slots[i]))
             return true;
     return false;
 }
 
 /* Nothing else holds memory, so that what does not fit now never will. */
-static bool is_alone(const struct mr_endpoint *ep, const struct mr_served *served, const struct mr_slot *slot)
+static bool is_alone(const struct mr_endpoint *ep, const struct mr_server_session *session,
+                     const struct mr_slot *slot)
 {
-    if (mr_buddy_used_bytes(ep->memory) > served->memory_bytes)
+    if (mr_buddy_used_bytes(ep->memory) > session->memory_bytes)
         return false;
-    for (uint32_t i = 0; i < served->peer.window; i++)
-        if (&served->slots[i] != slot && holds_memory(&served->slots[i]))
+    for (uint32_t i = 0; i < session->peer.window; i++)
+        if (&session->slots[i] != slot && holds_memory(&session->slots[i]))
             return false;
     return true;
 }
 
-bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_served *served,
+bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_server_session *session,
                         const struct mr_slot *slot, size_t bytes, size_t beside_bytes)
 {
     size_t beside = beside_bytes > 0 ? mr_buddy_block_bytes(beside_bytes) : 0;
     return mr_buddy_block_bytes(bytes) + beside > mr_buddy_capacity_bytes(ep->memory) ||
-           is_alone(ep, served, slot);
+           is_alone(ep, session, slot);
 }
 
-void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
+void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot,
                     size_t bytes)
 {
-    if (share_is_used_up(ep, served, slot, bytes)) {
+    if (share_is_used_up(ep, session, slot, bytes)) {
         ep->counters.shares_used_up++;
         return NULL;
     }
     size_t before = mr_buddy_used_bytes(ep->memory);
     void *block = mr_buddy_alloc(ep->memory, bytes);
-    served->memory_bytes += mr_buddy_used_bytes(ep->memory) - before;
+    session->memory_bytes += mr_buddy_used_bytes(ep->memory) - before;
     return block;
 }
 
-void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block)
+void mr_slot_free(struct mr_endpoint *ep, struct mr_server_session *session, void *block)
 {
     size_t before = mr_buddy_used_bytes(ep->memory);
     mr_buddy_free(ep->memory, block);
-    served->memory_bytes -= before - mr_buddy_used_bytes(ep->memory);
+    session->memory_bytes -= before - mr_buddy_used_bytes(ep->memory);
 }
 
-void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+void mr_slot_clear(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
     if (slot->transfer != NULL) {
         if (slot->state == MR_SLOT_RECEIVING) {
-            mr_slot_free(ep, served, ((struct mr_receiving *)slot->transfer)->in.bytes);
-            served->receiving--;
+            mr_slot_free(ep, session, ((struct mr_rx_message *)slot->transfer)->in.bytes);
+            session->receiving--;
         } else {
-            mr_sending_stop(ep, slot->transfer);
+            mr_tx_message_stop(ep, slot->transfer);
         }
-        mr_slot_free(ep, served, slot->transfer);
+        mr_slot_free(ep, session, slot->transfer);
         slot->transfer = NULL;
     }
-    mr_slot_free(ep, served, slot->message);
+    mr_slot_free(ep, session, slot->message);
     slot->message = NULL;
     slot->state = MR_SLOT_EMPTY;
 }
 
-static void send_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id)
+static void send_busy(struct mr_endpoint *ep, struct mr_server_session *session, uint64_t call_id)
 {
     ep->counters.busy_sent++;
-    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
+    (void)mr_transmit_control(ep, &session->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
 }
 
-void mr_slot_refuse(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+void mr_slot_refuse(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
     slot->state = MR_SLOT_REFUSED;
-    send_busy(ep, served, slot->call_id);
+    send_busy(ep, session, slot->call_id);
 }
 
 /* Roles go from the one that may do everything to the one that may do least. */
-static bool is_allowed(const struct mr_served *served, uint32_t op)
+static bool is_allowed(const struct mr_server_session *session, uint32_t op)
 {
-    return served->role <= (uint32_t)mr_op_role(op);
+    return session->role <= (uint32_t)mr_op_role(op);
 }
 
 /* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better
  * the next time. `message` is aligned, `received` the same bytes where they came in. Returns whether the
  * request's memory is the caller's still: mr_reply_later() takes it over, and an answer given in the same
  * handler has freed it by now. */
-static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
-                    const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
+static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
+                    uint8_t *message, const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
 {
     bool valid = mr_message_parse_copied(received, message_bytes, message, &ep->message);
     const struct mr_preamble *preamble = &ep->message.preamble;
@@ -110,11 +111,11 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
     slot->request_bytes = message_bytes;
     slot->state = MR_SLOT_EXECUTING;
     struct mr_request request = {
-        .ref = {(uint32_t)(served - ep->served), (uint32_t)(slot - served->slots), served->peer.session_id,
-                slot->call_id},
+        .ref = {(uint32_t)(session - ep->server_sessions), (uint32_t)(slot - session->slots),
+                session->peer.session_id, slot->call_id},
         .message = &ep->message,
-        .client_uuid = served->client_uuid,
-        .role = (enum mr_role)served->role,
+        .client_uuid = session->client_uuid,
+        .role = (enum mr_role)session->role,
         .now_us = ep->now_us,
         .deadline_us = UINT64_MAX,
     };
@@ -123,12 +124,12 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
         mr_reply_status(ep, request.ref, MR_BAD_MESSAGE);
         return true;
     }
-    if (!is_allowed(served, preamble->op)) {
+    if (!is_allowed(session, preamble->op)) {
         ep->counters.calls_not_allowed++;
         mr_reply_error(ep, request.ref, MR_UNAUTHORIZED,
                        "%s needs a key of the role %s, and the caller's has the role %s",
                        mr_op_name(preamble->op), mr_role_name(mr_op_role(preamble->op)),
-                       mr_role_name((enum mr_role)served->role));
+                       mr_role_name((enum mr_role)session->role));
         return true;
     }
     if (preamble->deadline_ms != 0)
@@ -144,7 +145,7 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
     ep->config.on_request(ep->config.app, ep, &request);
     bool left = ep->executing != NULL;
     ep->executing = NULL;
-    assert((slot->state != MR_SLOT_EXECUTING || slot->later != NULL) && "the handler gave no answer");
+    assert((slot->state != MR_SLOT_EXECUTING || slot->deferred != NULL) && "the handler gave no answer");
     return left;
 }
 
@@ -160,39 +161,39 @@ static bool is_refused(struct mr_slot *slot, uint64_t call_id)
 }
 
 /* Make the slot ready for a call it has not executed. False: the packet is not to be looked at further. */
-static bool slot_take(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static bool slot_take(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                       uint64_t call_id)
 {
     if (call_id > slot->call_id) {
         if (is_refused(slot, call_id)) {
-            send_busy(ep, served, call_id);
+            send_busy(ep, session, call_id);
             return false;
         }
         if (slot->state == MR_SLOT_EXECUTING) { /* a client keeps a slot until its call is answered */
             ep->counters.drop_range++;
             return false;
         }
-        served->peer.ready &= ~(UINT64_C(1) << (slot - served->slots));
-        mr_slot_clear(ep, served, slot);
+        session->peer.ready &= ~(UINT64_C(1) << (slot - session->slots));
+        mr_slot_clear(ep, session, slot);
         slot->call_id = call_id;
         slot->acked = false;
     }
     return true;
 }
 
-static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static void receive_whole(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                           const struct mr_fragment *fragment)
 {
     memcpy(ep->scratch, fragment->payload, fragment->bytes);
-    (void)execute(ep, served, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
+    (void)execute(ep, session, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
 }
 
 /* A request that can never be taken in is refused once and for all. */
-static void refuse_request(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static void refuse_request(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                            uint32_t message_bytes)
 {
-    struct mr_call_ref ref = {(uint32_t)(served - ep->served), (uint32_t)(slot - served->slots),
-                              served->peer.session_id, slot->call_id};
+    struct mr_call_ref ref = {(uint32_t)(session - ep->server_sessions), (uint32_t)(slot - session->slots),
+                              session->peer.session_id, slot->call_id};
     slot->op = 0;
     slot->priority = 0;
     slot->sequence = 0;
@@ -205,18 +206,18 @@ static void refuse_request(struct mr_endpoint *ep, struct mr_served *served, str
         message_bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
 }
 
-static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static bool receiving_begin(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                             const struct mr_fragment *fragment)
 {
     uint32_t message_bytes = fragment->message_bytes;
-    struct mr_receiving *receiving = mr_slot_alloc(ep, served, slot, sizeof(*receiving));
-    uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, served, slot, message_bytes) : NULL;
+    struct mr_rx_message *receiving = mr_slot_alloc(ep, session, slot, sizeof(*receiving));
+    uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, session, slot, message_bytes) : NULL;
     if (bytes == NULL) {
-        mr_slot_free(ep, served, receiving);
-        if (mr_slot_fits_never(ep, served, slot, message_bytes, 0))
-            refuse_request(ep, served, slot, message_bytes);
+        mr_slot_free(ep, session, receiving);
+        if (mr_slot_fits_never(ep, session, slot, message_bytes, 0))
+            refuse_request(ep, session, slot, message_bytes);
         else
-            mr_slot_refuse(ep, served, slot);
+            mr_slot_refuse(ep, session, slot);
         return false;
     }
     mr_incoming_init(&receiving->in, bytes, message_bytes, fragment->segment_bytes,
@@ -224,38 +225,39 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, st
     receiving->first_us = ep->now_us;
     slot->transfer = receiving;
     slot->state = MR_SLOT_RECEIVING;
-    served->receiving++;
+    session->receiving++;
     return true;
 }
 
-static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+static void receiving_complete(struct mr_endpoint *ep, struct mr_server_session *session,
+                               struct mr_slot *slot)
 {
-    struct mr_receiving *receiving = slot->transfer;
+    struct mr_rx_message *receiving = slot->transfer;
     uint8_t *bytes = receiving->in.bytes;
     uint32_t message_bytes = receiving->in.message_bytes;
     uint64_t first_us = receiving->first_us;
     slot->transfer = NULL;
-    mr_slot_free(ep, served, receiving);
+    mr_slot_free(ep, session, receiving);
     slot->state = MR_SLOT_EMPTY;
-    served->receiving--;
-    if (execute(ep, served, slot, bytes, bytes, message_bytes, first_us))
-        mr_slot_free(ep, served, bytes);
+    session->receiving--;
+    if (execute(ep, session, slot, bytes, bytes, message_bytes, first_us))
+        mr_slot_free(ep, session, bytes);
     if (slot->state ==
         MR_SLOT_EXECUTING) /* the answer comes later: what is in flight of the request counts no more */
-        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, message_bytes);
+        (void)mr_transmit_ack(ep, &session->peer, 0, slot->call_id, message_bytes);
 }
 
-static void send_report(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot)
+static void send_report(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot)
 {
     struct mr_ack ack;
-    mr_incoming_report(&((struct mr_receiving *)slot->transfer)->in, &ack);
-    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_ACK, 0, slot->call_id, &ack, sizeof(ack));
+    mr_incoming_report(&((struct mr_rx_message *)slot->transfer)->in, &ack);
+    (void)mr_transmit_control(ep, &session->peer, MR_PACKET_ACK, 0, slot->call_id, &ack, sizeof(ack));
 }
 
-static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static void receive_segment(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                             const struct mr_fragment *fragment)
 {
-    struct mr_incoming *in = &((struct mr_receiving *)slot->transfer)->in;
+    struct mr_incoming *in = &((struct mr_rx_message *)slot->transfer)->in;
     if (fragment->message_bytes != in->message_bytes) {
         ep->counters.drop_range++;
         return;
@@ -265,25 +267,25 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, st
     if (result == MR_SEGMENT_RANGE) {
         ep->counters.drop_range++;
         if (fragment->probe) /* the client thinks we have more than we do */
-            send_report(ep, served, slot);
+            send_report(ep, session, slot);
         return;
     }
     if (result == MR_SEGMENT_REPEATED)
         ep->counters.segments_repeated++;
     if (mr_incoming_whole(in)) {
-        receiving_complete(ep, served, slot);
+        receiving_complete(ep, session, slot);
         return;
     }
     bool new_gap = result == MR_SEGMENT_NEW && in->gap_segments == MR_REORDER_SEGMENTS;
-    if (fragment->probe || new_gap || mr_incoming_report_due(in, served->receiving))
-        send_report(ep, served, slot);
+    if (fragment->probe || new_gap || mr_incoming_report_due(in, session->receiving))
+        send_report(ep, session, slot);
 }
 
-static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_fragment *fragment)
+static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment)
 {
-    struct mr_served *served = session;
+    struct mr_server_session *session = arg;
     uint64_t call_id = fragment->call_id;
-    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    struct mr_slot *slot = &session->slots[call_id % session->peer.window];
     if (call_id < slot->call_id || call_id == 0) {
         ep->counters.drop_stale++;
         return true;
@@ -292,52 +294,52 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         ep->counters.drop_range++;
         return true;
     }
-    if (!slot_take(ep, served, slot, call_id))
+    if (!slot_take(ep, session, slot, call_id))
         return true;
     if (slot->state == MR_SLOT_REFUSED) {
-        send_busy(ep, served, call_id);
+        send_busy(ep, session, call_id);
         return true;
     }
     if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
         ep->counters.segments_repeated++;
-        mr_reply_repeat(ep, served, slot, fragment->probe);
+        mr_reply_repeat(ep, session, slot, fragment->probe);
         return true;
     }
     if (slot->state == MR_SLOT_EMPTY && fragment->segment_bytes == 0) {
-        receive_whole(ep, served, slot, fragment);
+        receive_whole(ep, session, slot, fragment);
         return true;
     }
-    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, served, slot, fragment))
+    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, session, slot, fragment))
         return true;
-    receive_segment(ep, served, slot, fragment);
+    receive_segment(ep, session, slot, fragment);
     return true;
 }
 
-static void on_ping(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+static void on_ping(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_packet *packet)
 {
     uint64_t call_id = packet->header.call_id;
-    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    struct mr_slot *slot = &session->slots[call_id % session->peer.window];
     if (call_id == 0 || call_id > slot->call_id || slot->state == MR_SLOT_EMPTY) {
-        (void)mr_transmit_ack(ep, &served->peer, 0, call_id, 0);
+        (void)mr_transmit_ack(ep, &session->peer, 0, call_id, 0);
     } else if (call_id < slot->call_id) {
         ep->counters.drop_stale++;
     } else if (slot->state == MR_SLOT_REFUSED) {
-        send_busy(ep, served, call_id);
+        send_busy(ep, session, call_id);
     } else if (slot->state == MR_SLOT_RECEIVING) {
-        send_report(ep, served, slot);
+        send_report(ep, session, slot);
     } else {
-        mr_reply_repeat(ep, served, slot, true);
+        mr_reply_repeat(ep, session, slot, true);
     }
 }
 
 /* ---- a packet comes in ---- */
 
-/* Returns the session that a packet belongs to, verified; NULL: counted, and perhaps answered with a RESET. */
-static struct mr_served *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+/* Returns the session that a packet belongs to, verified; NULL: counted, and perhaps answered with RESET. */
+static struct mr_server_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
     const struct mr_packet_header *header = &packet->header;
     uint32_t index = (uint32_t)(header->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
-    struct mr_served *s = index < ep->config.sessions_max ? &ep->served[index] : NULL;
+    struct mr_server_session *s = index < ep->config.sessions_max ? &ep->server_sessions[index] : NULL;
     if (s == NULL || !s->used || s->peer.session_id != header->session_id) {
         ep->counters.drop_session++;
         if (header->type != MR_PACKET_BYE)
@@ -352,7 +354,7 @@ static struct mr_served *find_session(struct mr_endpoint *ep, const struct mr_pa
         ep->counters.drop_repeated++;
         return NULL;
     }
-    if (!mr_keys_served_verify(ep, s, packet)) {
+    if (!mr_keys_server_verify(ep, s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }
@@ -363,15 +365,15 @@ static struct mr_served *find_session(struct mr_endpoint *ep, const struct mr_pa
         s->peer.clock_heard_us = (uint32_t)ep->now_us;
     }
     if (!s->confirmed)
-        mr_served_confirm(ep, s);
+        mr_server_session_confirm(ep, s);
     return s;
 }
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_served *served = ep->served != NULL ? find_session(ep, packet) : NULL;
-    if (served == NULL) {
-        if (ep->served == NULL)
+    struct mr_server_session *session = ep->server_sessions != NULL ? find_session(ep, packet) : NULL;
+    if (session == NULL) {
+        if (ep->server_sessions == NULL)
             ep->counters.drop_session++;
         return;
     }
@@ -379,21 +381,21 @@ void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
     switch (packet->header.type) {
     case MR_PACKET_DATA:
-        mr_each_fragment(ep, served, packet, on_fragment);
+        mr_each_fragment(ep, session, packet, on_fragment);
         break;
     case MR_PACKET_ACK:
     case MR_PACKET_RESEND:
-        mr_reply_acked(ep, served, packet);
+        mr_reply_acked(ep, session, packet);
         break;
     case MR_PACKET_PING:
         if ((packet->header.flags & MR_FLAG_PROBE) != 0)
-            on_ping(ep, served, packet);
+            on_ping(ep, session, packet);
         break;
     case MR_PACKET_PATH:
-        mr_served_path_answer(ep, served, packet);
+        mr_server_session_path_answer(ep, session, packet);
         break;
     case MR_PACKET_BYE:
-        mr_served_drop(ep, served);
+        mr_server_session_drop(ep, session);
         break;
     default:
         ep->counters.drop_type++;

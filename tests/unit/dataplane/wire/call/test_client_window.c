@@ -144,7 +144,7 @@ static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
 static void many_pulls_at_once_fit_into_the_switch(void **state)
 {
     struct pair_call calls[SESSIONS] = {0};
-    struct mr_session *sessions[SESSIONS] = {p.session};
+    struct mr_client_session *sessions[SESSIONS] = {p.session};
     for (uint32_t i = 1; i < SESSIONS; i++) {
         pair_open(&p);
         sessions[i] = p.session;
@@ -240,7 +240,7 @@ static void a_request_into_the_void_starts_again_from_the_least(void **state)
 static void the_server_keeps_to_what_the_client_says(void **state)
 {
     struct mr_endpoint *server = p.ends[PAIR_SERVER].ep, *client = p.ends[PAIR_CLIENT].ep;
-    struct mr_peer *peer = &server->served[0].peer;
+    struct mr_peer *peer = &server->server_sessions[0].peer;
     uint32_t all = peer->flight_limit_bytes;
     static const uint32_t says[] = {20000, 1, 0, 100000, UINT32_MAX};
     uint32_t least = MR_WINDOW_SEGMENTS_MIN * peer->segment_bytes;
@@ -248,7 +248,7 @@ static void the_server_keeps_to_what_the_client_says(void **state)
     for (uint32_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
         struct pair_call c = {0};
         p.session->replies.bytes = says[i];
-        mr_session_ack_slots(client, p.session, 0);
+        mr_client_session_ack_slots(client, p.session, 0);
         pair_run(&p, 100);
         assert_int_equal(peer->flight_limit_bytes, then[i]);
         if (says[i] == 1) /* the next word is to find it so */
@@ -270,11 +270,11 @@ static enum pair_verdict lose_what_is_said_of_the_window(struct pair *pair, enum
 /* The server goes by a window of the least, the client by all it has, and takes it for known. */
 static void a_word_about_the_window_may_be_lost(void **state)
 {
-    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->served[0].peer;
+    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->server_sessions[0].peer;
     struct pair_call c = {0};
     pair_run(&p, MR_WINDOW_FORGET_US + 1000000); /* what it knew is no longer so */
     p.session->replies.bytes = MR_WINDOW_SEGMENTS_LEAST * peer->segment_bytes;
-    mr_session_ack_slots(p.ends[PAIR_CLIENT].ep, p.session, 0);
+    mr_client_session_ack_slots(p.ends[PAIR_CLIENT].ep, p.session, 0);
     pair_run(&p, 100);
     p.filter = lose_what_is_said_of_the_window;
     pull(&c, 4u << 20);
@@ -307,7 +307,7 @@ static void a_long_path_is_no_queue(void **state)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
-        mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+        mr_client_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
         link.path_us = 2000;
         pair_open(&p);
         pair_run(&p, 100000);
@@ -419,7 +419,7 @@ static void a_reply_goes_on_while_others_fill_the_window(void **state)
     pair_run(&p, 5000);
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(calls[i].ended, 1);
-    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->served[0].peer;
+    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->server_sessions[0].peer;
     peer->flight_limit_bytes = 4 * peer->segment_bytes;
     assert_true(peer->flight_bytes > peer->flight_limit_bytes);
     pull(&last, 50000);
@@ -435,7 +435,7 @@ static void a_reply_goes_on_while_others_fill_the_window(void **state)
 
 static struct sharer {
     struct pair_call call;
-    struct mr_session *session;
+    struct mr_client_session *session;
     uint64_t ended_bytes;
 } sharers[SHARERS];
 static bool sharers_push;
@@ -490,7 +490,7 @@ static void latecomers_share_the_link(void **state)
     assert_true(all > (uint64_t)SHARING_US / 8 * link.bits_per_us * 85 / 100);
     assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
     for (uint32_t i = 0; i < SHARERS; i++)
-        mr_session_close(p.ends[PAIR_CLIENT].ep, sharers[i].session, p.now_us);
+        mr_client_session_close(p.ends[PAIR_CLIENT].ep, sharers[i].session, p.now_us);
 }
 
 static void latecomers_that_push_share_it_too(void **state)

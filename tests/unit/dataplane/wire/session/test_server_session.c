@@ -26,8 +26,8 @@ static void hello_retry_hello_accept(void **state)
 {
     pair_start(&p);
     pair_open(&p);
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     assert_true(info.up);
     assert_int_equal(info.incarnation, 7);
     assert_int_equal(info.segment_bytes, MR_UDP_BYTES_MIN - MR_HEADER_BYTES);
@@ -54,8 +54,8 @@ static void accept_tells_core_map_and_last_step(void **state)
     pair_start(&p);
     mr_endpoint_set_last_step_hook(server(), step_of);
     pair_open(&p);
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     assert_int_equal(info.core, 2);
     assert_int_equal(info.core_count, 3);
     assert_int_equal(info.map_version, 9);
@@ -69,22 +69,23 @@ static void accept_tells_core_map_and_last_step(void **state)
 /* A NIC that spreads packets by their ports may bring it to another core, which hands it on. */
 static void accept_tells_whose_queue_the_hello_came_in_on(void **state)
 {
-    struct mr_session_info info;
+    struct mr_client_session_info info;
     p.config[PAIR_SERVER].core = 2;
     p.config[PAIR_SERVER].core_count = 3;
     pair_start(&p);
     pair_open(&p);
-    mr_session_info(p.session, &info);
+    mr_client_session_info(p.session, &info);
     assert_int_equal(info.arrived_core, 2);
 
-    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
-    assert_int_equal(mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 2, &p, &p.session),
-                     MR_OK);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    assert_int_equal(
+        mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 2, &p, &p.session),
+        MR_OK);
     for (int turns = 0; turns < 200; turns++) {
         mr_endpoint_arrived_at(server(), 1);
         pair_run(&p, 1);
     }
-    mr_session_info(p.session, &info);
+    mr_client_session_info(p.session, &info);
     assert_true(info.up);
     assert_int_equal(info.arrived_core, 1);
 }
@@ -261,7 +262,8 @@ static void a_hello_for_another_core_is_not_ours(void **state)
     p.config[PAIR_SERVER].core = 1;
     pair_start(&p);
     assert_int_equal(
-        mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+        mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &p.session),
+        MR_OK);
     pair_run(&p, 100000);
     assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
     assert_true(served()->drop_range > 0);
@@ -272,17 +274,18 @@ static void a_full_table_refuses(void **state)
     p.config[PAIR_SERVER].sessions_max = 1;
     pair_start(&p);
     pair_open(&p);
-    struct mr_session *second;
-    assert_int_equal(mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &second),
-                     MR_OK);
+    struct mr_client_session *second;
+    assert_int_equal(
+        mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &second),
+        MR_OK);
     pair_run(&p, 200000);
     assert_true(served()->sessions_refused > 0);
-    struct mr_session_info info;
-    mr_session_info(second, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(second, &info);
     assert_false(info.up);
-    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
     pair_run(&p, 500000);
-    mr_session_info(second, &info);
+    mr_client_session_info(second, &info);
     assert_true(info.up);
 }
 

@@ -3,9 +3,9 @@
  *
  * A session looks for its server with HELLOs that name it, under a nonce that is new in each handshake. A
  * server that still has the session answers with an ACCEPT of the same, and nothing has happened; one that
- * does not makes a new session, and the calls in flight are dealt with (mr_session_restart_calls). So a RESET
- * or a silence is only ever a reason to ask, and an old answer, late or played again, answers nothing: the
- * nonce is another's. */
+ * does not makes a new session, and the calls in flight are dealt with (mr_client_session_restart_calls). So
+ * a RESET or a silence is only ever a reason to ask, and an old answer, late or played again, answers
+ * nothing: the nonce is another's. */
 #include <assert.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 
 /* ---- handshake ---- */
 
-static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
+static void send_hello(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     const struct mr_auth *auth = &ep->auth[0];
     struct mr_hello hello = {
@@ -45,7 +45,7 @@ static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
 
 /* Send the HELLO of this state and say when the next one is due: between 3/4 and 5/4 of the back-off, so that
  * clients of a restarted server do not come all at once. */
-static void hello_next(struct mr_endpoint *ep, struct mr_session *s)
+static void hello_next(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint64_t wait_us = (uint64_t)MR_HELLO_RETRY_US << (s->hello_tries < 8 ? s->hello_tries : 8);
     if (wait_us > MR_PTO_MAX_US)
@@ -57,13 +57,13 @@ static void hello_next(struct mr_endpoint *ep, struct mr_session *s)
 }
 
 /* Ask for a cookie. One that was sent for an earlier HELLO may be stale. */
-static void without_cookie(struct mr_endpoint *ep, struct mr_session *s)
+static void without_cookie(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     s->handshake = MR_HANDSHAKE_HELLO;
     s->retry_from = ep->hello_number + 1;
 }
 
-void mr_connect_begin(struct mr_endpoint *ep, struct mr_session *s)
+void mr_connect_begin(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     if (s->handshake != MR_HANDSHAKE_NONE)
         return;
@@ -73,35 +73,35 @@ void mr_connect_begin(struct mr_endpoint *ep, struct mr_session *s)
     hello_next(ep, s);
 }
 
-void mr_connect_end(struct mr_endpoint *ep, struct mr_session *s)
+void mr_connect_end(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     s->handshake = MR_HANDSHAKE_NONE;
     if (!s->confirmed)
         s->keepalive_at_us = ep->now_us + MR_CONFIRM_US;
-    mr_session_arm(ep, s);
+    mr_client_session_arm(ep, s);
 }
 
-void mr_connect_retry(struct mr_endpoint *ep, struct mr_session *s)
+void mr_connect_retry(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     if (s->handshake == MR_HANDSHAKE_COOKIE && s->hello_tries % MR_HELLO_COOKIE_TRIES == 0)
         without_cookie(ep, s);
     hello_next(ep, s);
 }
 
-void mr_session_away(struct mr_endpoint *ep, struct mr_session *s)
+void mr_client_session_away(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     mr_connect_begin(ep, s);
     if (s->away)
         return;
     s->away = true;
-    mr_session_tell(ep, s, MR_SESSION_AWAY);
+    mr_client_session_notify(ep, s, MR_SESSION_AWAY);
 }
 
-static struct mr_session *find_handshake(const struct mr_endpoint *ep, const struct mr_packet *packet,
-                                         uint64_t client_nonce)
+static struct mr_client_session *find_handshake(const struct mr_endpoint *ep, const struct mr_packet *packet,
+                                                uint64_t client_nonce)
 {
     for (uint32_t i = 0; i < ep->config.sessions_max; i++) {
-        struct mr_session *s = &ep->sessions[i];
+        struct mr_client_session *s = &ep->client_sessions[i];
         if (s->used && s->handshake != MR_HANDSHAKE_NONE && s->client_nonce == client_nonce &&
             mr_address_equal(&s->peer.address, packet->from))
             return s;
@@ -115,20 +115,20 @@ static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_tag++;
         return;
     }
-    struct mr_session *s = find_handshake(ep, packet, packet->header.call_id);
+    struct mr_client_session *s = find_handshake(ep, packet, packet->header.call_id);
     if (s == NULL || s->handshake != MR_HANDSHAKE_HELLO || packet->header.number < s->retry_from) {
         ep->counters.drop_stale++;
         return;
     }
     memcpy(s->cookie, packet->payload, MR_COOKIE_BYTES);
     s->other_version = 0;
-    mr_session_sample_rtt(ep, s, packet);
+    mr_client_session_sample_rtt(ep, s, packet);
     s->handshake = MR_HANDSHAKE_COOKIE;
     s->hello_tries = 0;
     hello_next(ep, s);
 }
 
-static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_session *s,
+static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_client_session *s,
                             const struct mr_accept *accept)
 {
     return accept->udp_bytes_max >= MR_UDP_BYTES_MIN && accept->udp_bytes_max <= ep->config.udp_bytes_max &&
@@ -136,10 +136,10 @@ static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_sessio
            accept->core == s->core && accept->arrived_core < MR_CORE_MAX && accept->session_id != 0;
 }
 
-static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_accept *accept)
+static void adopt(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_accept *accept)
 {
     if (s->established)
-        mr_session_leave(ep, s);
+        mr_client_session_leave(ep, s);
     s->established = true;
     s->peer.sent_number = 0;
     memset(&s->peer.numbers, 0, sizeof(s->peer.numbers));
@@ -160,7 +160,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->confirmed = false;
     s->has_previous_key = false;
     mr_session_key(&ep->auth[0], accept->session_id, accept->incarnation, &s->peer.key);
-    mr_session_enter(ep, s);
+    mr_client_session_enter(ep, s);
 }
 
 static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
@@ -171,7 +171,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_tag++;
         return;
     }
-    struct mr_session *s = find_handshake(ep, packet, accept.client_nonce);
+    struct mr_client_session *s = find_handshake(ep, packet, accept.client_nonce);
     if (s == NULL) {
         ep->counters.drop_stale++;
         return;
@@ -184,7 +184,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_range++;
         return;
     }
-    mr_session_sample_rtt(ep, s, packet);
+    mr_client_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->other_version = 0;
     s->last_push_step = accept.last_push_step;
@@ -196,12 +196,12 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     if (was_established && s->peer.session_id == accept.session_id) {
         mr_connect_end(ep, s);
         if (was_away)
-            mr_session_tell(ep, s, MR_SESSION_UP);
+            mr_client_session_notify(ep, s, MR_SESSION_UP);
         return;
     }
     if (was_established) {
         ep->counters.sessions_restarted++;
-        mr_session_restart_calls(ep, s);
+        mr_client_session_restart_calls(ep, s);
         s->held = ep->config.hold_on_restart;
     }
     adopt(ep, s, &accept);
@@ -210,14 +210,14 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
     mr_peer_mark(ep, &s->peer);
     uint32_t generation = s->generation;
-    mr_session_end_doomed(ep, s, MR_UNKNOWN_OUTCOME);
+    mr_client_session_end_aborted(ep, s, MR_UNKNOWN_OUTCOME);
     if (s->generation == generation)
-        mr_session_tell(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
+        mr_client_session_notify(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
 }
 
 static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_session *s = mr_session_lookup(ep, packet->header.session_id, packet->from);
+    struct mr_client_session *s = mr_client_session_lookup(ep, packet->header.session_id, packet->from);
     if (s == NULL) {
         ep->counters.drop_session++;
         return;
@@ -226,7 +226,7 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_repeated++;
         return;
     }
-    if (!mr_keys_session_verify(s, packet)) {
+    if (!mr_keys_client_verify(s, packet)) {
         ep->counters.drop_tag++;
         return;
     }

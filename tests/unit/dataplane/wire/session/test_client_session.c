@@ -10,7 +10,8 @@
 static void calls_made_before_it_is_up_wait(void **state)
 {
     struct pair_call call = {0};
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session),
+                     MR_OK);
     pair_call(&p, &call, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
     assert_int_equal(call.ended, 1);
@@ -19,12 +20,12 @@ static void calls_made_before_it_is_up_wait(void **state)
 
 static void two_sessions_to_one_core_do_not_mix(void **state)
 {
-    struct mr_session *other;
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
+    struct mr_client_session *other;
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
     pair_open(&p);
     pair_run(&p, 100000);
-    struct mr_session_info info;
-    mr_session_info(other, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(other, &info);
     assert_true(info.up && up());
     assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 2);
 }
@@ -37,8 +38,8 @@ static void an_idle_session_finds_out_about_a_restart(void **state)
     pair_run(&p, 11000000);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
     assert_true(up());
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     assert_int_equal(info.incarnation, 8);
 }
 
@@ -101,7 +102,7 @@ static void close_says_bye_and_ends_calls(void **state)
     pair_call(&p, &a, MR_OP_SAVE, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
     pair_call(&p, &b, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
-    mr_session_close(client(), p.session, p.now_us);
+    mr_client_session_close(client(), p.session, p.now_us);
     assert_int_equal(a.ended, 1);
     assert_int_equal(a.status, MR_CANCELLED);
     assert_int_equal(b.ended, 1);
@@ -115,11 +116,11 @@ static void close_says_bye_and_ends_calls(void **state)
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
 }
 
-static void close_in_event(struct pair *pair, enum mr_session_event event)
+static void close_in_event(struct pair *pair, enum mr_client_session_event event)
 {
     if (event != MR_SESSION_AWAY && event != MR_SESSION_RESTARTED)
         return;
-    mr_session_close(pair->ends[PAIR_CLIENT].ep, pair->session, pair->now_us);
+    mr_client_session_close(pair->ends[PAIR_CLIENT].ep, pair->session, pair->now_us);
     pair->session = NULL;
 }
 
@@ -222,16 +223,18 @@ static void calls_that_are_over_are_acknowledged_soon(void **state)
 
 static void sessions_max_is_a_bound(void **state)
 {
-    struct mr_session *s;
+    struct mr_client_session *s;
     for (uint32_t i = 0; i < p.config[PAIR_CLIENT].sessions_max; i++)
-        assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_NO_MEMORY);
-    mr_session_close(client(), s, p.now_us);
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, MR_CORE_MAX, NULL, &s),
+        assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s),
+                     MR_NO_MEMORY);
+    mr_client_session_close(client(), s, p.now_us);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, MR_CORE_MAX, NULL, &s),
                      MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_session_open(p.ends[PAIR_SERVER].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &s),
-                     MR_INVALID_ARGUMENT);
+    assert_int_equal(
+        mr_client_session_open(p.ends[PAIR_SERVER].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &s),
+        MR_INVALID_ARGUMENT);
 }
 
 int main(void)

@@ -65,7 +65,8 @@ static void a_stale_cookie_is_replaced(void **state)
 {
     p.filter = drop_nth;
     p.drop_from = 2; /* the HELLO with the cookie */
-    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session),
+                     MR_OK);
     pair_run(&p, 25);
     pair_restart_server(&p); /* its secret is another: the cookie is worth nothing */
     p.ends[PAIR_SERVER].random_state = 77;
@@ -117,13 +118,13 @@ static void a_numbered_push_outlives_a_restart(void **state)
 static void held_calls_wait_while_those_ahead_go(void **state)
 {
     struct pair_call before = {0}, ahead = {.ahead = true}, after = {0};
-    struct mr_session_info info;
+    struct mr_client_session_info info;
     pair_stop(&p);
     pair_init(&p);
     p.config[PAIR_CLIENT].hold_on_restart = true;
     pair_start(&p);
     pair_open(&p);
-    mr_session_info(p.session, &info);
+    mr_client_session_info(p.session, &info);
     assert_false(info.held);
     p.filter = drop_all;
     pair_call(&p, &before, MR_OP_ECHO, NULL, 0, UINT64_MAX);
@@ -132,7 +133,7 @@ static void held_calls_wait_while_those_ahead_go(void **state)
     p.filter = NULL;
     pair_run(&p, 500000);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
-    mr_session_info(p.session, &info);
+    mr_client_session_info(p.session, &info);
     assert_true(info.up && info.held);
     pair_call(&p, &after, MR_OP_ECHO, NULL, 0, UINT64_MAX);
     pair_call(&p, &ahead, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
@@ -140,13 +141,13 @@ static void held_calls_wait_while_those_ahead_go(void **state)
     assert_int_equal(ahead.ended, 1);
     assert_int_equal(before.ended + after.ended, 0);
     assert_int_equal(p.executed, 1);
-    mr_session_release(client(), p.session, p.now_us);
-    mr_session_info(p.session, &info);
+    mr_client_session_release(client(), p.session, p.now_us);
+    mr_client_session_info(p.session, &info);
     assert_false(info.held);
     pair_run(&p, 1000);
     assert_int_equal(before.ended + after.ended, 2);
     assert_int_equal(p.executed, 3);
-    mr_session_release(client(), p.session, p.now_us); /* once more: nothing */
+    mr_client_session_release(client(), p.session, p.now_us); /* once more: nothing */
 }
 
 static uint8_t order[8];
@@ -185,7 +186,7 @@ static void those_ahead_stay_ahead_over_another_restart(void **state)
     }
     pair_run(&p, 1000000);
     assert_int_equal(order_count, 2);
-    mr_session_release(client(), p.session, p.now_us);
+    mr_client_session_release(client(), p.session, p.now_us);
     pair_run(&p, 1000);
     const uint8_t expected[] = {MR_OP_LOOKUP, MR_OP_LIST, MR_OP_ECHO};
     assert_int_equal(order_count, 3);

@@ -175,8 +175,8 @@ static void a_late_answer_does_not_stretch_the_round_trip(void **state)
     mr_reply_status(server(), p.later[0], MR_OK);
     pair_run(&p, 1000);
     assert_int_equal(c.ended, 1);
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
+    struct mr_client_session_info info;
+    mr_client_session_info(p.session, &info);
     assert_in_range(info.rtt_us, 2 * PAIR_DELAY_US, 2 * PAIR_DELAY_US + 5);
     assert_int_equal(p.events[MR_SESSION_AWAY], 0); /* it said that it is at it */
 }
@@ -188,7 +188,7 @@ static void an_answer_to_a_vanished_session_frees_its_request(void **state)
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), memset(data, 9, sizeof(data)));
     pair_call(&p, &c, MR_OP_SAVE, &tensor, 1, UINT64_MAX);
     pair_run(&p, 500);
-    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
     pair_run(&p, 500);
     assert_false(mr_call_ref_alive(server(), p.later[0]));
     assert_memory_equal(p.later_request[0]->message->tensors[0].data, data, sizeof(data));

@@ -11,12 +11,12 @@
 
 static struct mr_slot *slot_find(const struct mr_endpoint *ep, struct mr_call_ref ref)
 {
-    if (ep->served == NULL || ref.session_index >= ep->config.sessions_max)
+    if (ep->server_sessions == NULL || ref.session_index >= ep->config.sessions_max)
         return NULL;
-    struct mr_served *served = &ep->served[ref.session_index];
-    if (!served->used || served->peer.session_id != ref.session_id || ref.slot >= served->peer.window)
+    struct mr_server_session *session = &ep->server_sessions[ref.session_index];
+    if (!session->used || session->peer.session_id != ref.session_id || ref.slot >= session->peer.window)
         return NULL;
-    struct mr_slot *slot = &served->slots[ref.slot];
+    struct mr_slot *slot = &session->slots[ref.slot];
     return slot->call_id == ref.call_id && slot->state == MR_SLOT_EXECUTING ? slot : NULL;
 }
 
@@ -29,7 +29,7 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
 {
     if (slot_find(ep, ref) == NULL)
         return false;
-    *out = ep->served[ref.session_index].peer.address;
+    *out = ep->server_sessions[ref.session_index].peer.address;
     return true;
 }
 
@@ -37,11 +37,12 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
 static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     for (struct mr_link *l = ep->orphans.next; l != &ep->orphans; l = l->next) {
-        struct mr_later *later = MR_CONTAINER(l, struct mr_later, link);
-        if (later->request.ref.session_id == ref.session_id && later->request.ref.call_id == ref.call_id) {
-            mr_list_remove(&later->link);
-            mr_buddy_free(ep->memory, later->bytes);
-            mr_buddy_free(ep->memory, later);
+        struct mr_deferred_request *deferred = MR_CONTAINER(l, struct mr_deferred_request, link);
+        if (deferred->request.ref.session_id == ref.session_id &&
+            deferred->request.ref.call_id == ref.call_id) {
+            mr_list_remove(&deferred->link);
+            mr_buddy_free(ep->memory, deferred->bytes);
+            mr_buddy_free(ep->memory, deferred);
             return;
         }
     }
@@ -56,13 +57,13 @@ static struct mr_slot *slot_answer(struct mr_endpoint *ep, struct mr_call_ref re
     return slot;
 }
 
-static void request_free(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+static void request_free(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
-    if (slot->later != NULL) {
-        mr_slot_free(ep, served, slot->later->bytes);
-        mr_slot_free(ep, served, slot->later);
+    if (slot->deferred != NULL) {
+        mr_slot_free(ep, session, slot->deferred->bytes);
+        mr_slot_free(ep, session, slot->deferred);
     }
-    slot->later = NULL;
+    slot->deferred = NULL;
 }
 
 static void mark_acked(struct mr_slot *slot)
@@ -74,9 +75,9 @@ static void mark_acked(struct mr_slot *slot)
 }
 
 /* The client has the reply, or wants none: nothing of it needs to be kept. */
-static void set_acked(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
-    mr_slot_clear(ep, served, slot);
+    mr_slot_clear(ep, session, slot);
     slot->state = MR_SLOT_DONE;
     mark_acked(slot);
 }
@@ -84,30 +85,30 @@ static void set_acked(struct mr_endpoint *ep, struct mr_served *served, struct m
 /* From EXECUTING to DONE, and off it goes. */
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
-    request_free(ep, &ep->served[ref.session_index], slot);
+    request_free(ep, &ep->server_sessions[ref.session_index], slot);
     slot->begun = false;
     slot->state = MR_SLOT_DONE;
     if (slot->acked)
-        set_acked(ep, &ep->served[ref.session_index], slot);
+        set_acked(ep, &ep->server_sessions[ref.session_index], slot);
     else if (slot->transfer != NULL)
-        mr_sending_activate(ep, slot->transfer);
+        mr_tx_message_activate(ep, slot->transfer);
     else
-        mr_peer_ready(ep, &ep->served[ref.session_index].peer, ref.slot);
+        mr_peer_ready(ep, &ep->server_sessions[ref.session_index].peer, ref.slot);
 }
 
-static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+static bool sending_begin(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
-    struct mr_sending *sending = mr_slot_alloc(ep, served, slot, sizeof(*sending));
+    struct mr_tx_message *sending = mr_slot_alloc(ep, session, slot, sizeof(*sending));
     if (sending == NULL)
         return false;
     mr_list_init(&sending->link);
-    sending->peer = &served->peer;
+    sending->peer = &session->peer;
     sending->call_id = slot->call_id;
     sending->unasked_bytes = 0;
     sending->turn = ep->turn;
     sending->priority = slot->priority;
-    mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
-                     served->grant_bytes);
+    mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, session->peer.segment_bytes,
+                     session->grant_bytes);
     mr_outgoing_set_ready(&sending->out, 0);
     slot->transfer = sending;
     return true;
@@ -155,7 +156,7 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
     if (slot == NULL)
         return false;
     assert(!slot->begun && "mr_reply_begin was called twice");
-    struct mr_served *served = &ep->served[ref.session_index];
+    struct mr_server_session *session = &ep->server_sessions[ref.session_index];
     slot->status = (uint16_t)status;
     slot->restores = (uint8_t)ep->config.restores;
     if (tensor_count == 0) {
@@ -168,18 +169,18 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
         mr_reply_status(ep, ref, MR_TOO_LARGE);
         return false;
     }
-    uint8_t *message = mr_slot_alloc(ep, served, slot, bytes);
+    uint8_t *message = mr_slot_alloc(ep, session, slot, bytes);
     if (message == NULL) {
-        if (mr_slot_fits_never(ep, served, slot, bytes, request_kept_bytes(slot)))
+        if (mr_slot_fits_never(ep, session, slot, bytes, request_kept_bytes(slot)))
             refuse_reply(ep, ref, bytes);
         return false;
     }
     slot->message = message;
     slot->message_bytes = bytes;
-    if (bytes > served->peer.segment_bytes && !sending_begin(ep, served, slot)) {
-        mr_slot_free(ep, served, message);
+    if (bytes > session->peer.segment_bytes && !sending_begin(ep, session, slot)) {
+        mr_slot_free(ep, session, message);
         slot->message = NULL;
-        if (mr_slot_fits_never(ep, served, slot, bytes, request_kept_bytes(slot)))
+        if (mr_slot_fits_never(ep, session, slot, bytes, request_kept_bytes(slot)))
             refuse_reply(ep, ref, bytes);
         return false;
     }
@@ -194,9 +195,9 @@ void mr_reply_advance(struct mr_endpoint *ep, struct mr_call_ref ref, const void
     struct mr_slot *slot = slot_find(ep, ref);
     if (slot == NULL)
         return;
-    assert(slot->begun && slot->later != NULL &&
+    assert(slot->begun && slot->deferred != NULL &&
            "mr_reply_advance without mr_reply_later and mr_reply_begin");
-    struct mr_sending *sending = slot->transfer;
+    struct mr_tx_message *sending = slot->transfer;
     if (sending == NULL || slot->acked)
         return;
     ptrdiff_t bytes = (const uint8_t *)end - slot->message;
@@ -205,7 +206,7 @@ void mr_reply_advance(struct mr_endpoint *ep, struct mr_call_ref ref, const void
     uint32_t ready_bytes = (uint32_t)bytes < slot->message_bytes ? (uint32_t)bytes : slot->message_bytes - 1;
     if (ready_bytes > sending->out.ready_bytes) {
         mr_outgoing_set_ready(&sending->out, ready_bytes);
-        mr_sending_activate(ep, sending);
+        mr_tx_message_activate(ep, sending);
     }
 }
 
@@ -215,7 +216,7 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
     if (slot == NULL)
         return; /* its session is gone */
     assert(slot->begun && "mr_reply_end without mr_reply_begin");
-    struct mr_sending *sending = slot->transfer;
+    struct mr_tx_message *sending = slot->transfer;
     if (sending != NULL)
         mr_outgoing_set_ready(&sending->out, slot->message_bytes);
     finish(ep, ref, slot);
@@ -268,44 +269,45 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref)
     if (slot == NULL)
         return;
     assert(!slot->begun && "mr_reply_busy after mr_reply_begin");
-    request_free(ep, &ep->served[ref.session_index], slot);
-    mr_slot_refuse(ep, &ep->served[ref.session_index], slot);
+    request_free(ep, &ep->server_sessions[ref.session_index], slot);
+    mr_slot_refuse(ep, &ep->server_sessions[ref.session_index], slot);
 }
 
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct mr_slot *slot = slot_find(ep, request->ref);
-    assert(slot != NULL && slot->later == NULL && ep->executing != NULL);
-    struct mr_served *served = &ep->served[request->ref.session_index];
+    assert(slot != NULL && slot->deferred == NULL && ep->executing != NULL);
+    struct mr_server_session *session = &ep->server_sessions[request->ref.session_index];
     const struct mr_message *message = request->message;
     uint32_t count = message->preamble.tensor_count;
-    struct mr_later *later = mr_slot_alloc(
-        ep, served, slot, sizeof(*later) - sizeof(message->tensors) + count * sizeof(message->tensors[0]));
-    if (later == NULL)
+    struct mr_deferred_request *deferred =
+        mr_slot_alloc(ep, session, slot,
+                      sizeof(*deferred) - sizeof(message->tensors) + count * sizeof(message->tensors[0]));
+    if (deferred == NULL)
         return NULL;
     uint8_t *bytes = ep->executing;
     if (bytes == ep->scratch) {
-        bytes = mr_slot_alloc(ep, served, slot, ep->executing_bytes);
+        bytes = mr_slot_alloc(ep, session, slot, ep->executing_bytes);
         if (bytes == NULL) {
-            mr_slot_free(ep, served, later);
+            mr_slot_free(ep, session, deferred);
             return NULL;
         }
         memcpy(bytes, ep->scratch, ep->executing_bytes);
     }
-    mr_list_init(&later->link);
-    later->bytes = bytes;
-    later->request = *request;
-    later->request.message = &later->message;
-    later->request.client_uuid = later->client_uuid;
-    memcpy(later->client_uuid, request->client_uuid, MR_UUID_BYTES);
-    later->message.preamble = message->preamble;
+    mr_list_init(&deferred->link);
+    deferred->bytes = bytes;
+    deferred->request = *request;
+    deferred->request.message = &deferred->message;
+    deferred->request.client_uuid = deferred->client_uuid;
+    memcpy(deferred->client_uuid, request->client_uuid, MR_UUID_BYTES);
+    deferred->message.preamble = message->preamble;
     for (uint32_t i = 0; i < count; i++) {
-        later->message.tensors[i] = message->tensors[i];
-        later->message.tensors[i].data = bytes + ((uint8_t *)message->tensors[i].data - ep->executing);
+        deferred->message.tensors[i] = message->tensors[i];
+        deferred->message.tensors[i].data = bytes + ((uint8_t *)message->tensors[i].data - ep->executing);
     }
-    slot->later = later;
+    slot->deferred = deferred;
     ep->executing = NULL;
-    return &later->request;
+    return &deferred->request;
 }
 
 const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slot *slot,
@@ -320,141 +322,144 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
 
 /* The client misses something of the reply. What is under way and not acknowledged may be lost; if there is
  * nothing of that kind, say that the request is here. */
-static void send_missing(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+static void send_missing(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
-    struct mr_sending *sending = slot->transfer;
+    struct mr_tx_message *sending = slot->transfer;
     if (sending == NULL || slot->acked || mr_outgoing_flight_bytes(&sending->out) == 0) {
-        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, slot->request_bytes);
+        (void)mr_transmit_ack(ep, &session->peer, 0, slot->call_id, slot->request_bytes);
         return;
     }
     mr_outgoing_probe(&sending->out);
-    mr_sending_activate(ep, sending);
+    mr_tx_message_activate(ep, sending);
 }
 
-void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe)
+void mr_reply_repeat(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
+                     bool probe)
 {
     if (slot->state == MR_SLOT_EXECUTING) {
         if (probe)
-            send_missing(ep, served, slot);
+            send_missing(ep, session, slot);
     } else if (slot->acked) {
         ep->counters.drop_stale++;
-    } else if (slot->transfer == NULL && slot->message_bytes > served->peer.segment_bytes &&
-               sending_begin(ep, served, slot)) {
+    } else if (slot->transfer == NULL && slot->message_bytes > session->peer.segment_bytes &&
+               sending_begin(ep, session, slot)) {
         ep->counters.calls_replayed++; /* it does not get through in one piece any more */
-        struct mr_sending *sending = slot->transfer;
+        struct mr_tx_message *sending = slot->transfer;
         mr_outgoing_set_ready(&sending->out, slot->message_bytes);
-        mr_sending_activate(ep, sending);
+        mr_tx_message_activate(ep, sending);
     } else if (slot->transfer == NULL) {
         ep->counters.calls_replayed++;
-        mr_peer_ready(ep, &served->peer, (uint32_t)(slot - served->slots));
+        mr_peer_ready(ep, &session->peer, (uint32_t)(slot - session->slots));
     } else if (probe) {
         ep->counters.calls_replayed++;
-        send_missing(ep, served, slot);
+        send_missing(ep, session, slot);
     }
 }
 
 /* How much of all replies together may be in flight now; 0: nothing is said about it. */
-static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, uint64_t bytes)
+static void set_flight_limit(struct mr_endpoint *ep, struct mr_server_session *session, uint64_t bytes)
 {
-    struct mr_peer *peer = &served->peer;
+    struct mr_peer *peer = &session->peer;
     uint64_t least_bytes = MR_WINDOW_SEGMENTS_MIN * peer->segment_bytes;
     if (bytes == 0)
         return;
     if (bytes < least_bytes)
         bytes = least_bytes;
     bool grows = bytes > peer->flight_limit_bytes;
-    peer->flight_limit_bytes = bytes < served->flight_max_bytes ? (uint32_t)bytes : served->flight_max_bytes;
+    peer->flight_limit_bytes =
+        bytes < session->flight_max_bytes ? (uint32_t)bytes : session->flight_max_bytes;
     if (grows)
         mr_peer_unpark(ep, peer);
 }
 
 /* How long the segments of replies may be from now on, as far as the client knows the path; 0: nothing is
  * said about it. */
-static void set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes)
+static void set_segments(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t segment_bytes)
 {
-    if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > served->udp_bytes_max - MR_HEADER_BYTES ||
+    if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > session->udp_bytes_max - MR_HEADER_BYTES ||
         segment_bytes % 8 != 0)
         return;
     /* The client has not looked into what it was told yet. */
-    if (served->narrow_bytes != 0 && segment_bytes > served->narrow_bytes &&
-        ep->now_us - served->narrow_us < MR_NARROW_US)
+    if (session->narrow_bytes != 0 && segment_bytes > session->narrow_bytes &&
+        ep->now_us - session->narrow_us < MR_NARROW_US)
         return;
-    mr_served_set_segments(ep, served, segment_bytes);
+    mr_server_session_set_segments(ep, session, segment_bytes);
 }
 
-void mr_served_set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes)
+void mr_server_session_set_segments(struct mr_endpoint *ep, struct mr_server_session *session,
+                                    uint32_t segment_bytes)
 {
-    bool shrinks = segment_bytes < served->peer.segment_bytes;
-    served->peer.segment_bytes = segment_bytes;
-    for (uint32_t i = 0; shrinks && i < served->peer.window; i++) {
-        struct mr_slot *slot = &served->slots[i];
+    bool shrinks = segment_bytes < session->peer.segment_bytes;
+    session->peer.segment_bytes = segment_bytes;
+    for (uint32_t i = 0; shrinks && i < session->peer.window; i++) {
+        struct mr_slot *slot = &session->slots[i];
         if (slot->state != MR_SLOT_RECEIVING && slot->transfer != NULL && !slot->acked)
-            mr_sending_shorten(ep, slot->transfer, segment_bytes);
+            mr_tx_message_shorten(ep, slot->transfer, segment_bytes);
     }
 }
 
 /* The calls below `before_id` in these slots are over for the client. What it says of sizes and of the window
  * counts unless it said something newer. */
-static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack,
+static void slots_acked(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_ack *ack,
                         uint64_t number)
 {
-    if (number > served->flight_number) {
-        served->flight_number = number;
-        set_segments(ep, served, ack->segment_bytes);
-        set_flight_limit(ep, served, ack->sack[1]);
+    if (number > session->flight_number) {
+        session->flight_number = number;
+        set_segments(ep, session, ack->segment_bytes);
+        set_flight_limit(ep, session, ack->sack[1]);
     }
     uint64_t before_id = ack->received_bytes | (uint64_t)ack->grant_bytes << 32;
-    for (uint32_t i = 0; i < served->peer.window; i++) {
-        struct mr_slot *slot = &served->slots[i];
+    for (uint32_t i = 0; i < session->peer.window; i++) {
+        struct mr_slot *slot = &session->slots[i];
         if ((ack->sack[0] >> i & 1) == 0 || slot->call_id >= before_id)
             continue;
         bool keeps_reply = slot->state == MR_SLOT_DONE && slot->message != NULL;
         if (!keeps_reply && slot->state != MR_SLOT_RECEIVING)
             continue;
-        served->peer.ready &= ~(UINT64_C(1) << i);
+        session->peer.ready &= ~(UINT64_C(1) << i);
         if (keeps_reply)
-            set_acked(ep, served, slot);
+            set_acked(ep, session, slot);
         else
-            mr_slot_clear(ep, served, slot);
+            mr_slot_clear(ep, session, slot);
     }
 }
 
 /* A report about the reply in the slot, which may still be open. */
-static void reply_reported(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+static void reply_reported(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                            const struct mr_ack *ack, bool resend)
 {
-    struct mr_sending *sending = slot->transfer;
+    struct mr_tx_message *sending = slot->transfer;
     if (slot->state == MR_SLOT_EXECUTING && ack->received_bytes == slot->message_bytes) {
         /* Nobody can have that yet: the client has stopped waiting. */
-        mr_sending_stop(ep, sending);
+        mr_tx_message_stop(ep, sending);
         mark_acked(slot);
         return;
     }
     if (resend)
         mr_outgoing_forget_resent(&sending->out); /* the client asks once in a round trip */
-    if (!mr_sending_report(ep, sending, ack, resend ? 1 : 0)) {
+    if (!mr_tx_message_report(ep, sending, ack, resend ? 1 : 0)) {
         ep->counters.drop_range++;
         return;
     }
     if (sending->out.acked_bytes == slot->message_bytes)
-        set_acked(ep, served, slot);
+        set_acked(ep, session, slot);
     else if (resend)
-        send_missing(ep, served, slot);
+        send_missing(ep, session, slot);
 }
 
-void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+void mr_reply_acked(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_packet *packet)
 {
     uint64_t call_id = packet->header.call_id;
     struct mr_ack ack;
     memcpy(&ack, packet->payload, sizeof(ack));
     if (call_id == 0) {
-        slots_acked(ep, served, &ack, packet->header.number);
+        slots_acked(ep, session, &ack, packet->header.number);
         return;
     }
-    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    struct mr_slot *slot = &session->slots[call_id % session->peer.window];
     bool has_reply = slot->state == MR_SLOT_DONE || slot->state == MR_SLOT_EXECUTING;
     if (slot->call_id != call_id || !has_reply || slot->acked || slot->transfer == NULL)
         ep->counters.drop_stale++;
     else
-        reply_reported(ep, served, slot, &ack, packet->header.type == MR_PACKET_RESEND);
+        reply_reported(ep, session, slot, &ack, packet->header.type == MR_PACKET_RESEND);
 }

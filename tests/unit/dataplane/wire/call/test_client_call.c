@@ -60,9 +60,9 @@ static void before_the_session_is_up_it_is_unreachable(void **state)
 {
     struct pair_call c = {0};
     struct mr_address nowhere = p.ends[PAIR_SERVER].address;
-    struct mr_session *first = p.session;
+    struct mr_client_session *first = p.session;
     nowhere.port = 9;
-    assert_int_equal(mr_session_open(client(), &nowhere, 0, NULL, &p.session), MR_OK);
+    assert_int_equal(mr_client_session_open(client(), &nowhere, 0, NULL, &p.session), MR_OK);
     pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 5000);
     pair_run(&p, 5100);
     assert_int_equal(c.status, MR_UNREACHABLE);
@@ -392,7 +392,7 @@ static void calls_of_a_closed_session_end_as_cancelled(void **state)
     assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &built.call), MR_OK);
     pair_call(&p, &sent, MR_OP_ECHO, NULL, 0, UINT64_MAX);
     p.on_ended = begin_in_handler;
-    mr_session_close(client(), p.session, p.now_us);
+    mr_client_session_close(client(), p.session, p.now_us);
     assert_int_equal(sent.ended, 1);
     assert_int_equal(built.ended, 0);
     p.on_ended = NULL;
