@@ -24,7 +24,8 @@ void mrc_ancestry_meet(struct mrc_ancestry *a, uint64_t start_id)
         trust(a, start_id);
 }
 
-/* A restore of everything goes back to a checkpoint with a lower number, so those of before it count no more. */
+/* A restore of everything takes the node to a checkpoint with a lower number: earlier answers no longer
+ * count. */
 void mrc_ancestry_saved(struct mrc_ancestry *a, uint32_t restores, uint64_t checkpoint)
 {
     if (checkpoint == 0)

@@ -2,7 +2,7 @@
 
 /* ---- the trail ---- */
 
-/* Half of the notes go when the trail is full: the longer it is, the wider apart are the steps it tells. */
+/* Half of the notes are dropped when the trail is full: the longer it is, the wider apart are its steps. */
 static void note(struct mrc_trail *trail, uint64_t number, uint64_t step)
 {
     if (++trail->skipped < trail->skip)

@@ -79,8 +79,8 @@ static bool has_moved(const struct mrc_link *link)
            (link->former_count > 0 && link->former_cores != link->client->node.core_count);
 }
 
-/* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent
- * yet is made anew by its caller. */
+/* Callers wait for these until the pushes have settled elsewhere. A request that was not sent yet is made
+ * again by its caller. */
 static void end_asked(struct mrc_link *link)
 {
     struct mrc_replay *own = &link->own;

@@ -1,9 +1,9 @@
-/* A node that comes back with another number of cores: what was kept for the old ones goes to the new owners
- * of its keys.
+/* Moves the kept pushes of a node that comes back with another number of cores to the new owners of their
+ * keys.
  *
- * A push keeps the lane and the number that it had: the server knows lanes of all maps. The parts of a push
- * that was split anew share them. Pushes of batches are dropped, for the hub hands those batches out again.
- * All under the client's lock, but for mrc_remap_settle().
+ * A push keeps its lane and its number: the server knows the lanes of all maps. When a push is split again,
+ * its parts share them. Pushes of batches are dropped, because the hub hands those batches out again.
+ * Everything is under the client's lock, except mrc_remap_settle().
  */
 #ifndef MRC_REMAP_H
 #define MRC_REMAP_H
@@ -17,7 +17,7 @@ struct mr_future;
 struct mrc_link;
 struct mrc_part;
 
-/* A lane that this client has used, of the map of now or another one. */
+/* A lane that this client has used, of the current map or a former one. */
 struct mrc_lane_mark {
     uint16_t lane;
     uint64_t next; /* where its numbers go on when its map comes back */
@@ -30,17 +30,17 @@ struct mrc_remap {
     uint32_t lane_count;
     struct mrc_lane_mark *marks;
     uint32_t mark_count;
-    /* the node was started anew, and not asked yet what it holds of former maps' lanes (remap_gone.h) */
+    /* the node was restarted, and has not been asked what it holds of lanes of former maps (remap_gone.h) */
     bool asks;
     uint64_t ask_us;
     uint32_t era;          /* rises with each change of the map: maps come back, and their lanes with them */
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
-/* When the map has changed: ends what is under way by the old one, and takes what is kept from the links. By
- * the driving thread, before links are closed. */
+/* When the map has changed: ends the calls in flight by the old map, and takes what is kept from the links.
+ * By the driving thread, before links are closed. */
 void mrc_remap_begin(struct mr_client *client);
-/* ... and gives it to the links of the new map, once the survey (survey.h) is over. */
+/* Gives it to the links of the new map, once the survey (survey.h) is over. */
 void mrc_remap_go_on(struct mr_client *client);
 /* When mrc_remap_go_on() has something to do by itself. */
 uint64_t mrc_remap_next_us(const struct mr_client *client);
@@ -51,13 +51,13 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember it by. */
 bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
 
-/* Pushes of an ended call that were split anew have been answered. Under the lock. */
+/* The pushes of an ended call that were split again have been answered. Under the lock. */
 bool mrc_remap_has_settled(const struct mr_future *f);
-/* Waits for pushes of an ended call that were split anew, until its deadline; their parts have ended well
- * then. Takes the lock. */
+/* Waits until its deadline for the pushes of an ended call that were split again, and sets the status of
+ * their parts. Takes the lock. */
 void mrc_remap_settle(struct mr_future *f);
 
-/* A piece of a push will not be applied: whoever waits for it hears why. */
+/* A piece of a push will not be applied: the call that waits for it ends with `status`. */
 void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
 /* Nobody waits for the part's push any more. */
 void mrc_remap_leave(struct mrc_part *part);

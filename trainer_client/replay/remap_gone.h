@@ -1,7 +1,7 @@
 /* What went from the lanes of former maps because it was on disk, or for want of room: a node that comes back
- * from an older checkpoint may lack it. Then the cores that own keys of such a lane are asked what they hold of
- * it, by a push without tensors under its highest number that is gone; what they lack is a loss. All under the
- * client's lock.
+ * from an older checkpoint may lack it. Then the cores that own keys of such a lane are asked what they hold
+ * of it, by a push without tensors under its highest number that is gone; what they lack is a loss. All under
+ * the client's lock.
  */
 #ifndef MRC_REMAP_GONE_H
 #define MRC_REMAP_GONE_H

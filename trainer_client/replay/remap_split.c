@@ -70,7 +70,7 @@ static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_p
     mrc_replay_drop(from, push, why);
 }
 
-/* Nothing of it has to be split: the push itself goes over. */
+/* Nothing has to be split: the push itself moves. */
 static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
 {
     uint64_t number = push->number, step = push->step;
@@ -203,7 +203,7 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
             at[0] = unite(client, lanes, at, found);
         struct mrc_push *push = oldest(lanes[at[0]]);
 
-        if (push == NULL) /* no memory for it: told as a loss */
+        if (push == NULL) /* no memory for it: reported as a loss */
             continue;
         uint64_t number = push->number;
 

@@ -1,5 +1,4 @@
-/* How the pushes of old lanes are dealt out to the cores of the map of now (remap.h). Under the client's
- * lock. */
+/* Splits the pushes of old lanes among the cores of the current map (remap.h). Under the client's lock. */
 #ifndef MRC_REMAP_SPLIT_H
 #define MRC_REMAP_SPLIT_H
 
@@ -15,8 +14,8 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
 /* The lane `number` of former maps at the link to a core; made where it is not there yet, as of so many
  * restores of everything (struct mrc_replay). NULL: no memory. */
 struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole);
-/* All lanes of client->remap go to the links of those who own their keys now, as former lanes, and are freed.
- * What cannot be dealt out for want of memory or of its table is told as a loss. */
+/* Moves all lanes of client->remap to the links of the cores that own their keys now, as former lanes, and
+ * frees them. What cannot be moved, for want of memory or of its table, is reported as a loss. */
 void mrc_remap_split(struct mr_client *client);
 
 #endif

@@ -37,11 +37,11 @@ void mrc_replay_set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_
     push->state = state;
     if (head == NULL)
         return;
-    struct mr_link *behind = head->prev;
+    struct mr_link *before = head->prev;
 
-    while (behind != head && PUSH_OF(behind, queue)->number > push->number)
-        behind = behind->prev;
-    mr_list_prepend(behind, &push->queue);
+    while (before != head && PUSH_OF(before, queue)->number > push->number)
+        before = before->prev;
+    mr_list_prepend(before, &push->queue);
 }
 
 static uint64_t first_number(const struct mr_link *head)
@@ -127,7 +127,7 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
     loss->refused = refused != MR_OK ? refused : loss->refused;
 }
 
-/* What the server came back with tells whether anything is missing that is not here any more. */
+/* The floor that the server came back with shows whether it lacks anything that is no longer kept. */
 static void compare_floor(struct mrc_replay *r, uint64_t floor)
 {
     const struct mrc_loss loss = mrc_gone_compare(&r->gone, floor);
@@ -219,7 +219,7 @@ static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t numbe
     mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
 }
 
-/* All that the server tells apart and that is not here. */
+/* Every number in the server's window that is not kept here. */
 static void mark_holes(struct mrc_replay *r)
 {
     uint64_t number = r->next > MR_PUSH_WINDOW ? r->next - MR_PUSH_WINDOW + 1 : 1;
@@ -380,7 +380,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
         mrc_replay_set_state(r, push, MRC_PUSH_DONE);
     } else {
-        leave_empty(r, push); /* refused: the caller has been told */
+        leave_empty(r, push); /* refused: the caller knows */
     }
     if (status == MR_OK || status == MR_ALREADY_LEARNT) { /* others carry none */
         r->answered_to = number > r->answered_to ? number : r->answered_to;
@@ -395,8 +395,8 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 
 /* ---- again ---- */
 
-/* The mark of mrc_replay_ask() stands behind a push of its number: were it to reach a server that lost that
- * push before the push does, the push would count as applied. */
+/* The mark of mrc_replay_ask() follows a push of its number: if it reached a server that lost that push
+ * before the push does, the push would count as applied. */
 static void take_back_question(struct mrc_replay *r)
 {
     struct mr_link *last = r->kept.prev;

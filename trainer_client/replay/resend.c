@@ -9,7 +9,7 @@
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/socket/clock.h"
 
-/* A repetition that is under way. */
+/* A repetition in flight. */
 struct resend {
     struct mr_link link; /* of mrc_link.resends */
     struct mr_future *future;
@@ -85,7 +85,7 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
                      this_one);
 }
 
-/* Where rows are made by lookups, a server that has not had this push's has to be told. */
+/* Where lookups make rows, a server that has not answered this push's lookup has to know. */
 static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *push)
 {
     bool unseen =
@@ -208,7 +208,7 @@ void mrc_resend_all_ended(struct mr_future *f)
     }
 }
 
-/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. One that was
+/* Nobody answered: the caller learns that, and the push stays, to be applied once all the same. One that was
  * only ever refused waits for the other parts of its call. A link that was closed keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
@@ -323,7 +323,7 @@ static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t er
     return true;
 }
 
-/* The node has told the map that it works by since this link's core restarted. */
+/* The node has reported its map since this link's core restarted. */
 static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = &link->client->node;
@@ -356,7 +356,7 @@ static uint32_t first_era(const struct mrc_link *link)
     return first;
 }
 
-/* From the oldest map on; a lane goes when all of it is on disk. */
+/* From the oldest map on; a lane is removed when all of it is on disk. */
 static bool send_former(struct mrc_link *link, uint64_t now_us)
 {
     const uint32_t era = first_era(link);

@@ -1,10 +1,9 @@
-/* What a restarted server has to be given again: the kept pushes of a client made with `replay` (replay.h),
- * sent by the library itself before any other call goes out.
+/* Sends the kept pushes of a client made with `replay` (replay.h) again to a restarted server, before any
+ * other call.
  *
- * When a server comes back as another incarnation, its sessions are held: the transport sends only calls that
- * are ahead of the others. First the node is asked for its map, then each link sends its lanes' pushes again,
- * and then the sessions are released. Calls that were under way go out then, too; those with a number the
- * server takes once.
+ * When a server comes back as another incarnation, its sessions are held: the transport sends only calls
+ * marked `ahead`. The node is asked for its map, each link sends its lanes' pushes again, and then the
+ * sessions are released. Calls that were in flight are sent then, too; the server applies numbered ones once.
  *
  * Everything runs under the client's lock.
  */
@@ -16,16 +15,16 @@
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/call/future.h"
 
-/* The lane of a core's pushes, by the map of now. */
+/* The lane of a core's pushes in the current map. */
 uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core);
-/* Which calls of a client with `replay` are numbered. */
+/* Whether calls of this op are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 
-/* Room for a copy of each part's request, before it is begun: MR_NO_MEMORY. Nothing for calls that are not
- * numbered. */
+/* Allocates a copy of each part's request, before it is begun: MR_NO_MEMORY. Does nothing for calls that are
+ * not numbered. */
 enum mr_status mrc_resend_prepare(struct mr_future *f);
 /* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered.
- * MR_UNKNOWN_OUTCOME: earlier pushes are lost, told by mrc_error(). */
+ * MR_UNKNOWN_OUTCOME: earlier pushes are lost; mrc_error() says which. */
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link);
 /* The part was begun, and will not be sent. */
 void mrc_resend_undo(struct mrc_part *part);
@@ -33,15 +32,15 @@ void mrc_resend_undo(struct mrc_part *part);
 void mrc_resend_copy(struct mr_future *f);
 /* A numbered part's call ended: part->status is set, and changed where the caller cannot know the outcome. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply);
-/* All parts of the call have: pushes that servers only ever refused (MR_BUSY) until their deadline are taken
- * back, as if they had never been made; but where another core has applied the call, or will, they are kept,
- * so that it is applied as a whole. */
+/* All parts of the call ended: pushes that servers only ever refused (MR_BUSY) until their deadline are
+ * undone, as if they had never been made. Where another core has applied its part, or will, they are kept, so
+ * that the call is applied as a whole. */
 void mrc_resend_all_ended(struct mr_future *f);
 /* The part's call has ended so, and its push waits for the other parts. */
 bool mrc_resend_was_refused(const struct mrc_part *part);
-/* Nobody answered that part: its push will be sent again. */
+/* Nobody answered the part: its push will be sent again. */
 void mrc_resend_keep(struct mrc_part *part);
-/* Copies that were never numbered. With or without the lock. */
+/* Frees copies that were never numbered. With or without the lock. */
 void mrc_resend_free(struct mr_future *f);
 /* True while a push of the client waits for an answer. */
 bool mrc_resend_pending(const struct mr_client *client);
@@ -50,9 +49,9 @@ bool mrc_resend_in_flight(const struct mr_client *client);
 
 /* The core has accepted the client: `again` by a server that had lost its session. */
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again);
-/* What is under way again becomes due. */
+/* Cancels the repetitions in flight; their pushes are due again. */
 void mrc_resend_stop(struct mrc_link *link);
-/* Send what is due, release what is held. By the driving thread. */
+/* Sends what is due and releases what is held. By the driving thread. */
 void mrc_resend_look_after(struct mr_client *client);
 /* When mrc_resend_look_after() has something to do by itself. */
 uint64_t mrc_resend_next_us(const struct mr_client *client);

@@ -137,7 +137,7 @@ enum mr_status mrc_survey_check(const struct mr_future *f)
     return MR_OK;
 }
 
-/* Calls that were held, or are under way: the endpoint ends each in its turn. */
+/* Calls that were held, or are in flight: the endpoint ends each in its turn. */
 static bool end_one_void(struct mrc_link *link)
 {
     for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {

@@ -1,5 +1,5 @@
 /* What the node says of its features after it was restarted, or took something back by a restore by call:
- * asked by LIST, before anything is sent again or goes on.
+ * asked by LIST, before anything is sent again or any call continues.
  *
  * A number is this client's by the name under which it met it (mr_create, mr_list). Where the node has
  * something else under it now, or nothing, calls by it are refused here, until the client meets the number
@@ -21,7 +21,7 @@ struct mrc_part;
 
 struct mrc_survey {
     bool due;        /* LIST must be asked (again) ... */
-    bool asking;     /* it is under way */
+    bool asking;     /* it is in flight */
     uint64_t ask_us; /* ... but not before */
     bool has_met;    /* a lineage: */
     uint32_t lineage,
@@ -29,10 +29,10 @@ struct mrc_survey {
     uint32_t lineage_now;
 };
 
-/* A core has accepted the client; `started`: the node was found started anew. */
+/* A core has accepted the client; `started`: the node was restarted. */
 void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started);
 /* An answer says that so many restores there were. Fewer than is known: what it answers was done before a
- * restore, and may have been under way when that was looked at. */
+ * restore, and may have been in flight when that was looked at. */
 void mrc_survey_answered(struct mr_client *client, uint32_t restores);
 /* Has it made, if it is not due yet. */
 void mrc_survey_want(struct mr_client *client);
