@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "ps/modules/layers/network.h"
-#include "ps/modules/layers/parameters.h"
+#include "tests/unit/ps/modules/layers/training.h"
 
 #define IMAGE_FLOATS 784u
 #define CLASSES      10u
@@ -15,8 +15,8 @@
 struct bench {
     uint32_t batch;
     struct ps_network *network;
-    struct ps_parameters *parameters;
-    struct ps_parameters_optimizer *optimizer;
+    struct parameters *parameters;
+    struct parameters_optimizer *optimizer;
     struct ps_saved *saved;
     float *images, *output, *gradients;
     uint32_t *labels;
@@ -57,8 +57,8 @@ static void make_network(struct bench *b)
     check(ps_network_create(layers, sizeof(layers) / sizeof(layers[0]), &sample, NULL, &b->network, error,
                             sizeof(error)),
           error);
-    check(ps_parameters_create(b->network, 1, &b->parameters), "parameters");
-    check(ps_parameters_optimizer_create(b->parameters, &learning, &b->optimizer, &what), what);
+    check(parameters_create(b->network, 1, &b->parameters), "parameters");
+    check(parameters_optimizer_create(b->parameters, &learning, &b->optimizer, &what), what);
     check(ps_saved_create(b->network, &b->saved), "saved");
     b->images = allocate((size_t)b->batch * IMAGE_FLOATS);
     b->output = allocate((size_t)b->batch * CLASSES);
@@ -84,12 +84,12 @@ static void draw_images(struct bench *b)
 static void train(struct bench *b)
 {
     const struct ps_forward how = {.training = true, .seed = 1, .step = ++b->step};
-    struct mr_parameter_version *version = ps_parameters_hold(b->parameters);
+    struct mr_parameter_version *version = parameters_hold(b->parameters);
     check(ps_network_forward(b->network, version, &how, b->images, b->batch, b->saved, b->output), "forward");
     mr_version_release(version);
-    check(ps_nll_loss(b->output, b->labels, b->batch, CLASSES, &b->loss, b->output), "loss");
+    check(nll_loss(b->output, b->labels, b->batch, CLASSES, &b->loss, b->output), "loss");
     check(ps_network_backward(b->network, b->saved, b->output, NULL, b->gradients), "backward");
-    check(ps_parameters_step(b->optimizer, b->gradients, b->step, 0, NULL), "step");
+    check(parameters_step(b->optimizer, b->gradients, b->step, 0, NULL), "step");
 }
 
 static double processor_s(void)
@@ -117,8 +117,8 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     ps_saved_destroy(b.saved);
-    ps_parameters_optimizer_destroy(b.optimizer);
-    ps_parameters_destroy(b.parameters);
+    parameters_optimizer_destroy(b.optimizer);
+    parameters_destroy(b.parameters);
     ps_network_destroy(b.network);
     free(b.images);
     free(b.output);

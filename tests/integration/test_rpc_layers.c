@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/modules/layers/parameters.h"
+#include "tests/unit/ps/modules/layers/training.h"
 #include "ps/modules/model/functions.h"
 #include "ps/modules/model/text.h"
 #include "rpc_processes.h"
@@ -74,27 +74,27 @@ static void run_direct(const struct world *w, struct direct *d)
     static struct ps_model_text read;
     char error[320];
     struct ps_network *network;
-    struct ps_parameters *parameters;
+    struct parameters *parameters;
     struct ps_saved *saved;
     float loss, back[BATCH][CLASSES];
     assert_int_equal(ps_model_read(text, &read, error, sizeof(error)), MR_OK);
     assert_int_equal(
         ps_network_create(read.layers, read.layer_count, &read.sample, NULL, &network, error, sizeof(error)),
         MR_OK);
-    assert_int_equal(ps_parameters_create(network, SEED, &parameters), MR_OK);
+    assert_int_equal(parameters_create(network, SEED, &parameters), MR_OK);
     assert_int_equal(ps_saved_create(network, &saved), MR_OK);
-    struct mr_parameter_version *version = ps_parameters_hold(parameters);
+    struct mr_parameter_version *version = parameters_hold(parameters);
     const struct ps_forward how = {.training = true};
     d->floats = ps_network_parameter_floats(network);
     d->gradient = calloc(d->floats, sizeof(float));
     assert_non_null(d->gradient);
     assert_int_equal(ps_network_forward(network, version, &how, w->input[0], BATCH, saved, d->output[0]),
                      MR_OK);
-    assert_int_equal(ps_nll_loss(d->output[0], w->labels, BATCH, CLASSES, &loss, back[0]), MR_OK);
+    assert_int_equal(nll_loss(d->output[0], w->labels, BATCH, CLASSES, &loss, back[0]), MR_OK);
     assert_int_equal(ps_network_backward(network, saved, back[0], d->input_gradient[0], d->gradient), MR_OK);
     mr_version_release(version);
     ps_saved_destroy(saved);
-    ps_parameters_destroy(parameters);
+    parameters_destroy(parameters);
     ps_network_destroy(network);
 }
 

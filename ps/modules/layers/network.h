@@ -84,10 +84,4 @@ enum mr_status ps_network_backward(struct ps_network *network, struct ps_saved *
                                    const float *output_gradient, float *input_gradient,
                                    float *parameter_gradients);
 
-/* Negative log likelihood, the mean over the batch. log_probabilities: [batch, classes] as of log-softmax;
- * labels: [batch]; *loss; gradient: [batch, classes], may be NULL, and may be log_probabilities.
- * MR_INVALID_ARGUMENT when a label is no class or the batch is empty: nothing is written. Any thread. */
-enum mr_status ps_nll_loss(const float *log_probabilities, const uint32_t *labels, uint32_t batch,
-                           uint32_t classes, float *loss, float *gradient);
-
 #endif

@@ -1,10 +1,8 @@
 #include "ps/modules/layers/parameters.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "ps/modules/layers/network_internal.h"
-#include "ps/modules/layers/parameters_internal.h"
 #include "ps/row/initializer.h"
 
 void ps_parameters_first_values(const struct ps_network *network, uint64_t seed, float *values)
@@ -24,41 +22,4 @@ struct mr_tensor ps_parameters_tensor(const struct ps_network *network, const fl
 {
     const uint32_t row = PS_LAYERS_ALIGN / sizeof(float); /* parameters begin at multiples of it */
     return mr_tensor_2d(MR_F32, (uint32_t)(ps_network_parameter_floats(network) / row), row, values);
-}
-
-enum mr_status ps_parameters_create(struct ps_network *network, uint64_t seed, struct ps_parameters **out)
-{
-    struct ps_parameters *p = calloc(1, sizeof(*p));
-    float *values = malloc(ps_network_parameter_floats(network) * sizeof(float) + 1);
-    enum mr_status status = MR_NO_MEMORY;
-    if (p != NULL && values != NULL) {
-        ps_parameters_first_values(network, seed, values);
-        const struct mr_tensor first = ps_parameters_tensor(network, values);
-        p->network = network;
-        status = mr_versions_create(&first, &p->versions);
-    }
-    free(values);
-    if (status == MR_OK)
-        *out = p;
-    else
-        free(p);
-    return status;
-}
-
-void ps_parameters_destroy(struct ps_parameters *p)
-{
-    if (p == NULL)
-        return;
-    mr_versions_release(p->versions);
-    free(p);
-}
-
-struct mr_parameter_version *ps_parameters_hold(struct ps_parameters *p)
-{
-    return mr_versions_hold(p->versions);
-}
-
-enum mr_status ps_parameters_set(struct ps_parameters *p, const float *values)
-{
-    return mr_versions_set(p->versions, values);
 }

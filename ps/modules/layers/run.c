@@ -174,23 +174,3 @@ enum mr_status ps_network_backward(struct ps_network *network, struct ps_saved *
     ps_saved_reset(s);
     return status;
 }
-
-enum mr_status ps_nll_loss(const float *log_probabilities, const uint32_t *labels, uint32_t batch,
-                           uint32_t classes, float *loss, float *gradient)
-{
-    double sum = 0;
-    if (batch == 0)
-        return MR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < batch; i++) {
-        if (labels[i] >= classes)
-            return MR_INVALID_ARGUMENT;
-        sum -= (double)log_probabilities[(size_t)i * classes + labels[i]];
-    }
-    *loss = (float)(sum / batch);
-    if (gradient == NULL)
-        return MR_OK;
-    memset(gradient, 0, (size_t)batch * classes * sizeof(*gradient));
-    for (uint32_t i = 0; i < batch; i++)
-        gradient[(size_t)i * classes + labels[i]] = -1.0f / (float)batch;
-    return MR_OK;
-}

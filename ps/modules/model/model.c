@@ -221,16 +221,6 @@ void ps_passage_destroy(void *passage)
     free(p);
 }
 
-struct ps_model *ps_passage_model(const struct ps_passage *p)
-{
-    return p->model;
-}
-
-uint32_t ps_passage_batch(const struct ps_passage *p)
-{
-    return p->batch;
-}
-
 /* Parts of a batch, as even as can be, each with a room. NULL: no memory. */
 static struct ps_passage *passage_create(struct ps_model *m, uint32_t batch)
 {

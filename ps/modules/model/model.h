@@ -45,7 +45,5 @@ typedef enum mr_status (*ps_model_add)(void *user, struct mr_rref *parameter,
 enum mr_status ps_model_backward(struct ps_passage *passage, const float *output_gradient,
                                  float *input_gradient, ps_model_add add, void *user);
 void ps_passage_destroy(void *passage); /* NULL is fine */
-struct ps_model *ps_passage_model(const struct ps_passage *passage);
-uint32_t ps_passage_batch(const struct ps_passage *passage);
 
 #endif

@@ -42,7 +42,7 @@ static void draw_parameters(struct machine *m)
         for (uint64_t e = 0; e < info->shape.count; e++)
             values[info->first + e] = (float)((double)drawn(DRAWN_PARAMETER + i, e) * scale);
     }
-    assert_int_equal(ps_parameters_set(m->parameters, values), MR_OK);
+    assert_int_equal(parameters_set(m->parameters, values), MR_OK);
     free(values);
 }
 
@@ -61,7 +61,7 @@ void machine_init(struct machine *m, const struct ps_layer *layers, uint32_t lay
     m->input_gradient = zeros(m->in_floats, sizeof(float));
     m->output_gradient = zeros(m->out_floats, sizeof(float));
     m->gradients = zeros(m->parameter_floats, sizeof(float));
-    assert_int_equal(ps_parameters_create(m->network, 1, &m->parameters), MR_OK);
+    assert_int_equal(parameters_create(m->network, 1, &m->parameters), MR_OK);
     assert_int_equal(ps_saved_create(m->network, &m->saved), MR_OK);
     draw_parameters(m);
 }
@@ -69,7 +69,7 @@ void machine_init(struct machine *m, const struct ps_layer *layers, uint32_t lay
 void machine_free(struct machine *m)
 {
     ps_saved_destroy(m->saved);
-    ps_parameters_destroy(m->parameters);
+    parameters_destroy(m->parameters);
     ps_network_destroy(m->network);
     free(m->input);
     free(m->output);
@@ -93,7 +93,7 @@ void machine_draw_output_gradient(struct machine *m, uint64_t step)
 void machine_forward(struct machine *m, bool training, uint64_t step)
 {
     const struct ps_forward how = {.training = training, .seed = DROP_SEED, .step = step};
-    struct mr_parameter_version *version = ps_parameters_hold(m->parameters);
+    struct mr_parameter_version *version = parameters_hold(m->parameters);
     assert_int_equal(ps_network_forward(m->network, version, &how, m->input, m->batch, m->saved, m->output),
                      MR_OK);
     mr_version_release(version);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "ps/modules/layers/network.h"
-#include "ps/modules/layers/parameters.h"
+#include "training.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -35,7 +35,7 @@ void conv_net_layers(struct ps_layer layers[CONV_NET_LAYERS]);
 /* A network for one size of batch, and all buffers. */
 struct machine {
     struct ps_network *network;
-    struct ps_parameters *parameters;
+    struct parameters *parameters;
     struct ps_saved *saved;
     uint32_t batch;
     size_t in_floats, out_floats, parameter_floats; /* of the batch, the batch, all */

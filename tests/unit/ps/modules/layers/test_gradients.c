@@ -61,7 +61,7 @@ static void check_network(const struct ps_layer *layers, uint32_t layer_count, s
     machine_init(&c.m, layers, layer_count, &sample, batch);
     machine_draw_input(&c.m, 1);
     machine_draw_output_gradient(&c.m, 1);
-    struct mr_parameter_version *v = ps_parameters_hold(c.m.parameters);
+    struct mr_parameter_version *v = parameters_hold(c.m.parameters);
     c.input = doubles_of(c.m.input, c.m.in_floats);
     c.weights = doubles_of(c.m.output_gradient, c.m.out_floats);
     c.parameters = doubles_of(mr_version_values(v), c.m.parameter_floats);

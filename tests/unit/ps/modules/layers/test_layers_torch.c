@@ -89,7 +89,7 @@ static void lose(struct machine *m, FILE *file, struct worst *w, uint64_t step)
     uint32_t classes = (uint32_t)(m->out_floats / m->batch), *labels = zeros(m->batch, sizeof(*labels));
     for (uint32_t i = 0; i < m->batch; i++)
         labels[i] = (uint32_t)(((double)drawn(DRAWN_LABEL + step, i) + 1) / 2 * classes);
-    assert_int_equal(ps_nll_loss(m->output, labels, m->batch, classes, &loss, m->output_gradient), MR_OK);
+    assert_int_equal(nll_loss(m->output, labels, m->batch, classes, &loss, m->output_gradient), MR_OK);
     snprintf(name, sizeof(name), "%" PRIu64 ".loss", step);
     compare(file, w, name, &loss, 1);
     free(labels);
@@ -120,7 +120,7 @@ static void run_step(struct machine *m, const struct torch_case *c, uint64_t ste
 static void compare_values(struct machine *m, FILE *file, struct worst *w)
 {
     char name[64];
-    struct mr_parameter_version *v = ps_parameters_hold(m->parameters);
+    struct mr_parameter_version *v = parameters_hold(m->parameters);
     for (uint32_t i = 0; i < ps_network_parameter_count(m->network); i++) {
         const struct ps_parameter_info *info = ps_network_parameter(m->network, i);
         snprintf(name, sizeof(name), "values.%" PRIu32, i);
@@ -132,25 +132,24 @@ static void compare_values(struct machine *m, FILE *file, struct worst *w)
 static void run_case(const struct torch_case *c, FILE *file)
 {
     struct machine m;
-    struct ps_parameters_optimizer *optimizer = NULL;
+    struct parameters_optimizer *optimizer = NULL;
     struct worst worst = {0};
     const char *what = "";
     machine_init(&m, c->layers, c->layer_count, &c->sample, c->batch);
     if (c->learning.optimizer != 0)
-        assert_int_equal(ps_parameters_optimizer_create(m.parameters, &c->learning, &optimizer, &what),
-                         MR_OK);
+        assert_int_equal(parameters_optimizer_create(m.parameters, &c->learning, &optimizer, &what), MR_OK);
     for (uint64_t step = 1; step <= c->steps; step++) {
         uint32_t skipped = 0;
         run_step(&m, c, step, file, &worst);
         if (optimizer != NULL)
-            assert_int_equal(ps_parameters_step(optimizer, m.gradients, step, 0, &skipped), MR_OK);
+            assert_int_equal(parameters_step(optimizer, m.gradients, step, 0, &skipped), MR_OK);
         assert_int_equal(skipped, 0);
     }
     if (optimizer != NULL)
         compare_values(&m, file, &worst);
     printf("%-24s %5" PRIu64 " numbers: %.1e from double, %.1e from torch\n", c->name, worst.numbers,
            worst.exact, worst.torch);
-    ps_parameters_optimizer_destroy(optimizer);
+    parameters_optimizer_destroy(optimizer);
     machine_free(&m);
 }
 

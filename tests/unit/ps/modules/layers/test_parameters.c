@@ -15,15 +15,15 @@ static void init(struct machine *m)
     machine_draw_output_gradient(m, 1);
 }
 
-static struct ps_parameters_optimizer *optimizer_of(struct machine *m, enum mr_optimizer kind, float rate)
+static struct parameters_optimizer *optimizer_of(struct machine *m, enum mr_optimizer kind, float rate)
 {
     const uint32_t one = 1;
     struct mr_feature f = mr_feature_variable("v", 1, &one);
-    struct ps_parameters_optimizer *o = NULL;
+    struct parameters_optimizer *o = NULL;
     const char *what = "";
     mr_feature_set_optimizer(&f, kind);
     f.learning_rate = rate;
-    assert_int_equal(ps_parameters_optimizer_create(m->parameters, &f, &o, &what), MR_OK);
+    assert_int_equal(parameters_optimizer_create(m->parameters, &f, &o, &what), MR_OK);
     return o;
 }
 
@@ -38,19 +38,19 @@ static void test_changed_in_place(void **state)
 {
     struct machine m;
     init(&m);
-    struct ps_parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 0.1f);
-    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 0.1f);
+    struct mr_parameter_version *v = parameters_hold(m.parameters);
     uint64_t number = mr_version_number(v);
     const float *values = mr_version_values(v);
     mr_version_release(v);
     machine_forward(&m, true, 1);
     machine_backward(&m);
-    assert_int_equal(ps_parameters_step(o, m.gradients, 1, 0, NULL), MR_OK);
-    v = ps_parameters_hold(m.parameters);
+    assert_int_equal(parameters_step(o, m.gradients, 1, 0, NULL), MR_OK);
+    v = parameters_hold(m.parameters);
     assert_ptr_equal(mr_version_values(v), values);
     assert_int_equal(mr_version_number(v), number + 1);
     mr_version_release(v);
-    ps_parameters_optimizer_destroy(o);
+    parameters_optimizer_destroy(o);
     machine_free(&m);
 }
 
@@ -59,7 +59,7 @@ static void test_saved_keeps_version(void **state)
 {
     struct machine m;
     init(&m);
-    struct ps_parameters_optimizer *o = optimizer_of(&m, MR_OPT_ADAM, 0.1f);
+    struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_ADAM, 0.1f);
     machine_forward(&m, true, 1);
     float *output = copy_of(m.output, m.out_floats);
     machine_backward(&m);
@@ -67,10 +67,10 @@ static void test_saved_keeps_version(void **state)
     float *input_gradient = copy_of(m.input_gradient, m.in_floats);
 
     machine_forward(&m, true, 1);
-    struct mr_parameter_version *held = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *held = parameters_hold(m.parameters);
     float *values = copy_of(mr_version_values(held), m.parameter_floats);
     for (uint64_t step = 1; step <= 3; step++)
-        assert_int_equal(ps_parameters_step(o, gradients, step, 0, NULL), MR_OK);
+        assert_int_equal(parameters_step(o, gradients, step, 0, NULL), MR_OK);
     assert_memory_equal(mr_version_values(held), values, m.parameter_floats * sizeof(float));
     machine_backward(&m);
     assert_memory_equal(m.gradients, gradients, m.parameter_floats * sizeof(float));
@@ -87,7 +87,7 @@ static void test_saved_keeps_version(void **state)
     free(gradients);
     free(input_gradient);
     free(values);
-    ps_parameters_optimizer_destroy(o);
+    parameters_optimizer_destroy(o);
     machine_free(&m);
 }
 
@@ -99,11 +99,11 @@ static void test_change_is_seen(void **state)
     machine_forward(&m, false, 1);
     machine_backward(&m);
     float *twice = zeros(m.parameter_floats, sizeof(float)), *output = copy_of(m.output, m.out_floats);
-    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = parameters_hold(m.parameters);
     for (size_t i = 0; i < m.parameter_floats; i++)
         twice[i] = 2 * mr_version_values(v)[i];
     mr_version_release(v);
-    assert_int_equal(ps_parameters_set(m.parameters, twice), MR_OK);
+    assert_int_equal(parameters_set(m.parameters, twice), MR_OK);
     const struct ps_parameter_info *bias = ps_network_parameter(m.network, 3);
     machine_forward(&m, false, 1);
     for (size_t i = 0; i < m.out_floats; i++) { /* conv and weight doubled: four times; the last bias twice */
@@ -129,7 +129,7 @@ static void test_versions_of_others(void **state)
     const struct mr_tensor tensor = ps_parameters_tensor(m.network, values);
     assert_int_equal(tensor.bytes, m.parameter_floats * sizeof(float));
     assert_int_equal(mr_versions_create(&tensor, &versions), MR_OK);
-    assert_int_equal(ps_parameters_set(m.parameters, values), MR_OK);
+    assert_int_equal(parameters_set(m.parameters, values), MR_OK);
     machine_forward(&m, false, 1);
     for (uint32_t round = 0; round < 2; round++) {
         struct mr_parameter_version *v = mr_versions_hold(versions);
@@ -144,7 +144,7 @@ static void test_versions_of_others(void **state)
         ps_saved_reset(twin.saved);
         ps_saved_reset(m.saved);
         assert_int_equal(mr_versions_set(versions, values), MR_OK);
-        assert_int_equal(ps_parameters_set(m.parameters, values), MR_OK);
+        assert_int_equal(parameters_set(m.parameters, values), MR_OK);
         machine_forward(&m, false, 1);
     }
     mr_versions_release(versions);
@@ -161,14 +161,14 @@ static void test_optimizers_as_rows(void **state)
         init(&m);
         machine_forward(&m, true, 1);
         machine_backward(&m);
-        struct ps_parameters_optimizer *o = optimizer_of(&m, kinds[k], 0.05f);
+        struct parameters_optimizer *o = optimizer_of(&m, kinds[k], 0.05f);
         struct mr_feature f = mr_feature_table("t", 1);
         struct mr_rule rule;
         const char *what;
         mr_feature_set_optimizer(&f, kinds[k]);
         assert_int_equal(mr_rule_init(&f, &rule, &what), MR_OK);
         const struct ps_parameter_info *info = ps_network_parameter(m.network, 2);
-        struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+        struct mr_parameter_version *v = parameters_hold(m.parameters);
         float *row = copy_of(mr_version_values(v) + info->first, info->shape.count);
         float *kept = zeros(mr_rule_state_floats(&rule, info->shape.count), sizeof(float));
         const float *gradient = m.gradients + info->first;
@@ -176,15 +176,15 @@ static void test_optimizers_as_rows(void **state)
         mr_rule_state_init(&rule, row, kept, info->shape.count);
         for (uint64_t step = 1; step <= 3; step++) {
             float rate = step == 3 ? 0.01f : 0.05f;
-            assert_int_equal(ps_parameters_step(o, m.gradients, step, step == 3 ? &rate : NULL, NULL), MR_OK);
+            assert_int_equal(parameters_step(o, m.gradients, step, step == 3 ? &rate : NULL, NULL), MR_OK);
             assert_int_equal(mr_rule_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count), 1);
         }
-        v = ps_parameters_hold(m.parameters);
+        v = parameters_hold(m.parameters);
         assert_memory_equal(mr_version_values(v) + info->first, row, info->shape.count * sizeof(float));
         mr_version_release(v);
         free(row);
         free(kept);
-        ps_parameters_optimizer_destroy(o);
+        parameters_optimizer_destroy(o);
         machine_free(&m);
     }
 }
@@ -193,22 +193,22 @@ static void test_bad_gradients_are_skipped(void **state)
 {
     struct machine m;
     init(&m);
-    struct ps_parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 1);
+    struct parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 1);
     const struct ps_parameter_info *bad = ps_network_parameter(m.network, 1),
                                    *good = ps_network_parameter(m.network, 3);
-    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = parameters_hold(m.parameters);
     uint32_t skipped = 0;
     m.gradients[bad->first] = NAN;
     m.gradients[bad->first + 1] = m.gradients[good->first] = 1;
-    assert_int_equal(ps_parameters_step(o, m.gradients, 1, 0, &skipped), MR_OK);
+    assert_int_equal(parameters_step(o, m.gradients, 1, 0, &skipped), MR_OK);
     assert_int_equal(skipped, 1);
-    struct mr_parameter_version *next = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *next = parameters_hold(m.parameters);
     const float *before = mr_version_values(v), *after = mr_version_values(next);
     assert_true(after[bad->first + 1] == before[bad->first + 1]);
     assert_true(after[good->first] == before[good->first] - 1);
     mr_version_release(v);
     mr_version_release(next);
-    ps_parameters_optimizer_destroy(o);
+    parameters_optimizer_destroy(o);
     machine_free(&m);
 }
 
@@ -217,11 +217,11 @@ static void test_wrong_optimizer(void **state)
     struct machine m;
     const uint32_t one = 1;
     struct mr_feature f = mr_feature_variable("v", 1, &one);
-    struct ps_parameters_optimizer *o = NULL;
+    struct parameters_optimizer *o = NULL;
     const char *what = NULL;
     init(&m);
     f.learning_rate = -1;
-    assert_int_equal(ps_parameters_optimizer_create(m.parameters, &f, &o, &what), MR_INVALID_ARGUMENT);
+    assert_int_equal(parameters_optimizer_create(m.parameters, &f, &o, &what), MR_INVALID_ARGUMENT);
     assert_string_equal(what, "learning_rate");
     assert_null(o);
     machine_free(&m);
@@ -232,12 +232,12 @@ static void test_first_values(void **state)
 {
     struct ps_layer layers[CONV_NET_LAYERS];
     struct machine m;
-    struct ps_parameters *same, *other;
+    struct parameters *same, *other;
     conv_net_layers(layers);
     machine_init(&m, layers, CONV_NET_LAYERS, &conv_net_sample, 1);
-    assert_int_equal(ps_parameters_create(m.network, 5, &same), MR_OK);
-    assert_int_equal(ps_parameters_create(m.network, 6, &other), MR_OK);
-    struct mr_parameter_version *a = ps_parameters_hold(same), *b = ps_parameters_hold(other);
+    assert_int_equal(parameters_create(m.network, 5, &same), MR_OK);
+    assert_int_equal(parameters_create(m.network, 6, &other), MR_OK);
+    struct mr_parameter_version *a = parameters_hold(same), *b = parameters_hold(other);
     assert_int_equal(mr_version_number(a), 1);
     for (uint32_t i = 0; i < ps_network_parameter_count(m.network); i++) {
         const struct ps_parameter_info *info = ps_network_parameter(m.network, i);
@@ -256,8 +256,8 @@ static void test_first_values(void **state)
     }
     mr_version_release(a);
     mr_version_release(b);
-    ps_parameters_destroy(same);
-    ps_parameters_destroy(other);
+    parameters_destroy(same);
+    parameters_destroy(other);
     machine_free(&m);
 }
 

@@ -76,24 +76,24 @@ static void test_halves(void **state)
         const struct ps_shape middle = *ps_network_output(front.network);
         machine_init(&back, layers + cuts[c], CONV_NET_LAYERS - cuts[c], &middle, 3);
         struct ps_network *numbered;
-        struct ps_parameters *parameters;
+        struct parameters *parameters;
         struct ps_saved *saved;
         assert_int_equal(ps_network_create(layers + cuts[c], CONV_NET_LAYERS - cuts[c], &middle, &options,
                                            &numbered, error, sizeof(error)),
                          MR_OK);
-        assert_int_equal(ps_parameters_create(numbered, 1, &parameters), MR_OK);
+        assert_int_equal(parameters_create(numbered, 1, &parameters), MR_OK);
         assert_int_equal(ps_saved_create(numbered, &saved), MR_OK);
         uint32_t front_parameters = ps_network_parameter_count(front.network);
         uint64_t cut = front_parameters == 0 ? 0 : ps_network_parameter_floats(front.network);
-        struct mr_parameter_version *v = ps_parameters_hold(whole.parameters);
-        assert_int_equal(ps_parameters_set(front.parameters, mr_version_values(v)), MR_OK);
-        assert_int_equal(ps_parameters_set(parameters, mr_version_values(v) + cut), MR_OK);
+        struct mr_parameter_version *v = parameters_hold(whole.parameters);
+        assert_int_equal(parameters_set(front.parameters, mr_version_values(v)), MR_OK);
+        assert_int_equal(parameters_set(parameters, mr_version_values(v) + cut), MR_OK);
         mr_version_release(v);
 
         memcpy(front.input, whole.input, whole.in_floats * sizeof(float));
         machine_forward(&front, true, 1);
         const struct ps_forward how = {.training = true, .seed = DROP_SEED, .step = 1};
-        v = ps_parameters_hold(parameters);
+        v = parameters_hold(parameters);
         assert_int_equal(ps_network_forward(numbered, v, &how, front.output, 3, saved, back.output), MR_OK);
         mr_version_release(v);
         assert_memory_equal(back.output, whole.output, whole.out_floats * sizeof(float));
@@ -107,7 +107,7 @@ static void test_halves(void **state)
         for (size_t i = 0; i < back.parameter_floats; i++)
             assert_true(fabs((double)back.gradients[i] - (double)whole.gradients[cut + i]) < 1e-5);
         ps_saved_destroy(saved);
-        ps_parameters_destroy(parameters);
+        parameters_destroy(parameters);
         ps_network_destroy(numbered);
         machine_free(&front);
         machine_free(&back);
@@ -148,7 +148,7 @@ static void test_refusals(void **state)
     struct machine m, other;
     machine_init(&m, &layer, 1, &sample, 1);
     machine_init(&other, &wider, 1, &sample, 1);
-    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = parameters_hold(m.parameters);
     assert_int_equal(ps_network_backward(m.network, m.saved, m.output_gradient, NULL, NULL), MR_NOT_READY);
     assert_int_equal(ps_network_forward(m.network, v, &how, m.input, 0, m.saved, m.output),
                      MR_INVALID_ARGUMENT);
@@ -173,14 +173,14 @@ static void test_nll_loss(void **state)
 {
     float values[6] = {-1, -2, -3, -4, -5, -6}, gradient[6], loss = 9;
     const uint32_t labels[2] = {2, 0}, wrong[2] = {0, 3};
-    assert_int_equal(ps_nll_loss(values, wrong, 2, 3, &loss, gradient), MR_INVALID_ARGUMENT);
-    assert_int_equal(ps_nll_loss(values, labels, 0, 3, &loss, gradient), MR_INVALID_ARGUMENT);
+    assert_int_equal(nll_loss(values, wrong, 2, 3, &loss, gradient), MR_INVALID_ARGUMENT);
+    assert_int_equal(nll_loss(values, labels, 0, 3, &loss, gradient), MR_INVALID_ARGUMENT);
     assert_true(loss == 9);
-    assert_int_equal(ps_nll_loss(values, labels, 2, 3, &loss, gradient), MR_OK);
+    assert_int_equal(nll_loss(values, labels, 2, 3, &loss, gradient), MR_OK);
     const float expected[6] = {0, 0, -0.5f, -0.5f, 0, 0};
     assert_true(loss == 3.5f);
     assert_memory_equal(gradient, expected, sizeof(expected));
-    assert_int_equal(ps_nll_loss(values, labels, 2, 3, &loss, values), MR_OK);
+    assert_int_equal(nll_loss(values, labels, 2, 3, &loss, values), MR_OK);
     assert_true(loss == 3.5f);
     assert_memory_equal(values, expected, sizeof(expected));
 }
@@ -193,7 +193,7 @@ static void test_nll_loss(void **state)
 struct trainer {
     pthread_t thread;
     struct machine *shared;
-    struct ps_parameters_optimizer *optimizer;
+    struct parameters_optimizer *optimizer;
     uint64_t number;
     uint32_t wrong;
 };
@@ -213,7 +213,7 @@ static void *train(void *context)
         t->wrong += ps_saved_create(m->network, &saved[i]) != MR_OK;
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        struct mr_parameter_version *v = ps_parameters_hold(m->parameters);
+        struct mr_parameter_version *v = parameters_hold(m->parameters);
         for (int i = 0; i < 2; i++)
             t->wrong +=
                 ps_network_forward(m->network, v, &how, m->input, m->batch, saved[i], outputs[i]) != MR_OK;
@@ -221,7 +221,7 @@ static void *train(void *context)
         for (int i = 0; i < 2; i++) {
             t->wrong +=
                 ps_network_backward(m->network, saved[i], m->output_gradient, NULL, gradients[i]) != MR_OK;
-            t->wrong += ps_parameters_step(t->optimizer, gradients[i], round, 0, NULL) != MR_OK;
+            t->wrong += parameters_step(t->optimizer, gradients[i], round, 0, NULL) != MR_OK;
         }
         t->wrong += memcmp(outputs[0], outputs[1], m->out_floats * sizeof(float)) != 0;
         t->wrong += memcmp(gradients[0], gradients[1], m->parameter_floats * sizeof(float)) != 0;
@@ -250,16 +250,15 @@ static void test_many_trainers(void **state)
     machine_draw_output_gradient(&m, 1);
     for (uint64_t i = 0; i < TRAINERS; i++) {
         trainers[i] = (struct trainer){.shared = &m, .number = i};
-        assert_int_equal(ps_parameters_optimizer_create(m.parameters, &f, &trainers[i].optimizer, &what),
-                         MR_OK);
+        assert_int_equal(parameters_optimizer_create(m.parameters, &f, &trainers[i].optimizer, &what), MR_OK);
         assert_int_equal(pthread_create(&trainers[i].thread, NULL, train, &trainers[i]), 0);
     }
     for (uint32_t i = 0; i < TRAINERS; i++) {
         assert_int_equal(pthread_join(trainers[i].thread, NULL), 0);
         assert_int_equal(trainers[i].wrong, 0);
-        ps_parameters_optimizer_destroy(trainers[i].optimizer);
+        parameters_optimizer_destroy(trainers[i].optimizer);
     }
-    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = parameters_hold(m.parameters);
     assert_int_equal(mr_version_number(v),
                      2 + TRAINERS * ROUNDS * 2); /* first values, drawn ones, and every step */
     mr_version_release(v);

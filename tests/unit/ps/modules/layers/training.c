@@ -1,12 +1,55 @@
-/* Optimizers over parameters: each parameter is one row of dataplane/optimizer/rule.h. */
+#include "training.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include "ps/modules/layers/network.h"
-#include "ps/modules/layers/parameters_internal.h"
 #include "dataplane/optimizer/rule.h"
 
-struct ps_parameters_optimizer {
-    struct ps_parameters *parameters;
+struct parameters {
+    struct ps_network *network;
+    struct mr_versions *versions;
+};
+
+enum mr_status parameters_create(struct ps_network *network, uint64_t seed, struct parameters **out)
+{
+    struct parameters *p = calloc(1, sizeof(*p));
+    float *values = malloc(ps_network_parameter_floats(network) * sizeof(float) + 1);
+    enum mr_status status = MR_NO_MEMORY;
+    if (p != NULL && values != NULL) {
+        ps_parameters_first_values(network, seed, values);
+        const struct mr_tensor first = ps_parameters_tensor(network, values);
+        p->network = network;
+        status = mr_versions_create(&first, &p->versions);
+    }
+    free(values);
+    if (status == MR_OK)
+        *out = p;
+    else
+        free(p);
+    return status;
+}
+
+void parameters_destroy(struct parameters *p)
+{
+    if (p == NULL)
+        return;
+    mr_versions_release(p->versions);
+    free(p);
+}
+
+struct mr_parameter_version *parameters_hold(struct parameters *p)
+{
+    return mr_versions_hold(p->versions);
+}
+
+enum mr_status parameters_set(struct parameters *p, const float *values)
+{
+    return mr_versions_set(p->versions, values);
+}
+
+/* ---- optimizers: each parameter is one row of dataplane/optimizer/rule.h ---- */
+
+struct parameters_optimizer {
+    struct parameters *parameters;
     struct mr_rule rule;
     uint32_t count;
     float **states; /* [count] */
@@ -21,10 +64,10 @@ static float *state_create(const struct mr_rule *rule, const float *values, size
     return state;
 }
 
-static enum mr_status states_create(struct ps_parameters_optimizer *o)
+static enum mr_status states_create(struct parameters_optimizer *o)
 {
     const struct ps_network *network = o->parameters->network;
-    struct mr_parameter_version *version = ps_parameters_hold(o->parameters);
+    struct mr_parameter_version *version = parameters_hold(o->parameters);
     o->count = ps_network_parameter_count(network);
     o->states = calloc((size_t)o->count + 1, sizeof(*o->states));
     enum mr_status status = o->states != NULL ? MR_OK : MR_NO_MEMORY;
@@ -55,15 +98,14 @@ static struct mr_feature learning_of(const struct mr_feature *from)
     return f;
 }
 
-enum mr_status ps_parameters_optimizer_create(struct ps_parameters *parameters,
-                                              const struct mr_feature *feature,
-                                              struct ps_parameters_optimizer **out, const char **what)
+enum mr_status parameters_optimizer_create(struct parameters *parameters, const struct mr_feature *feature,
+                                           struct parameters_optimizer **out, const char **what)
 {
     struct mr_feature learning = learning_of(feature);
     *what = mr_feature_check(&learning);
     if (*what != NULL)
         return MR_INVALID_ARGUMENT;
-    struct ps_parameters_optimizer *o = calloc(1, sizeof(*o));
+    struct parameters_optimizer *o = calloc(1, sizeof(*o));
     if (o == NULL)
         return MR_NO_MEMORY;
     o->parameters = parameters;
@@ -73,11 +115,11 @@ enum mr_status ps_parameters_optimizer_create(struct ps_parameters *parameters,
     if (status == MR_OK)
         *out = o;
     else
-        ps_parameters_optimizer_destroy(o);
+        parameters_optimizer_destroy(o);
     return status;
 }
 
-void ps_parameters_optimizer_destroy(struct ps_parameters_optimizer *o)
+void parameters_optimizer_destroy(struct parameters_optimizer *o)
 {
     if (o == NULL)
         return;
@@ -88,7 +130,7 @@ void ps_parameters_optimizer_destroy(struct ps_parameters_optimizer *o)
 }
 
 struct step {
-    struct ps_parameters_optimizer *optimizer;
+    struct parameters_optimizer *optimizer;
     const float *gradients;
     float learning_rate;
     uint32_t skipped;
@@ -97,7 +139,7 @@ struct step {
 static void apply(void *context, float *values)
 {
     struct step *s = context;
-    struct ps_parameters_optimizer *o = s->optimizer;
+    struct parameters_optimizer *o = s->optimizer;
     const struct ps_network *network = o->parameters->network;
     for (uint32_t i = 0; i < o->count; i++) {
         const struct ps_parameter_info *info = ps_network_parameter(network, i);
@@ -109,8 +151,8 @@ static void apply(void *context, float *values)
     }
 }
 
-enum mr_status ps_parameters_step(struct ps_parameters_optimizer *o, const float *gradients, uint64_t step,
-                                  const float *learning_rate, uint32_t *skipped)
+enum mr_status parameters_step(struct parameters_optimizer *o, const float *gradients, uint64_t step,
+                               const float *learning_rate, uint32_t *skipped)
 {
     struct step s = {.optimizer = o,
                      .gradients = gradients,
@@ -119,4 +161,24 @@ enum mr_status ps_parameters_step(struct ps_parameters_optimizer *o, const float
     if (status == MR_OK && skipped != NULL)
         *skipped = s.skipped;
     return status;
+}
+
+enum mr_status nll_loss(const float *log_probabilities, const uint32_t *labels, uint32_t batch,
+                        uint32_t classes, float *loss, float *gradient)
+{
+    double sum = 0;
+    if (batch == 0)
+        return MR_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < batch; i++) {
+        if (labels[i] >= classes)
+            return MR_INVALID_ARGUMENT;
+        sum -= (double)log_probabilities[(size_t)i * classes + labels[i]];
+    }
+    *loss = (float)(sum / batch);
+    if (gradient == NULL)
+        return MR_OK;
+    memset(gradient, 0, (size_t)batch * classes * sizeof(*gradient));
+    for (uint32_t i = 0; i < batch; i++)
+        gradient[(size_t)i * classes + labels[i]] = -1.0f / (float)batch;
+    return MR_OK;
 }
