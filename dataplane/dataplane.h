@@ -193,7 +193,6 @@ struct dp_counters {
     DP_COUNTER_LIST(DP_COUNTER_FIELD)
 #undef DP_COUNTER_FIELD
 };
-const struct dp_counters *dp_core_counters(const struct dp_core *core);
 
 /* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's
  * and the data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must

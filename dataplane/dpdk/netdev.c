@@ -52,16 +52,6 @@ int dp_netdev_set_mtu(const char *name, uint16_t mtu)
     return interface_ioctl(name, SIOCSIFMTU, &ifr);
 }
 
-int dp_netdev_get_mac(const char *name, uint8_t mac[6])
-{
-    struct ifreq ifr = {0};
-    int result = interface_ioctl(name, SIOCGIFHWADDR, &ifr);
-
-    if (result == 0)
-        memcpy(mac, ifr.ifr_hwaddr.sa_data, 6);
-    return result;
-}
-
 int dp_netdev_set_up(const char *name)
 {
     struct ifreq ifr = {0};

@@ -9,7 +9,6 @@ bool dp_netdev_exists(const char *name);
 /* Each returns 0, or -errno. */
 int dp_netdev_get_mtu(const char *name, uint16_t *mtu);
 int dp_netdev_set_mtu(const char *name, uint16_t mtu);
-int dp_netdev_get_mac(const char *name, uint8_t mac[6]);
 /* An interface that is down sends and receives nothing. */
 int dp_netdev_set_up(const char *name);
 /* State of a link, by the interface's number. */

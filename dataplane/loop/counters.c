@@ -51,11 +51,6 @@ void dp_core_each_counter(const struct dp_core *core,
     }
 }
 
-const struct dp_counters *dp_core_counters(const struct dp_core *core)
-{
-    return &core->counters;
-}
-
 uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     return atomic_load_explicit(&core->busy_ppm, memory_order_relaxed);

@@ -118,12 +118,8 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
  * which makes writing faster. Before the first append; may be left out. */
 void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
 /* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct
- * ps_record) plus its bytes rounded up to 8, and what it leaves at the end of a block may be lost: ask
- * ps_writer_fits() for a promise. */
+ * ps_record) plus its bytes rounded up to 8, and what it leaves at the end of a block may be lost. */
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
-/* Whether `record_count` further records of at most `record_bytes` bytes each will find room, whatever their
- * order. False once the checkpoint failed. */
-bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, uint64_t record_bytes);
 /* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint
  * failed). Fill it before this core's next call. A record never spans blocks: bytes <=
  * ps_writer_record_bytes_max(). */
@@ -153,22 +149,19 @@ struct ps_manifest;
  * format version: passed over for no older one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names
  * checkpoint, file and block. On MR_OK it is empty, or tells which newer checkpoint was passed over and why.
  * Until it is closed no retention removes the chain, where the store has claims. */
-enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text);
-enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
-                                 struct ps_reader **out, char *text);
+enum mr_status ps_reader_open(const struct ps_store *store /* NULL: local */, const char *directory,
+                              uint64_t id, struct ps_reader **out, char *text);
 /* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for whoever can drop all that it reads
  * if a block turns out to be bad. */
-enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text);
-enum mr_status ps_reader_open_unread_on(const struct ps_store *store, const char *directory, uint64_t id,
-                                        struct ps_reader **out, char *text);
+enum mr_status ps_reader_open_unread(const struct ps_store *store /* NULL: local */, const char *directory,
+                                     uint64_t id, struct ps_reader **out, char *text);
 uint32_t ps_reader_link_count(const struct ps_reader *r); /* at least 1 */
 const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t link);
 /* Of the last link: */
 uint64_t ps_reader_id(const struct ps_reader *r);
 uint32_t ps_reader_feature_count(const struct ps_reader *r);
 const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id);
-uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that wrote it */
-uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
+uint32_t ps_reader_core_count(const struct ps_reader *r); /* cores that wrote it */
 /* Of all blocks' payload, in all links. */
 uint64_t ps_reader_bytes(const struct ps_reader *r);
 /* Visit all blocks, `batch` (1..16) at a time, each verified as it is read; others are read ahead meanwhile,
@@ -213,9 +206,8 @@ enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local 
 
 /* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of
  * them; returns how many there are. 0 when the directory cannot be read. */
-uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max);
-uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
-                               uint32_t ids_max);
+uint32_t ps_checkpoint_list(const struct ps_store *store /* NULL: local */, const char *directory,
+                            uint64_t *ids, uint32_t ids_max);
 /* The same, into *count; a negative errno when the directory could not be read to its end: there may be more.
  * One that is not there has none. */
 int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
@@ -229,7 +221,7 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
  * is broken does not count as one, and goes when it is older than all that stays. One of a later format
  * version stays, and with it all that is older: it may be based on any of them. What cannot be removed, or is
  * being read, stays until the next time. */
-void ps_checkpoint_retain(const char *directory, uint32_t keep);
-void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep);
+void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
+                          uint32_t keep);
 
 #endif

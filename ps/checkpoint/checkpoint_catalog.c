@@ -46,8 +46,8 @@ int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, 
     return error == -ENOENT ? 0 : error;
 }
 
-uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
-                               uint32_t ids_max)
+uint32_t ps_checkpoint_list(const struct ps_store *store, const char *directory, uint64_t *ids,
+                            uint32_t ids_max)
 {
     uint32_t count;
     (void)ps_checkpoint_list_all(store, directory, ids, ids_max, &count);
@@ -71,11 +71,6 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store, const char *d
     }
     *id = newest + 1;
     return MR_OK;
-}
-
-uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max)
-{
-    return ps_checkpoint_list_on(ps_store_local(), directory, ids, ids_max);
 }
 
 static void ignore_name(void *arg, const char *name)
@@ -132,7 +127,7 @@ enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *di
     uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof(*ids));
     if (!ids)
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
-    uint32_t count = ps_checkpoint_list_on(store, directory, ids, CHECKPOINTS_MAX);
+    uint32_t count = ps_checkpoint_list(store, directory, ids, CHECKPOINTS_MAX);
     if (count == 0) {
         ps_text_path(text, directory, "there is no checkpoint in this directory");
         status = MR_CHECKPOINT_NOT_FOUND;

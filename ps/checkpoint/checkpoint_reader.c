@@ -89,7 +89,7 @@ static enum mr_status open_one(const struct ps_store *store, const char *directo
     struct ps_reader *r = calloc(1, sizeof(*r));
     if (!r)
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
-    enum mr_status status = ps_chain_open(store, directory, id, &r->chain, text);
+    enum mr_status status = ps_chain_open(store ? store : ps_store_local(), directory, id, &r->chain, text);
     if (status == MR_OK && whole)
         status = ps_reader_blocks(r, VERIFY_BATCH, 1, NULL, NULL, text);
     if (status != MR_OK) {
@@ -115,28 +115,18 @@ static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *te
     return status;
 }
 
-enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
-                                 struct ps_reader **out, char *text)
+enum mr_status ps_reader_open(const struct ps_store *store, const char *directory, uint64_t id,
+                              struct ps_reader **out, char *text)
 {
     struct newest n = {store, directory, out};
     return id == 0 ? ps_checkpoint_newest(store, directory, try_one, &n, text)
                    : open_one(store, directory, id, true, out, text);
 }
 
-enum mr_status ps_reader_open_unread_on(const struct ps_store *store, const char *directory, uint64_t id,
-                                        struct ps_reader **out, char *text)
+enum mr_status ps_reader_open_unread(const struct ps_store *store, const char *directory, uint64_t id,
+                                     struct ps_reader **out, char *text)
 {
     return open_one(store, directory, id, false, out, text);
-}
-
-enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text)
-{
-    return ps_reader_open_unread_on(ps_store_local(), directory, id, out, text);
-}
-
-enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text)
-{
-    return ps_reader_open_on(ps_store_local(), directory, id, out, text);
 }
 
 uint32_t ps_reader_link_count(const struct ps_reader *r)
@@ -153,11 +143,6 @@ const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t
 uint64_t ps_reader_id(const struct ps_reader *r)
 {
     return last_manifest(r)->id;
-}
-
-uint32_t ps_reader_incarnation(const struct ps_reader *r)
-{
-    return last_manifest(r)->incarnation;
 }
 
 uint32_t ps_reader_core_count(const struct ps_reader *r)

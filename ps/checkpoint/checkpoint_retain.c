@@ -185,10 +185,10 @@ static uint32_t first_to_go(const struct directory *d)
     return i;
 }
 
-void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep)
+void ps_checkpoint_retain(const struct ps_store *store, const char *directory, uint32_t keep)
 {
-    struct directory d = {.store = store, .path = directory};
-    remove_temporaries(store, directory);
+    struct directory d = {.store = store ? store : ps_store_local(), .path = directory};
+    remove_temporaries(d.store, directory);
     if (read_entries(&d)) {
         const uint64_t lowest = choose(&d, keep > 0 ? keep : 1);
         for (uint32_t i = first_to_go(&d); i < d.count; i++) {
@@ -198,9 +198,4 @@ void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory
         }
     }
     free(d.entries);
-}
-
-void ps_checkpoint_retain(const char *directory, uint32_t keep)
-{
-    ps_checkpoint_retain_on(ps_store_local(), directory, keep);
 }

@@ -38,19 +38,6 @@ uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core)
     return left + ps_ring_count(&c->empty) * PS_PAYLOAD_BYTES;
 }
 
-bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, uint64_t record_bytes)
-{
-    assert(core < w->core_count && record_bytes <= ps_writer_record_bytes_max());
-    struct writer_core *c = &w->cores[core];
-    if (ps_writer_failed(w))
-        return false;
-    /* A block is left only when less than one largest record is free in it, so it holds at least this
-     * many. */
-    const uint64_t space = ps_record_space(record_bytes);
-    uint64_t left = c->block ? PS_PAYLOAD_BYTES - c->payload_bytes : 0;
-    return left / space + ps_ring_count(&c->empty) * (PS_PAYLOAD_BYTES / space) >= record_count;
-}
-
 static void hand_over(struct writer_core *c)
 {
     struct ps_block_header *header = (struct ps_block_header *)(void *)c->block;

@@ -66,7 +66,7 @@ static const char *marks_lost(struct ps_control *c, char why[WHY_BYTES])
 static bool is_there(const char *directory, uint64_t id)
 {
     uint64_t ids[IDS_MAX];
-    uint32_t count = ps_checkpoint_list(directory, ids, IDS_MAX);
+    uint32_t count = ps_checkpoint_list(NULL, directory, ids, IDS_MAX);
     for (uint32_t i = 0; i < count && i < IDS_MAX; i++) {
         if (ids[i] == id) {
             return true;
@@ -130,7 +130,7 @@ static void follow(struct ps_control *c, const char *directory, const struct ps_
 {
     uint32_t links = ps_reader_link_count(reader);
     uint64_t newest = 0, delta_bytes = 0;
-    (void)ps_checkpoint_list(directory, &newest, 1);
+    (void)ps_checkpoint_list(NULL, directory, &newest, 1);
     ps_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");

@@ -40,7 +40,9 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
     return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
 }
 
-enum mr_status ps_control_lock(struct ps_control *c, const char *directory, char *text)
+/* Keeps others from writing to a directory while the save under way does; refused by name when another
+ * process has it. */
+static enum mr_status lock_directory(struct ps_control *c, const char *directory, char *text)
 {
     char who[64];
     if (ps_checkpoint_lock_is_on(c->directory_lock, directory)) {
@@ -275,7 +277,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
 enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
                               bool is_at_step, uint64_t *id, char *text)
 {
-    enum mr_status status = ps_control_lock(c, request->directory, text);
+    enum mr_status status = lock_directory(c, request->directory, text);
     if (status != MR_OK) {
         return status;
     }

@@ -150,7 +150,7 @@ static enum mr_status load_instead(struct attempt *a)
     ps_log("restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
            "place",
            (unsigned long long)a->view->id);
-    enum mr_status status = ps_reader_open(a->directory, a->view->id, &reader, a->text);
+    enum mr_status status = ps_reader_open(NULL, a->directory, a->view->id, &reader, a->text);
     if (status != MR_OK) {
         a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
         return status;
@@ -250,7 +250,7 @@ static void count_restore(struct attempt *a)
     uint64_t newest = 0;
     bool counted = false;
     if (plan->whole) {
-        (void)ps_checkpoint_list(own, &newest, 1);
+        (void)ps_checkpoint_list(NULL, own, &newest, 1);
         bool is_newest = newest == a->view->id && strcmp(own, a->directory) == 0;
         ps_history_restored(h, a->directory, is_newest ? 0 : a->view->id, newest);
         return;
@@ -328,7 +328,7 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
     struct ps_reader *reader;
-    enum mr_status status = ps_reader_open_unread(a->directory, id, &reader, a->text);
+    enum mr_status status = ps_reader_open_unread(NULL, a->directory, id, &reader, a->text);
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
     if (status != MR_OK) {
         return status;
@@ -422,7 +422,7 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
 bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request)
 {
     uint64_t newest = 0;
-    (void)ps_checkpoint_list(c->node->config->checkpoint_directory, &newest, 1);
+    (void)ps_checkpoint_list(NULL, c->node->config->checkpoint_directory, &newest, 1);
     if (!ps_history_goes_back(&c->history, newest)) {
         return false;
     }

@@ -269,17 +269,6 @@ void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now
     c->count++;
 }
 
-enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
-                            const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
-                            struct ps_batch **out)
-{
-    enum mr_status status = ps_batch_prepare(c, id, read_only, shapes, part_count, out);
-    if (status == MR_OK) {
-        ps_batch_publish(c, *out, now_us);
-    }
-    return status;
-}
-
 struct ps_batch_part *ps_batch_part_of(const struct ps_batch *b, uint32_t feature)
 {
     for (uint32_t i = 0; i < b->part_count; i++) {

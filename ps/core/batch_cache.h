@@ -51,15 +51,11 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
 void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
 /* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read),
- * whose arrays the caller fills in; it takes the place of one of the same id. MR_BATCH_CACHE_FULL;
- * MR_TOO_LARGE when it would not even fit an empty cache; MR_OUT_OF_MEMORY when the arena has no room
- * although the cache is empty. */
-enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
-                            const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
-                            struct ps_batch **out);
-/* The same in two steps, for a batch that is filled in little by little: it is not found, and takes no
- * other's place, before it is published. Until then only ps_batch_remove() and ps_batch_publish() may be
- * given it. There is room for one such, or one pinned and removed, beside a batch that is added. */
+ * whose arrays the caller fills in. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty cache;
+ * MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. The batch is not found, and takes
+ * the place of no other of its id, before it is published: until then only ps_batch_remove() and
+ * ps_batch_publish() may be given it. There is room for one such, or one pinned and removed, beside the
+ * others. */
 enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
                                 const struct ps_batch_part *shapes, uint32_t part_count,
                                 struct ps_batch **out);

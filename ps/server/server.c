@@ -62,7 +62,7 @@ static void set_fault(const struct ps_config *config, struct dp_fault_config *ou
                                          .delay_us = (uint32_t)config->fault_delay_us};
 }
 
-void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
+static void dp_config_of(const struct ps_config *config, struct dp_config *out)
 {
     int cpus[DP_CORES_MAX];
     int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
@@ -142,7 +142,7 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
 {
     struct ps_node *node = &server->node;
     struct dp_config dp_config;
-    ps_server_dp_config(node->config, &dp_config);
+    dp_config_of(node->config, &dp_config);
     enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
     if (status != MR_OK) {
         return status;

@@ -8,9 +8,6 @@
 
 struct ps_server;
 
-/* The data plane's configuration that follows from the server's. */
-void ps_server_dp_config(const struct ps_config *config, struct dp_config *out);
-
 /* Opens the port, starts the cores, restores what the configuration says, and serves. On failure `error` gets
  * one line and everything is taken back. `config` must outlive the server. */
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,

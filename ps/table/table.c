@@ -217,11 +217,6 @@ void ps_table_load_gone(struct ps_table *t, uint64_t key)
     ps_gone_remove(&t->gone, key, hash);
 }
 
-const struct mr_feature *ps_table_feature(const struct ps_table *t)
-{
-    return &t->feature;
-}
-
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t)
 {
     return &t->counters;

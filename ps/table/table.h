@@ -59,7 +59,6 @@ enum ps_limit {
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
                                struct ps_table **out, const char **what);
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
-const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 /* What stood against the last row that was refused; PS_LIMIT_NONE: none was. */
 enum ps_limit ps_table_refused_by(const struct ps_table *t);
@@ -92,18 +91,6 @@ void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s);
 /* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more.
  * Rows that a running cut has still to write go only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
-/* ---- lookups ----
- * insert: a key without a row gets one (initial values), if it is admitted, unless memory or capacity is used
- * up; and rows there are count as used. Else a key is answered with its initial values and nothing is
- * stored. */
-void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert,
-                     float *out /* [k, dim] */);
-/* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The
- * order of summing is the order of the keys. offsets: [bags+1], non-decreasing, last = key count (checked by
- * the caller). */
-void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
-                          uint32_t bag_count, bool insert, float *out /* [bags, dim] */);
-
 /* ---- hints ----
  * Brings the rows of keys, of one table or of several, into the caches, overlapping their misses. Changes
  * nothing. */
@@ -115,21 +102,11 @@ struct ps_hint {
 };
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count); /* up to PS_HINT_KEYS_MAX */
 
-/* ---- pushes ----
- * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the
- * optimizer runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf
- * is left out and counted, and so is a sum that overflows. Cannot fail for well-formed input, so exactly-once
- * needs no undo. */
-void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
-                   const float *gradients /* [k, dim] */);
-void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
-                        const float *gradients /* [bags, dim] */);
-
-/* ---- the same in steps ----
- * For calls that would hold up others: a step does as much of the work as touches about *budget_bytes of
- * memory (at least one group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this
+/* ---- lookups and pushes, in steps ----
+ * So that a long call does not hold up others: a step does as much of the work as touches about *budget_bytes
+ * of memory (at least one group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this
  * table may be called between two steps. What the pointers point to stays the caller's and must stay there.
- * The results are those of the functions above, bit for bit. */
+ * The results are the same in one step or in many, bit for bit. */
 #define PS_KEY_COST_BYTES 128u /* of a budget, for finding a key's row: about what two cache misses cost */
 
 /* The keys of one table in a call, in bags or by themselves. */
@@ -144,8 +121,13 @@ struct ps_bags {
     const float *divisors;
 };
 
+/* A row per key, or per bag: bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says, in the
+ * order of the keys; an empty bag gives zeros. Offsets never fall, and the last is the number of keys (checked
+ * by the caller). */
 struct ps_table_lookup {
     struct ps_bags in;
+    /* A key without a row gets one (initial values), if it is admitted, unless memory or capacity is used up;
+     * and rows there are count as used. Else a key is answered with its initial values and nothing is stored. */
     bool insert;
     /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of
      * dataplane/wire/format/convert.h. Rows of the table's own type are copied as they are. */
@@ -196,6 +178,10 @@ struct ps_push_scratch {
     float *sums;
 };
 
+/* Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer
+ * runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf is left out
+ * and counted, and so is a sum that overflows. Cannot fail for well-formed input, so exactly-once needs no
+ * undo. */
 struct ps_table_push {
     struct ps_bags in;             /* with bags a gradient is of a bag */
     enum mr_dtype gradients_dtype; /* f32 (also for 0), f16, bf16 or i8 */
@@ -279,7 +265,6 @@ void ps_table_filter_cut_take(struct ps_table *t, const struct ps_sightings_piec
 uint64_t ps_table_filter_cut_bytes(const struct ps_table *t);
 /* Emits nothing more; the next cut must be of every row. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
-bool ps_table_cut_running(const struct ps_table *t);
 /* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may
  * run. 0 when no cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for
  * evictions by lookups that have asked for room. */

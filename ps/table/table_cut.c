@@ -217,11 +217,6 @@ void ps_table_cut_abort(struct ps_table *t)
     t->cut_rows_left = 0;
 }
 
-bool ps_table_cut_running(const struct ps_table *t)
-{
-    return t->cut_running;
-}
-
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count)
 {
     if (!t->cut_running)

@@ -328,28 +328,7 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
     return whole;
 }
 
-/* ---- at once ---- */
-
-void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out)
-{
-    struct ps_table_lookup l = {.in.keys = keys, .in.key_count = key_count, .insert = insert};
-    l.out = out;
-    rows_step(t, &l, key_count);
-}
-
-void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
-                          uint32_t bag_count, bool insert, float *out)
-{
-    if (bag_count == 0)
-        return;
-    struct ps_table_lookup l = {.in.keys = keys,
-                                .in.key_count = offsets[bag_count],
-                                .in.offsets = offsets,
-                                .in.bag_count = bag_count,
-                                .insert = insert};
-    l.out = out;
-    bags_step(t, &l, l.in.key_count, bag_count);
-}
+/* ---- hints ---- */
 
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)
 {

@@ -189,27 +189,3 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         t->counters.keys_pushed += p->in.key_count;
     return p->cursor.stage == PUSH_DONE;
 }
-
-static void push_at_once(struct ps_table *t, struct ps_table_push *p)
-{
-    uint64_t budget_bytes = UINT64_MAX;
-    p->at_once = true;
-    (void)ps_table_push_step(t, p, &budget_bytes);
-}
-
-void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
-{
-    struct ps_table_push p = {.in.keys = keys, .in.key_count = key_count, .gradients = gradients};
-    push_at_once(t, &p);
-}
-
-void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
-                        const float *gradients)
-{
-    struct ps_table_push p = {.in.keys = keys,
-                              .in.key_count = bag_count > 0 ? offsets[bag_count] : 0,
-                              .in.offsets = offsets,
-                              .in.bag_count = bag_count,
-                              .gradients = gradients};
-    push_at_once(t, &p);
-}

@@ -83,11 +83,6 @@ bool ps_variable_destroy_some(struct ps_variable *v)
     return true;
 }
 
-const struct mr_feature *ps_variable_feature(const struct ps_variable *v)
-{
-    return &v->feature;
-}
-
 uint64_t ps_variable_elements(const struct ps_variable *v)
 {
     return v->elements;

@@ -16,7 +16,6 @@ void ps_variable_destroy(struct ps_variable *v); /* NULL is fine */
 /* Gives a unit (ps/memory/units.h) of a variable back that nobody uses any more. True when there is more;
  * only this and ps_variable_destroy() may be called from now on. */
 bool ps_variable_destroy_some(struct ps_variable *v);
-const struct mr_feature *ps_variable_feature(const struct ps_variable *v);
 uint64_t ps_variable_elements(const struct ps_variable *v);
 const float *ps_variable_values(const struct ps_variable *v);
 /* MR_WRONG_SHAPE when [first, first + count) is not inside. */

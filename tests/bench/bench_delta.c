@@ -21,6 +21,7 @@
 #include "bench_keys.h"
 #include "ps/save/save.h"
 #include "ps/table/table.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM       16u
 #define CALL_KEYS 4096u
@@ -94,7 +95,7 @@ static void bench_open(struct bench *b, enum mr_eviction eviction, bool keeps_ma
         uint32_t n = b->row_count - i < CALL_KEYS ? (uint32_t)(b->row_count - i) : CALL_KEYS;
         for (uint32_t j = 0; j < n; j++)
             keys[j] = bench_key_at(i + j);
-        ps_table_lookup(b->table, keys, n, true, b->out);
+        table_lookup(b->table, keys, n, true, b->out);
     }
 }
 
@@ -141,7 +142,7 @@ static void touch_some(struct bench *b, uint64_t *seed)
         uint32_t n = left < CALL_KEYS ? (uint32_t)left : CALL_KEYS;
         for (uint32_t i = 0; i < n; i++)
             keys[i] = bench_key_at(bench_random_next(seed) % b->row_count);
-        ps_table_push(b->table, keys, n, b->gradients);
+        table_push(b->table, keys, n, b->gradients);
         left -= n;
     }
 }
@@ -167,12 +168,12 @@ static void cuts(uint64_t row_count)
 
 static void push(struct bench *b, const uint64_t *keys)
 {
-    ps_table_push(b->table, keys, CALL_KEYS, b->gradients);
+    table_push(b->table, keys, CALL_KEYS, b->gradients);
 }
 
 static void lookup(struct bench *b, const uint64_t *keys)
 {
-    ps_table_lookup(b->table, keys, CALL_KEYS, true, b->out);
+    table_lookup(b->table, keys, CALL_KEYS, true, b->out);
 }
 
 static void turn_of(struct bench *b, void (*call)(struct bench *b, const uint64_t *keys), double *best_us)

@@ -17,6 +17,7 @@
 #include "bench_keys.h"
 #include "ps/memory/prefault.h"
 #include "ps/table/table.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM            16u
 #define TIMES          3u
@@ -68,7 +69,7 @@ static double lookup_us(struct growth *g, uint64_t first, uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         keys[i] = bench_key_at(first + i);
     double t0 = now_us();
-    ps_table_lookup(g->table, keys, count, true, g->out);
+    table_lookup(g->table, keys, count, true, g->out);
     return now_us() - t0;
 }
 

@@ -17,6 +17,7 @@
 #include "bare_table.h"
 #include "bench_keys.h"
 #include "ps/table/table.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM        BARE_DIM
 #define CALL_KEYS  13312u /* 512 samples x 26 slots */
@@ -105,9 +106,9 @@ static void compare(struct bench *b, const char *name, struct side side, struct 
     report(b, name, CALL_KEYS / mean(side_us), "Mkeys/s", CALL_KEYS / mean(limit_us), "higher", target);
 }
 
-static void table_lookup(struct bench *b, const uint64_t *keys)
+static void one_lookup(struct bench *b, const uint64_t *keys)
 {
-    ps_table_lookup(b->table, keys, CALL_KEYS, false, b->out);
+    table_lookup(b->table, keys, CALL_KEYS, false, b->out);
 }
 static void bare_lookup(struct bench *b, const uint64_t *keys)
 {
@@ -115,15 +116,15 @@ static void bare_lookup(struct bench *b, const uint64_t *keys)
 }
 static void table_sum(struct bench *b, const uint64_t *keys)
 {
-    ps_table_lookup_bags(b->table, keys, b->offsets, BAGS, false, b->out);
+    table_lookup_bags(b->table, keys, b->offsets, BAGS, false, b->out);
 }
 static void bare_sum(struct bench *b, const uint64_t *keys)
 {
     bare_table_sum(b->bare, keys, BAGS, BAG_KEYS, b->out);
 }
-static void table_push(struct bench *b, const uint64_t *keys)
+static void one_push(struct bench *b, const uint64_t *keys)
 {
-    ps_table_push(b->table, keys, CALL_KEYS, b->gradients);
+    table_push(b->table, keys, CALL_KEYS, b->gradients);
 }
 static void bare_push(struct bench *b, const uint64_t *keys)
 {
@@ -137,7 +138,7 @@ static void fill(struct bench *b)
         uint32_t n = b->row_count - i < CALL_KEYS ? (uint32_t)(b->row_count - i) : CALL_KEYS;
         for (uint32_t j = 0; j < n; j++)
             keys[j] = bench_key_at(i + j);
-        ps_table_lookup(b->table, keys, n, true, b->out);
+        table_lookup(b->table, keys, n, true, b->out);
         bare_table_insert(b->bare, keys, n);
     }
     if (ps_table_rows(b->table) != b->row_count) {
@@ -208,18 +209,17 @@ static void run(uint64_t row_count, bool adagrad, const char *only)
     bench_open(&b);
     fill(&b);
     report_memory(&b);
-    compare(&b, "lookup", (struct side){table_lookup, b.uniform}, (struct side){bare_lookup, b.uniform},
-            0.85);
+    compare(&b, "lookup", (struct side){one_lookup, b.uniform}, (struct side){bare_lookup, b.uniform}, 0.85);
     compare(&b, "lookup_summed", (struct side){table_sum, b.uniform}, (struct side){bare_sum, b.uniform},
             0.85);
-    compare(&b, "lookup_zipf", (struct side){table_lookup, b.zipf}, (struct side){bare_lookup, b.zipf}, 0.85);
-    compare(&b, "zipf_to_uniform", (struct side){table_lookup, b.zipf},
-            (struct side){table_lookup, b.uniform}, 1.0);
+    compare(&b, "lookup_zipf", (struct side){one_lookup, b.zipf}, (struct side){bare_lookup, b.zipf}, 0.85);
+    compare(&b, "zipf_to_uniform", (struct side){one_lookup, b.zipf}, (struct side){one_lookup, b.uniform},
+            1.0);
     if (adagrad) {
-        compare(&b, "push", (struct side){table_push, b.uniform}, (struct side){bare_push, b.uniform}, 0.80);
-        compare(&b, "push_zipf", (struct side){table_push, b.zipf}, (struct side){bare_push, b.zipf}, 0.80);
-        compare(&b, "push_zipf_to_uniform", (struct side){table_push, b.zipf},
-                (struct side){table_push, b.uniform}, 1.0);
+        compare(&b, "push", (struct side){one_push, b.uniform}, (struct side){bare_push, b.uniform}, 0.80);
+        compare(&b, "push_zipf", (struct side){one_push, b.zipf}, (struct side){bare_push, b.zipf}, 0.80);
+        compare(&b, "push_zipf_to_uniform", (struct side){one_push, b.zipf},
+                (struct side){one_push, b.uniform}, 1.0);
     }
     bench_close(&b);
 }

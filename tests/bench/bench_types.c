@@ -10,6 +10,7 @@
 #include <time.h>
 #include "bench_keys.h"
 #include "ps/table/table.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM       16u
 #define CALL_KEYS 13312u /* 512 samples x 26 slots */
@@ -79,7 +80,7 @@ static void look_up_bags(struct bench *b, struct ps_table *t, enum mr_dtype out_
 static void push(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, const uint64_t *keys)
 {
     (void)out_dtype;
-    ps_table_push(t, keys, CALL_KEYS, b->gradients);
+    table_push(t, keys, CALL_KEYS, b->gradients);
 }
 
 /* Lowers best_us[call] to this turn's time of each call. */
@@ -137,7 +138,7 @@ static struct ps_table *make_table(struct bench *b, enum mr_dtype dtype)
         uint32_t n = b->row_count - i < 1024 ? (uint32_t)(b->row_count - i) : 1024;
         for (uint32_t j = 0; j < n; j++)
             keys[j] = bench_key_at(i + j);
-        ps_table_lookup(t, keys, n, true, b->out);
+        table_lookup(t, keys, n, true, b->out);
     }
     return t;
 }

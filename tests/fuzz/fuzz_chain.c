@@ -153,7 +153,7 @@ static void read_chain(struct directory *d, uint64_t id)
         .self = d, .open = memory_open, .read = memory_read, .close = memory_close, .list = memory_list};
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES] = "";
-    enum mr_status status = ps_reader_open_on(&store, "", id, &r, text);
+    enum mr_status status = ps_reader_open(&store, "", id, &r, text);
     FUZZ_ASSERT((status == MR_OK) == (r != NULL));
     FUZZ_ASSERT(status == MR_OK || text[0] != '\0');
     if (!r)

@@ -6,6 +6,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "fuzz_assert.h"
 #include "ps/table/table.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define LIMIT_BYTES ((size_t)64 << 20)
 
@@ -59,9 +60,9 @@ static void check_table(const struct mr_feature *f)
     if (status == MR_OK) {
         for (uint32_t i = 0; i < 3 * f->dims[0]; i++)
             gradients[i] = (float)(i % 5) - 2;
-        ps_table_lookup(t, keys, 3, true, out);
-        ps_table_push(t, keys, 3, gradients);
-        ps_table_lookup(t, keys, 3, false, out);
+        table_lookup(t, keys, 3, true, out);
+        table_push(t, keys, 3, gradients);
+        table_lookup(t, keys, 3, false, out);
         FUZZ_ASSERT(ps_table_rows(t) <= 2 && ps_table_counters(t)->keys_pushed == 3);
         ps_table_destroy(t);
     } else {

@@ -87,7 +87,7 @@ void content_read(const char *directory, uint64_t id, struct content *content)
     char text[256];
 
     memset(content, 0, sizeof(*content));
-    if (ps_reader_open(directory, id, &reader, text) != MR_OK || text[0] != '\0')
+    if (ps_reader_open(NULL, directory, id, &reader, text) != MR_OK || text[0] != '\0')
         fail_msg("%s", text);
     if (ps_reader_each(reader, add_record, content, text) != MR_OK)
         fail_msg("%s", text);

@@ -198,7 +198,7 @@ static uint64_t newest_checkpoint(const struct fixture *x)
 {
     uint64_t id = 0;
 
-    ps_checkpoint_list(x->node.checkpoints, &id, 1);
+    ps_checkpoint_list(NULL, x->node.checkpoints, &id, 1);
     return id;
 }
 
@@ -208,7 +208,7 @@ static uint64_t step_of(const struct fixture *x, uint64_t id)
     struct ps_reader *reader;
     char text[256];
 
-    if (ps_reader_open(x->node.checkpoints, id, &reader, text) != MR_OK)
+    if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     const struct ps_manifest *m = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
     uint64_t step = m->is_at_step ? m->step : 0;
@@ -222,7 +222,7 @@ static bool is_delta(const struct fixture *x, uint64_t id)
     struct ps_reader *reader;
     char text[256];
 
-    if (ps_reader_open(x->node.checkpoints, id, &reader, text) != MR_OK)
+    if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     bool delta = ps_reader_link_count(reader) > 1;
 

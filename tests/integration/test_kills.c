@@ -153,7 +153,7 @@ static bool is_delta(const struct fixture *x, uint64_t id)
     struct ps_reader *reader;
     char text[256];
 
-    if (ps_reader_open_unread(x->node.checkpoints, id, &reader, text) != MR_OK)
+    if (ps_reader_open_unread(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     bool delta = ps_reader_link_count(reader) > 1;
 
@@ -221,7 +221,7 @@ static uint32_t train_and_kill(struct fixture *x, uint32_t kills_max)
 static void check_kinds(const struct fixture *x)
 {
     uint64_t ids[64];
-    uint32_t count = ps_checkpoint_list(x->node.checkpoints, ids, 64), found = 0;
+    uint32_t count = ps_checkpoint_list(NULL, x->node.checkpoints, ids, 64), found = 0;
 
     assert_true(count > 0 && count <= 64);
     for (uint32_t i = 0; i < count; i++)

@@ -4,6 +4,7 @@
 #include "dataplane/wire/format/convert.h"
 #include "ps/table/table_internal.h"
 #include "world.h"
+#include "tests/unit/ps/table_calls.h"
 
 /* The model's row of a key; when there is none, what the table made of it. */
 static struct model_row *row_of(struct subject *s, uint64_t key, bool insert)
@@ -147,9 +148,9 @@ void world_lookup(struct world *w, struct subject *s)
         uint64_t budget_bytes = UINT64_MAX;
         WORLD_CHECK(w, ps_table_lookup_step(s->table, &l, &budget_bytes), "a lookup at once is not over");
     } else if (c->bags)
-        ps_table_lookup_bags(s->table, c->keys, c->offsets, c->bag_count, c->insert, c->out);
+        table_lookup_bags(s->table, c->keys, c->offsets, c->bag_count, c->insert, c->out);
     else
-        ps_table_lookup(s->table, c->keys, c->key_count, c->insert, c->out);
+        table_lookup(s->table, c->keys, c->key_count, c->insert, c->out);
     model_answer(s, c, 0, c->key_count);
     world_check_answer(w, s, c, rows);
 }
@@ -234,9 +235,9 @@ void world_push(struct world *w, struct subject *s)
         p.at_once = true;
         WORLD_CHECK(w, ps_table_push_step(s->table, &p, &budget_bytes), "a push at once is not over");
     } else if (c->bags)
-        ps_table_push_bags(s->table, c->keys, c->offsets, c->bag_count, c->in);
+        table_push_bags(s->table, c->keys, c->offsets, c->bag_count, c->in);
     else
-        ps_table_push(s->table, c->keys, c->key_count, c->in);
+        table_push(s->table, c->keys, c->key_count, c->in);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
     if (c->sees && s->model.feature.admission == MR_ADMIT_SIGHTINGS)
         see(s, &k);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "world.h"
+#include "ps/table/table_internal.h"
 
 static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
                  uint32_t count)
@@ -54,7 +55,7 @@ void world_cut_abort(struct subject *s)
 {
     bool whole = s->cut_left == 0;
     ps_table_cut_abort(s->table);
-    WORLD_CHECK(s->world, !ps_table_cut_running(s->table), "a cut goes on that was ended");
+    WORLD_CHECK(s->world, !s->table->cut_running, "a cut goes on that was ended");
     WORLD_CHECK(s->world, whole || !ps_table_delta_possible(s->table), "it was not whole");
     world_cut_end(s);
     world_chain_lost(s);
@@ -69,7 +70,7 @@ static void step_rows(struct world *w, struct subject *s)
                 s->emitted, budget);
     WORLD_CHECK(w, done == (s->cut_left == 0), "the cut is over: %d, with %" PRIu64 " rows to go", done,
                 s->cut_left);
-    WORLD_CHECK(w, done != ps_table_cut_running(s->table), "it is over: %d", done);
+    WORLD_CHECK(w, done != s->table->cut_running, "it is over: %d", done);
 }
 
 void world_cut(struct world *w, struct subject *s)
@@ -84,7 +85,7 @@ void world_cut(struct world *w, struct subject *s)
         return;
     }
     bool more = !random_one_in(&w->rng, 3) || world_chain_step(w, s);
-    if (ps_table_cut_running(s->table)) {
+    if (s->table->cut_running) {
         step_rows(w, s);
     } else if (!more) {
         world_chain_end(w, s);

@@ -67,11 +67,11 @@ int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uin
     if (error != 0)
         return cli_fail(command, "%s: %s; name a directory of checkpoints, or one of them as DIR/ckpt-N",
                         directory, strerror(-error));
-    const uint32_t room = ps_checkpoint_list(directory, NULL, 0);
+    const uint32_t room = ps_checkpoint_list(NULL, directory, NULL, 0);
     *ids = malloc((room + 1u) * sizeof **ids);
     if (!*ids)
         return cli_fail(command, "no memory");
-    *count = ps_checkpoint_list(directory, *ids, room);
+    *count = ps_checkpoint_list(NULL, directory, *ids, room);
     if (*count > room) /* some have come since they were counted */
         *count = room;
     qsort(*ids, *count, sizeof(**ids), compare_ids);

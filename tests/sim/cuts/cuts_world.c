@@ -208,7 +208,7 @@ static uint64_t newest_checkpoint(void)
 {
     uint64_t id = 0;
 
-    (void)ps_checkpoint_list(world.config.checkpoint_directory, &id, 1);
+    (void)ps_checkpoint_list(NULL, world.config.checkpoint_directory, &id, 1);
     return id;
 }
 
@@ -436,7 +436,7 @@ static void set_wall_clock(void *arg)
 static void restore_once(void)
 {
     uint64_t ids[4], restored;
-    const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, 4);
+    const uint32_t count = ps_checkpoint_list(NULL, world.config.checkpoint_directory, ids, 4);
     struct by_hand by_hand = {.id = ids[below(count < 4 ? count : 4)]};
     enum mr_status status;
 
@@ -530,7 +530,7 @@ static uint64_t step_of(uint64_t id)
     struct ps_reader *reader;
     char text[256];
 
-    if (ps_reader_open_unread(world.config.checkpoint_directory, id, &reader, text) != MR_OK)
+    if (ps_reader_open_unread(NULL, world.config.checkpoint_directory, id, &reader, text) != MR_OK)
         cuts_fail("%s", text);
     const uint32_t links = ps_reader_link_count(reader);
     const struct ps_manifest *m = ps_reader_manifest(reader, links - 1);
@@ -591,7 +591,7 @@ static void check_checkpoint(uint64_t id)
 static void check_checkpoints(void)
 {
     uint64_t ids[SAVES_MAX * 8];
-    const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, SAVES_MAX * 8);
+    const uint32_t count = ps_checkpoint_list(NULL, world.config.checkpoint_directory, ids, SAVES_MAX * 8);
 
     crash_node();
     (void)snprintf(world.config.checkpoint_restore, sizeof(world.config.checkpoint_restore), "none");

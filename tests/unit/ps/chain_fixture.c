@@ -163,7 +163,7 @@ void chain_check(const char *directory, uint64_t asked_id, uint64_t id, uint32_t
         for (uint32_t key = 0; key < CHAIN_KEYS; key++)
             if (changes[link][key] != CHAIN_NOTHING)
                 expected[key] = changes[link][key] == CHAIN_GONE ? 0 : changes[link][key];
-    if (ps_reader_open(directory, asked_id, &r, text) != MR_OK)
+    if (ps_reader_open(NULL, directory, asked_id, &r, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(ps_reader_link_count(r), link_count);
     chain_read(r, id, values);

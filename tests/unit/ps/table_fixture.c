@@ -6,6 +6,7 @@
 #include <string.h>
 #include "ps/base/key_hash.h"
 #include "ps/row/initializer.h"
+#include "ps/table/table_internal.h"
 
 struct mr_feature fixture_adagrad(uint32_t dim)
 {
@@ -34,7 +35,7 @@ uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n
 {
     uint64_t hash = (uint64_t)partition << 52 | (n + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
     assert_int_equal(mr_partition_of(hash), partition);
-    return ps_key_of_hash(hash, ps_table_feature(t)->seed);
+    return ps_key_of_hash(hash, t->feature.seed);
 }
 
 void model_init(struct model *m, const struct mr_feature *feature)

@@ -44,7 +44,7 @@ static struct ps_reader *save_and_open(const char *directory)
     char text[PS_TEXT_BYTES];
     if (access(fixture_path(directory, 1, PS_MANIFEST_NAME), F_OK) != 0)
         assert_int_equal(fixture_save(ps_store_local(), directory, 1, ROWS).status, MR_OK);
-    assert_int_equal(ps_reader_open_unread(directory, 1, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open_unread(NULL, directory, 1, &r, text), MR_OK);
     assert_string_equal(text, "");
     return r;
 }

@@ -64,15 +64,15 @@ static void test_newest_first(void **state)
     make_directory(*state, "other");
     make_directory(*state, ".tmp-ckpt-200");
     static const uint64_t sorted[] = {100, 11, 9, 5, 1};
-    assert_int_equal(ps_checkpoint_list(*state, ids, 8), 5);
+    assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 5);
     assert_memory_equal(ids, sorted, sizeof(sorted));
     /* Little room: the newest ones, and how many there are. */
     memset(ids, 0, sizeof(ids));
-    assert_int_equal(ps_checkpoint_list(*state, ids, 2), 5);
+    assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 2), 5);
     assert_memory_equal(ids, sorted, 2 * sizeof(*sorted));
     assert_int_equal(ids[2], 0);
-    assert_int_equal(ps_checkpoint_list(*state, NULL, 0), 5);
-    assert_int_equal(ps_checkpoint_list("/nowhere/at/all", ids, 8), 0);
+    assert_int_equal(ps_checkpoint_list(NULL, *state, NULL, 0), 5);
+    assert_int_equal(ps_checkpoint_list(NULL, "/nowhere/at/all", ids, 8), 0);
 }
 
 static enum mr_status never_tried(void *arg, uint64_t id, bool *is_damaged, char *text)
@@ -102,16 +102,16 @@ static void test_retain_keeps_the_newest(void **state)
     for (uint64_t id = 1; id <= 5; id++)
         save(*state, id);
     make_directory(*state, "other");
-    ps_checkpoint_retain(*state, 2);
-    assert_int_equal(ps_checkpoint_list(*state, ids, 8), 2);
+    ps_checkpoint_retain(NULL, *state, 2);
+    assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 2);
     assert_int_equal(ids[0], 5);
     assert_int_equal(ids[1], 4);
     assert_int_equal(fixture_count(*state, ""), 3);
-    ps_checkpoint_retain(*state, 0); /* never all of them */
-    assert_int_equal(ps_checkpoint_list(*state, ids, 8), 1);
+    ps_checkpoint_retain(NULL, *state, 0); /* never all of them */
+    assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 1);
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
-    assert_int_equal(ps_reader_open(*state, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
     assert_int_equal(ps_reader_id(r), 5);
     ps_reader_close(r);
 }
@@ -123,7 +123,7 @@ static void test_retain_removes_what_dead_writers_left(void **state)
     struct ps_writer *live;
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_start(ps_store_local(), *state, 3, &live, text), MR_OK);
-    ps_checkpoint_retain(*state, 5);
+    ps_checkpoint_retain(NULL, *state, 5);
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-2"), 0);
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-3"), 1);
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
@@ -153,8 +153,8 @@ static void test_a_list_with_gaps_is_nothing_to_go_by(void **state)
     assert_int_equal(ps_checkpoint_list_all(&gaps, *state, ids, 8, &count), -EIO);
     assert_int_equal(ps_checkpoint_next_id(&gaps, *state, &id, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "check the disk"));
-    ps_checkpoint_retain_on(&gaps, *state, 1);
-    assert_int_equal(ps_checkpoint_list(*state, ids, 8), 3);
+    ps_checkpoint_retain(&gaps, *state, 1);
+    assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 3);
 }
 
 static void test_the_next_number(void **state)
@@ -198,7 +198,7 @@ static void test_a_directory_of_many_entries(void **state)
     save(path, 7);
     assert_int_equal(store->list(store->self, path, count_name, &count), 0);
     assert_int_equal(count, MANY + 1);
-    assert_int_equal(ps_checkpoint_list(path, &id, 1), 1);
+    assert_int_equal(ps_checkpoint_list(NULL, path, &id, 1), 1);
     assert_int_equal(id, 7);
     close(directory);
 }

@@ -34,7 +34,7 @@ static void check_refused(const char *directory, uint64_t id, const char *expect
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES] = "";
-    assert_int_equal(ps_reader_open(directory, id, &r, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_open(NULL, directory, id, &r, text), MR_CHECKPOINT_CORRUPT);
     assert_null(r);
     if (!strstr(text, expected))
         fail_msg("\"%s\" does not say \"%s\"", text, expected);
@@ -85,7 +85,7 @@ static void test_bytes_and_manifests_are_those_of_all_links(void **state)
     char text[PS_TEXT_BYTES];
     uint64_t bytes = 0;
     save_chain(*state);
-    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     assert_string_equal(text, "");
     assert_int_equal(ps_reader_link_count(r), 3);
     for (uint32_t link = 0; link < 3; link++) {
@@ -122,7 +122,7 @@ static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     save_chain(*state);
-    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct looked looked = {0};
         assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &looked, text), MR_OK);
@@ -215,7 +215,7 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     save_chain(*state);
-    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     flip_byte(fixture_path(*state, 2, "core-000.mrc"), 300);
     struct looked looked = {0};
     assert_int_equal(ps_reader_blocks(r, 1, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
@@ -324,9 +324,9 @@ static void test_a_base_that_goes_while_its_delta_is_written(void **state)
                                               .core_count = 1,
                                               .buffers_per_core = 2};
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     chain_save_key(directory, 5, 0, 1, 1);
-    ps_checkpoint_retain(directory, 1); /* who writes the delta holds the chain */
+    ps_checkpoint_retain(NULL, directory, 1); /* who writes the delta holds the chain */
     assert_int_equal(fixture_count(directory, "ckpt-"), 4);
     rename_checkpoint(directory, 1, "away");
     ps_writer_core_done(w, 0);
@@ -377,7 +377,7 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
     ps_manifest_clear(&old);
     ps_writer_core_done(w, 0);
     assert_int_equal(fixture_finish(w).status, MR_OK);
-    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
     assert_int_equal(ps_reader_link_count(r), 2);
     assert_int_equal(ps_reader_manifest(r, 0)->version, PS_FORMAT_VERSION_2);
     assert_int_equal(ps_reader_manifest(r, 1)->version, PS_FORMAT_VERSION);

@@ -21,7 +21,7 @@ static uint64_t newest(const char *directory, uint64_t a, uint64_t b)
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES];
-    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_OK);
     uint64_t id = ps_reader_id(r);
     assert_true(id == a || id == b);
     fixture_check(r, id, id == 1 ? OLD_ROWS : NEW_ROWS);
@@ -92,9 +92,9 @@ static void test_a_disk_that_goes_and_comes_back(void **state)
         assert_true(f.triggered);
         /* A server takes the id behind the newest that it sees. */
         uint64_t id = 1;
-        (void)ps_checkpoint_list(directory, &id, 1);
+        (void)ps_checkpoint_list(NULL, directory, &id, 1);
         assert_int_equal(fixture_save(ps_store_local(), directory, id + 1, NEW_ROWS).status, MR_OK);
-        ps_checkpoint_retain(directory, 1);
+        ps_checkpoint_retain(NULL, directory, 1);
         assert_int_equal(newest(directory, id + 1, id + 1), id + 1);
         assert_int_equal(fixture_count(directory, ""), 1);
         assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, id + 1, ""), NULL),
@@ -163,7 +163,7 @@ static void test_reading_with_an_error_at_each_call(void **state)
         f.fail_at = n;
         struct ps_reader *r = NULL;
         char text[PS_TEXT_BYTES];
-        enum mr_status status = ps_reader_open_on(&f.store, directory, 0, &r, text);
+        enum mr_status status = ps_reader_open(&f.store, directory, 0, &r, text);
         if (status == MR_OK) {
             f.fail_at = 0;
             uint64_t id = ps_reader_id(r);

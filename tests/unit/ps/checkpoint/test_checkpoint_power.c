@@ -61,7 +61,7 @@ static void tell_link(struct story *s, const struct ps_store *store, uint64_t pa
     struct save *save = &s->saves[s->save_count++];
     assert_true(s->save_count <= SAVES_MAX);
     *save = (struct save){.begun = power_store_changes(s->power)};
-    (void)ps_checkpoint_list_on(power_store_calls(s->power), DIRECTORY, &save->id, 1);
+    (void)ps_checkpoint_list(power_store_calls(s->power), DIRECTORY, &save->id, 1);
     save->id++;
     uint8_t changes[CHAIN_KEYS];
     for (uint32_t key = 0; key < CHAIN_KEYS; key++) {
@@ -82,7 +82,7 @@ static void tell_full_again(struct story *s, const struct ps_store *store)
 {
     struct save *save = &s->saves[s->save_count++];
     *save = (struct save){.begun = power_store_changes(s->power)};
-    (void)ps_checkpoint_list_on(power_store_calls(s->power), DIRECTORY, &save->id, 1);
+    (void)ps_checkpoint_list(power_store_calls(s->power), DIRECTORY, &save->id, 1);
     save->id++;
     memcpy(save->model, s->model, sizeof(save->model));
     enum mr_status status = chain_try_save(store, DIRECTORY, save->id, 0, s->model);
@@ -130,14 +130,14 @@ static bool goes_on(struct power_store *after)
     char text[PS_TEXT_BYTES];
     struct ps_reader *r = NULL;
     uint64_t newest = 0;
-    (void)ps_checkpoint_list_on(store, DIRECTORY, &newest, 1);
+    (void)ps_checkpoint_list(store, DIRECTORY, &newest, 1);
     struct ps_writer_status status = fixture_save(store, DIRECTORY, newest + 1, SMALL_ROWS);
     if (status.status != MR_OK) {
         print_error("the next save fails: %s\n", status.text);
         return false;
     }
-    ps_checkpoint_retain_on(store, DIRECTORY, 1);
-    if (ps_reader_open_on(store, DIRECTORY, 0, &r, text) != MR_OK) {
+    ps_checkpoint_retain(store, DIRECTORY, 1);
+    if (ps_reader_open(store, DIRECTORY, 0, &r, text) != MR_OK) {
         print_error("the next save cannot be read: %s\n", text);
         return false;
     }
@@ -189,8 +189,8 @@ static bool goes_on_with_delta(struct power_store *after, const struct save *res
     struct ps_reader *r = NULL;
     memcpy(s.model, restored->model, sizeof(s.model));
     tell_link(&s, store, restored->id);
-    ps_checkpoint_retain_on(store, DIRECTORY, 1);
-    if (s.saves[0].ended == UINT32_MAX || ps_reader_open_on(store, DIRECTORY, 0, &r, text) != MR_OK) {
+    ps_checkpoint_retain(store, DIRECTORY, 1);
+    if (s.saves[0].ended == UINT32_MAX || ps_reader_open(store, DIRECTORY, 0, &r, text) != MR_OK) {
         print_error("the delta on checkpoint %llu cannot be read\n", (unsigned long long)restored->id);
         return false;
     }
@@ -206,7 +206,7 @@ static bool restores(const struct story *s, struct power_store *after, uint32_t 
     struct ps_reader *r = NULL;
     uint64_t begun, id = 0;
     bool ok;
-    enum mr_status status = ps_reader_open_on(store, DIRECTORY, 0, &r, text);
+    enum mr_status status = ps_reader_open(store, DIRECTORY, 0, &r, text);
     if (status == MR_OK) {
         id = ps_reader_id(r);
         ok = is_whole(s, r, changes);
@@ -272,7 +272,7 @@ static void test_saves_and_retention(void **state)
     const struct ps_store *store = power_store_calls(s.power);
     for (uint64_t id = 1; id <= 4; id++) {
         tell_save(&s, store, id, id == 3 ? TWO_BLOCK_ROWS : SMALL_ROWS);
-        ps_checkpoint_retain_on(store, DIRECTORY, KEEP);
+        ps_checkpoint_retain(store, DIRECTORY, KEEP);
     }
     judge(&s);
     power_store_destroy(s.power);
@@ -305,7 +305,7 @@ static void test_chains_and_retention(void **state)
     const struct ps_store *store = power_store_calls(s.power);
     for (uint32_t i = 0; i < 7; i++) {
         tell_link(&s, store, i % 3 == 0 ? 0 : last_id(&s)); /* a full and two deltas */
-        ps_checkpoint_retain_on(store, DIRECTORY, 1);
+        ps_checkpoint_retain(store, DIRECTORY, 1);
     }
     judge(&s);
     power_store_destroy(s.power);

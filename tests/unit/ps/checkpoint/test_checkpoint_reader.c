@@ -30,12 +30,12 @@ static void check_damaged(const char *directory, const char *expected)
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES] = "";
-    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_CORRUPT);
     assert_null(r);
     if (!strstr(text, expected))
         fail_msg("\"%s\" does not say \"%s\"", text, expected);
     memset(text, 0, sizeof(text));
-    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_OK);
     assert_non_null(strstr(text, expected));
     fixture_check(r, 1, OLD_ROWS);
     ps_reader_close(r);
@@ -84,7 +84,7 @@ static void test_a_changed_byte_anywhere_in_a_block(void **state)
     }
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
-    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_OK);
     fixture_check(r, 2, NEW_ROWS);
     ps_reader_close(r);
 }
@@ -181,9 +181,9 @@ static void test_a_renamed_checkpoint(void **state)
     free(three);
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
-    assert_int_equal(ps_reader_open(directory, 3, &r, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_open(NULL, directory, 3, &r, text), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(text, "it belongs to another checkpoint"));
-    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_NOT_FOUND);
 }
 
 /* The same id written twice, with other content: blocks fit in, the manifest's hash of hashes tells. */
@@ -211,13 +211,13 @@ static void test_nothing_there(void **state)
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
-    assert_int_equal(ps_reader_open(*state, 0, &r, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_CHECKPOINT_NOT_FOUND);
     assert_non_null(strstr(text, "there is no checkpoint"));
-    assert_int_equal(ps_reader_open(*state, 8, &r, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_reader_open(NULL, *state, 8, &r, text), MR_CHECKPOINT_NOT_FOUND);
     assert_non_null(strstr(text, "ckpt-8"));
     assert_true(ps_path_join(*state, "away", path));
-    assert_int_equal(ps_reader_open(path, 0, &r, text), MR_CHECKPOINT_NOT_FOUND);
-    assert_int_equal(ps_reader_open(path, 1, &r, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_reader_open(NULL, path, 0, &r, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_reader_open(NULL, path, 1, &r, text), MR_CHECKPOINT_NOT_FOUND);
     assert_null(r);
 }
 
@@ -229,11 +229,11 @@ static void test_a_newer_format_is_no_reason_to_fall_back(void **state)
     char text[PS_TEXT_BYTES];
     save_two(directory);
     fixture_make_newer(directory, 2);
-    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_CHECKPOINT_NEWER);
+    assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_CHECKPOINT_NEWER);
     assert_non_null(strstr(text, "ckpt-2/MANIFEST: it is of format 5, this version reads up to 4: "));
-    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_CHECKPOINT_NEWER);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_NEWER);
     assert_null(r);
-    assert_int_equal(ps_reader_open(directory, 1, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 1, &r, text), MR_OK);
     ps_reader_close(r);
 }
 
@@ -249,7 +249,7 @@ static void fail_each_call_and_fall_back_never(const char *directory, int error)
         f.error = error;
         struct ps_reader *r = NULL;
         char text[PS_TEXT_BYTES];
-        enum mr_status status = ps_reader_open_on(&f.store, directory, 0, &r, text);
+        enum mr_status status = ps_reader_open(&f.store, directory, 0, &r, text);
         refused += status == MR_IO_ERROR;
         if (status == MR_OK)
             assert_int_equal(ps_reader_id(r), 2);
@@ -282,7 +282,7 @@ static void test_the_visitor_can_stop(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     uint32_t seen = 0;
-    assert_int_equal(ps_reader_open(*state, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
     assert_int_equal(ps_reader_each(r, stop_at_third, &seen, text), MR_OUT_OF_MEMORY);
     assert_int_equal(seen, 3);
     ps_reader_close(r);
@@ -296,7 +296,7 @@ static void test_damage_after_opening(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     uint32_t seen = 10; /* never stops */
-    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
     swap_byte(fixture_path(directory, 2, "core-000.mrc"), 200, 0xEE);
     swap_byte(fixture_path(directory, 2, "core-000.mrc"), 201, 0xEE);
     assert_int_equal(ps_reader_each(r, stop_at_third, &seen, text), MR_CHECKPOINT_CORRUPT);

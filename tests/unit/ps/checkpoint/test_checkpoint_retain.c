@@ -22,7 +22,7 @@ static void save_chain(const char *directory, uint64_t first, uint64_t last)
 static void check_ids(const char *directory, const uint64_t *expected, uint32_t count)
 {
     uint64_t ids[16];
-    assert_int_equal(ps_checkpoint_list(directory, ids, 16), count);
+    assert_int_equal(ps_checkpoint_list(NULL, directory, ids, 16), count);
     assert_memory_equal(ids, expected, count * sizeof(*ids));
     assert_int_equal(fixture_count(directory, ".tmp-"), 0);
 }
@@ -33,11 +33,11 @@ static void test_the_newest_chains_stay_whole(void **state)
     save_chain(directory, 1, 3);
     save_chain(directory, 4, 4);
     save_chain(directory, 5, 6);
-    ps_checkpoint_retain(directory, 3);
+    ps_checkpoint_retain(NULL, directory, 3);
     check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
-    ps_checkpoint_retain(directory, 2);
+    ps_checkpoint_retain(NULL, directory, 2);
     check_ids(directory, (const uint64_t[]){6, 5, 4}, 3);
-    ps_checkpoint_retain(directory, 0); /* never all of them */
+    ps_checkpoint_retain(NULL, directory, 0); /* never all of them */
     check_ids(directory, (const uint64_t[]){6, 5}, 2);
 }
 
@@ -48,7 +48,7 @@ static void test_a_chain_that_goes_on_is_new(void **state)
     save_chain(directory, 1, 2);
     save_chain(directory, 3, 3);
     chain_save_key(directory, 4, 2, 1, 9);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){4, 2, 1}, 3);
 }
 
@@ -58,9 +58,9 @@ static void test_a_branch_belongs_to_its_chain(void **state)
     save_chain(directory, 1, 3);
     chain_save_key(directory, 4, 2, 1, 9);
     save_chain(directory, 5, 5);
-    ps_checkpoint_retain(directory, 2);
+    ps_checkpoint_retain(NULL, directory, 2);
     check_ids(directory, (const uint64_t[]){5, 4, 3, 2, 1}, 5);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){5}, 1);
 }
 
@@ -72,10 +72,10 @@ static void test_what_is_broken_does_not_count(void **state)
     save_chain(directory, 3, 4);
     save_chain(directory, 5, 6);
     assert_int_equal(unlink(fixture_path(directory, 3, PS_MANIFEST_NAME)), 0); /* 4 is lost with it */
-    ps_checkpoint_retain(directory, 2);
+    ps_checkpoint_retain(NULL, directory, 2);
     check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
     save_chain(directory, 7, 7);
-    ps_checkpoint_retain(directory, 2); /* older than all that stays: it goes */
+    ps_checkpoint_retain(NULL, directory, 2); /* older than all that stays: it goes */
     check_ids(directory, (const uint64_t[]){7, 6, 5}, 3);
 }
 
@@ -84,7 +84,7 @@ static void test_nothing_goes_when_nothing_is_whole(void **state)
     const char *directory = *state;
     save_chain(directory, 1, 2);
     assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){2, 1}, 2);
 }
 
@@ -98,10 +98,10 @@ static void test_a_newer_format_stays_with_all_before_it(void **state)
     fixture_make_newer(directory, 4);
     save_chain(directory, 5, 5);
     save_chain(directory, 6, 7);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
     fixture_make_newer(directory, 7);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
@@ -114,13 +114,13 @@ static void test_what_is_being_read_stays(void **state)
     save_chain(directory, 1, 3);
     save_chain(directory, 4, 5);
     save_chain(directory, 6, 6);
-    assert_int_equal(ps_reader_open_unread(directory, 3, &r, text), MR_OK);
-    ps_checkpoint_retain(directory, 1);
+    assert_int_equal(ps_reader_open_unread(NULL, directory, 3, &r, text), MR_OK);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){6, 3, 2, 1}, 4);
     chain_read(r, 3, values);
     assert_int_equal(values[3], 4);
     ps_reader_close(r);
-    ps_checkpoint_retain(directory, 1);
+    ps_checkpoint_retain(NULL, directory, 1);
     check_ids(directory, (const uint64_t[]){6}, 1);
 }
 
@@ -128,11 +128,11 @@ static void test_what_is_being_read_stays(void **state)
 static uint32_t check_all_whole(const char *directory)
 {
     uint64_t ids[16];
-    uint32_t count = ps_checkpoint_list(directory, ids, 16);
+    uint32_t count = ps_checkpoint_list(NULL, directory, ids, 16);
     for (uint32_t i = 0; i < count; i++) {
         struct ps_reader *r;
         char text[PS_TEXT_BYTES];
-        if (ps_reader_open_unread(directory, ids[i], &r, text) != MR_OK)
+        if (ps_reader_open_unread(NULL, directory, ids[i], &r, text) != MR_OK)
             fail_msg("%s", text);
         ps_reader_close(r);
     }
@@ -152,11 +152,11 @@ static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
         fault_store_init(&f);
         f.mode = FAULT_FOR_EVER;
         f.fail_at = n;
-        ps_checkpoint_retain_on(&f.store, directory, 1);
+        ps_checkpoint_retain(&f.store, directory, 1);
         reached = f.triggered;
         assert_in_range(check_all_whole(directory), 1, 5);
         fault_store_init(&f);
-        ps_checkpoint_retain_on(&f.store, directory, 1);
+        ps_checkpoint_retain(&f.store, directory, 1);
         check_ids(directory, (const uint64_t[]){first + 3}, 1);
         assert_true(n < 1000);
     }
@@ -178,15 +178,15 @@ static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
             f.mode = FAULT_ONCE;
             f.error = errors[i];
             f.fail_at = n;
-            ps_checkpoint_retain_on(&f.store, directory, 1);
+            ps_checkpoint_retain(&f.store, directory, 1);
             reached = f.triggered;
             check_all_whole(directory);
             struct ps_reader *r;
             char text[PS_TEXT_BYTES];
-            assert_int_equal(ps_reader_open_unread(directory, first + 2, &r, text), MR_OK);
+            assert_int_equal(ps_reader_open_unread(NULL, directory, first + 2, &r, text), MR_OK);
             assert_int_equal(ps_reader_id(r), first + 2);
             ps_reader_close(r);
-            ps_checkpoint_retain(directory, 1);
+            ps_checkpoint_retain(NULL, directory, 1);
         }
     }
 }

@@ -24,10 +24,21 @@ static int destroy_arena(void **state)
 
 static const struct ps_batch_part shape = {.feature = 3, .samples = 8, .slots = 2, .dim = 4, .key_count = 20};
 
+static enum mr_status add_shapes(struct ps_batch_cache *c, uint64_t id, bool read_only,
+                                 const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
+                                 struct ps_batch **out)
+{
+    enum mr_status status = ps_batch_prepare(c, id, read_only, shapes, part_count, out);
+    if (status == MR_OK) {
+        ps_batch_publish(c, *out, now_us);
+    }
+    return status;
+}
+
 static struct ps_batch *add(struct ps_batch_cache *c, uint64_t id, uint64_t now_us)
 {
     struct ps_batch *b = NULL;
-    assert_int_equal(ps_batch_add(c, id, false, &shape, 1, now_us, &b), MR_OK);
+    assert_int_equal(add_shapes(c, id, false, &shape, 1, now_us, &b), MR_OK);
     return b;
 }
 
@@ -37,7 +48,7 @@ static void keeps_what_is_written(void **state)
     struct ps_batch_part shapes[2] = {shape,
                                       {.feature = 9, .samples = 1, .slots = 1, .dim = 1024, .key_count = 0}};
     struct ps_batch *b;
-    assert_int_equal(ps_batch_add(c, 77, true, shapes, 2, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 77, true, shapes, 2, 0, &b), MR_OK);
     assert_true(b->read_only);
     for (uint32_t p = 0; p < 2; p++) {
         memset(b->parts[p].keys, 0x11, b->parts[p].key_count * sizeof(uint64_t));
@@ -63,7 +74,7 @@ static void the_same_id_takes_the_place(void **state)
     struct ps_batch_part bigger = shape;
     bigger.key_count = 21;
     struct ps_batch *b;
-    assert_int_equal(ps_batch_add(c, 5, false, &bigger, 1, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 5, false, &bigger, 1, 0, &b), MR_OK);
     assert_int_equal(ps_batch_cache_count(c), 1);
     assert_int_equal(ps_batch_find(c, 5)->parts[0].key_count, 21);
     ps_batch_cache_destroy(c);
@@ -76,7 +87,7 @@ static void is_bounded_in_number(void **state)
     for (uint64_t id = 0; id < 3; id++) {
         add(c, id, 0);
     }
-    assert_int_equal(ps_batch_add(c, 3, false, &shape, 1, 0, &b), MR_BATCH_CACHE_FULL);
+    assert_int_equal(add_shapes(c, 3, false, &shape, 1, 0, &b), MR_BATCH_CACHE_FULL);
     assert_null(b);
     assert_null(ps_batch_find(c, 3));
     ps_batch_remove(c, ps_batch_find(c, 1));
@@ -93,17 +104,17 @@ static void is_bounded_in_bytes(void **state)
     struct ps_batch *b;
     big.key_count = 50000; /* 400 kB */
     huge.key_count = 200000;
-    assert_int_equal(ps_batch_add(c, 1, false, &huge, 1, 0, &b), MR_TOO_LARGE);
-    assert_int_equal(ps_batch_add(c, 1, false, &big, 1, 0, &b), MR_OK);
-    assert_int_equal(ps_batch_add(c, 2, false, &big, 1, 0, &b), MR_OK);
-    assert_int_equal(ps_batch_add(c, 3, false, &big, 1, 0, &b), MR_BATCH_CACHE_FULL);
+    assert_int_equal(add_shapes(c, 1, false, &huge, 1, 0, &b), MR_TOO_LARGE);
+    assert_int_equal(add_shapes(c, 1, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 2, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 3, false, &big, 1, 0, &b), MR_BATCH_CACHE_FULL);
     assert_true(ps_batch_cache_bytes(c) <= MIB);
     ps_batch_remove(c, ps_batch_find(c, 1));
-    assert_int_equal(ps_batch_add(c, 3, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 3, false, &big, 1, 0, &b), MR_OK);
     /* Spare memory of one size is given back for another. */
     ps_batch_cache_clear(c);
     big.key_count = 90000;
-    assert_int_equal(ps_batch_add(c, 4, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(add_shapes(c, 4, false, &big, 1, 0, &b), MR_OK);
     ps_batch_cache_destroy(c);
 }
 
@@ -115,7 +126,7 @@ static void tells_when_tables_use_up_the_memory(void **state)
     struct ps_batch_part big = shape;
     struct ps_batch *b;
     big.key_count = 4000000;
-    assert_int_equal(ps_batch_add(c, 1, false, &big, 1, 0, &b), MR_OUT_OF_MEMORY);
+    assert_int_equal(add_shapes(c, 1, false, &big, 1, 0, &b), MR_OUT_OF_MEMORY);
     ps_batch_cache_destroy(c);
     ps_arena_destroy(arena);
     (void)state;
@@ -194,7 +205,7 @@ static void a_prepared_batch_is_found_once_it_is_published(void **state)
     assert_int_equal(ps_batch_prepare(c, 5, false, &shape, 1, &b), MR_OK);
     assert_ptr_equal(ps_batch_find(c, 5), old);
     assert_int_equal(ps_batch_cache_count(c), 2);
-    assert_int_equal(ps_batch_add(c, 6, false, &shape, 1, 0, &other), MR_OK); /* beside it */
+    assert_int_equal(add_shapes(c, 6, false, &shape, 1, 0, &other), MR_OK); /* beside it */
     assert_int_equal(ps_batch_expire(c, TTL_US, 10), 2);
     assert_null(ps_batch_find(c, 5));
     ps_batch_publish(c, b, TTL_US);

@@ -9,6 +9,7 @@
 #include "ps/core/node.h"
 #include "ps/ops/ops.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM  16u
 #define ROWS 20000u
@@ -35,7 +36,7 @@ static int make(void **state)
     static float rows[ROWS * DIM];
     for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i;
-    ps_table_lookup(core->features[1]->table, keys, ROWS, true, rows);
+    table_lookup(core->features[1]->table, keys, ROWS, true, rows);
     core->gate = PS_GATE_OPEN;
     return 0;
 }

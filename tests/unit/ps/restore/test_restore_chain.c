@@ -122,10 +122,10 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     struct ps_reader *r;
     char text[256], command[300];
     memset(&old, 0, sizeof(old));
-    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, 1, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 1, &r, text), MR_OK);
     assert_int_equal(ps_reader_each(r, note_rows, &old, text), MR_OK);
     ps_reader_close(r);
-    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, 2, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 2, &r, text), MR_OK);
     struct delta d = {.old = &old, .writer = start_delta(n, r, 3, 1)};
     assert_int_equal(ps_reader_each(r, add_record, &d, text), MR_OK);
     add_gone(d.writer, table, GONE_KEY);
@@ -206,7 +206,7 @@ static void a_link_may_be_of_another_number_of_cores(void **state)
     node_restart(n, 3);
     make_table(n);
     assert_int_equal(node_save(n), 4); /* of three cores */
-    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, 4, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 4, &r, text), MR_OK);
     static struct old_rows nothing;
     memset(&nothing, 0, sizeof(nothing));
     struct delta d = {.old = &nothing, .writer = start_delta(n, r, 5, 3)};
@@ -231,7 +231,7 @@ static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)
     uint32_t table = make_chain(n, 1);
     struct ps_reader *r;
     char text[256];
-    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, 3, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 3, &r, text), MR_OK);
     publish(start_delta(n, r, 4, 3), 1);
     publish(start_delta(n, r, 5, 4), 1);
     ps_reader_close(r);

@@ -289,13 +289,13 @@ static void half_a_checkpoint_is_not_saved_on_stop(void **state)
     struct node_fixture *n = *state;
     uint64_t newest;
     node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
-    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+    assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, &newest, 1), 1);
     n->config.checkpoint_save_on_stop = true;
     mr_endpoint_destroy(n->client);
     n->client = NULL;
     assert_int_equal(ps_server_stop(n->server), MR_CHECKPOINT_CORRUPT);
     n->server = NULL;
-    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+    assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, &newest, 1), 1);
 }
 
 int main(void)

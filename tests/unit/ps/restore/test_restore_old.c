@@ -153,7 +153,7 @@ static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
 {
     struct ps_reader *r;
     char text[256];
-    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, id, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, id, &r, text), MR_OK);
     struct stamps stamps = {.feature = feature_id, .clock_s = ps_reader_manifest(r, 0)->clock_s};
     for (uint32_t i = 0, found; i < ps_reader_feature_count(r); i++) {
         const struct mr_feature *f = ps_reader_feature(r, i, &found);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/core/core.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define POLLS 100000u /* enough for all background work, whatever comes between */
 
@@ -42,7 +43,7 @@ static int make(void **state)
     for (uint32_t i = 0; i < ROWS; i++) {
         keys[i] = i;
     }
-    ps_table_lookup(f->core->features[1]->table, keys, ROWS, true, rows);
+    table_lookup(f->core->features[1]->table, keys, ROWS, true, rows);
     free(rows);
     free(keys);
     snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
@@ -110,7 +111,7 @@ static void push_all(struct fixture *f, float gradient)
     for (uint32_t i = 0; i < ROWS * DIM; i++) {
         gradients[i] = gradient;
     }
-    ps_table_push(f->core->features[1]->table, keys, ROWS, gradients);
+    table_push(f->core->features[1]->table, keys, ROWS, gradients);
     free(keys);
     free(gradients);
 }
@@ -144,7 +145,7 @@ static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t
     char text[256];
     struct ps_reader *reader;
     seen = (struct seen){0};
-    assert_int_equal(ps_reader_open(f->directory, 1, &reader, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
     assert_int_equal(ps_reader_each(reader, see, &seen, text), MR_OK);
     ps_reader_close(reader);
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -206,7 +207,7 @@ static void pushes_find_the_room_they_were_promised(void **state)
         }
         if (ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], count),
                              dp_now_us())) {
-            ps_table_push(f->core->features[1]->table, keys, count, gradients);
+            table_push(f->core->features[1]->table, keys, count, gradients);
             pushes++;
         }
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
@@ -474,7 +475,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
     assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
     assert_int_equal(finish(f).status, MR_OK);
     struct variable_seen seen = {.bytes = calloc(1, ps_variable_stored_bytes(v->variable))};
-    assert_int_equal(ps_reader_open(f->directory, 1, &reader, text), MR_OK);
+    assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
     assert_int_equal(ps_reader_each(reader, see_variable, &seen, text), MR_OK);
     ps_reader_close(reader);
     assert_int_equal(seen.count, ps_variable_stored_bytes(v->variable));
@@ -515,7 +516,7 @@ static void no_row_goes_while_the_gate_is_shut(void **state)
     feature.eviction_arg = 100;
     assert_int_equal(ps_core_add_feature(f->core, 2, &feature, text), MR_OK);
     struct ps_table *t = f->core->features[2]->table;
-    ps_table_lookup(t, &key, 1, true, row);
+    table_lookup(t, &key, 1, true, row);
     ps_core_set_clock_us(f->core, UINT64_C(1000000000000));
     f->core->gate = PS_GATE_BUSY;
     for (uint32_t i = 0; i < POLLS; i++) {

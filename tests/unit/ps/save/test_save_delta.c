@@ -11,6 +11,7 @@
 #include "ps/base/key_hash.h"
 #include "ps/core/core.h"
 #include "ps/table/table_internal.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define ROWS     6000u
 #define DIM      4u
@@ -89,12 +90,12 @@ static void push(struct fixture *f, uint32_t first, uint32_t count, float gradie
     for (uint32_t i = 0; i < count * DIM; i++) {
         f->out[i] = gradient;
     }
-    ps_table_push(f->table, f->keys + first, count, f->out);
+    table_push(f->table, f->keys + first, count, f->out);
 }
 
 static void make_rows(struct fixture *f, uint32_t first, uint32_t count)
 {
-    ps_table_lookup(f->table, f->keys + first, count, true, f->out);
+    table_lookup(f->table, f->keys + first, count, true, f->out);
 }
 
 static bool has_row(const struct fixture *f, uint64_t key)
@@ -116,7 +117,7 @@ static void note_state(struct fixture *f)
     for (uint64_t key = 0; key < ROWS; key++) {
         f->at_cut.there[key] = has_row(f, key);
         if (f->at_cut.there[key]) {
-            ps_table_lookup(f->table, &key, 1, false, f->at_cut.rows[key]);
+            table_lookup(f->table, &key, 1, false, f->at_cut.rows[key]);
         }
     }
     memcpy(f->at_cut.variable, ps_variable_values(f->core->features[VARIABLE]->variable),

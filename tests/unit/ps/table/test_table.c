@@ -3,6 +3,8 @@
 #include <string.h>
 #include "ps/row/initializer.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
+#include "ps/table/table_internal.h"
 
 static struct ps_arena *arena;
 
@@ -48,19 +50,19 @@ static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(
     struct ps_table *t = fixture_table(&f, arena);
     const uint64_t keys[3] = {0, UINT64_MAX, 0};
     float first[24], again[24];
-    ps_table_lookup(t, keys, 3, false, first);
+    table_lookup(t, keys, 3, false, first);
     assert_int_equal(ps_table_rows(t), 0);
     assert_int_equal(ps_table_counters(t)->keys_missing, 3);
     assert_memory_equal(first, first + 16, 8 * sizeof(float));
     assert_memory_not_equal(first, first + 8, 8 * sizeof(float));
-    ps_table_lookup(t, keys, 3, true, again);
+    table_lookup(t, keys, 3, true, again);
     assert_memory_equal(first, again, sizeof(first));
     assert_int_equal(ps_table_rows(t), 2);
     assert_int_equal(ps_table_counters(t)->rows, 2);
     assert_int_equal(ps_table_counters(t)->rows_created, 2);
     assert_int_equal(ps_table_counters(t)->keys_looked_up, 6);
     assert_int_equal(ps_table_counters(t)->keys_missing, 5);
-    ps_table_lookup(t, keys, 1, true, again);
+    table_lookup(t, keys, 1, true, again);
     assert_int_equal(ps_table_counters(t)->keys_looked_up, 7);
     ps_table_destroy(t);
 }
@@ -70,12 +72,12 @@ static void test_no_keys_is_fine(void **state)
     struct mr_feature f = fixture_adagrad(8);
     struct ps_table *t = fixture_table(&f, arena);
     const uint32_t offsets[1] = {0};
-    ps_table_lookup(t, NULL, 0, true, NULL);
-    ps_table_lookup_bags(t, NULL, offsets, 0, true, NULL);
-    ps_table_push(t, NULL, 0, NULL);
-    ps_table_push_bags(t, NULL, offsets, 0, NULL);
+    table_lookup(t, NULL, 0, true, NULL);
+    table_lookup_bags(t, NULL, offsets, 0, true, NULL);
+    table_push(t, NULL, 0, NULL);
+    table_push_bags(t, NULL, offsets, 0, NULL);
     assert_int_equal(ps_table_counters(t)->keys_looked_up, 0);
-    assert_string_equal(ps_table_feature(t)->name, "table");
+    assert_string_equal(t->feature.name, "table");
     ps_table_destroy(t);
     ps_table_destroy(NULL);
 }
@@ -91,10 +93,10 @@ static void test_rows_of_any_dim_hold_their_values(void **state)
         float *again = calloc((size_t)COUNT * dim, sizeof(float));
         for (uint32_t i = 0; i < COUNT; i++)
             keys[i] = i * 0x123456789u;
-        ps_table_lookup(t, keys, COUNT, true, values);
+        table_lookup(t, keys, COUNT, true, values);
         gradients = calloc((size_t)COUNT * dim, sizeof(float));
-        ps_table_push(t, keys, COUNT, gradients);
-        ps_table_lookup(t, keys, COUNT, false, again);
+        table_push(t, keys, COUNT, gradients);
+        table_lookup(t, keys, COUNT, false, again);
         assert_memory_equal(values, again, (size_t)COUNT * dim * sizeof(float));
         assert_int_equal(ps_table_counters(t)->updates, COUNT);
         assert_int_equal(ps_table_stored_row_bytes(t), 2 * dim * sizeof(float));
@@ -119,7 +121,7 @@ static void test_many_rows_and_what_they_cost(void **state)
         for (uint32_t i = 0; i < COUNT; i += CALL) {
             for (uint32_t j = 0; j < CALL; j++)
                 keys[j] = (uint64_t)(i + j) << 20;
-            ps_table_lookup(t, keys, CALL, pass == 0, out);
+            table_lookup(t, keys, CALL, pass == 0, out);
             for (uint32_t j = 0; j < CALL; j += 97) {
                 ps_initializer_fill(&init, keys[j], first, DIM);
                 assert_memory_equal(out + (size_t)j * DIM, first, sizeof(first));
@@ -149,7 +151,7 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
     for (uint32_t i = 0; i < 2 * COUNT; i += CALL) {
         for (uint32_t j = 0; j < CALL; j++)
             keys[j] = (uint64_t)(i % COUNT + j) << 20;
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
     }
     assert_int_equal(ps_table_rows(t), COUNT);
     uint64_t first = ps_arena_units_given(arena), before = first;
@@ -180,15 +182,15 @@ static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
         keys[i] = i;
     for (uint32_t i = 0; i < 60; i++)
         gradients[i] = 1;
-    ps_table_lookup(t, keys, 15, false, unlimited);
-    ps_table_lookup(t, keys, 15, true, out);
+    table_lookup(t, keys, 15, false, unlimited);
+    table_lookup(t, keys, 15, true, out);
     assert_memory_equal(out, unlimited, sizeof(out));
     assert_int_equal(ps_table_rows(t), 10);
     assert_int_equal(ps_table_counters(t)->rows_refused, 5);
-    ps_table_push(t, keys, 15, gradients);
+    table_push(t, keys, 15, gradients);
     assert_int_equal(ps_table_counters(t)->updates, 10);
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 5);
-    ps_table_lookup(t, keys, 15, true, out);
+    table_lookup(t, keys, 15, true, out);
     assert_true(out[0] != unlimited[0]);
     assert_memory_equal(out + 40, unlimited + 40, 20 * sizeof(float));
     ps_table_destroy(t);
@@ -205,25 +207,25 @@ static void test_at_the_memory_limit_the_table_serves_on(void **state)
     while (ps_table_counters(t)->rows_refused == 0) {
         for (uint32_t i = 0; i < CALL; i++)
             keys[i] = next++;
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
         assert_true(ps_arena_mapped_bytes(small) <= ps_arena_limit_bytes(small));
     }
     uint64_t rows = ps_table_rows(t);
     /* of the six units the table itself takes two, and its index one */
     assert_true(rows * DIM * 8 > ps_arena_limit_bytes(small) * 2 / 5);
-    ps_table_lookup(t, keys, CALL, true, again); /* partly kept, partly refused: the same answer */
+    table_lookup(t, keys, CALL, true, again); /* partly kept, partly refused: the same answer */
     assert_memory_equal(out, again, sizeof(out));
     assert_int_equal(ps_table_rows(t), rows);
     static float gradients[CALL * DIM];
     gradients[0] = 1;
     keys[0] = 0;
-    ps_table_push(t, keys, CALL, gradients);
+    table_push(t, keys, CALL, gradients);
     assert_true(ps_table_counters(t)->updates > 0);
     const uint8_t *stored = (const uint8_t *)out;
     assert_int_equal(ps_table_load(t, UINT64_MAX, stored), MR_OUT_OF_MEMORY);
     ps_table_clear(t);
     assert_int_equal(ps_table_rows(t), 0);
-    ps_table_lookup(t, keys, CALL, true, again);
+    table_lookup(t, keys, CALL, true, again);
     assert_int_equal(ps_table_rows(t), CALL);
     ps_table_destroy(t);
     assert_int_equal(ps_arena_allocated_bytes(small), 0);
@@ -259,8 +261,8 @@ static void test_loaded_rows_replace_and_continue(void **state)
     assert_int_equal(ps_table_load(t, key, (const uint8_t *)first), MR_OK);
     assert_int_equal(ps_table_load(t, key, (const uint8_t *)second), MR_OK);
     assert_int_equal(ps_table_rows(t), 1);
-    ps_table_push(t, &key, 1, gradient);
-    ps_table_lookup(t, &key, 1, false, out);
+    table_push(t, &key, 1, gradient);
+    table_lookup(t, &key, 1, false, out);
     assert_true(fabsf(out[0] - (3 - 0.1f / sqrtf(2))) < 1e-6f && out[1] == 4);
     ps_table_destroy(t);
 }
@@ -276,7 +278,7 @@ static void test_clear_starts_afresh_and_gives_memory_back(void **state)
         for (uint32_t i = 0; i < 50000; i += 1000) {
             for (uint32_t j = 0; j < 1000; j++)
                 keys[j] = i + j;
-            ps_table_lookup(t, keys, 1000, true, round == 0 ? out : again);
+            table_lookup(t, keys, 1000, true, round == 0 ? out : again);
         }
         if (round > 0)
             assert_memory_equal(out, again, sizeof(out));

@@ -8,6 +8,7 @@
 #include "ps/row/row_use.h"
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM 4u
 
@@ -39,14 +40,14 @@ static bool has_row(struct ps_table *t, uint64_t key)
 {
     uint64_t missing = ps_table_counters(t)->keys_missing;
     float out[DIM];
-    ps_table_lookup(t, &key, 1, false, out);
+    table_lookup(t, &key, 1, false, out);
     return ps_table_counters(t)->keys_missing == missing;
 }
 
 static void look_up(struct ps_table *t, uint64_t key)
 {
     float out[DIM];
-    ps_table_lookup(t, &key, 1, true, out);
+    table_lookup(t, &key, 1, true, out);
 }
 
 static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
@@ -61,8 +62,8 @@ static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
         for (uint64_t i = 0; i < KEYS; i += CALL) {
             for (uint32_t j = 0; j < CALL; j++)
                 keys[j] = i + j;
-            ps_table_lookup(t, keys, CALL, true, out);
-            ps_table_lookup(t, keys, CALL, true, out); /* asking again does not help */
+            table_lookup(t, keys, CALL, true, out);
+            table_lookup(t, keys, CALL, true, out); /* asking again does not help */
         }
         for (uint64_t key = KEYS; key-- > 0;) {
             look_up(again, key);
@@ -98,15 +99,15 @@ static void keys_that_are_not_admitted_get_their_first_values(void **state)
         keys[i] = i;
     for (uint32_t i = 0; i < 200 * DIM; i++)
         gradients[i] = 1;
-    ps_table_lookup(all, keys, 200, true, expected);
-    ps_table_lookup(t, keys, 200, true, out);
+    table_lookup(all, keys, 200, true, expected);
+    table_lookup(t, keys, 200, true, out);
     assert_memory_equal(out, expected, sizeof(out));
     uint64_t rows = ps_table_rows(t);
     assert_in_range(rows, 50, 150);
-    ps_table_push(t, keys, 200, gradients); /* leaves those keys out, and no others */
+    table_push(t, keys, 200, gradients); /* leaves those keys out, and no others */
     assert_int_equal(ps_table_counters(t)->updates, rows);
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 200 - rows);
-    ps_table_lookup(t, keys, 200, true, out);
+    table_lookup(t, keys, 200, true, out);
     for (uint32_t i = 0; i < 200; i++)
         assert_int_equal(has_row(t, keys[i]), differs(out + i * DIM, expected + i * DIM));
     ps_table_destroy(t);
@@ -128,12 +129,12 @@ static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
     const uint64_t twice[2] = {5, 5}, keys[4] = {0, UINT64_MAX, 0, 0};
     float out[4 * DIM];
     look_up(t, 5);
-    ps_table_lookup(t, twice, 2, false, out); /* may not insert: no sighting */
-    push_inserting(t, 5);                     /* a push is none either */
+    table_lookup(t, twice, 2, false, out); /* may not insert: no sighting */
+    push_inserting(t, 5);                  /* a push is none either */
     assert_int_equal(ps_table_rows(t), 0);
-    ps_table_lookup(t, twice, 2, true, out); /* a key counts as often as it comes */
+    table_lookup(t, twice, 2, true, out); /* a key counts as often as it comes */
     assert_true(has_row(t, 5));
-    ps_table_lookup(t, keys, 4, true, out);
+    table_lookup(t, keys, 4, true, out);
     assert_true(has_row(t, 0));
     assert_false(has_row(t, UINT64_MAX));
     const struct ps_table_counters *c = ps_table_counters(t);
@@ -193,8 +194,8 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
     for (uint64_t key = 0; key < KEY_SPACE; key++) {
         float of_a[DIM], of_b[DIM];
         assert_int_equal(has_row(a, key), has_row(b, key));
-        ps_table_lookup(a, &key, 1, false, of_a);
-        ps_table_lookup(b, &key, 1, false, of_b);
+        table_lookup(a, &key, 1, false, of_a);
+        table_lookup(b, &key, 1, false, of_b);
         assert_memory_equal(of_a, of_b, sizeof(of_a));
     }
 }
@@ -209,10 +210,10 @@ static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
     for (uint32_t call = 0; call < CALLS; call++) {
         bool lost = call % 3 != 0;
         draw_call(&random, keys, gradients);
-        ps_table_lookup(calm, keys, CALL_KEYS, true, out);
+        table_lookup(calm, keys, CALL_KEYS, true, out);
         push_call(calm, keys, gradients, NULL, false, UINT64_MAX);
         if (!lost)
-            ps_table_lookup(t, keys, CALL_KEYS, true, out);
+            table_lookup(t, keys, CALL_KEYS, true, out);
         push_call(t, keys, gradients, NULL, lost, call % 2 == 0 ? UINT64_MAX : 1 + call * 20);
     }
     assert_in_range(ps_table_rows(t), 100, KEY_SPACE - 1);
@@ -229,8 +230,7 @@ static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
 static void what_a_push_leaves_out_is_not_seen_either(void **state)
 {
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 1);
-    uint64_t keys[CALL_KEYS] = {0}, left_out[MR_PARTITION_COUNT / 64], random = 2,
-             seed = ps_table_feature(t)->seed;
+    uint64_t keys[CALL_KEYS] = {0}, left_out[MR_PARTITION_COUNT / 64], random = 2, seed = t->feature.seed;
     float gradients[CALL_KEYS * DIM];
     draw_call(&random, keys, gradients);
     memset(left_out, 0xff, sizeof(left_out));
@@ -332,7 +332,7 @@ static void sightings_of_another_filter_are_refused(void **state)
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
     _Alignas(4) uint8_t stored[PS_FILTER_PIECE_BYTES_MAX] = {64, 0, 0, 0, 3, 0, 0, 0};
     char text[200], name[100];
-    snprintf(name, sizeof(name), "table %s: ", ps_table_feature(t)->name);
+    snprintf(name, sizeof(name), "table %s: ", t->feature.name);
     assert_int_equal(ps_table_filter_load(t, 1, 0, stored, sizeof(stored), text, sizeof(text)), MR_OK);
 #define REFUSED(partition, first_line, bytes, why)                                                           \
     snprintf(text, sizeof(text), "%s%s", name, why);                                                         \

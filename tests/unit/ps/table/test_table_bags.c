@@ -7,6 +7,7 @@
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 enum { DIM = 21, BAGS = 80, KEYS_MAX = BAGS * 20, UNIVERSE = 250 };
 
@@ -108,7 +109,7 @@ static void check_lookup(struct ps_table *t, const struct call *c, uint64_t *rng
     for (uint32_t b = 0; b < BAGS; b++) {
         float sum[DIM] = {0};
         for (uint32_t i = c->offsets[b]; i < c->offsets[b + 1]; i++) {
-            ps_table_lookup(t, &c->keys[i], 1, false, row);
+            table_lookup(t, &c->keys[i], 1, false, row);
             for (uint32_t d = 0; d < DIM; d++)
                 sum[d] += c->has_weights ? row[d] * c->weights[i] : row[d];
         }
@@ -160,7 +161,7 @@ static void push_plainly(struct ps_table *t, const struct call *c)
             }
             keys[count++] = c->keys[i];
         }
-    ps_table_push(t, keys, count, gradients);
+    table_push(t, keys, count, gradients);
 }
 
 static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool has_divisors, uint64_t *rng)
@@ -175,8 +176,8 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
     uint64_t keys[UNIVERSE];
     for (uint32_t i = 0; i < UNIVERSE; i++)
         keys[i] = i;
-    ps_table_lookup(t, keys, UNIVERSE, true, a);
-    ps_table_lookup(plain, keys, UNIVERSE, true, b);
+    table_lookup(t, keys, UNIVERSE, true, a);
+    table_lookup(plain, keys, UNIVERSE, true, b);
     for (uint32_t round = 0; round < 4; round++) {
         c = (struct call){.pooling = pooling,
                           .dtype = dtype,
@@ -189,8 +190,8 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
         check_lookup(t, &c, rng);
         push(t, &c, rng);
         push_plainly(plain, &c);
-        ps_table_lookup(t, keys, UNIVERSE, false, a);
-        ps_table_lookup(plain, keys, UNIVERSE, false, b);
+        table_lookup(t, keys, UNIVERSE, false, a);
+        table_lookup(plain, keys, UNIVERSE, false, b);
         assert_memory_equal(a, b, sizeof(a));
         assert_int_equal(ps_table_counters(t)->updates, ps_table_counters(plain)->updates);
     }

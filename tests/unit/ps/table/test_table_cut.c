@@ -2,6 +2,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM      3u
 #define UNIVERSE 1200u
@@ -61,7 +62,7 @@ static void lookup(struct fixture *f, uint32_t count, bool insert)
     float out[CALL_MAX * DIM], expected[DIM];
     for (uint32_t i = 0; i < count; i++)
         keys[i] = random_key(f);
-    ps_table_lookup(f->table, keys, count, insert, out);
+    table_lookup(f->table, keys, count, insert, out);
     for (uint32_t i = 0; i < count; i++) {
         model_lookup(&f->model, keys[i], insert, expected);
         assert_memory_equal(out + i * DIM, expected, sizeof(expected));
@@ -78,7 +79,7 @@ static void push(struct fixture *f, uint32_t count)
         gradients[i] = random_below(&f->rng, 500) == 0 ? 1.0f / 0.0f : random_float(&f->rng);
     uint32_t emitted = f->emitted_count;
     uint64_t emitted_max = ps_table_cut_rows_max(f->table, count);
-    ps_table_push(f->table, keys, count, gradients);
+    table_push(f->table, keys, count, gradients);
     assert_true(f->emitted_count - emitted <= emitted_max);
     uint32_t changed = model_push(&f->model, keys, count, gradients);
     assert_int_equal(ps_table_counters(f->table)->updates - updates, changed);
@@ -120,12 +121,12 @@ static void cut_start(struct fixture *f)
     assert_non_null(f->emitted);
     f->emitted_count = 0;
     ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
-    assert_true(ps_table_cut_running(f->table));
+    assert_true(f->table->cut_running);
 }
 
 static void cut_end(struct fixture *f)
 {
-    assert_false(ps_table_cut_running(f->table));
+    assert_false(f->table->cut_running);
     assert_int_equal(ps_table_cut_rows_max(f->table, 100), 0);
     model_free(&f->snapshot);
     free(f->emitted);
@@ -134,7 +135,7 @@ static void cut_end(struct fixture *f)
 
 static void remove_row(struct fixture *f)
 {
-    uint64_t key = random_key(f), hash = mr_key_hash(key, ps_table_feature(f->table)->seed);
+    uint64_t key = random_key(f), hash = mr_key_hash(key, f->table->feature.seed);
     struct ps_place place = ps_index_find(&f->table->index, hash);
     assert_int_equal(place.bucket != NULL, model_find(&f->model, key) != NULL);
     if (place.bucket == NULL)
@@ -201,16 +202,16 @@ static void test_growth_under_the_cursor(void **state)
     float out[DIM];
     uint32_t count = 0, given = 0;
     for (uint64_t key = 0; count < COUNT; key++)
-        if (mr_partition_of(mr_key_hash(key, ps_table_feature(f->table)->seed)) < 4)
+        if (mr_partition_of(mr_key_hash(key, f->table->feature.seed)) < 4)
             keys[count++] = key;
     for (; given < COUNT / 8; given++) {
-        ps_table_lookup(f->table, &keys[given], 1, true, out);
+        table_lookup(f->table, &keys[given], 1, true, out);
         model_lookup(&f->model, keys[given], true, out);
     }
     cut_start(f);
     while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3))) {
         for (uint32_t i = random_below(&f->rng, 200); i > 0 && given < COUNT; i--, given++)
-            ps_table_lookup(f->table, &keys[given], 1, true, out);
+            table_lookup(f->table, &keys[given], 1, true, out);
     }
     assert_int_equal(f->emitted_count, COUNT / 8);
     assert_true(given > COUNT / 2);
@@ -231,7 +232,7 @@ static void test_an_aborted_cut_leaves_no_trace(void **state)
     push(f, ABORT_PUSH_KEYS);
     uint32_t emitted = f->emitted_count;
     assert_in_range(emitted, 1, ABORT_EMITTED_MAX);
-    assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && ps_table_cut_running(f->table));
+    assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && f->table->cut_running);
     ps_table_cut_abort(f->table);
     ps_table_cut_abort(f->table);
     push(f, ABORT_PUSH_KEYS);
@@ -287,7 +288,7 @@ static void test_rows_that_give_way_past_the_cursor(void **state)
         assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
         for (uint32_t next = rows; !ps_table_cut_step(f->table, 4); next++) {
             uint64_t key = fixture_key_of(f->table, PARTITION, next);
-            ps_table_lookup(f->table, &key, 1, true, out);
+            table_lookup(f->table, &key, 1, true, out);
             moved += f->table->index.watched_moves > 0;
         }
         assert_int_equal(check->count, rows);

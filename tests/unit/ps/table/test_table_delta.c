@@ -4,6 +4,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM      3u
 #define UNIVERSE 1500u
@@ -65,7 +66,7 @@ static void lookup(struct fixture *f, uint32_t count, bool insert)
     float out[CALL_MAX * DIM], expected[DIM];
     for (uint32_t i = 0; i < count; i++)
         keys[i] = random_key(f);
-    ps_table_lookup(f->table, keys, count, insert, out);
+    table_lookup(f->table, keys, count, insert, out);
     for (uint32_t i = 0; i < count; i++) {
         model_lookup(&f->model, keys[i], insert, expected);
         assert_memory_equal(out + i * DIM, expected, sizeof(expected));
@@ -80,14 +81,14 @@ static void push(struct fixture *f, uint32_t count)
         keys[i] = random_key(f);
     for (uint32_t i = 0; i < count * DIM; i++)
         gradients[i] = random_float(&f->rng);
-    ps_table_push(f->table, keys, count, gradients);
+    table_push(f->table, keys, count, gradients);
     (void)model_push(&f->model, keys, count, gradients);
 }
 
 static void remove_some(struct fixture *f, uint32_t count)
 {
     for (; count > 0; count--) {
-        uint64_t key = random_key(f), hash = mr_key_hash(key, ps_table_feature(f->table)->seed);
+        uint64_t key = random_key(f), hash = mr_key_hash(key, f->table->feature.seed);
         struct ps_place place = ps_index_find(&f->table->index, hash);
         if (place.bucket == NULL)
             continue;
@@ -137,7 +138,7 @@ static uint64_t cut_begin(struct fixture *f, enum ps_save_kind kind)
     model_free(&f->snapshot);
     model_copy(&f->snapshot, &f->model);
     if (kind == PS_SAVE_FULL) {
-        struct mr_feature feature = *ps_table_feature(f->table);
+        struct mr_feature feature = f->table->feature;
         model_free(&f->image);
         model_init(&f->image, &feature);
     }
@@ -197,7 +198,7 @@ static void test_a_chain_is_the_table(void **state)
         if (random_below(&f->rng, 8) == 0) {
             (void)ps_table_cut_step(f->table, 1 + random_below(&f->rng, 2000));
             anything(f);
-            bool whole = !ps_table_cut_running(f->table) && ps_table_delta_possible(f->table);
+            bool whole = !f->table->cut_running && ps_table_delta_possible(f->table);
             ps_table_cut_abort(f->table);
             assert_int_equal(ps_table_delta_possible(f->table), whole);
             continue;
@@ -220,7 +221,7 @@ static void test_a_delta_has_what_changed(void **state)
     assert_true(ps_table_delta_possible(f->table)); /* nothing has been lost yet */
     for (uint32_t i = 0; i < 30; i++)
         lookup(f, CALL_MAX, true);
-    ps_table_lookup(f->table, keys, 3, true, out);
+    table_lookup(f->table, keys, 3, true, out);
     for (uint32_t i = 0; i < 3; i++)
         model_lookup(&f->model, keys[i], true, out);
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), f->model.row_count);
@@ -230,11 +231,11 @@ static void test_a_delta_has_what_changed(void **state)
     assert_true(ps_table_cut_step(f->table, 1));
     assert_int_equal(f->emitted, 0);
 
-    ps_table_push(f->table, keys, 2, gradients);
+    table_push(f->table, keys, 2, gradients);
     (void)model_push(&f->model, keys, 2, gradients);
-    ps_table_lookup(f->table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
+    table_lookup(f->table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
-    ps_table_push(f->table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
+    table_push(f->table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
     assert_in_range(f->emitted, 1, 2);
     (void)model_push(&f->model, keys + 1, 2, gradients);
     while (!ps_table_cut_step(f->table, 100)) {
@@ -277,13 +278,13 @@ static void test_uses_are_changes_where_they_are_kept(void **state)
     float out[CALL_MAX * DIM];
     for (uint32_t i = 0; i < CALL_MAX; i++)
         keys[i] = i;
-    ps_table_lookup(f->table, keys, CALL_MAX, true, out);
+    table_lookup(f->table, keys, CALL_MAX, true, out);
     assert_int_equal(rows_of_delta(f), CALL_MAX);
-    ps_table_lookup(f->table, &one, 1, true, out);
+    table_lookup(f->table, &one, 1, true, out);
     assert_int_equal(rows_of_delta(f), 1);
-    ps_table_lookup(f->table, keys, CALL_MAX, false, out); /* read only */
+    table_lookup(f->table, keys, CALL_MAX, false, out); /* read only */
     assert_int_equal(rows_of_delta(f), 0);
-    ps_table_lookup(f->table, keys, CALL_MAX, true, out);
+    table_lookup(f->table, keys, CALL_MAX, true, out);
     assert_int_equal(rows_of_delta(f), CALL_MAX);
 }
 
@@ -309,10 +310,10 @@ static void draw_call_that_grows(struct fixture *f, uint64_t keys[ALL])
     for (uint32_t i = 2; i < 20;
          i++) { /* so that the memory of buckets that are given back is left as it is */
         uint64_t other = fixture_key_of(f->table, PARTITION + i, 0);
-        ps_table_lookup(f->table, &other, 1, true, out);
+        table_lookup(f->table, &other, 1, true, out);
     }
     (void)rows_of_delta(f);
-    ps_table_lookup(f->table, keys + MADE, BETWEEN + THERE, true, out);
+    table_lookup(f->table, keys + MADE, BETWEEN + THERE, true, out);
     assert_int_equal(f->table->index.partitions[PARTITION].bucket_count, 1);
     assert_int_equal(rows_of_delta(f), BETWEEN + THERE);
 }
@@ -344,7 +345,7 @@ static void test_rows_are_marked_where_their_partition_went(void **state)
         if (push != 0)
             push_inserting(f, keys);
         else
-            ps_table_lookup(f->table, keys, ALL, true, out);
+            table_lookup(f->table, keys, ALL, true, out);
         assert_true(f->table->index.partitions[PARTITION].bucket_count > 1);
         assert_int_equal(rows_of_delta(f), ALL);
     }
@@ -352,7 +353,7 @@ static void test_rows_are_marked_where_their_partition_went(void **state)
 
 static void remove_row_of(struct ps_table *t, uint64_t key)
 {
-    uint64_t hash = ps_key_hash(key, ps_table_feature(t)->seed);
+    uint64_t hash = ps_key_hash(key, t->feature.seed);
     ps_table_row_remove(t, ps_index_find(&t->index, hash), hash);
 }
 
@@ -363,7 +364,7 @@ static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
     float out[DIM];
     for (uint64_t key = 0; key < 10; key++)
-        ps_table_lookup(f->table, &key, 1, true, out);
+        table_lookup(f->table, &key, 1, true, out);
     remove_row_of(f->table, 1);
     remove_row_of(f->table, 2);
     ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
@@ -394,7 +395,7 @@ static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
     static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
     uint32_t bytes, pieces = 0;
     ps_table_keep_marks(t, f->arena);
-    ps_table_lookup(t, &key, 1, true, out);
+    table_lookup(t, &key, 1, true, out);
     assert_true(ps_table_delta_possible(t));
     assert_int_equal(ps_table_filter_cut_begin(t, PS_SAVE_FULL), MR_OK);
     assert_false(ps_table_delta_possible(t));
@@ -413,7 +414,7 @@ static void test_loaded_rows_are_as_saved(void **state)
     assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
     assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
     assert_true(ps_table_delta_possible(f->table));
-    ps_table_lookup(f->table, &key, 1, true, out);
+    table_lookup(f->table, &key, 1, true, out);
     model_lookup(&f->model, key, true, out);
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 1);
     assert_true(ps_table_cut_step(f->table, UINT32_MAX));
@@ -431,13 +432,13 @@ static void test_too_many_that_go_are_forgotten(void **state)
     float out[DIM];
     for (uint32_t i = 0; i < COUNT; i++) {
         keys[i] = i;
-        ps_table_lookup(f->table, &keys[i], 1, true, out);
+        table_lookup(f->table, &keys[i], 1, true, out);
     }
     assert_int_equal(rows_of_delta(f), COUNT);
     size_t bytes = ps_arena_allocated_bytes(f->arena);
     uint32_t gone = 0;
     for (; ps_table_delta_possible(f->table); gone++) {
-        uint64_t hash = mr_key_hash(keys[gone], ps_table_feature(f->table)->seed);
+        uint64_t hash = mr_key_hash(keys[gone], f->table->feature.seed);
         ps_table_row_remove(f->table, ps_index_find(&f->table->index, hash), hash);
     }
     assert_in_range(gone, PS_TABLE_GONE_MIN, PS_TABLE_GONE_MIN + COUNT / PS_TABLE_GONE_SHARE);
@@ -460,8 +461,8 @@ static void test_without_marks_there_is_no_delta(void **state)
     struct ps_table *t = fixture_table(&feature, f->arena);
     uint64_t key = 9;
     float out[DIM];
-    ps_table_lookup(t, &key, 1, true, out);
-    ps_table_push(t, &key, 1, out);
+    table_lookup(t, &key, 1, true, out);
+    table_push(t, &key, 1, out);
     assert_int_equal(t->index.marks, 0);
     assert_false(ps_table_delta_possible(t));
     ps_table_destroy(t);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM  4u
 #define KEYS 3000u
@@ -37,14 +38,14 @@ static bool has_row(struct ps_table *t, uint64_t key)
 {
     uint64_t missing = ps_table_counters(t)->keys_missing;
     float out[DIM];
-    ps_table_lookup(t, &key, 1, false, out);
+    table_lookup(t, &key, 1, false, out);
     return ps_table_counters(t)->keys_missing == missing;
 }
 
 static void look_up(struct ps_table *t, uint64_t key)
 {
     float out[DIM];
-    ps_table_lookup(t, &key, 1, true, out);
+    table_lookup(t, &key, 1, true, out);
 }
 
 static void evict_all_due(struct ps_table *t)
@@ -70,7 +71,7 @@ static void check_unseen(enum mr_eviction eviction, const char *name)
             uint64_t key = random_below(&rng, KEYS);
             bool push = random_below(&rng, 4) == 0, had = has_row(t, key);
             if (push)
-                ps_table_push(t, &key, 1, gradient);
+                table_push(t, &key, 1, gradient);
             else
                 look_up(t, key);
             last[key] = !push || had ? now : last[key];
@@ -157,7 +158,7 @@ static void small_rows_go_once_they_are_idle(void **state)
     for (uint64_t key = 0; key < 100; key++) {
         const float gradient[DIM] = {0, 0.01f * (float)key, 0, 0}; /* norm 0 .. 0.99 */
         look_up(t, key);
-        ps_table_push(t, &key, 1, gradient);
+        table_push(t, &key, 1, gradient);
     }
     for (uint32_t now = 1001; now <= 1000 + PS_NORM_IDLE_S; now++) {
         ps_table_set_now(t, now, 0);
@@ -193,8 +194,8 @@ static void rows_that_a_call_holds_stay(void **state)
         for (uint32_t round = 0; round < 20; round++) {
             for (uint32_t i = 0; i < CALL; i++)
                 keys[i] = random_below(&rng, 400);
-            ps_table_lookup(t, keys, CALL, true, out);
-            ps_table_lookup(all, keys, CALL, false, expected);
+            table_lookup(t, keys, CALL, true, out);
+            table_lookup(all, keys, CALL, false, expected);
             assert_memory_equal(out, expected, sizeof(out));
             assert_true(ps_table_rows(t) <= capacity);
         }
@@ -220,10 +221,10 @@ static struct ps_table *table_without_memory(uint64_t keys[2])
     float out[DIM_LARGE];
     keys[0] = fixture_key_of(t, PARTITION, 0);
     keys[1] = fixture_key_of(t, PARTITION, 1);
-    ps_table_lookup(t, keys, 1, true, out);
+    table_lookup(t, keys, 1, true, out);
     for (uint32_t i = 1; ps_table_counters(t)->rows_refused == 0; i++) {
         uint64_t filler = fixture_key_of(t, PARTITION + i * PS_GROUP_PARTITIONS, 0);
-        ps_table_lookup(t, &filler, 1, true, out);
+        table_lookup(t, &filler, 1, true, out);
     }
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 0);
     return t;
@@ -235,7 +236,7 @@ static void let_go_of_others(struct ps_table *t)
     float out[DIM_LARGE];
     uint64_t key = fixture_key_of(t, PARTITION + PS_GROUP_PARTITIONS, 0);
     for (uint32_t i = 0; i < PS_USES_HELD + 2; i++)
-        ps_table_lookup(t, &key, 1, true, out);
+        table_lookup(t, &key, 1, true, out);
 }
 
 /* Where memory is the limit, a row of the same group goes, unless the call holds it. */
@@ -246,13 +247,13 @@ static void a_row_that_a_call_holds_stays_at_the_memory_limit(void **state)
     uint64_t keys[2];
     struct ps_table *t = table_without_memory(keys), *all = fixture_table(&plain, arena);
     const struct ps_table_counters *c = ps_table_counters(t);
-    ps_table_lookup(t, keys, 2, true, out);
-    ps_table_lookup(all, keys, 2, false, expected);
+    table_lookup(t, keys, 2, true, out);
+    table_lookup(all, keys, 2, false, expected);
     assert_memory_equal(out, expected, sizeof(out));
     assert_int_equal(c->rows_refused, 2);
     assert_int_equal(c->rows_evicted_memory, 0);
     let_go_of_others(t);
-    ps_table_lookup(t, keys + 1, 1, true, out);
+    table_lookup(t, keys + 1, 1, true, out);
     assert_int_equal(c->rows_refused, 2);
     assert_int_equal(c->rows_evicted_memory, 1);
     ps_table_destroy(t);
@@ -270,8 +271,7 @@ static uint64_t load_with_stamp(struct ps_table *t, uint64_t key, uint32_t seen)
 {
     uint32_t row_bytes = ps_table_stored_row_bytes(t);
     uint8_t *row = calloc(1, row_bytes);
-    memcpy(row + ps_row_layout_of(ps_table_feature(t), ps_table_feature(t)->dims[0]).seen_offset, &seen,
-           sizeof(seen));
+    memcpy(row + ps_row_layout_of(&t->feature, t->feature.dims[0]).seen_offset, &seen, sizeof(seen));
     assert_int_equal(ps_table_load(t, key, row), MR_OK);
     free(row);
     return key;
@@ -297,7 +297,7 @@ static bool has_large_row(struct ps_table *t, uint64_t key)
 {
     uint64_t missing = ps_table_counters(t)->keys_missing;
     float out[DIM_LARGE];
-    ps_table_lookup(t, &key, 1, false, out);
+    table_lookup(t, &key, 1, false, out);
     return ps_table_counters(t)->keys_missing == missing;
 }
 
@@ -307,7 +307,7 @@ static void check_one_goes_for(struct ps_table *t, uint64_t key, const uint64_t 
                                const uint64_t beside[KEYS_BESIDE])
 {
     float out[DIM_LARGE];
-    ps_table_lookup(t, &key, 1, true, out);
+    table_lookup(t, &key, 1, true, out);
     assert_int_equal(ps_table_counters(t)->rows_refused, 0);
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
     assert_true(has_large_row(t, key) && has_large_row(t, keys[1]) && has_large_row(t, beside[1]));
@@ -365,7 +365,7 @@ static void the_last_bytes_are_for_a_first_bucket(void **state)
     struct ps_table *t = fixture_table(&f, arena);
     (void)fill_partition(t, keys, beside, false);
     uint64_t key = fixture_key_of(t, BESIDE + 1, 0);
-    ps_table_lookup(t, &key, 1, true, out);
+    table_lookup(t, &key, 1, true, out);
     assert_int_equal(ps_table_counters(t)->rows_refused, 0);
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
     assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
@@ -390,7 +390,7 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
     for (uint32_t i = 0; i <= PS_BUCKET_KEYS; i++)
         (void)load_with_stamp(t, fixture_key_of(t, BESIDE + 1, i), 200);
     assert_true(ps_table_memory_bytes(t) > f.memory_bytes);
-    ps_table_lookup(t, &keys[0], 1, true, out);
+    table_lookup(t, &keys[0], 1, true, out);
     assert_int_equal(ps_table_counters(t)->rows_refused, 0);
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
     assert_true(has_large_row(t, keys[0]));
@@ -435,7 +435,7 @@ static void pushes_let_other_rows_go(void **state)
     look_up(t, ROWS);
     assert_int_equal(ps_table_counters(t)->rows_refused, 1);
     for (uint32_t i = 0; i <= PS_USES_HELD; i++)
-        ps_table_push(t, &pushed, 1, gradient);
+        table_push(t, &pushed, 1, gradient);
     look_up(t, ROWS);
     assert_int_equal(ps_table_counters(t)->rows_refused, 1);
     assert_true(has_row(t, pushed) && has_row(t, ROWS));
@@ -497,7 +497,7 @@ static void check_memory(struct ps_table *t, uint32_t dim, uint64_t memory_bytes
     for (uint64_t i = 0; i < 400; i++) {
         for (uint64_t j = 0; j < CALL; j++)
             keys[j] = i * CALL + j;
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
         assert_true(ps_table_memory_bytes(t) <= memory_bytes);
         (void)ps_table_maintain(t, 10000);
     }
@@ -542,7 +542,7 @@ static void check_node_limit(uint32_t dim)
     for (uint64_t i = 0; i < 500; i++) {
         for (uint64_t j = 0; j < CALL; j++)
             keys[j] = i * CALL + j;
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
         assert_true(ps_arena_mapped_bytes(small) <= ps_arena_limit_bytes(small));
         (void)ps_table_maintain(t, 10000);
     }
@@ -715,13 +715,13 @@ static void a_cut_keeps_its_rows_at_the_memory_limit(void **state)
     const struct ps_table_counters *c = ps_table_counters(t);
     let_go_of_others(t);
     const uint64_t rows = ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
-    ps_table_lookup(t, keys + 1, 1, true, out);
+    table_lookup(t, keys + 1, 1, true, out);
     assert_int_equal(c->rows_refused, 2);
     assert_int_equal(check->count, 0);
     while (!ps_table_cut_step(t, 1)) {
     }
     assert_int_equal(check->count, rows);
-    ps_table_lookup(t, keys + 1, 1, true, out);
+    table_lookup(t, keys + 1, 1, true, out);
     assert_int_equal(c->rows_refused, 2);
     assert_int_equal(c->rows_evicted_memory, 1);
     ps_table_destroy(t);

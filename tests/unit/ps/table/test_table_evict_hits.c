@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 enum { UNIVERSE = 20000, CAPACITY = 2000, TRACE = 200000, CALL = 16 };
 
@@ -87,7 +88,7 @@ static double table_hits(struct ps_table *t)
     for (uint32_t i = 0; i < TRACE; i += CALL) {
         for (uint32_t j = 0; j < CALL; j++)
             keys[j] = trace[i + j];
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
     }
     return 1.0 - (double)ps_table_counters(t)->keys_missing / TRACE;
 }
@@ -116,7 +117,7 @@ static bool has_row(struct ps_table *t, uint64_t key)
 {
     uint64_t missing = ps_table_counters(t)->keys_missing;
     float out[1];
-    ps_table_lookup(t, &key, 1, false, out);
+    table_lookup(t, &key, 1, false, out);
     return ps_table_counters(t)->keys_missing == missing;
 }
 

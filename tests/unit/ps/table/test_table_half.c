@@ -8,6 +8,7 @@
 #include "ps/base/key_hash.h"
 #include "dataplane/optimizer/rounding.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 enum { DIM_MAX = 40, UNIVERSE = 50, KEYS_MAX = 120 };
 
@@ -67,7 +68,7 @@ static void model_init_rows(struct half_model *m, uint32_t count)
     for (uint64_t key = 0; key < count; key++) {
         struct half_row *row = &m->rows[key];
         float initial[DIM_MAX];
-        ps_table_lookup(t, &key, 1, false, initial);
+        table_lookup(t, &key, 1, false, initial);
         memset(row, 0, sizeof(*row));
         row->exists = true;
         mr_convert_from_f32((enum mr_dtype)m->feature.dtype, row->values, NULL, initial, 1, f.dims[0]);
@@ -168,15 +169,15 @@ static void check_pushes(const struct mr_feature *f, uint64_t rng)
     model_init_rows(&m, with_row);
     for (uint64_t key = 0; key < UNIVERSE; key++)
         all[key] = key;
-    ps_table_lookup(t, all, with_row, true, out);
+    table_lookup(t, all, with_row, true, out);
     check_rows(&m, t);
     for (uint32_t turn = 0; turn < 25; turn++) {
         uint32_t count = random_push(&rng, dim, keys, gradients);
-        ps_table_push(t, keys, count, gradients);
+        table_push(t, keys, count, gradients);
         model_push_all(&m, keys, count, gradients);
     }
     check_rows(&m, t);
-    ps_table_lookup(t, all, with_row, false, out);
+    table_lookup(t, all, with_row, false, out);
     for (uint32_t key = 0; key < with_row; key++)
         for (uint32_t i = 0; i < dim; i++)
             assert_true(out[key * dim + i] == value(f->dtype, m.rows[key].values[i]));
@@ -215,7 +216,7 @@ static void rows_that_are_set_are_rounded_to_nearest(void **state)
             struct ps_table *t = fixture_table(&f, arena);
             float row[DIM], out[DIM], expected[DIM];
             uint16_t nearest[DIM];
-            ps_table_lookup(t, &key, 1, true, out);
+            table_lookup(t, &key, 1, true, out);
             for (uint32_t i = 0; i < DIM; i++)
                 row[i] = random_float(&rng);
             mr_convert_from_f32(types[type], nearest, NULL, row, 1, DIM);
@@ -226,13 +227,13 @@ static void rows_that_are_set_are_rounded_to_nearest(void **state)
             expected[0] = value(f.dtype, types[type] == MR_F16 ? 0x7bff : 0x7f7f);
             expected[1] = -expected[0];
             for (uint32_t turn = 0; turn < TURNS; turn++) {
-                ps_table_push(t, &key, 1, row);
-                ps_table_lookup(t, &key, 1, false, out);
+                table_push(t, &key, 1, row);
+                table_lookup(t, &key, 1, false, out);
                 assert_memory_equal(out, expected, sizeof(out));
                 assert_int_equal(ps_table_counters(t)->rows_saturated, turn + 1);
             }
             row[0] = row[1] = 1; /* no more */
-            ps_table_push(t, &key, 1, row);
+            table_push(t, &key, 1, row);
             assert_int_equal(ps_table_counters(t)->rows_saturated, TURNS);
             assert_int_equal(ps_table_counters(t)->gradients_skipped, 0);
             ps_table_destroy(t);
@@ -253,19 +254,19 @@ static void rows_do_not_depend_on_other_rows(void **state)
     for (uint32_t k = 0; k < COUNT; k++)
         keys[k] = random_next(&rng);
     for (uint32_t k = 0; k < COUNT; k++) {
-        ps_table_lookup(whole, &keys[k], 1, true, out);
-        ps_table_lookup(parts[k % 2], &keys[COUNT - 2 + k % 2 - k / 2 * 2], 1, true, out);
+        table_lookup(whole, &keys[k], 1, true, out);
+        table_lookup(parts[k % 2], &keys[COUNT - 2 + k % 2 - k / 2 * 2], 1, true, out);
     }
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         for (uint32_t i = 0; i < COUNT * DIM; i++)
             gradients[i] = random_float(&rng);
-        ps_table_push(whole, keys, COUNT, gradients);
+        table_push(whole, keys, COUNT, gradients);
         for (uint32_t k = COUNT; k-- > 0;)
-            ps_table_push(parts[k % 2], &keys[k], 1, gradients + (size_t)k * DIM);
+            table_push(parts[k % 2], &keys[k], 1, gradients + (size_t)k * DIM);
     }
     for (uint32_t k = 0; k < COUNT; k++) {
-        ps_table_lookup(whole, &keys[k], 1, false, expected);
-        ps_table_lookup(parts[k % 2], &keys[k], 1, false, out);
+        table_lookup(whole, &keys[k], 1, false, expected);
+        table_lookup(parts[k % 2], &keys[k], 1, false, out);
         assert_memory_equal(out, expected, sizeof(out));
     }
     ps_table_destroy(whole);
@@ -292,10 +293,10 @@ static void small_steps_add_up(void **state)
             keys[k] = k;
         for (uint32_t i = 0; i < KEYS * DIM; i++)
             gradients[i] = -unit / 64;
-        ps_table_lookup(t, keys, KEYS, true, out);
+        table_lookup(t, keys, KEYS, true, out);
         for (uint32_t step = 0; step < STEPS; step++)
-            ps_table_push(t, keys, KEYS, gradients);
-        ps_table_lookup(t, keys, KEYS, false, out);
+            table_push(t, keys, KEYS, gradients);
+        table_lookup(t, keys, KEYS, false, out);
         double sum = 0, squares = 0;
         for (uint32_t i = 0; i < KEYS * DIM; i++) {
             double way = ((double)out[i] - 1) / (double)unit - STEPS / 64.0;
@@ -349,22 +350,22 @@ static void a_row_does_not_leave_its_type(void **state)
         f.init_a = -FLT_MAX;
         f.learning_rate = type == MR_F16 ? 256.0f : 0x1p119f;
         struct ps_table *t = fixture_table(&f, arena);
-        ps_table_lookup(t, keys, 1, true, before);
+        table_lookup(t, keys, 1, true, before);
         assert_true(before[0] == -largest);
         /* the last value would go too far, alone, or with those of another row that learns */
         gradients[dim - 1] = 1;
-        ps_table_push(t, keys, 1, gradients);
-        ps_table_push(t, keys, 1, gradients);
-        ps_table_lookup(t, keys, 1, false, out);
+        table_push(t, keys, 1, gradients);
+        table_push(t, keys, 1, gradients);
+        table_lookup(t, keys, 1, false, out);
         assert_memory_equal(out, before, dim * sizeof(float));
         assert_int_equal(updates_of(t, dim), 0);
         assert_int_equal(ps_table_counters(t)->updates, 0);
         assert_int_equal(ps_table_counters(t)->gradients_skipped, 2);
-        ps_table_lookup(t, keys, 2, true, out);
+        table_lookup(t, keys, 2, true, out);
         for (uint32_t k = 0; k < dim; k++)
             gradients[dim + k] = -64;
-        ps_table_push(t, keys, 2, gradients);
-        ps_table_lookup(t, keys, 2, false, out);
+        table_push(t, keys, 2, gradients);
+        table_lookup(t, keys, 2, false, out);
         assert_memory_equal(out, before, dim * sizeof(float));
         assert_true(type == MR_BF16 ||
                     (out[dim] > -largest && out[dim] != before[0])); /* half a step of bf16 may not show */
@@ -389,13 +390,13 @@ static void finite_values_stay_finite(void **state)
             f.learning_rate = 1.0f;
             struct ps_table *t = fixture_table(&f, arena);
             for (uint32_t turn = 0; turn < 40; turn++) { /* at first without a row */
-                ps_table_lookup(t, &key, 1, turn > 0, out);
+                table_lookup(t, &key, 1, turn > 0, out);
                 assert_true(out[0] == limit && out[1] == limit && out[2] == limit);
-                ps_table_push(t, &key, 1, gradient);
+                table_push(t, &key, 1, gradient);
             }
             assert_int_equal(ps_table_counters(t)->updates, 39);
-            ps_table_push(t, &key, 1, away);
-            ps_table_lookup(t, &key, 1, false, out);
+            table_push(t, &key, 1, away);
+            table_lookup(t, &key, 1, false, out);
             assert_true(out[0] == limit);
             assert_int_equal(ps_table_counters(t)->updates, 39);
             ps_table_destroy(t);
@@ -424,13 +425,13 @@ static void loaded_rows_go_on_as_before(void **state)
     float gradients[COUNT * DIM], expected[COUNT * DIM], out[COUNT * DIM];
     for (uint32_t k = 0; k < COUNT; k++)
         keys[k] = random_next(&rng);
-    ps_table_lookup(t, keys, COUNT, true, out);
+    table_lookup(t, keys, COUNT, true, out);
     for (uint32_t turn = 0; turn < 6; turn++) {
         for (uint32_t i = 0; i < COUNT * DIM; i++)
             gradients[i] = random_float(&rng);
-        ps_table_push(t, keys, COUNT, gradients);
+        table_push(t, keys, COUNT, gradients);
         if (turn > 2)
-            ps_table_push(other, keys, COUNT, gradients);
+            table_push(other, keys, COUNT, gradients);
         if (turn == 2) {
             struct copy copy = {.to = other};
             struct ps_cut cut = {.self = &copy, .emit = load_rows};
@@ -439,8 +440,8 @@ static void loaded_rows_go_on_as_before(void **state)
             }
         }
     }
-    ps_table_lookup(t, keys, COUNT, false, expected);
-    ps_table_lookup(other, keys, COUNT, false, out);
+    table_lookup(t, keys, COUNT, false, expected);
+    table_lookup(other, keys, COUNT, false, out);
     assert_memory_equal(out, expected, sizeof(out));
     ps_table_destroy(t);
     ps_table_destroy(other);

@@ -4,6 +4,8 @@
 #include "ps/index/index.h"
 #include "ps/memory/arena.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
+#include "ps/table/table_internal.h"
 
 #define DIM       4u
 #define ROW_BYTES (DIM * 2 * (uint32_t)sizeof(float)) /* with Adagrad's state */
@@ -45,7 +47,7 @@ static void check_rows(struct loaded *l, float round)
     assert_int_equal(ps_table_rows(l->table), l->count);
     for (uint32_t i = 0; i < l->count; i++) {
         float values[DIM];
-        ps_table_lookup(l->table, &l->keys[i], 1, false, values);
+        table_lookup(l->table, &l->keys[i], 1, false, values);
         assert_float_equal(values[0], (float)(l->keys[i] % 100003), 0);
         assert_float_equal(values[1], round, 0);
     }
@@ -95,7 +97,7 @@ static void rows_in_the_order_of_a_cut(void **state)
     const uint32_t first_partition = 1234, partitions = 6;
     (void)state;
     struct loaded l = begin(partitions * 1500, FIXTURE_LIMIT_BYTES);
-    seed_of_sort = ps_table_feature(l.table)->seed;
+    seed_of_sort = l.table->feature.seed;
     uint64_t key = 0;
     for (uint32_t i = 0; i < l.count; key++)
         if (mr_partition_of(mr_key_hash(key, seed_of_sort)) - first_partition < partitions)
@@ -163,7 +165,7 @@ static void fill_to_the_last_place(struct loaded *l, uint32_t rows_max)
         float values[DIM];
         uint64_t rows = ps_table_rows(l->table);
         key += UINT64_C(0x9E3779B97F4A7C15);
-        ps_table_lookup(l->table, &key, 1, true, values);
+        table_lookup(l->table, &key, 1, true, values);
         if (ps_table_rows(l->table) == rows)
             continue;
         assert_true(l->count < rows_max);
@@ -180,7 +182,7 @@ static void a_full_table_fits_again(void **state)
     const uint32_t rows_max = (uint32_t)(limit_bytes / ROW_BYTES);
     (void)state;
     struct loaded l = begin(rows_max, limit_bytes);
-    seed_of_sort = ps_table_feature(l.table)->seed;
+    seed_of_sort = l.table->feature.seed;
     fill_to_the_last_place(&l, rows_max);
     size_t index_bytes = ps_table_index_bytes(l.table), row_bytes = ps_table_row_bytes_total(l.table);
     qsort(l.keys, l.count, sizeof(*l.keys), by_hash);
@@ -228,7 +230,7 @@ static void the_index_grows_ahead_again_after_loading(void **state)
             assert_int_equal(ps_table_load(l.table, l.keys[0], l.bytes), MR_OK);
         for (uint64_t key = 1; key <= later; key++) {
             float values[DIM];
-            ps_table_lookup(l.table, &key, 1, true, values);
+            table_lookup(l.table, &key, 1, true, values);
         }
         index_bytes[together] = ps_table_index_bytes(l.table);
         end(&l);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 static struct ps_arena *arena;
 
@@ -35,14 +36,14 @@ static void check_bags(uint32_t pooling, uint32_t dim, bool insert, uint64_t see
             keys[k] = random_below(&seed, 300);
     }
     memset(out, 0xff, BAGS * dim * sizeof(float));
-    ps_table_lookup_bags(t, keys, offsets, BAGS, insert, out);
+    table_lookup_bags(t, keys, offsets, BAGS, insert, out);
     assert_int_equal(ps_table_rows(t) > 0, insert);
     for (uint32_t b = 0; b < BAGS; b++) {
         float count = (float)(offsets[b + 1] - offsets[b]);
         float divisor = pooling == MR_POOL_MEAN ? count : pooling == MR_POOL_SQRTN ? sqrtf(count) : 1;
         memset(sum, 0, dim * sizeof(float));
         for (uint32_t k = offsets[b]; k < offsets[b + 1]; k++) {
-            ps_table_lookup(t, &keys[k], 1, insert, row);
+            table_lookup(t, &keys[k], 1, insert, row);
             for (uint32_t i = 0; i < dim; i++)
                 sum[i] += row[i];
         }
@@ -75,7 +76,7 @@ static void test_only_empty_bags_give_zeros(void **state)
     const float zero[12] = {0};
     float out[12];
     memset(out, 0xff, sizeof(out));
-    ps_table_lookup_bags(t, NULL, offsets, 3, true, out);
+    table_lookup_bags(t, NULL, offsets, 3, true, out);
     assert_memory_equal(out, zero, sizeof(out));
     ps_table_destroy(t);
 }
@@ -92,12 +93,12 @@ static void test_sums_do_not_depend_on_grouping(void **state)
     for (uint32_t i = 0; i < COUNT; i++)
         keys[i] = i;
     const uint32_t one[2] = {0, COUNT};
-    ps_table_lookup_bags(t, keys, one, 1, true, parts);
+    table_lookup_bags(t, keys, one, 1, true, parts);
     for (uint32_t shift = 0; shift < 20; shift++) {
         uint64_t shifted[20 + COUNT] = {0};
         const uint32_t offsets[4] = {0, shift, shift + COUNT, shift + COUNT};
         memcpy(shifted + shift, keys, sizeof(keys));
-        ps_table_lookup_bags(t, shifted, offsets, 3, false, out);
+        table_lookup_bags(t, shifted, offsets, 3, false, out);
         assert_memory_equal(out + DIM, parts, sizeof(parts));
     }
     ps_table_destroy(t);

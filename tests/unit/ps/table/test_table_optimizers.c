@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/optimizer/rule.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM    5u
 #define KEYS   40u
@@ -50,7 +51,7 @@ static void world_begin(struct world *w, uint32_t kind)
     assert_int_equal(mr_rule_init(&f, &w->optimizer, &what), MR_OK);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
-    ps_table_lookup(w->table, keys, KEYS, true, values);
+    table_lookup(w->table, keys, KEYS, true, values);
     for (uint32_t i = 0; i < KEYS; i++) {
         memset(w->rows[i], 0, sizeof(w->rows[i]));
         memcpy(w->rows[i], values + i * DIM, DIM * sizeof(float));
@@ -114,7 +115,7 @@ static void check(const struct world *w, struct ps_table *t)
     for (uint32_t i = 0; i < KEYS; i++) {
         uint64_t key = key_of(i);
         float values[DIM];
-        ps_table_lookup(t, &key, 1, false, values);
+        table_lookup(t, &key, 1, false, values);
         assert_memory_equal(values, w->rows[i], sizeof(values));
     }
 }

@@ -1,5 +1,6 @@
 /* What a table takes over its rows' own bytes: index, room not used, padding. */
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 struct overhead {
     double mean, worst; /* share of the rows' own bytes */
@@ -20,7 +21,7 @@ static struct overhead overhead_of(uint32_t dim, uint32_t first, uint32_t last)
         uint64_t keys[CALL];
         for (uint32_t i = 0; i < CALL; i++)
             keys[i] = rows + i;
-        ps_table_lookup(t, keys, CALL, true, out);
+        table_lookup(t, keys, CALL, true, out);
         if (rows < first)
             continue;
         double raw = (double)ps_table_rows(t) * dim * sizeof(float);

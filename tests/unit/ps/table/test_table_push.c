@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 static struct ps_arena *arena;
 static bool heap_is_short;
@@ -41,7 +42,7 @@ static struct ps_table *sgd_table(uint32_t dim, uint32_t pooling)
 static float value_of(struct ps_table *t, uint64_t key)
 {
     float out[MR_DIM_MAX];
-    ps_table_lookup(t, &key, 1, false, out);
+    table_lookup(t, &key, 1, false, out);
     return out[0];
 }
 
@@ -49,7 +50,7 @@ static void make_rows(struct ps_table *t, const uint64_t *keys, uint32_t count)
 {
     float out[MR_DIM_MAX];
     for (uint32_t i = 0; i < count; i++)
-        ps_table_lookup(t, &keys[i], 1, true, out);
+        table_lookup(t, &keys[i], 1, true, out);
 }
 
 static void test_repeated_keys_are_summed_and_stepped_once(void **state)
@@ -62,7 +63,7 @@ static void test_repeated_keys_are_summed_and_stepped_once(void **state)
     const uint64_t keys[5] = {4, 9, 4, 4, 9};
     const float gradients[5] = {1, 10, 2, 3, -10};
     make_rows(t, keys, 5);
-    ps_table_push(t, keys, 5, gradients);
+    table_push(t, keys, 5, gradients);
     assert_true(fabs((double)value_of(t, 4) + 0.1 * 6 / sqrt(1 + 36)) < 1e-7);
     assert_true(value_of(t, 9) == 0);
     assert_int_equal(ps_table_counters(t)->updates, 2);
@@ -125,7 +126,7 @@ static void test_a_bag_sets_the_rows_of_its_keys(void **state)
                               .at_once = true};
     uint64_t budget_bytes = UINT64_MAX;
     make_rows(t, keys, 4);
-    ps_table_push_bags(t, keys, offsets, 2, rows);
+    table_push_bags(t, keys, offsets, 2, rows);
     assert_true(value_of(t, 1) == 10 && value_of(t, 2) == 20 && value_of(t, 3) == 20);
     assert_true(ps_table_push_step(t, &p, &budget_bytes));
     assert_true(value_of(t, 1) == 10 && value_of(t, 2) == 10 && value_of(t, 3) == -20);
@@ -138,7 +139,7 @@ static void test_keys_without_a_row_are_left_out(void **state)
     const uint64_t keys[4] = {1, 2, 3, 2};
     const float gradients[4] = {1, 1, 1, 1};
     make_rows(t, keys, 1);
-    ps_table_push(t, keys, 4, gradients);
+    table_push(t, keys, 4, gradients);
     assert_int_equal(ps_table_rows(t), 1);
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 2);
     assert_true(value_of(t, 1) == -1);
@@ -155,7 +156,7 @@ static void test_bad_gradients_are_left_out_and_no_others(void **state)
                                NAN, 0,        0,        -INFINITY,        /* 4: both */
                                NAN, 0,        INFINITY, 0,         7, 0}; /* 5: two of three */
     make_rows(t, keys, 11);
-    ps_table_push(t, keys, 11, gradients);
+    table_push(t, keys, 11, gradients);
     assert_true(value_of(t, 1) == -3);
     assert_true(value_of(t, 2) == -5);
     assert_true(value_of(t, 3) == 0);
@@ -172,7 +173,7 @@ static void test_a_sum_that_overflows_is_left_out(void **state)
     const uint64_t keys[2] = {1, 1};
     const float gradients[2] = {FLT_MAX, FLT_MAX};
     make_rows(t, keys, 1);
-    ps_table_push(t, keys, 2, gradients);
+    table_push(t, keys, 2, gradients);
     assert_true(value_of(t, 1) == 0);
     assert_int_equal(ps_table_counters(t)->gradients_skipped, 1);
     ps_table_destroy(t);
@@ -190,7 +191,7 @@ static void test_gradients_of_bags(void **state)
         struct ps_table *t = sgd_table(1, poolings[p]);
         float part = p == 0 ? 8 : p == 1 ? 2 : 4; /* of a bag of four */
         make_rows(t, keys, 7);
-        ps_table_push_bags(t, keys, offsets, 4, gradients);
+        table_push_bags(t, keys, offsets, 4, gradients);
         assert_true(value_of(t, 1) == -part - 2);
         assert_true(value_of(t, 2) == -part);
         assert_true(value_of(t, 3) == -2 * part);
@@ -222,16 +223,16 @@ static void check_split(uint32_t pooling, uint64_t seed)
         gradients[i] = i % 10007 == 5 ? NAN : random_float(&seed);
     for (uint32_t i = 0; i <= BIG_KEYS / BIG_BAG; i++)
         offsets[i] = i * BIG_BAG;
-    ps_table_lookup(split, keys, BIG_KEYS / 2, true, a);
-    ps_table_lookup(whole, keys, BIG_KEYS / 2, true, a);
+    table_lookup(split, keys, BIG_KEYS / 2, true, a);
+    table_lookup(whole, keys, BIG_KEYS / 2, true, a);
     heap_is_short = true;
-    ps_table_push(split, keys, BIG_KEYS, gradients);
-    ps_table_push_bags(split, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
+    table_push(split, keys, BIG_KEYS, gradients);
+    table_push_bags(split, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
     heap_is_short = false;
-    ps_table_push(whole, keys, BIG_KEYS, gradients);
-    ps_table_push_bags(whole, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
-    ps_table_lookup(split, keys, BIG_KEYS, false, a);
-    ps_table_lookup(whole, keys, BIG_KEYS, false, b);
+    table_push(whole, keys, BIG_KEYS, gradients);
+    table_push_bags(whole, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
+    table_lookup(split, keys, BIG_KEYS, false, a);
+    table_lookup(whole, keys, BIG_KEYS, false, b);
     assert_memory_equal(a, b, (size_t)BIG_KEYS * BIG_DIM * sizeof(float));
     assert_memory_equal(ps_table_counters(split), ps_table_counters(whole), sizeof(struct ps_table_counters));
     assert_true(ps_table_counters(whole)->gradients_without_row > 0);
@@ -267,9 +268,9 @@ static void check_making_rows(uint64_t budget_bytes)
         keys[i] = random_below(&random, COUNT);
         gradients[2 * i] = gradients[2 * i + 1] = random_float(&random);
     }
-    ps_table_lookup(made, keys, COUNT / 8, true, a); /* some are there */
-    ps_table_lookup(looked_up, keys, COUNT, true, a);
-    ps_table_push(looked_up, keys, COUNT, gradients);
+    table_lookup(made, keys, COUNT / 8, true, a); /* some are there */
+    table_lookup(looked_up, keys, COUNT, true, a);
+    table_push(looked_up, keys, COUNT, gradients);
     struct ps_table_push push = {.in.keys = keys,
                                  .in.key_count = COUNT,
                                  .gradients = gradients,
@@ -280,8 +281,8 @@ static void check_making_rows(uint64_t budget_bytes)
     } while (!ps_table_push_step(made, &push, &left));
     assert_int_equal(ps_table_rows(made), ps_table_rows(looked_up));
     assert_int_equal(ps_table_counters(made)->gradients_without_row, 0);
-    ps_table_lookup(made, keys, COUNT, false, a);
-    ps_table_lookup(looked_up, keys, COUNT, false, b);
+    table_lookup(made, keys, COUNT, false, a);
+    table_lookup(looked_up, keys, COUNT, false, b);
     assert_memory_equal(a, b, COUNT * 2 * sizeof(*a));
     ps_table_destroy(made);
     ps_table_destroy(looked_up);

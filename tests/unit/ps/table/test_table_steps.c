@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 enum { KEYS = 3000, UNIVERSE = 1500, BAGS = 400 };
 
@@ -59,7 +60,7 @@ static uint32_t lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, u
         assert_memory_equal(seen, l->out, (size_t) final * dim * sizeof(float));
         final = l->rows_done;
         memcpy(seen, l->out, (size_t) final * dim * sizeof(float));
-        ps_table_lookup(t, &key, 1, true, row); /* the table grows under the call */
+        table_lookup(t, &key, 1, true, row); /* the table grows under the call */
         steps++;
     }
     assert_int_equal(final, rows);
@@ -82,9 +83,9 @@ static void check_lookup(uint32_t pooling, bool bags, bool insert, uint64_t rng)
     if (bags) {
         l.in.offsets = c->offsets;
         l.in.bag_count = BAGS;
-        ps_table_lookup_bags(model, c->keys, c->offsets, BAGS, insert, expected);
+        table_lookup_bags(model, c->keys, c->offsets, BAGS, insert, expected);
     } else {
-        ps_table_lookup(model, c->keys, KEYS, insert, expected);
+        table_lookup(model, c->keys, KEYS, insert, expected);
     }
     memset(out, 0xff, (size_t)rows * DIM * sizeof(float));
     assert_true(lookup_in_steps(t, &l, DIM, &rng) > 5);
@@ -140,15 +141,15 @@ static void check_push(uint32_t pooling, bool bags, uint64_t rng)
     fill_call(c, &rng);
     for (uint32_t i = 0; i < rows * DIM; i++)
         gradients[i] = i % 1009 == 5 ? NAN : random_float(&rng);
-    ps_table_lookup(t, c->keys, KEYS / 2, true, out);
-    ps_table_lookup(model, c->keys, KEYS / 2, true, expected);
+    table_lookup(t, c->keys, KEYS / 2, true, out);
+    table_lookup(model, c->keys, KEYS / 2, true, expected);
     struct ps_table_push p = {.in.keys = c->keys, .in.key_count = KEYS, .gradients = gradients};
     if (bags) {
         p.in.offsets = c->offsets;
         p.in.bag_count = BAGS;
-        ps_table_push_bags(model, c->keys, c->offsets, BAGS, gradients);
+        table_push_bags(model, c->keys, c->offsets, BAGS, gradients);
     } else {
-        ps_table_push(model, c->keys, KEYS, gradients);
+        table_push(model, c->keys, KEYS, gradients);
     }
     uint32_t steps = 0;
     for (bool whole = false; !whole; steps++) {
@@ -159,12 +160,12 @@ static void check_push(uint32_t pooling, bool bags, uint64_t rng)
             others[i] = UNIVERSE + random_below(&rng, 4000);
         for (uint32_t i = 0; i < 20 * DIM; i++)
             gradient[i] = random_float(&rng);
-        ps_table_lookup(t, others, 20, true, row);
-        ps_table_push(t, others, 20, gradient);
+        table_lookup(t, others, 20, true, row);
+        table_push(t, others, 20, gradient);
     }
     assert_true(steps > 5);
-    ps_table_lookup(t, c->keys, KEYS, false, out);
-    ps_table_lookup(model, c->keys, KEYS, false, expected);
+    table_lookup(t, c->keys, KEYS, false, out);
+    table_lookup(model, c->keys, KEYS, false, expected);
     assert_memory_equal(out, expected, (size_t)KEYS * DIM * sizeof(float));
     assert_int_equal(ps_table_counters(t)->gradients_skipped, ps_table_counters(model)->gradients_skipped);
     assert_int_equal(ps_table_counters(t)->gradients_without_row,

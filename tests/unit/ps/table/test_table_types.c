@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 enum { KEYS = 700, UNIVERSE = 400, BAGS = 90, DIM_MAX = 100 };
 
@@ -55,7 +56,7 @@ static void lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, size_
         assert_memory_equal(seen, l->out, final * row_bytes);
         final = l->rows_done;
         memcpy(seen, l->out, final * row_bytes);
-        ps_table_lookup(t, &other, 1, true, row);
+        table_lookup(t, &other, 1, true, row);
     }
     assert_int_equal(final, rows);
     free(seen);
@@ -71,11 +72,11 @@ static void check_answer(const struct mr_feature *f, enum mr_dtype out_dtype, bo
     fill_call(&c, &rng);
     uint32_t dim = f->dims[0], rows = bags ? BAGS : KEYS;
     uint32_t keys_with_row = random_below(&rng, KEYS);
-    ps_table_lookup(t, c.keys, keys_with_row, true, expected_f32);
+    table_lookup(t, c.keys, keys_with_row, true, expected_f32);
     if (bags)
-        ps_table_lookup_bags(t, c.keys, c.offsets, BAGS, insert, expected_f32);
+        table_lookup_bags(t, c.keys, c.offsets, BAGS, insert, expected_f32);
     else
-        ps_table_lookup(t, c.keys, KEYS, insert, expected_f32);
+        table_lookup(t, c.keys, KEYS, insert, expected_f32);
     mr_convert_from_f32(out_dtype, expected, expected_scales, expected_f32, rows, dim);
     float sum[DIM_MAX];
     struct ps_table_lookup l = {.in.keys = c.keys,

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include "ps/table/table_internal.h"
 #include "table_fixture.h"
+#include "tests/unit/ps/table_calls.h"
 
 #define DIM 16u
 
@@ -29,7 +30,7 @@ static void add_keys(struct ps_table *t, uint64_t first, uint64_t end)
         uint32_t count = end - key < 64 ? (uint32_t)(end - key) : 64;
         for (uint32_t i = 0; i < count; i++)
             keys[i] = key + i;
-        ps_table_lookup(t, keys, count, true, out);
+        table_lookup(t, keys, count, true, out);
     }
 }
 
@@ -78,7 +79,7 @@ static void check_rows(struct ps_table *t, uint64_t count, uint32_t one_in)
         if (place.bucket == NULL)
             continue;
         ps_initializer_fill(&t->initializer, key, expected, DIM);
-        ps_table_lookup(t, &key, 1, false, out);
+        table_lookup(t, &key, 1, false, out);
         assert_memory_equal(out, expected, sizeof(out));
     }
 }
@@ -129,7 +130,7 @@ static void test_random_operations_with_upkeep(void **state)
         uint64_t key = random_below(&rng, KEYS);
         bool shrinking = i / 50000 % 2 == 1;
         if (!there[key] && (!shrinking || random_below(&rng, 8) == 0)) {
-            ps_table_lookup(t, &key, 1, true, out);
+            table_lookup(t, &key, 1, true, out);
             there[key] = true;
             count++;
         } else if (there[key] && (shrinking || random_below(&rng, 8) == 0)) {
@@ -137,7 +138,7 @@ static void test_random_operations_with_upkeep(void **state)
             there[key] = false;
             count--;
         } else {
-            ps_table_lookup(t, &key, 1, false, out);
+            table_lookup(t, &key, 1, false, out);
             ps_initializer_fill(&t->initializer, key, expected, DIM);
             assert_memory_equal(out, expected, sizeof(out));
         }
@@ -161,7 +162,7 @@ static void test_low_row_numbers_need_few_buckets(void **state)
     float out[DIM];
     for (uint32_t i = 0; i < ROWS + ROWS_BESIDE; i++) {
         uint64_t key = fixture_key_of(t, i < ROWS ? LARGE : BESIDE, i);
-        ps_table_lookup(t, &key, 1, true, out);
+        table_lookup(t, &key, 1, true, out);
     }
     assert_true(t->index.partitions[BESIDE].bucket_count > 1);
     for (uint32_t i = 0; i < ROWS; i++)
@@ -207,8 +208,8 @@ static void test_rows_are_found_while_buckets_move(void **state)
             keys[i] = rows + i / 2;
             keys[i + 1] = random_next(&rng) % (rows + i / 2 + 1);
         }
-        ps_table_lookup(t, keys, CALL_KEYS, true, out);
-        ps_table_lookup(empty, keys, CALL_KEYS, false, wanted); /* first values follow from the key */
+        table_lookup(t, keys, CALL_KEYS, true, out);
+        table_lookup(empty, keys, CALL_KEYS, false, wanted); /* first values follow from the key */
         assert_memory_equal(out, wanted, sizeof(out));
         assert_int_equal(ps_table_rows(t), rows + CALL_KEYS / 2);
         gathered = t->index.gather_count;

@@ -59,7 +59,6 @@ static void test_first_values(void **state)
     ps_initializer_fill(&init, 0, expected, 15);
     assert_int_equal(ps_variable_elements(f->v), 15);
     assert_memory_equal(ps_variable_values(f->v), expected, sizeof(expected));
-    assert_string_equal(ps_variable_feature(f->v)->name, "v");
 }
 
 static void test_a_range_is_set_and_bounds_hold(void **state)
