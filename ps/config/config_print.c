@@ -36,7 +36,7 @@ void ps_config_print(FILE *out)
     print_comment(
         out, "millraced configuration: every key, with its default. A key that is left out has its default; "
              "an unknown one is refused. millraced --check-config FILE checks a file, and --set "
-             "section.key=value on the command line comes before the file.");
+             "section.key=value on the command line overrides it.");
     for (size_t s = 0; s < PS_CONFIG_SECTION_COUNT; s++) {
         fputc('\n', out);
         print_comment(out, ps_config_sections[s].help);
