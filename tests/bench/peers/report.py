@@ -23,9 +23,9 @@ INSTEAD = {
     ("redis", "lookup_fed"): "lookup",
 }
 NOTES = {
-    "push": "Optimizers: Millrace and gRPC Adagrad, PyTorch SGD. Redis cannot apply gradients: its figure (*) is an MSET of new rows.",
-    "lookup": "Summed at the server; Redis cannot: its client pulls the rows and sums.",
-    "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; peers' figures are those of the row above.",
+    "push": "Millrace and gRPC run Adagrad, PyTorch runs SGD. Redis cannot apply gradients; its figure (*) is an MSET of new rows.",
+    "lookup": "The server sums the rows; Redis cannot, so its client pulls and sums them.",
+    "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' figures are those of the row above.",
     "set": "Millrace sets rows through its `assign` optimizer.",
 }
 FM_TARGET, LEAST_AUC = 5.0, 0.855
@@ -115,7 +115,7 @@ def target_lines(results):
         least = min(min(aucs) for aucs in results["auc"].values() if aucs)
         met = ratios[0] >= FM_TARGET and least >= LEAST_AUC
         aucs = ", ".join(f"{PEERS[peer]} {statistics.median(values):.4f}" for peer, values in results["auc"].items())
-        lines.append(f"FM on flights at least {FM_TARGET:.0f} x PyTorch RPC's samples/s at AUC >= {LEAST_AUC}: "
+        lines.append(f"Target: FM on flights reaches at least {FM_TARGET:.0f} x PyTorch RPC's samples/s at AUC >= {LEAST_AUC}: "
                      f"{'passed' if met else 'missed'}, {times(ratios[0])} ({times(ratios[1])} to {times(ratios[2])}); AUC: {aucs}")
     return lines
 
