@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that includes go down only: from each folder to those below it, in the order that docs/architecture.md draws.
+"""Checks that includes go down only: from each folder to those below it, in the order that
+docs/architecture.md draws.
 
-usage: scripts/layers.py     prints each include that goes up, and each exception below that is no longer needed
+usage: scripts/layers.py     prints each include that goes up, and each exception below that is no longer
+needed
 """
 import re
 import subprocess
@@ -13,22 +15,54 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the ground up: a folder may include those before it. A folder's own folders are ordered by themselves.
 ORDERS = {
-    "": ("dataplane/wire", "dataplane/optimizer", "dataplane/rpc", "dataplane", "ps", "trainer_client", "tools"),
+    "": (
+        "dataplane/wire",
+        "dataplane/optimizer",
+        "dataplane/rpc",
+        "dataplane",
+        "ps",
+        "trainer_client",
+        "tools",
+    ),
     "dataplane": ("net", "dpdk", "loop"),
     "dataplane/wire": ("base", "format", "session", "call"),
     "dataplane/rpc": ("base", "world", "rref", "call", "autograd", "dist_optimizer"),
-    "ps": ("base", "config", "memory", "checkpoint", "row", "index", "table", "exactly_once", "save", "core", "restore", "control", "ops",
-           "server"),
+    "ps": (
+        "base",
+        "config",
+        "memory",
+        "checkpoint",
+        "row",
+        "index",
+        "table",
+        "exactly_once",
+        "save",
+        "core",
+        "restore",
+        "control",
+        "ops",
+        "server",
+    ),
     "trainer_client": ("socket", "call", "api", "replay", "rpc", "hub"),
 }
 # Folders that must stay apart, although one stands above the other, and what of it may be used nevertheless.
-APART = {("trainer_client", "dataplane"): (), ("trainer_client", "ps"): (), ("tools", "dataplane"): (),
-         ("tools", "ps"): ("ps/checkpoint/", "ps/row/")}  # files and rows: millrace ckpt reads them without a node
+APART = {
+    ("trainer_client", "dataplane"): (),
+    ("trainer_client", "ps"): (),
+    ("tools", "dataplane"): (),
+    ("tools", "ps"): ("ps/checkpoint/", "ps/row/"),
+}  # files and rows: millrace ckpt reads them without a node
 
 # (folder, folder above it): why. Fewer is better.
 EXCEPTIONS = {
-    ("dataplane/rpc/base", "dataplane/rpc/world"): "an agent's state has its members and messages to them in it",
-    ("dataplane/rpc/world", "dataplane/rpc/rref"): "who holds others' values, or whose values others hold, cannot leave",
+    (
+        "dataplane/rpc/base",
+        "dataplane/rpc/world",
+    ): "an agent's state has its members and messages to them in it",
+    (
+        "dataplane/rpc/world",
+        "dataplane/rpc/rref",
+    ): "who holds others' values, or whose values others hold, cannot leave",
     ("dataplane/rpc/call", "dataplane/rpc/autograd"): "a call in a context is recorded",
     ("ps/save", "ps/core"): "a save walks the core's tables",
     ("ps/core", "ps/control"): "a core reports its cuts to the control thread",
@@ -59,23 +93,37 @@ def wrong(file: str, header: str) -> bool:
         user, used = ranked(file, top), ranked(header, top)
         if user and used and user[0] < used[0]:
             return True
-        if user and used and not top and (user[1], used[1]) in APART and not header.startswith(APART[user[1], used[1]]):
+        if (
+            user
+            and used
+            and not top
+            and (user[1], used[1]) in APART
+            and not header.startswith(APART[user[1], used[1]])
+        ):
             return True
     return False
 
 
 def excepted(file: str, header: str) -> tuple[str, str] | None:
-    return next((pair for pair in EXCEPTIONS if file.startswith(pair[0] + "/") and header.startswith(pair[1] + "/")), None)
+    return next(
+        (pair for pair in EXCEPTIONS if file.startswith(pair[0] + "/") and header.startswith(pair[1] + "/")),
+        None,
+    )
 
 
 def main() -> int:
-    files = subprocess.run(["git", "ls-files", "*.c", "*.h"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    files = subprocess.run(
+        ["git", "ls-files", "*.c", "*.h"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
     status, needed = 0, set()
     for file in (name for name in files if not name.startswith("tests/")):
         for header in filter(lambda name: wrong(file, name), included(file)):
             pair = excepted(file, header)
             if pair is None:
-                print(f"{file}: includes {header}, which stands above it or apart from it: see scripts/layers.py")
+                print(
+                    f"{file}: includes {header}, which stands above it or apart from it: see "
+                    "scripts/layers.py"
+                )
                 status = 1
             needed.add(pair)
     for pair in EXCEPTIONS.keys() - needed:

@@ -1,8 +1,9 @@
 """Finds the places of a C source that can be broken, and breaks them.
 
-A fault is one small change inside a function: a negated condition, a dropped call, a bound off by one, two arguments swapped, an
-assignment removed. Faults that no test could or should notice are left out: in assertions, log lines, hints to the processor
-and marks for sanitizers.
+A fault is one small change inside a function: a negated condition, a dropped call, a bound off by one, two
+arguments swapped, an
+assignment removed. Faults that no test could or should notice are left out: in assertions, log lines, hints
+to the processor and marks for sanitizers.
 """
 from __future__ import annotations
 
@@ -15,14 +16,36 @@ TOKEN = re.compile(
       | (?P<name>[A-Za-z_]\w*)
       | (?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)
       | (?P<sign>->|\+\+|--|<<=|>>=|\.\.\.|[-+*/%&|^=!<>]=|<<|>>|&&|\|\||[-+*/%&|^=!<>~?:;,.(){}\[\]])""",
-    re.VERBOSE | re.DOTALL)
+    re.VERBOSE | re.DOTALL,
+)
 
-KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "goto", "break", "continue", "default", "_Alignof",
-            "typeof", "__typeof__", "static_assert", "_Static_assert"}
+KEYWORDS = {
+    "if",
+    "for",
+    "while",
+    "switch",
+    "return",
+    "sizeof",
+    "do",
+    "else",
+    "case",
+    "goto",
+    "break",
+    "continue",
+    "default",
+    "_Alignof",
+    "typeof",
+    "__typeof__",
+    "static_assert",
+    "_Static_assert",
+}
 # Calls that change nothing a test could see.
-SILENT = re.compile(r"(.*_)?(log|logf|prefetch\w*)$|assert\w*$|__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
-                    r"rte_(pause|prefetch\d?|panic)$|mr_(asan|tsan)_\w*|(f|s|sn)?printf$|perror$|memset_explicit$|sodium_memzero$|madvise$|"
-                    r"pthread_setname_np$|pthread_(mutex|cond)_destroy$|PS_SCRUB\w*$")
+SILENT = re.compile(
+    r"(.*_)?(log|logf|prefetch\w*)$|assert\w*$|__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
+    r"rte_(pause|prefetch\d?|panic)$|(mr_)?(asan|tsan)_\w*|(f|s|sn)?printf$|perror$|memset_explicit$|"
+    r"sodium_memzero$|madvise$|"
+    r"pthread_setname_np$|pthread_(mutex|cond)_destroy$|PS_SCRUB\w*$"
+)
 COMMUTES = re.compile(r"(calloc|(.*_)?(min|max|minimum|maximum|MIN|MAX)(_u?\d+)?|__builtin_expect)$")
 ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 OFF_BY_ONE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -54,11 +77,13 @@ class Fault:
     def name(self) -> str:
         """Stays the same when other lines of the file come and go."""
         was, now = (" ".join(text.split()) for text in (self.before, self.after))
-        return f"{self.path}:{self.function}:{self.kind}:{was} -> {now or 'nothing'}" + (f" #{self.nth}" if self.nth else "")
+        return f"{self.path}:{self.function}:{self.kind}:{was} -> {now or 'nothing'}" + (
+            f" #{self.nth}" if self.nth else ""
+        )
 
     def apply(self, source: str) -> str:
         lines = self.before.count("\n") - self.after.count("\n")  # so that those below keep their numbers
-        return source[:self.start] + self.after + "\n" * lines + source[self.end:]
+        return source[: self.start] + self.after + "\n" * lines + source[self.end :]
 
 
 def tokens_of(source: str) -> list[Token]:
@@ -98,7 +123,7 @@ class Finder:
 
     def between(self, first: int, last: int) -> str:
         """The source from one token to another, both included."""
-        return self.source[self.tokens[first].start:self.tokens[last].end]
+        return self.source[self.tokens[first].start : self.tokens[last].end]
 
     def add(self, kind: str, first: int, last: int, after: str) -> None:
         before = self.between(first, last)
@@ -106,8 +131,19 @@ class Finder:
         nth = self.seen.get(key, 0)
         self.seen[key] = nth + 1
         start = self.tokens[first].start
-        self.found.append(Fault(self.path, self.function, kind, self.source.count("\n", 0, start) + 1, start, self.tokens[last].end, before,
-                                after, nth))
+        self.found.append(
+            Fault(
+                self.path,
+                self.function,
+                kind,
+                self.source.count("\n", 0, start) + 1,
+                start,
+                self.tokens[last].end,
+                before,
+                after,
+                nth,
+            )
+        )
 
     def all(self) -> list[Fault]:
         for first, last, name in self.bodies():
@@ -131,7 +167,11 @@ class Finder:
         i = first + 1
         while i < last:
             token, following = self.tokens[i], self.text(i + 1)
-            if token.kind == "name" and following == "(" and (SILENT.match(token.text) or token.text.startswith("static_")):
+            if (
+                token.kind == "name"
+                and following == "("
+                and (SILENT.match(token.text) or token.text.startswith("static_"))
+            ):
                 i = self.pair[i + 1] + 1
                 continue
             if self.starts_statement(i):
@@ -163,13 +203,21 @@ class Finder:
     def statement(self, i: int) -> None:
         end, assignment, names_in_a_row = i, -1, False
         while self.text(end) != ";":
-            if self.text(end) in "{}" or (self.tokens[end].kind == "name" and self.text(end) in KEYWORDS - {"sizeof"}):
+            if self.text(end) in "{}" or (
+                self.tokens[end].kind == "name" and self.text(end) in KEYWORDS - {"sizeof"}
+            ):
                 return
             if assignment < 0:
                 if self.tokens[end].kind == "sign" and self.text(end) in ASSIGNMENTS:
                     assignment = end
-                elif end > i and self.tokens[end].kind == "name" and (self.tokens[end - 1].kind == "name" or
-                                                                      (self.text(end - 1) == "*" and self.tokens[i].kind == "name")):
+                elif (
+                    end > i
+                    and self.tokens[end].kind == "name"
+                    and (
+                        self.tokens[end - 1].kind == "name"
+                        or (self.text(end - 1) == "*" and self.tokens[i].kind == "name")
+                    )
+                ):
                     names_in_a_row = True  # a declaration
             end = self.pair[end] if self.text(end) in ("(", "[") else end
             end += 1
@@ -182,15 +230,25 @@ class Finder:
             self.add("assignment removed", i, end, ";")
         elif self.text(end - 1) in ("++", "--") or self.text(i) in ("++", "--"):
             self.add("assignment removed", i, end, ";")
-        elif (assignment < 0 and self.tokens[start].kind == "name" and self.text(end - 1) == ")" and
-              self.called(start, self.pair[end - 1])):
+        elif (
+            assignment < 0
+            and self.tokens[start].kind == "name"
+            and self.text(end - 1) == ")"
+            and self.called(start, self.pair[end - 1])
+        ):
             self.add("call dropped", i, end, ";")
 
     def called(self, start: int, parenthesis: int) -> bool:
         """A call's name, up to its opening parenthesis: a, a.b or a->b."""
         names = [self.text(j) for j in range(start, parenthesis)]
-        return bool(names) and all(name in (".", "->") or self.tokens[start + n].kind == "name" for n, name in enumerate(names)) and not any(
-            SILENT.match(name) for name in names) and not (len(names) > 1 and all(name not in (".", "->") for name in names))
+        return (
+            bool(names)
+            and all(
+                name in (".", "->") or self.tokens[start + n].kind == "name" for n, name in enumerate(names)
+            )
+            and not any(SILENT.match(name) for name in names)
+            and not (len(names) > 1 and all(name not in (".", "->") for name in names))
+        )
 
     def condition(self, parenthesis: int) -> None:
         end = self.pair[parenthesis]
@@ -202,8 +260,12 @@ class Finder:
             self.add("off by one", i, i, OFF_BY_ONE[text])
         elif text in NEGATED:
             self.add("condition negated", i, i, NEGATED[text])
-        elif text in "+-" and re.fullmatch(r"1[uUlL]*", self.text(i + 1)) and (
-                self.tokens[i - 1].kind in ("name", "number") or self.text(i - 1) in ")]") and self.text(i - 1) not in KEYWORDS:
+        elif (
+            text in "+-"
+            and re.fullmatch(r"1[uUlL]*", self.text(i + 1))
+            and (self.tokens[i - 1].kind in ("name", "number") or self.text(i - 1) in ")]")
+            and self.text(i - 1) not in KEYWORDS
+        ):
             self.add("off by one", i, i + 1, "")
 
     def bounds(self, i: int) -> bool:
@@ -217,7 +279,10 @@ class Finder:
         else:
             return False
         then = self.operand_end(last + 2)
-        return self.text(then + 1) == middle and {self.plain(last + 2, then), self.plain(then + 2, self.operand_end(then + 2))} == both
+        return (
+            self.text(then + 1) == middle
+            and {self.plain(last + 2, then), self.plain(then + 2, self.operand_end(then + 2))} == both
+        )
 
     def operand_begin(self, i: int) -> int:
         while True:
@@ -252,7 +317,7 @@ class Finder:
         for (a, b), (c, d) in zip(parts, parts[1:]):
             left, right = self.between(a, b), self.between(c, d)
             if left.split() != right.split():
-                middle = self.source[self.tokens[b].end:self.tokens[c].start]
+                middle = self.source[self.tokens[b].end : self.tokens[c].start]
                 self.add("arguments swapped", a, d, right + middle + left)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Breaks the source at random places, one at a time, and runs the tests concerned until one notices.
 
-Prints a line for each fault, and at the end how many were caught, and the survivors. A survivor is read: either a test is
-missing, or the broken code does the same, and tests/mutation/equivalent.tsv says why.
+Prints a line for each fault, and at the end how many were caught, and the survivors. A survivor is read:
+either a test is missing, or the broken code does the same, and tests/mutation/equivalent.tsv says why.
 """
 from __future__ import annotations
 
@@ -37,10 +37,17 @@ TIMEOUT_LEAST_S = 4
 TIMEOUT_FACTOR = 6  # of what the test takes on the code as it is
 FIRST_TESTS = 2  # built and run before the next ones are built
 CHUNK_TESTS = 8
-# Warnings that are wrong at the optimisation we build with, and those at how a fault is written, not at what it does.
+# Warnings that are wrong at the optimisation we build with, and those at how a fault is written, not at what
+# it does.
 EXEMPT = ("maybe-uninitialized", "format-truncation", "parentheses", "empty-body")
-SANITIZERS = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]  # and where they look: as scripts/test.sh has it
-SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+SANITIZERS = [
+    "-Db_sanitize=address,undefined",
+    "-Db_lundef=false",
+]  # and where they look: as scripts/test.sh has it
+SANITIZER_ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+}
 CORES = os.cpu_count() or 1
 
 
@@ -51,23 +58,102 @@ class Area:
 
 
 AREAS = {
-    "wire": Area(("dataplane/wire/**/*.c",), ("wire/*", "fuzz/message", "fuzz/packet", "fuzz/session", "trainer_client/client",
-                                         "trainer_client/calls")),
+    "wire": Area(
+        ("dataplane/wire/**/*.c",),
+        (
+            "wire/*",
+            "fuzz/message",
+            "fuzz/packet",
+            "fuzz/session",
+            "trainer_client/client",
+            "trainer_client/calls",
+        ),
+    ),
     "exactly-once": Area(
-        ("ps/**/learnt*.c", "ps/**/partial.c", "ps/**/push*.c", "ps/**/clients.c", "trainer_client/**/re[mps]*.c", "trainer_client/**/push.c",
-         "trainer_client/**/gone.c", "trainer_client/**/ancestry.c", "trainer_client/**/learnt.c"),
-        ("ps/learnt*", "ps/partial", "ps/push*", "ps/clients", "trainer_client/*", "ps/ops_*", "ps/restore*", "ps/save*", "sim/cuts_*")),
+        (
+            "ps/**/learnt*.c",
+            "ps/**/partial.c",
+            "ps/**/push*.c",
+            "ps/**/clients.c",
+            "trainer_client/**/re[mps]*.c",
+            "trainer_client/**/push.c",
+            "trainer_client/**/gone.c",
+            "trainer_client/**/ancestry.c",
+            "trainer_client/**/learnt.c",
+        ),
+        (
+            "ps/learnt*",
+            "ps/partial",
+            "ps/push*",
+            "ps/clients",
+            "trainer_client/*",
+            "ps/ops_*",
+            "ps/restore*",
+            "ps/save*",
+            "sim/cuts_*",
+        ),
+    ),
     "checkpoint": Area(
-        ("ps/**/checkpoint*.c", "ps/**/restore*.c", "ps/**/save*.c", "ps/**/manifest_file.c", "ps/**/block*.c", "ps/**/uring_writer.c", "ps/**/gone.c",
-         "ps/**/staged.c"),
-        ("ps/checkpoint*", "ps/restore*", "ps/save*", "ps/block*", "ps/uring_writer", "ps/gone", "ps/control*", "ps/table_delta", "sim/cuts_*",
-         "tools/ckpt*", "fuzz/chain", "fuzz/checkpoint")),
+        (
+            "ps/**/checkpoint*.c",
+            "ps/**/restore*.c",
+            "ps/**/save*.c",
+            "ps/**/manifest_file.c",
+            "ps/**/block*.c",
+            "ps/**/uring_writer.c",
+            "ps/**/gone.c",
+            "ps/**/staged.c",
+        ),
+        (
+            "ps/checkpoint*",
+            "ps/restore*",
+            "ps/save*",
+            "ps/block*",
+            "ps/uring_writer",
+            "ps/gone",
+            "ps/control*",
+            "ps/table_delta",
+            "sim/cuts_*",
+            "tools/ckpt*",
+            "fuzz/chain",
+            "fuzz/checkpoint",
+        ),
+    ),
     "index": Area(("ps/**/index*.c",), ("ps/index*", "ps/table*", "ps/property*", "fuzz/index")),
-    "tables": Area(("ps/**/table*.c", "ps/**/slab.c", "ps/**/sightings*.c", "ps/**/row_*.c", "ps/**/initializer.c", "ps/**/variable.c"),
-                   ("ps/table*", "ps/slab", "ps/sightings", "ps/row_*", "ps/initializer", "ps/variable", "ps/property*", "ps/ops_*",
-                    "ps/save_delta", "ps/restore_sightings", "ps/restore_types")),
-    "rpc": Area(("dataplane/rpc/**/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer",
-                                       "fuzz/values")),
+    "tables": Area(
+        (
+            "ps/**/table*.c",
+            "ps/**/slab.c",
+            "ps/**/sightings*.c",
+            "ps/**/row_*.c",
+            "ps/**/initializer.c",
+            "ps/**/variable.c",
+        ),
+        (
+            "ps/table*",
+            "ps/slab",
+            "ps/sightings",
+            "ps/row_*",
+            "ps/initializer",
+            "ps/variable",
+            "ps/property*",
+            "ps/ops_*",
+            "ps/save_delta",
+            "ps/restore_sightings",
+            "ps/restore_types",
+        ),
+    ),
+    "rpc": Area(
+        ("dataplane/rpc/**/*.c",),
+        (
+            "rpc/*",
+            "integration/rpc",
+            "integration/rref",
+            "integration/autograd",
+            "integration/rpc_optimizer",
+            "fuzz/values",
+        ),
+    ),
 }
 NO_TESTS = ("*mutant*",)  # of the code itself: they break it on their own, and are to fail
 
@@ -106,7 +192,17 @@ class Workshop:
             shutil.rmtree(self.build, ignore_errors=True)
             # With all warnings: what draws one could not get into the sources.
             exempt = " ".join(f"-Wno-error={name}" for name in EXEMPT)
-            self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", f"-Dc_args={exempt}", *(SANITIZERS if sanitized else [])])
+            self.run(
+                [
+                    "meson",
+                    "setup",
+                    "build",
+                    "-Doptimization=1",
+                    "-Ddebug=false",
+                    f"-Dc_args={exempt}",
+                    *(SANITIZERS if sanitized else []),
+                ]
+            )
         self.run(["ninja", "-C", "build", "build.ninja"])
         self.times = directory / "seconds.json"  # of tests that passed, by what they consist of
         self.seconds: dict[str, float] = json.loads(self.times.read_text()) if self.times.is_file() else {}
@@ -119,7 +215,9 @@ class Workshop:
 
     def copy_sources(self) -> None:
         """What an earlier run left is used again, but for what differs."""
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+        names = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout.split("\0")
         wanted = {name for name in names if name and (ROOT / name).is_file()}
         for directory, folders, files in os.walk(self.tree):
             folders[:] = [name for name in folders if Path(directory, name) != self.build]
@@ -154,22 +252,44 @@ class Workshop:
 
     def tests(self, patterns: tuple[str, ...]) -> list[Test]:
         def introspect(what: str) -> list[dict]:
-            text = subprocess.run(["meson", "introspect", "build", what], cwd=self.tree, check=True, capture_output=True, text=True).stdout
+            text = subprocess.run(
+                ["meson", "introspect", "build", what],
+                cwd=self.tree,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
             return json.loads(text)
 
-        files = {target["id"]: [os.path.relpath(name, self.build) for name in target["filename"]] for target in introspect("--targets")}
+        files = {
+            target["id"]: [os.path.relpath(name, self.build) for name in target["filename"]]
+            for target in introspect("--targets")
+        }
         tests = {}
         for test in introspect("--tests"):
             name = test["name"]
-            if any(fnmatch.fnmatch(name, p) for p in patterns) and not any(fnmatch.fnmatch(name, p) for p in NO_TESTS):
-                tests[name] = Test(name, test["cmd"], test["env"], test["workdir"] or str(self.build),
-                                   [f for target in test["depends"] for f in files.get(target, [])])
+            if any(fnmatch.fnmatch(name, p) for p in patterns) and not any(
+                fnmatch.fnmatch(name, p) for p in NO_TESTS
+            ):
+                tests[name] = Test(
+                    name,
+                    test["cmd"],
+                    test["env"],
+                    test["workdir"] or str(self.build),
+                    [f for target in test["depends"] for f in files.get(target, [])],
+                )
         return list(tests.values())
 
     def ninja(self, targets: list[str], jobs: int = 1, cached: bool = True) -> bool:
         environment = os.environ if cached else {**os.environ, "CCACHE_DISABLE": "1"}
-        done = subprocess.run(["ninja", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build, env=environment, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            ["ninja", f"-j{jobs}", *dict.fromkeys(targets)],
+            cwd=self.build,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.returncode == 0
 
     def hash_files(self, names: list[str]) -> str:
@@ -182,11 +302,15 @@ class Workshop:
         """Called when all is built and nothing is broken."""
         for test in tests:
             libraries = {name for target in test.targets for name in self.libraries(target)}
-            test.files = [name for name in [*test.targets, *sorted(libraries)] if (self.build / name).is_file()]
+            test.files = [
+                name for name in [*test.targets, *sorted(libraries)] if (self.build / name).is_file()
+            ]
             self.sound[test.name] = self.hash_files(test.files)
 
     def libraries(self, target: str) -> list[str]:
-        text = subprocess.run(["ldd", target], cwd=self.build, capture_output=True, text=True, check=False).stdout
+        text = subprocess.run(
+            ["ldd", target], cwd=self.build, capture_output=True, text=True, check=False
+        ).stdout
         paths = [os.path.realpath(path) for path in re.findall(r"=> (/\S+)", text)]
         return [os.path.relpath(path, self.build) for path in paths if path.startswith(f"{self.build}/")]
 
@@ -209,11 +333,13 @@ class Workshop:
     def try_tests(self, fault: Fault, tests: list[Test]) -> Outcome:
         first, count, spent_s = 0, FIRST_TESTS, 0.0
         while first < len(tests) and spent_s < self.brief_s:
-            chunk = tests[first:first + count]
+            chunk = tests[first : first + count]
             if not self.ninja([name for test in chunk for name in test.targets]):
                 return Outcome(fault, "the linker", "does not link")
             for test in chunk:
-                if self.hash_files(test.files) != self.sound[test.name]:  # else it does not hold the broken file
+                if (
+                    self.hash_files(test.files) != self.sound[test.name]
+                ):  # else it does not hold the broken file
                     spent_s += test.seconds
                     how = self.caught(test)
                     if how:
@@ -230,13 +356,26 @@ class Workshop:
         return how
 
     def run_test(self, test: Test, limit_s: float) -> tuple[str, float]:
-        """Why it failed, or nothing; and the seconds that it took, as far as others left it the processors."""
+        """Why it failed, or nothing; and the seconds that it took, as far as others left it the
+        processors."""
         self.scratch.mkdir(exist_ok=True)
         mark = f"MILLRACE_MUTATION={self.scratch}"
-        environment = {**os.environ, **self.environment, **test.environment, "TMPDIR": str(self.scratch),
-                       "MILLRACE_MUTATION": str(self.scratch)}
-        with subprocess.Popen(test.command, cwd=test.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        environment = {
+            **os.environ,
+            **self.environment,
+            **test.environment,
+            "TMPDIR": str(self.scratch),
+            "MILLRACE_MUTATION": str(self.scratch),
+        }
+        with subprocess.Popen(
+            test.command,
+            cwd=test.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
             spent, last, how = 0.0, time.monotonic(), ""
             while process.poll() is None and not how:
                 if spent > limit_s:
@@ -272,13 +411,16 @@ def kill_marked(mark: str) -> None:
 
 def rss_bytes(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
+            "SC_PAGESIZE"
+        )
     except (OSError, IndexError):
         return 0
 
 
 class Order:
-    """Which tests run first: those that are quick for how likely they notice, by their name and by what they caught before."""
+    """Which tests run first: those that are quick for how likely they notice, by their name and by what they
+    caught before."""
 
     def __init__(self) -> None:
         self.caught: dict[tuple[str, str], int] = {}  # by file and test
@@ -293,7 +435,12 @@ class Order:
 
         def cost(test: Test) -> float:
             name = test.name.split("/", 1)[1]
-            likely = 1 + 30 * (name == stem) + 4 * len(words & set(re.split(r"[_/]", name))) + 10 * self.caught.get((path, test.name), 0)
+            likely = (
+                1
+                + 30 * (name == stem)
+                + 4 * len(words & set(re.split(r"[_/]", name)))
+                + 10 * self.caught.get((path, test.name), 0)
+            )
             return (0.2 + test.seconds) / likely
 
         return sorted(tests, key=cost)
@@ -307,6 +454,7 @@ def equivalents() -> set[str]:
 @dataclass
 class Sample:
     """Draws faults, as many from each area."""
+
     areas: list[str]
     wanted: int
     seed: int
@@ -320,10 +468,20 @@ class Sample:
         known = equivalents()
         chance = random.Random(self.seed)
         for area in self.areas:
-            paths = sorted({path for pattern in AREAS[area].sources for path in glob.glob(pattern, root_dir=ROOT, recursive=True)})
-            faults = [fault for path in paths if fnmatch.fnmatch(path, self.only)
-                      for fault in faults_of(path, (ROOT / path).read_text(encoding="utf-8"))
-                      if (fault.name in self.names if self.names is not None else fault.name not in known)]
+            paths = sorted(
+                {
+                    path
+                    for pattern in AREAS[area].sources
+                    for path in glob.glob(pattern, root_dir=ROOT, recursive=True)
+                }
+            )
+            faults = [
+                fault
+                for path in paths
+                if fnmatch.fnmatch(path, self.only)
+                for fault in faults_of(path, (ROOT / path).read_text(encoding="utf-8"))
+                if (fault.name in self.names if self.names is not None else fault.name not in known)
+            ]
             chance.shuffle(faults)
             self.queues[area] = faults
             self.given[area] = 0
@@ -365,12 +523,19 @@ class Stage:
             for test in tests:
                 if test.name not in seconds:
                     seconds[test.name] = self.shops[0].seconds_of(test)
-            print(f"mutation: {area}: {len(tests)} tests, {sum(seconds[test.name] for test in tests):.0f} s", flush=True)
+            print(
+                f"mutation: {area}: {len(tests)} tests, {sum(seconds[test.name] for test in tests):.0f} s",
+                flush=True,
+            )
         for test in (test for by_area in self.tests for of_area in by_area.values() for test in of_area):
             test.seconds = seconds[test.name]
 
-    def work(self, draw: Callable[[], tuple[str, Fault] | None], order: Order,
-             done: Callable[[str, Fault, Outcome | None], None]) -> None:
+    def work(
+        self,
+        draw: Callable[[], tuple[str, Fault] | None],
+        order: Order,
+        done: Callable[[str, Fault, Outcome | None], None],
+    ) -> None:
         """Tries what is drawn until nothing is left, in each tree on a thread of its own."""
         lock = threading.Lock()
 
@@ -398,7 +563,8 @@ def report(number: int, fault: Fault, result: str) -> None:
 
 
 def results_of(output: str) -> dict[str, str]:
-    """What came of the faults that an earlier run's output names: by which test each was caught, or SURVIVED. Later lines count."""
+    """What came of the faults that an earlier run's output names: by which test each was caught, or SURVIVED.
+    Later lines count."""
     lines = Path(output).read_text(encoding="utf-8").splitlines()
     found = (re.fullmatch(r" *\d+ (.*\S) +line \d+\t(.*)", line) for line in lines)
     return {match[2]: match[1] for match in found if match}
@@ -421,18 +587,47 @@ def summarize(outcomes: dict[Fault, tuple[str, bool]], areas: list[str], seed: i
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutation", description=__doc__)
     parser.add_argument("--sample", type=int, default=300, help="faults to try (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=None, help="draws the same ones again (default: the time)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="draws the same ones again (default: the time)"
+    )
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="only these (default: all)")
     parser.add_argument("--only", default="*", metavar="GLOB", help="only files whose path matches")
-    parser.add_argument("--again", metavar="FILE", help="instead of a sample, the survivors in this output of an earlier run")
-    parser.add_argument("--resume", metavar="FILE", help="what this output of an earlier run has decided is not tried again")
-    parser.add_argument("--jobs", type=int, default=CORES, help="trees worked in at a time (default: all processors)")
-    parser.add_argument("--least", type=float, default=85.0, metavar="PERCENT", help="exit status 1 when fewer are caught (default %(default)s)")
-    parser.add_argument("--brief", type=float, default=math.inf, metavar="SECONDS",
-                        help="run about so many seconds of tests for a fault, the likeliest; --again runs all for the survivors")
-    parser.add_argument("--trees", type=Path, default=ROOT / "build/mutation", metavar="DIR", help="where trees are kept (default %(default)s)")
-    parser.add_argument("--no-sanitizers", action="store_true", help="do not try the survivors again under ASan and UBSan")
-    parser.add_argument("--list", action="store_true", help="name the faults that the sample draws from, and try none")
+    parser.add_argument(
+        "--again", metavar="FILE", help="instead of a sample, the survivors in this output of an earlier run"
+    )
+    parser.add_argument(
+        "--resume", metavar="FILE", help="what this output of an earlier run has decided is not tried again"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=CORES, help="trees worked in at a time (default: all processors)"
+    )
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=85.0,
+        metavar="PERCENT",
+        help="exit status 1 when fewer are caught (default %(default)s)",
+    )
+    parser.add_argument(
+        "--brief",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="run about so many seconds of tests for a fault, the likeliest; --again runs all for survivors",
+    )
+    parser.add_argument(
+        "--trees",
+        type=Path,
+        default=ROOT / "build/mutation",
+        metavar="DIR",
+        help="where trees are kept (default %(default)s)",
+    )
+    parser.add_argument(
+        "--no-sanitizers", action="store_true", help="do not try the survivors again under ASan and UBSan"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="name the faults that the sample draws from, and try none"
+    )
     return parser.parse_args()
 
 
@@ -440,7 +635,9 @@ def main() -> int:
     options = parse_options()
     areas = options.area or list(AREAS)
     seed = options.seed if options.seed is not None else int(time.time())
-    sample = Sample(areas, options.sample, seed, options.only, survivors_of(options.again) if options.again else None)
+    sample = Sample(
+        areas, options.sample, seed, options.only, survivors_of(options.again) if options.again else None
+    )
     sample.fill()
     if options.list:
         for area in areas:
@@ -457,7 +654,9 @@ def main() -> int:
         if outcome is None and fault not in outcomes:
             sample.give_back(area)
             return
-        note(area, fault, f"{outcome.caught_by} ({outcome.how})" if outcome and outcome.caught_by else SURVIVED)
+        note(
+            area, fault, f"{outcome.caught_by} ({outcome.how})" if outcome and outcome.caught_by else SURVIVED
+        )
 
     def note(area: str, fault: Fault, result: str) -> None:
         outcomes[fault] = (area, result != SURVIVED)
@@ -474,7 +673,8 @@ def main() -> int:
         print(f"mutation: {len(survivors)} survived so far: with sanitizers", flush=True)
         concerned = [area for area in areas if any(area == of for of, _ in survivors)]
         Stage(options.trees / "sanitized", concerned, options.jobs, True, options.brief).work(
-            lambda: survivors.pop() if survivors else None, order, done)
+            lambda: survivors.pop() if survivors else None, order, done
+        )
     return 0 if summarize(outcomes, areas, seed) >= options.least else 1
 
 

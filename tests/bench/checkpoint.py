@@ -1,9 +1,10 @@
 """Checkpoints of a table of some GB against what the disk can do, and what calls notice of them.
 
-Full save and restore stand beside fio's sequential O_DIRECT io_uring write and read of as many bytes in the same directory;
-lookups and pushes while a save runs beside the same without one, by turns. The node's data core has CPU 1, the load CPU 0; the
-threads that write and read files go where the kernel puts them. Unlike other parts nobody comes first: what the kernel's own
-threads do for the disk would wait for two programs that spin.
+Full save and restore stand beside fio's sequential O_DIRECT io_uring write and read of as many bytes in the
+same directory; lookups and pushes while a save runs beside the same without one, by turns. The node's data
+core has CPU 1, the load CPU 0; the
+threads that write and read files go where the kernel puts them. Unlike other parts nobody comes first: what
+the kernel's own threads do for the disk would wait for two programs that spin.
 """
 import json
 import os
@@ -38,12 +39,23 @@ def drop_caches():
 def fio_bytes_per_s(path, kind, size_bytes):
     """What fio writes to a new file, synced at the end, or reads from it."""
     drop_caches()
-    command = ["fio", "--name=limit", f"--filename={path}", f"--rw={kind}", f"--size={size_bytes}", f"--bs={BLOCK_BYTES}",
-               "--direct=1", "--ioengine=io_uring", "--iodepth=16", "--end_fsync=1", "--output-format=json"]
+    command = [
+        "fio",
+        "--name=limit",
+        f"--filename={path}",
+        f"--rw={kind}",
+        f"--size={size_bytes}",
+        f"--bs={BLOCK_BYTES}",
+        "--direct=1",
+        "--ioengine=io_uring",
+        "--iodepth=16",
+        "--end_fsync=1",
+        "--output-format=json",
+    ]
     done = subprocess.run(command, text=True, capture_output=True, check=False, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"fio: {(done.stderr or done.stdout).strip()[-300:]}")
-    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+    job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
     return job[kind]["io_bytes"] / (job["job_runtime"] / 1e3)
 
 
@@ -73,15 +85,28 @@ class Checkpoints:
 
     def node(self, **more):
         tools = self.tools
-        settings = {"checkpoint.directory": os.path.join(self.root, "saved"), "checkpoint.keep": 1,
-                    "checkpoint.restore": "none", "checkpoint.every_s": 0, "checkpoint.save_on_stop": "no",
-                    "memory.limit_mib": (self.rows * MEMORY_PER_ROW_BYTES + MEMORY_SPARE_BYTES) >> 20}
+        settings = {
+            "checkpoint.directory": os.path.join(self.root, "saved"),
+            "checkpoint.keep": 1,
+            "checkpoint.restore": "none",
+            "checkpoint.every_s": 0,
+            "checkpoint.save_on_stop": "no",
+            "memory.limit_mib": (self.rows * MEMORY_PER_ROW_BYTES + MEMORY_SPARE_BYTES) >> 20,
+        }
         command = self.bench.node_arguments(self.root, self.bench.driver, "server0", **settings, **more)
         return tools.serving(self.cable.server, command, "ready", NODE_CPUS, ())
 
     def client(self, pid, *arguments):
-        command = [self.bench.program("tests/bench/bench_checkpoint"), "--server",
-                   f"{self.tools.SERVER_IP}:{self.tools.PORT}", "--pid", str(pid), "--rows", str(self.rows), *arguments]
+        command = [
+            self.bench.program("tests/bench/bench_checkpoint"),
+            "--server",
+            f"{self.tools.SERVER_IP}:{self.tools.PORT}",
+            "--pid",
+            str(pid),
+            "--rows",
+            str(self.rows),
+            *arguments,
+        ]
         return self.tools.client_lines(self.cable.client, command, first=())
 
     def fio(self, kind):
@@ -95,14 +120,22 @@ class Checkpoints:
 
     def load_rows(self, pid):
         lines = self.client(pid, "load")
-        self.bench.add("checkpoint_keys_during", lines["checkpoint_keys"]["value"], lines["checkpoint_keys"]["limit"])
-        self.bench.add("checkpoint_p99_during", lines["checkpoint_p99"]["value"], lines["checkpoint_p99"]["limit"])
-        most = max(max(line["value"], line["limit"]) for name, line in lines.items()
-                   if name.startswith("checkpoint_memory"))
+        self.bench.add(
+            "checkpoint_keys_during", lines["checkpoint_keys"]["value"], lines["checkpoint_keys"]["limit"]
+        )
+        self.bench.add(
+            "checkpoint_p99_during", lines["checkpoint_p99"]["value"], lines["checkpoint_p99"]["limit"]
+        )
+        most = max(
+            max(line["value"], line["limit"])
+            for name, line in lines.items()
+            if name.startswith("checkpoint_memory")
+        )
         self.bench.add("checkpoint_memory", most, MEMORY_LIMIT_MIB)
 
     def restore_rows(self):
-        """A restore into an empty node; then a full save, and a delta on it once 1 % of the rows were pushed to."""
+        """A restore into an empty node; then a full save, and a delta on it once 1 % of the rows were pushed
+        to."""
         read_limit = self.fio("read")
         with self.node(**{"checkpoint.deltas": 8}) as (_, pid):
             drop_caches()

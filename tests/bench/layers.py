@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Training steps of the MNIST example's network on one processor: ps/modules/layers beside torch, which take turns.
+"""Training steps of the MNIST example's network on one processor: ps/modules/layers beside torch, which take
+turns.
 
 usage: tests/bench/layers.py [--batch N] [--rounds N] [--steps N] [--build DIR]
 needs Debian's python3-torch and libopenblas0-pthread; run it with /usr/bin/python3, build first
 
-Both compute forward, negative log likelihood, backward and a step with momentum, in one thread. Times are of the processor, not of the wall, so that
-other work on the machine matters less. Prints a line of JSON: the median of the rounds in images/s, and that of the ratios.
+Both compute forward, negative log likelihood, backward and a step with momentum, in one thread. Times are of
+the processor, not of the wall, so that
+other work on the machine matters less. Prints a line of JSON: the median of the rounds in images/s, and that
+of the ratios.
 """
 import argparse
 import json
@@ -24,10 +27,22 @@ def torch_trainer(batch):
     """A function that trains so many steps."""
     import torch
     from torch import nn
+
     torch.set_num_threads(1)
     network = nn.Sequential(
-        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
-        nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10), nn.LogSoftmax(1))
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(9216, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, 10),
+        nn.LogSoftmax(1),
+    )
     optimizer = torch.optim.SGD(network.parameters(), 0.03, momentum=0.5)
     images = (torch.rand(batch, 1, 28, 28) < 0.2).float()
     labels = torch.arange(batch) % 10
@@ -42,7 +57,7 @@ def torch_trainer(batch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=20, help="of a round")
@@ -52,11 +67,18 @@ def main():
     try:
         train = torch_trainer(arguments.batch)
     except ImportError:
-        sys.exit("layers: no torch: apt-get install --no-install-recommends python3-torch python3-numpy libopenblas0-pthread, and "
-                 "run this with /usr/bin/python3")
+        sys.exit(
+            "layers: no torch: apt-get install --no-install-recommends python3-torch python3-numpy "
+            "libopenblas0-pthread, and "
+            "run this with /usr/bin/python3"
+        )
     images, ours, torchs = arguments.batch * arguments.steps, [], []
-    with subprocess.Popen([arguments.build / "tests/bench/bench_layers", str(arguments.batch)], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True) as bench:
+    with subprocess.Popen(
+        [arguments.build / "tests/bench/bench_layers", str(arguments.batch)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as bench:
         for number in range(arguments.rounds + 1):
             steps = arguments.steps if number > 0 else 3  # the first warms up
             print(steps, file=bench.stdin, flush=True)
@@ -66,9 +88,19 @@ def main():
             torchs.append(images / (time.process_time() - start))
     ours, torchs = ours[1:], torchs[1:]
     ratio = statistics.median(a / b for a, b in zip(ours, torchs))
-    print(json.dumps({"name": f"layers_train_{arguments.batch}", "value": round(statistics.median(ours)), "unit": "images/s",
-                      "limit": round(statistics.median(torchs)), "ratio": round(ratio, 3), "better": "higher",
-                      "target": TARGET}))
+    print(
+        json.dumps(
+            {
+                "name": f"layers_train_{arguments.batch}",
+                "value": round(statistics.median(ours)),
+                "unit": "images/s",
+                "limit": round(statistics.median(torchs)),
+                "ratio": round(ratio, 3),
+                "better": "higher",
+                "target": TARGET,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

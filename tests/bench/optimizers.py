@@ -3,11 +3,13 @@
 
 usage: tests/bench/optimizers.py [--search] [--optimizer NAME]... [--build DIR]     needs root; build first
 
-One server in a namespace of its own, a hub and one trainer in another, as in the demo: a factorization machine of 8 factors, two
-passes over a random 80 % of the flights, scored on the other 20 %. Prints a line of JSON per optimizer, then the table.
+One server in a namespace of its own, a hub and one trainer in another, as in the demo: a factorization
+machine of 8 factors, two passes over a random 80 % of the flights, scored on the other 20 %. Prints a line of
+JSON per optimizer, then the table.
 
---search finds each optimizer's settings first: it trains on 80 % of the training part and scores on the rest of that part. The
-flights that the table is scored on have no say in it. What it found last is in CHOSEN below.
+--search finds each optimizer's settings first: it trains on 80 % of the training part and scores on the rest
+of that part. The flights that the table is scored on have no say in it. What it found last is in CHOSEN
+below.
 """
 import argparse
 import itertools
@@ -72,7 +74,8 @@ def is_held_out(line_number):
 
 
 class Node:
-    """Two namespaces with a cable, a server at one end, a hub at the other; gone at the end, whatever happens."""
+    """Two namespaces with a cable, a server at one end, a hub at the other; gone at the end, whatever
+    happens."""
 
     def __init__(self, build, directory):
         self.build, self.directory = build, directory
@@ -84,12 +87,17 @@ class Node:
         for space in self.spaces:
             self.ip("netns", "add", space)
             self.ip("-n", space, "link", "set", "lo", "up")
-        self.ip("-n", server, "link", "add", "server0", "type", "veth", "peer", "name", "client0", "netns", client)
+        self.ip(
+            "-n", server, "link", "add", "server0", "type", "veth", "peer", "name", "client0", "netns", client
+        )
         self.ip("-n", server, "link", "set", "server0", "up")
         self.ip("-n", client, "link", "set", "client0", "up")
         self.ip("-n", client, "addr", "add", CLIENT_IP + "/24", "dev", "client0")
-        subprocess.run(["ip", "netns", "exec", client, "ethtool", "-K", "client0", "tx", "off", "gso", "off"], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["ip", "netns", "exec", client, "ethtool", "-K", "client0", "tx", "off", "gso", "off"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         return self
 
     def __exit__(self, *_):
@@ -114,15 +122,41 @@ class Node:
             key.write_text(os.urandom(32).hex())
         log = open(self.directory / "log", "a", encoding="utf-8")
         server = self.spawn(
-            self.spaces[0], self.build / "ps/millraced", "--config", ROOT / "configs/demo.conf",
-            *itertools.chain.from_iterable(("--set", setting) for setting in (
-                "port.device=server0", f"port.ipv4={SERVER_IP}/24", f"node.key_file={key}", f"node.name=opt-{os.getpid()}",
-                f"checkpoint.directory={self.directory}/checkpoints")),
-            "--restore", "none", stdout=subprocess.PIPE, stderr=log, text=True)
+            self.spaces[0],
+            self.build / "ps/millraced",
+            "--config",
+            ROOT / "configs/demo.conf",
+            *itertools.chain.from_iterable(
+                ("--set", setting)
+                for setting in (
+                    "port.device=server0",
+                    f"port.ipv4={SERVER_IP}/24",
+                    f"node.key_file={key}",
+                    f"node.name=opt-{os.getpid()}",
+                    f"checkpoint.directory={self.directory}/checkpoints",
+                )
+            ),
+            "--restore",
+            "none",
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
         if not any(line.startswith("millraced: ready") for line in server.stdout):
-            sys.exit("optimizers: the server did not start: " + pathlib.Path(log.name).read_text(encoding="utf-8"))
-        self.spawn(self.spaces[1], self.build / "trainer_client/hub/millrace-hub", "--listen", HUB, "--server", SERVER_IP,
-                   "--key-file", key, stderr=log)
+            sys.exit(
+                "optimizers: the server did not start: " + pathlib.Path(log.name).read_text(encoding="utf-8")
+            )
+        self.spawn(
+            self.spaces[1],
+            self.build / "trainer_client/hub/millrace-hub",
+            "--listen",
+            HUB,
+            "--server",
+            SERVER_IP,
+            "--key-file",
+            key,
+            stderr=log,
+        )
         log.close()
 
     def stop(self):
@@ -132,9 +166,30 @@ class Node:
         self.processes = []
 
     def fm(self, subcommand, data, options):
-        command = ["ip", "netns", "exec", self.spaces[1], self.build / "trainer_client/examples/fm", subcommand, "--hub", HUB,
-                   "--server", SERVER_IP, "--key-file", self.directory / "key", "--data", data, "--format", "flights", "--seed",
-                   str(PLAN_SEED), "--held-out", str(HELD_OUT_SHARE), "--quiet", *options]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.spaces[1],
+            self.build / "trainer_client/examples/fm",
+            subcommand,
+            "--hub",
+            HUB,
+            "--server",
+            SERVER_IP,
+            "--key-file",
+            self.directory / "key",
+            "--data",
+            data,
+            "--format",
+            "flights",
+            "--seed",
+            str(PLAN_SEED),
+            "--held-out",
+            str(HELD_OUT_SHARE),
+            "--quiet",
+            *options,
+        ]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
         if "diverged" in done.stderr:
             return {"auc": 0.5, "logloss": math.inf, "samples": 0}
@@ -149,8 +204,15 @@ def train(node, data, optimizer, rate, decay, extra):
     node.fm("train", data, options)
     score = node.fm("evaluate", data, options)
     node.stop()
-    result = {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay, "options": extra, "auc": score["auc"],
-              "logloss": score["logloss"], "samples": score["samples"]}
+    result = {
+        "optimizer": optimizer,
+        "learning_rate": rate,
+        "weight_decay": decay,
+        "options": extra,
+        "auc": score["auc"],
+        "logloss": score["logloss"],
+        "samples": score["samples"],
+    }
     print(json.dumps(result), flush=True)
     return result
 
@@ -160,15 +222,21 @@ def search(node, data, optimizer):
     decays = DECAYS.get(optimizer, DECAYS_ELSE)
     tried = [train(node, data, optimizer, rate, decays[1], []) for rate in RATES[optimizer]]
     best = min(tried, key=lambda r: r["logloss"])
-    tried += [train(node, data, optimizer, best["learning_rate"], decay, []) for decay in decays if decay != decays[1]]
+    tried += [
+        train(node, data, optimizer, best["learning_rate"], decay, [])
+        for decay in decays
+        if decay != decays[1]
+    ]
     best = min(tried, key=lambda r: r["logloss"])
     return best["learning_rate"], best["weight_decay"], []
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--search", action="store_true", help="find the settings first")
-    parser.add_argument("--optimizer", action="append", choices=RATES, help="this one (may be repeated; default: all)")
+    parser.add_argument(
+        "--optimizer", action="append", choices=RATES, help="this one (may be repeated; default: all)"
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     arguments = parser.parse_args()
     results = []
@@ -177,7 +245,9 @@ def main():
         data, training = directory / "flights.csv", directory / "training.csv"
         lines = lzma.open(DATA).read().splitlines(keepends=True)
         data.write_bytes(b"".join(lines))
-        training.write_bytes(b"".join(line for number, line in enumerate(lines, 1) if not is_held_out(number)))
+        training.write_bytes(
+            b"".join(line for number, line in enumerate(lines, 1) if not is_held_out(number))
+        )
         with Node(arguments.build.resolve(), directory) as node:
             for optimizer in arguments.optimizer or RATES:
                 settings = search(node, training, optimizer) if arguments.search else CHOSEN[optimizer]
@@ -186,7 +256,10 @@ def main():
                 results.append(train(node, data, optimizer, *settings))
     print("\n| optimizer | learning rate | weight decay | AUC | log loss |\n|---|---|---|---|---|")
     for r in results:
-        print(f"| {r['optimizer']} | {r['learning_rate']} | {r['weight_decay']} | {r['auc']:.4f} | {r['logloss']:.4f} |")
+        print(
+            f"| {r['optimizer']} | {r['learning_rate']} | {r['weight_decay']} | {r['auc']:.4f} | "
+            f"{r['logloss']:.4f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The calls of bench_calls.c from Python, against a running node; one JSON object per line, with the same names and sizes.
+"""The calls of bench_calls.c from Python, against a running node; one JSON object per line, with the same
+names and sizes.
 
 usage: python_calls.py --server ADDRESS:PORT [--runs N] [--rows N]    with PYTHONPATH and MILLRACE_LIBRARY set
 """
@@ -25,7 +26,12 @@ def measure(name, call, runs, warm_up):
         call()
         times_us.append((time.perf_counter() - begun) * 1e6)
     p99 = sorted(times_us)[int(len(times_us) * 0.99)]
-    print(json.dumps({"name": name, "value": statistics.median(times_us), "unit": "us", "p99": p99, "runs": runs}), flush=True)
+    print(
+        json.dumps(
+            {"name": name, "value": statistics.median(times_us), "unit": "us", "p99": p99, "runs": runs}
+        ),
+        flush=True,
+    )
 
 
 def kinds(keys, gradients):
@@ -40,13 +46,15 @@ def kinds(keys, gradients):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--server", required=True)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--rows", type=int, default=163840)
     arguments = parser.parse_args()
     with millrace.Client(arguments.server) as client:
-        table = client.table("bench", DIM, optimizer=optim.Adagrad(lr=0.1), initializer=init.uniform(-0.01, 0.01))
+        table = client.table(
+            "bench", DIM, optimizer=optim.Adagrad(lr=0.1), initializer=init.uniform(-0.01, 0.01)
+        )
         for first in range(0, arguments.rows, ROWS):
             table.lookup(np.arange(first, first + ROWS) % arguments.rows)
         keys = np.random.default_rng(1).integers(0, arguments.rows, ROWS).astype(np.uint64)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What Python adds to a remote call: bench_rpc's functions, called by its own caller in C and by millrace.rpc, over
-loopback.
+"""What Python adds to a remote call: bench_rpc's functions, called by its own caller in C and by
+millrace.rpc, over loopback.
 
 usage: python_rpc.py BENCH_RPC [--runs N] [--check]     both over loopback
-       python_rpc.py --rendezvous HOST:PORT [--runs N]  the caller in Python alone, where `bench_rpc --rank 1` serves
-with PYTHONPATH and MILLRACE_LIBRARY as for the package. Prints a line of JSON for each figure. --check: exit code 1 if
-Python adds more than 15 us to
+       python_rpc.py --rendezvous HOST:PORT [--runs N]  the caller in Python alone, where `bench_rpc --rank 1`
+       serves
+with PYTHONPATH and MILLRACE_LIBRARY as for the package. Prints a line of JSON for each figure. --check: exit
+code 1 if Python adds more than 15 us to
 an empty call.
 """
 import argparse
@@ -32,13 +33,16 @@ def free_address():
 
 
 def serve(bench_rpc, address):
-    server = subprocess.Popen([bench_rpc, "--rank", "1", "--rendezvous", address], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [bench_rpc, "--rank", "1", "--rendezvous", address], stdout=subprocess.PIPE, text=True
+    )
     server.stdout.readline()  # "ready"
     return server
 
 
 def median_us(call, runs):
-    """Of the quietest fifth. The first second does not count: until then both programs may be on one processor."""
+    """Of the quietest fifth. The first second does not count: until then both programs may be on one
+    processor."""
     until = time.perf_counter() + WARM_S
     while time.perf_counter() < until:
         call()
@@ -86,7 +90,10 @@ def in_python(address, runs):
     import millrace.rpc as rpc
 
     rpc.init_rpc(
-        "caller", rank=0, world_size=2, rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://" + address)
+        "caller",
+        rank=0,
+        world_size=2,
+        rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://" + address),
     )
     four, megabyte = torch.zeros(4), torch.zeros(1 << 18)
     figures = {
@@ -103,7 +110,7 @@ def in_python(address, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("bench_rpc", nargs="?")
     parser.add_argument("--rendezvous")
     parser.add_argument("--runs", type=int, default=3000)

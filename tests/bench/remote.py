@@ -1,7 +1,9 @@
-"""Remote calls and training through them, beside what PyTorch does over the same cable with the same processors.
+"""Remote calls and training through them, beside what PyTorch does over the same cable with the same
+processors.
 
-Calls: two workers over a veth pair, a CPU each, through the kernel's sockets; torch_rpc.py the same. MNIST: the example mnist, a server and one,
-two and four trainers, which share both CPUs as they like, and torch's tutorial with one trainer; pictures are made up. Layers alone: layers.py.
+Calls: two workers over a veth pair, a CPU each, through the kernel's sockets; torch_rpc.py the same. MNIST:
+the example mnist, a server and one, two and four trainers, which share both CPUs as they like, and torch's
+tutorial with one trainer; pictures are made up. Layers alone: layers.py.
 """
 import json
 import os
@@ -31,7 +33,9 @@ ROWS = {
 
 
 def has_torch():
-    done = subprocess.run([TORCH_PYTHON, "-c", "import torch.distributed.rpc"], capture_output=True, check=False)
+    done = subprocess.run(
+        [TORCH_PYTHON, "-c", "import torch.distributed.rpc"], capture_output=True, check=False
+    )
     return done.returncode == 0
 
 
@@ -43,7 +47,7 @@ def draw(count, seed):
         for _ in range(8):
             at = i * IMAGE_BYTES + draws.randrange(IMAGE_BYTES - 4 * 28 - 20)
             for row in range(4):
-                images[at + row * 28:at + row * 28 + 15] = b"\xff" * 15
+                images[at + row * 28 : at + row * 28 + 15] = b"\xff" * 15
     return bytes(images), bytes(draws.randrange(10) for _ in range(count))
 
 
@@ -60,6 +64,7 @@ def write_pictures(directory, train_count=IMAGES_TRAIN):
 
 class Remote:
     """One round: `bench` is run.Bench, `tools` the module run."""
+
     torch_steps = 60  # of mnist
 
     def __init__(self, bench, tools, directory):
@@ -86,13 +91,33 @@ class Remote:
 
     def torch_command(self, what, rank, interface, master, threads=1):
         script = os.path.join(os.path.dirname(__file__), "torch_rpc.py")
-        return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, script, what, "--rank", str(rank), "--threads", str(threads),
-                "--batch", str(BATCH), "--steps", str(self.torch_steps), "--interface", interface, "--master-addr", master,
-                "--master-port", str(TORCH_PORT)]
+        return [
+            "timeout",
+            str(TORCH_SECONDS),
+            TORCH_PYTHON,
+            script,
+            what,
+            "--rank",
+            str(rank),
+            "--threads",
+            str(threads),
+            "--batch",
+            str(BATCH),
+            "--steps",
+            str(self.torch_steps),
+            "--interface",
+            interface,
+            "--master-addr",
+            master,
+            "--master-port",
+            str(TORCH_PORT),
+        ]
 
     def python_command(self, meet):
         """The caller in Python."""
-        package, library = (self.bench.program(f"trainer_client/{part}") for part in ("python", "libmillrace.so.0"))
+        package, library = (
+            self.bench.program(f"trainer_client/{part}") for part in ("python", "libmillrace.so.0")
+        )
         script = os.path.join(os.path.dirname(__file__), "python_rpc.py")
         return ["env", f"PYTHONPATH={package}", f"MILLRACE_LIBRARY={library}", TORCH_PYTHON, script, *meet]
 
@@ -100,7 +125,8 @@ class Remote:
         settings = lines["torch_settings"]
         self.bench.notes[f"torch {what}"] = (
             f"torch {settings['version']}, TensorPipe over TCP, {settings['rpc_threads']} threads for calls, "
-            f"{settings['threads']} for tensors, caller on CPU {','.join(map(str, settings['cpus']))}")
+            f"{settings['threads']} for tensors, caller on CPU {','.join(map(str, settings['cpus']))}"
+        )
 
     def calls(self):
         program, client = self.bench.program("tests/bench/bench_rpc"), self.tools.CLIENT_IP
@@ -111,20 +137,34 @@ class Remote:
             lines = self.both(cable, [program, "--rank", "1", *meet], [program, "--rank", "0", *meet])
             if self.torch:
                 lines.update(self.both(cable, [program, "--rank", "1", *meet], self.python_command(meet)))
-                lines.update(self.both(cable, self.torch_command("calls", 1, "server0", client),
-                                       self.torch_command("calls", 0, "client0", client)))
+                lines.update(
+                    self.both(
+                        cable,
+                        self.torch_command("calls", 1, "server0", client),
+                        self.torch_command("calls", 0, "client0", client),
+                    )
+                )
                 self.note("calls", lines)
         for name in ("rpc_sync_empty", "rpc_async_64"):
             self.bench.add(name, lines[name]["value"], lines.get(f"torch_{name}", {}).get("value"))
         if "python_rpc_sync_empty" in lines:
-            self.bench.add("python_rpc_added", lines["python_rpc_sync_empty"]["value"] - lines["rpc_sync_empty"]["value"], None)
+            self.bench.add(
+                "python_rpc_added",
+                lines["python_rpc_sync_empty"]["value"] - lines["rpc_sync_empty"]["value"],
+                None,
+            )
 
     def torch_mnist(self, cable):
         """With as many threads as are best for it."""
         server, best = self.tools.SERVER_IP, 0.0
         for threads in (1, 2):
-            lines = self.both(cable, self.torch_command("mnist", 0, "server0", server, threads),
-                              self.torch_command("mnist", 1, "client0", server, threads), BOTH_CPUS, BOTH_CPUS)
+            lines = self.both(
+                cable,
+                self.torch_command("mnist", 0, "server0", server, threads),
+                self.torch_command("mnist", 1, "client0", server, threads),
+                BOTH_CPUS,
+                BOTH_CPUS,
+            )
             rate = lines["torch_mnist_1_trainer"]["value"]
             if rate > best:
                 best = rate
@@ -152,13 +192,28 @@ class Remote:
     def train(self, cable, program, trainers):
         """Images per second of all trainers together, as the server counts them."""
         tools = self.tools
-        command = [program, "--world-size", str(trainers + 1), "--master-addr", tools.SERVER_IP, "--master-port", str(tools.PORT),
-                   "--data", self.pictures, "--batch", str(BATCH), "--accuracy", "0"]
+        command = [
+            program,
+            "--world-size",
+            str(trainers + 1),
+            "--master-addr",
+            tools.SERVER_IP,
+            "--master-port",
+            str(tools.PORT),
+            "--data",
+            self.pictures,
+            "--batch",
+            str(BATCH),
+            "--accuracy",
+            "0",
+        ]
         prefix = [*tools.FIRST, "ip", "netns", "exec"]
         pinned = ["taskset", "-c", BOTH_CPUS, *command, "--rank"]
         server = subprocess.Popen([*prefix, cable.server, *pinned, "0"], stdout=subprocess.PIPE, text=True)
-        others = [subprocess.Popen([*prefix, cable.client, *pinned, str(rank)], stdout=subprocess.DEVNULL)
-                  for rank in range(1, trainers + 1)]
+        others = [
+            subprocess.Popen([*prefix, cable.client, *pinned, str(rank)], stdout=subprocess.DEVNULL)
+            for rank in range(1, trainers + 1)
+        ]
         try:
             out, _ = server.communicate(timeout=300)
             codes = [server.returncode] + [other.wait(60) for other in others]
@@ -176,8 +231,13 @@ class Remote:
         if not (self.torch and os.path.exists(self.bench.program("tests/bench/bench_layers"))):
             return
         script = os.path.join(os.path.dirname(__file__), "layers.py")
-        done = subprocess.run([*self.tools.FIRST, TORCH_PYTHON, script, "--build", self.bench.build, "--batch", str(BATCH)],
-                              text=True, capture_output=True, check=False, timeout=600)
+        done = subprocess.run(
+            [*self.tools.FIRST, TORCH_PYTHON, script, "--build", self.bench.build, "--batch", str(BATCH)],
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=600,
+        )
         if done.returncode != 0:
             raise RuntimeError(f"layers: {done.stderr.strip()[-300:]}")
         line = json.loads(done.stdout)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the benchmarks and prints each as a ratio against a limit measured in the same run.
 
-The server has one CPU, the client another; a veth pair between two network namespaces connects them. Every round measures
-limits and calls one after the other, and a ratio is the median over the rounds, so that a machine whose speed drifts does
-not decide. Writes build/bench/results.json.
+The server has one CPU, the client another; a veth pair between two network namespaces connects them. Every
+round measures limits and calls one after the other, and a ratio is the median over the rounds, so that a
+machine whose speed drifts does not decide. Writes build/bench/results.json.
 """
 import argparse
 import contextlib
@@ -25,7 +25,8 @@ SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
 BULK_BYTES = 13312 * 16 * 4
 LARGE_BYTES = 8 << 20
 LOSS_PPM = 10000
-PROBE_US = 1032  # least time that a sender waits beyond a round trip before it asks: MR_PTO_GRANULARITY_US and a timer tick
+# least time that a sender waits beyond a round trip before it asks: MR_PTO_GRANULARITY_US and a timer tick
+PROBE_US = 1032
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
 TABLE_LARGE_BYTES = 10 << 30  # that 50 M rows of 16 floats and their bare copy take
@@ -75,8 +76,25 @@ class Cable:
         for space in (self.server, self.client):
             run("ip", "netns", "add", space)
             run("ip", "-n", space, "link", "set", "lo", "up")
-        run("ip", "-n", self.server, "link", "add", "server0", "mtu", str(self.mtu), "type", "veth",
-            "peer", "name", "client0", "mtu", str(self.mtu), "netns", self.client)
+        run(
+            "ip",
+            "-n",
+            self.server,
+            "link",
+            "add",
+            "server0",
+            "mtu",
+            str(self.mtu),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "client0",
+            "mtu",
+            str(self.mtu),
+            "netns",
+            self.client,
+        )
         run("ip", "-n", self.client, "addr", "add", f"{CLIENT_IP}/24", "dev", "client0")
         run("ip", "-n", self.client, "link", "set", "client0", "up")
         return self
@@ -88,11 +106,13 @@ class Cable:
 
 @contextlib.contextmanager
 def serving(space, command, ready, cpus=str(CPU_SERVER), first=None):
-    """A server process pinned to its CPUs; yields the line with which it said that it serves, and its process id."""
+    """A server process pinned to its CPUs; yields the line with which it said that it serves, and its process
+    id."""
     prefix = list(FIRST if first is None else first) + (["ip", "netns", "exec", space] if space else [])
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(prefix + ["taskset", "-c", cpus] + command, stdout=subprocess.PIPE,
-                                   stderr=log, text=True)
+        process = subprocess.Popen(
+            prefix + ["taskset", "-c", cpus] + command, stdout=subprocess.PIPE, stderr=log, text=True
+        )
         try:
             limit = time.monotonic() + READY_SECONDS
             for line in process.stdout:
@@ -116,8 +136,14 @@ def serving(space, command, ready, cpus=str(CPU_SERVER), first=None):
 def client_lines(space, command, environment=None, first=None, cpus=str(CPU_CLIENT)):
     """Runs a client pinned to its CPUs; its JSON lines by name."""
     prefix = list(FIRST if first is None else first) + (["ip", "netns", "exec", space] if space else [])
-    done = subprocess.run(prefix + ["taskset", "-c", cpus] + command, text=True, capture_output=True,
-                          check=False, timeout=900, env=dict(os.environ, **(environment or {})))
+    done = subprocess.run(
+        prefix + ["taskset", "-c", cpus] + command,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=900,
+        env=dict(os.environ, **(environment or {})),
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -142,7 +168,16 @@ class Bench:
         self.rounds[name].append((value, limit))
 
     def raw_limits(self, cable):
-        port = ["--driver", self.driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
+        port = [
+            "--driver",
+            self.driver,
+            "--device",
+            "server0",
+            "--ipv4",
+            f"{SERVER_IP}/24",
+            "--port",
+            str(PORT),
+        ]
         limits = {}
         for mode, payload_bytes in (("echo", None), ("blast", BULK_BYTES), ("blast", LARGE_BYTES)):
             with serving(cable.server, [self.program("tests/bench/raw_server"), mode] + port, "ready"):
@@ -158,9 +193,16 @@ class Bench:
 
     def node_arguments(self, directory, driver, device, **more):
         settings = {
-            "node.name": f"bench-{os.getpid()}", "port.driver": driver, "port.device": device,
-            "port.ipv4": f"{SERVER_IP}/24", "port.udp_port": PORT, "cores.count": 1, "cores.cpus": CPU_SERVER,
-            "cores.poll_mode": "busy", "memory.limit_mib": 8192, "checkpoint.directory": "",
+            "node.name": f"bench-{os.getpid()}",
+            "port.driver": driver,
+            "port.device": device,
+            "port.ipv4": f"{SERVER_IP}/24",
+            "port.udp_port": PORT,
+            "cores.count": 1,
+            "cores.cpus": CPU_SERVER,
+            "cores.poll_mode": "busy",
+            "memory.limit_mib": 8192,
+            "checkpoint.directory": "",
         }
         settings.update(more)
         config = os.path.join(directory, "millraced.conf")
@@ -172,11 +214,23 @@ class Bench:
     def on_node(self, cable, directory, commands, environment=None, **settings):
         """Runs clients one after the other against a node with these settings; their lines together."""
         lines = {}
-        with serving(cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready") as (line, _):
+        with serving(
+            cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready"
+        ) as (line, _):
             self.notes.setdefault("port", line)
             for program, *arguments in commands:
-                lines.update(client_lines(cable.client, [self.program(f"tests/bench/{program}"), "--server",
-                                                         f"{SERVER_IP}:{PORT}", *arguments], environment))
+                lines.update(
+                    client_lines(
+                        cable.client,
+                        [
+                            self.program(f"tests/bench/{program}"),
+                            "--server",
+                            f"{SERVER_IP}:{PORT}",
+                            *arguments,
+                        ],
+                        environment,
+                    )
+                )
         return lines
 
     def python_round(self, directory):
@@ -185,11 +239,16 @@ class Bench:
         if not os.path.exists(os.path.join(package, "millrace", "client.py")):
             print("bench: Python left out: the package was not built", file=sys.stderr)
             return
-        environment = {"PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1",
-                       "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so.0")}
+        environment = {
+            "PYTHONPATH": package,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so.0"),
+        }
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_calls.py")
         target = ["--server", f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)]
-        with Cable(self.mtu) as cable, serving(cable.server, self.node_arguments(directory, self.driver, "server0"), "ready"):
+        with Cable(self.mtu) as cable, serving(
+            cable.server, self.node_arguments(directory, self.driver, "server0"), "ready"
+        ):
             calls = client_lines(cable.client, ["/usr/bin/python3", script, *target], environment)
             c = client_lines(cable.client, [self.program("tests/bench/bench_calls"), *target])
         for count in (1, 64):
@@ -199,21 +258,37 @@ class Bench:
             for kind in ("numpy", "torch"):
                 if f"{kind}_{what}_13312x16" in calls:
                     limit = c[f"{what}_13312x16"]["value"]
-                    self.add(f"python_{what}_share_{kind}", limit / calls[f"{kind}_{what}_13312x16"]["value"], 1.0)
+                    self.add(
+                        f"python_{what}_share_{kind}", limit / calls[f"{kind}_{what}_13312x16"]["value"], 1.0
+                    )
 
     def veth_round(self, directory):
         transport = ("bench_transport", "--seconds", "1")
         with Cable(self.mtu) as cable:
             limits = self.raw_limits(cable)
             calls = self.on_node(cable, directory, [("bench_calls", "--runs", str(self.runs)), transport])
-            alone = self.on_node(cable, directory, [("bench_calls", "--only", "empty_call_64")],
-                                 {"MILLRACE_BUNDLE": "0"}, **{"transport.bundle": "no"})
-            lossy = self.on_node(cable, directory, [transport + ("--only", row) for row in ("bulk", "small_idle")],
-                                 **{"fault.direction": "both", "fault.loss_ppm": LOSS_PPM})
+            alone = self.on_node(
+                cable,
+                directory,
+                [("bench_calls", "--only", "empty_call_64")],
+                {"MILLRACE_BUNDLE": "0"},
+                **{"transport.bundle": "no"},
+            )
+            lossy = self.on_node(
+                cable,
+                directory,
+                [transport + ("--only", row) for row in ("bulk", "small_idle")],
+                **{"fault.direction": "both", "fault.loss_ppm": LOSS_PPM},
+            )
         self.blast_us = limits["raw_blast"]["value"]
         self.add("empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
         self.add("empty_call_64", calls["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
-        for name in ("pull_13312x16", "push_13312x16", "lookup_512x26_by_batch", "lookup_512x26_summed_by_batch"):
+        for name in (
+            "pull_13312x16",
+            "push_13312x16",
+            "lookup_512x26_by_batch",
+            "lookup_512x26_summed_by_batch",
+        ):
             self.add(name, calls[name]["value"], limits["raw_blast"]["value"])
         self.add("empty_call_64_unbundled", alone["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
         for name in ("pull_8mb", "push_8mb"):
@@ -226,18 +301,45 @@ class Bench:
     def memif_round(self, directory):
         socket = os.path.join(directory, "memif.sock")
         with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
-            load = client_lines(None, [self.program("tests/bench/memif_load"), "--socket", socket, "--server",
-                                       f"{SERVER_IP}:{PORT}"])
+            load = client_lines(
+                None,
+                [
+                    self.program("tests/bench/memif_load"),
+                    "--socket",
+                    socket,
+                    "--server",
+                    f"{SERVER_IP}:{PORT}",
+                ],
+            )
         with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
-            garbage = client_lines(None, [self.program("tests/bench/garbage_load"), "--socket", socket, "--server",
-                                          f"{SERVER_IP}:{PORT}", "--packets", str(self.garbage), "--json"])
-        in_process = client_lines(None, [self.program("tests/bench/bench_table"), "--optimizer", "sgd", "1000"])
+            garbage = client_lines(
+                None,
+                [
+                    self.program("tests/bench/garbage_load"),
+                    "--socket",
+                    socket,
+                    "--server",
+                    f"{SERVER_IP}:{PORT}",
+                    "--packets",
+                    str(self.garbage),
+                    "--json",
+                ],
+            )
+        in_process = client_lines(
+            None, [self.program("tests/bench/bench_table"), "--optimizer", "sgd", "1000"]
+        )
         self.add("memif_lookup_1", load["memif_lookup_1"]["value"], load["memif_echo"]["value"])
         garbage = garbage["garbage"]
-        self.add("memif_echo_under_garbage", garbage["calls_per_s"],
-                 garbage["calls_per_s_alone"] * (1 - garbage["share"]))
-        self.add("memif_lookup_large", load["memif_lookup_large"]["value"],
-                 in_process["table_sgd_lookup_1000k"]["limit"] * 1e6)
+        self.add(
+            "memif_echo_under_garbage",
+            garbage["calls_per_s"],
+            garbage["calls_per_s_alone"] * (1 - garbage["share"]),
+        )
+        self.add(
+            "memif_lookup_large",
+            load["memif_lookup_large"]["value"],
+            in_process["table_sgd_lookup_1000k"]["limit"] * 1e6,
+        )
 
     def in_process(self, program, *arguments):
         for name, line in client_lines(None, [self.program(f"tests/bench/{program}"), *arguments]).items():
@@ -262,8 +364,10 @@ class Bench:
             return
         node = self.node_arguments(directory, self.driver, "server0", **{"memory.limit_mib": 12288})
         with Cable(self.mtu) as cable, serving(cable.server, node, "ready") as (_, pid):
-            lines = client_lines(cable.client, [self.program("tests/bench/big_table"), "--server",
-                                                f"{SERVER_IP}:{PORT}", "--pid", str(pid)])
+            lines = client_lines(
+                cable.client,
+                [self.program("tests/bench/big_table"), "--server", f"{SERVER_IP}:{PORT}", "--pid", str(pid)],
+            )
         for name, line in lines.items():
             if "target" in line:
                 self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
@@ -277,8 +381,14 @@ class Bench:
         checkpoint.Checkpoints(self, sys.modules[__name__], self.checkpoint_bytes).round()
 
     def demo(self):
-        done = subprocess.run(["scripts/demo.sh"], env=dict(os.environ, MILLRACE_BUILD=self.build), text=True,
-                              capture_output=True, check=False, timeout=300)
+        done = subprocess.run(
+            ["scripts/demo.sh"],
+            env=dict(os.environ, MILLRACE_BUILD=self.build),
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
         lines = done.stdout.splitlines()
         if done.returncode != 0 or not lines or not lines[-1].startswith("demo: ok "):
             raise RuntimeError(f"demo: {done.stderr.strip()[-500:]}")
@@ -300,9 +410,19 @@ class Bench:
             ratio = statistics.median(ratios) if ratios else None
             seen = ratio if measure == "ratio" else value
             met = seen is not None and (seen <= target if better == "lower" else seen >= target)
-            rows.append({"name": name, "value": value, "unit": unit,
-                         "limit": statistics.median(limits) if limits else None, "ratio": ratio, "better": better,
-                         "target": target, "target_of": measure, "met": met})
+            rows.append(
+                {
+                    "name": name,
+                    "value": value,
+                    "unit": unit,
+                    "limit": statistics.median(limits) if limits else None,
+                    "ratio": ratio,
+                    "better": better,
+                    "target": target,
+                    "target_of": measure,
+                    "met": met,
+                }
+            )
         return rows
 
 
@@ -336,23 +456,34 @@ def print_table(rows, notes):
         bound = "<=" if row["better"] == "lower" else ">="
         kind = "x limit" if row["target_of"] == "ratio" else row["unit"]
         target = f"{bound} {number(row['target'])} {kind}"
-        print(f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
-              f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}")
+        print(
+            f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
+            f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}"
+        )
     for what in sorted(set(notes) - {"port"}):
         print(f"{what}: {notes[what]}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default="build", help="build directory (default build)")
     parser.add_argument("--driver", default="af_xdp", help="af_xdp, af_packet or tap (default af_xdp)")
     parser.add_argument("--mtu", type=int, default=3498, help="of the veth pair (default 3498)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)"
+    )
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
     parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
-    parser.add_argument("--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)")
-    parser.add_argument("--skip", action="append", default=[], choices=["veth", "python", "rpc", "memif", "table", "checkpoint", "demo"],
-                        help="leave a part out")
+    parser.add_argument(
+        "--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)"
+    )
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        choices=["veth", "python", "rpc", "memif", "table", "checkpoint", "demo"],
+        help="leave a part out",
+    )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("bench: needs root for network namespaces and DPDK ports; run it through sudo")

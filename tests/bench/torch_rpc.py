@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """PyTorch's RPC, doing what bench_rpc and the example mnist do, for tests/bench/run.py to stand beside them.
 
-usage: torch_rpc.py calls|mnist --rank 0|1 --master-addr HOST [--master-port PORT] [--interface NAME] [--batch N] [--steps N] [--threads N]
-needs Debian's python3-torch; run it with /usr/bin/python3
+usage: torch_rpc.py calls|mnist --rank 0|1 --master-addr HOST [--master-port PORT] [--interface NAME] [--batch
+N] [--steps N] [--threads N] needs Debian's python3-torch; run it with /usr/bin/python3
 
-calls: rank 0 calls an empty function of rank 1. mnist: rank 0 holds the network of torch's parameter server tutorial, rank 1 trains it on pictures
-made up here, through distributed autograd and optimizer. TensorPipe goes over TCP (its transport uv), as between two machines.
-Rank 0 of calls and rank 1 of mnist print a line of JSON for each figure; the other prints "ready" when it begins to wait.
+calls: rank 0 calls an empty function of rank 1. mnist: rank 0 holds the network of torch's parameter server
+tutorial, rank 1 trains it on pictures made up here, through distributed autograd and optimizer. TensorPipe
+goes over TCP (its transport uv), as between two machines. Rank 0 of calls and rank 1 of mnist print a line of
+JSON for each figure; the other prints "ready" when it begins to wait.
 """
 import argparse
 import json
@@ -54,15 +55,28 @@ def call_async(rpc):
 
 class Server:
     """The model, and what trainers call."""
+
     model = None
 
     @classmethod
     def parameters(cls):
         import torch.distributed.rpc as rpc
         from torch import nn
+
         cls.model = nn.Sequential(
-            nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
-            nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10), nn.LogSoftmax(1))
+            nn.Conv2d(1, 32, 3),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Dropout(0.25),
+            nn.Flatten(),
+            nn.Linear(9216, 128),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(128, 10),
+            nn.LogSoftmax(1),
+        )
         return [rpc.RRef(parameter) for parameter in cls.model.parameters()]
 
     @classmethod
@@ -74,6 +88,7 @@ def train(rpc, batch, steps):
     import torch
     import torch.distributed.autograd as dist_autograd
     from torch.distributed.optim import DistributedOptimizer
+
     optimizer = DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync("worker0", Server.parameters), lr=0.03)
     images = (torch.rand(batch, 1, 28, 28) < 0.2).float()
     labels = torch.arange(batch) % 10
@@ -97,12 +112,21 @@ def use_interface(interface):
 def options_of(rpc, arguments, **more):
     """TensorPipe over TCP, as between two machines."""
     return rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://{arguments.master_addr}:{arguments.master_port}", _transports=["uv"], _channels=["basic"], **more)
+        init_method=f"tcp://{arguments.master_addr}:{arguments.master_port}",
+        _transports=["uv"],
+        _channels=["basic"],
+        **more,
+    )
 
 
 def settings_of(torch, arguments, options):
-    return {"name": "torch_settings", "version": torch.__version__, "threads": arguments.threads,
-            "cpus": sorted(os.sched_getaffinity(0)), "rpc_threads": options.num_worker_threads}
+    return {
+        "name": "torch_settings",
+        "version": torch.__version__,
+        "threads": arguments.threads,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "rpc_threads": options.num_worker_threads,
+    }
 
 
 def add_arguments(parser, ranks):
@@ -114,7 +138,7 @@ def add_arguments(parser, ranks):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("what", choices=["calls", "mnist"])
     add_arguments(parser, 2)
     parser.add_argument("--batch", type=int, default=32)
@@ -125,8 +149,11 @@ def main():
         import torch
         import torch.distributed.rpc as rpc
     except ImportError:
-        sys.exit("torch_rpc: no torch: apt-get install --no-install-recommends python3-torch python3-numpy libopenblas0-pthread, and "
-                 "run this with /usr/bin/python3")
+        sys.exit(
+            "torch_rpc: no torch: apt-get install --no-install-recommends python3-torch python3-numpy "
+            "libopenblas0-pthread, and "
+            "run this with /usr/bin/python3"
+        )
     torch.set_num_threads(arguments.threads)
     caller = arguments.rank == (0 if arguments.what == "calls" else 1)
     if not caller:

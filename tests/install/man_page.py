@@ -9,14 +9,15 @@ class Section:
         self.lines: list[str] = []
 
     def options(self) -> dict[str, str]:
-        """Names of the options that are explained here, each with what stands for its value: {"server": "HOST:PORT"}."""
+        """Names of the options that are explained here, each with what stands for its value: {"server":
+        "HOST:PORT"}."""
         items = [re.fullmatch(r"\.It Fl -([a-z0-9-]+)(?: Ar (\S+))?", line) for line in self.lines]
         return {item[1]: item[2] or "" for item in items if item}
 
     def option_text(self, name: str) -> str:
         """What is said of an option, in one line."""
         start = next(i for i, line in enumerate(self.lines) if re.match(rf"\.It Fl -{name}( |$)", line))
-        lines = self.lines[start + 1:]
+        lines = self.lines[start + 1 :]
         end = next(i for i, line in enumerate(lines) if line.startswith((".It ", ".El")))
         return " ".join(lines[:end])
 

@@ -1,4 +1,5 @@
-"""What `meson install` puts where: Debian's packages hold all of it, and a program and Python find the library there."""
+"""What `meson install` puts where: Debian's packages hold all of it, and a program and Python find the
+library there."""
 import json
 import os
 import re
@@ -40,7 +41,9 @@ def version() -> str:
 
 
 def files(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file())
+    return sorted(
+        str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()
+    )
 
 
 def one(root: Path, pattern: str) -> Path:
@@ -74,7 +77,9 @@ def test_every_file_is_in_one_package(root):
 
 def test_packages_are_those_of_the_control_file():
     control = (SOURCE / "debian/control").read_text(encoding="utf-8")
-    assert {package for package, _, _ in install_lines()} == set(re.findall(r"^Package: (\S+)", control, re.M))
+    assert {package for package, _, _ in install_lines()} == set(
+        re.findall(r"^Package: (\S+)", control, re.M)
+    )
 
 
 def test_versions_agree():
@@ -93,9 +98,14 @@ def test_the_unit_starts_the_installed_server(root):
 def test_the_unit_runs_as_a_user_of_its_own(root):
     unit = (root / "lib/systemd/system/millraced.service").read_text(encoding="utf-8")
     user = re.search(r"^User=(\S+)$", unit, re.M)[1]
-    assert re.search(rf"^u {user} ", (root / "lib/sysusers.d/millraced.conf").read_text(encoding="utf-8"), re.M)
+    assert re.search(
+        rf"^u {user} ", (root / "lib/sysusers.d/millraced.conf").read_text(encoding="utf-8"), re.M
+    )
     assert "ProtectSystem=strict" in unit and "NoNewPrivileges=yes" in unit
-    granted, bound = (re.search(rf"^{name}=(.*)$", unit, re.M)[1] for name in ("AmbientCapabilities", "CapabilityBoundingSet"))
+    granted, bound = (
+        re.search(rf"^{name}=(.*)$", unit, re.M)[1]
+        for name in ("AmbientCapabilities", "CapabilityBoundingSet")
+    )
     assert granted == bound
 
 
@@ -103,17 +113,25 @@ def test_the_unit_runs_as_a_user_of_its_own(root):
 def test_systemd_finds_no_fault_in_the_unit(root, tmp_path):
     unit = (root / "lib/systemd/system/millraced.service").read_text(encoding="utf-8")
     copy = tmp_path / "millraced.service"
-    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={root / 'bin/millraced'}", unit, flags=re.M), encoding="utf-8")
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False)
+    copy.write_text(
+        re.sub(r"^ExecStart=\S+", f"ExecStart={root / 'bin/millraced'}", unit, flags=re.M), encoding="utf-8"
+    )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_the_pages_examples_are_there(root):
     examples = root / "share/doc/millrace/examples"
     for page in (SOURCE / "docs").glob("*.md"):
-        for name in re.findall(r"\]\(\.\./trainer_client/examples/([\w/]+\.[ch])\)", page.read_text(encoding="utf-8")):
+        for name in re.findall(
+            r"\]\(\.\./trainer_client/examples/([\w/]+\.[ch])\)", page.read_text(encoding="utf-8")
+        ):
             assert (examples / name).is_file(), f"{page.name}: {name}"
-        for name in re.findall(r"\]\(\.\./trainer_client/python/examples/(\w+\.py)\)", page.read_text(encoding="utf-8")):
+        for name in re.findall(
+            r"\]\(\.\./trainer_client/python/examples/(\w+\.py)\)", page.read_text(encoding="utf-8")
+        ):
             assert (examples / "python" / name).is_file(), f"{page.name}: {name}"
 
 
@@ -131,17 +149,38 @@ def test_a_program_builds_with_pkg_config(root, tmp_path, static):
     if static:
         (tmp_path / "lib").mkdir()
         (tmp_path / "lib/libmillrace.a").symlink_to(library / "libmillrace.a")
-    flags = run("pkg-config", f"--define-variable=prefix={root}", "--cflags", "--libs", *["--static"] * static,
-                library / "pkgconfig/millrace.pc").split()
+    flags = run(
+        "pkg-config",
+        f"--define-variable=prefix={root}",
+        "--cflags",
+        "--libs",
+        *["--static"] * static,
+        library / "pkgconfig/millrace.pc",
+    ).split()
     flags = [f"-L{tmp_path / 'lib'}" if static and flag == f"-L{library}" else flag for flag in flags]
-    run(*os.environ.get("MILLRACE_CC", "cc").split(), "-Wall", "-Wextra", "-Werror", source, "-o", tmp_path / "program", *flags)
+    run(
+        *os.environ.get("MILLRACE_CC", "cc").split(),
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        source,
+        "-o",
+        tmp_path / "program",
+        *flags,
+    )
     assert run(tmp_path / "program", env={} if static else {"LD_LIBRARY_PATH": str(library)}) == "ok\n"
 
 
 @pytest.mark.skipif(SANITIZED, reason="Python is not built with sanitizers")
 def test_python_imports_the_package(root):
     package = one(root, "lib/python3*/dist-packages/millrace")
-    environment = {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1",
-                   "LD_LIBRARY_PATH": str(one(root, "lib/**/libmillrace.so").parent)}
+    environment = {
+        "PYTHONPATH": str(package.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_LIBRARY_PATH": str(one(root, "lib/**/libmillrace.so").parent),
+    }
     program = "import millrace; print(millrace.__file__, millrace.__version__)"
-    assert run(os.environ["MILLRACE_PYTHON"], "-c", program, env=environment) == f"{package}/__init__.py {version()}\n"
+    assert (
+        run(os.environ["MILLRACE_PYTHON"], "-c", program, env=environment)
+        == f"{package}/__init__.py {version()}\n"
+    )

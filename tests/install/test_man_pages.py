@@ -1,4 +1,5 @@
-"""The manual pages say what the programs say: options with their values, commands, keys of the configuration, functions."""
+"""The manual pages say what the programs say: options with their values, commands, keys of the configuration,
+functions."""
 import os
 import re
 import shutil
@@ -47,13 +48,16 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
     return options
 
 
-@pytest.mark.parametrize("name, program, arguments", [
-    ("millraced", "ps/millraced", []),
-    ("millrace-hub", "trainer_client/hub/millrace-hub", []),
-    ("millrace", "tools/millrace", []),
-    ("millrace-top", "tools/millrace", ["top"]),
-    ("millrace-doctor", "tools/millrace", ["doctor"]),
-])
+@pytest.mark.parametrize(
+    "name, program, arguments",
+    [
+        ("millraced", "ps/millraced", []),
+        ("millrace-hub", "trainer_client/hub/millrace-hub", []),
+        ("millrace", "tools/millrace", []),
+        ("millrace-top", "tools/millrace", ["top"]),
+        ("millrace-doctor", "tools/millrace", ["doctor"]),
+    ],
+)
 def test_options_of_a_program(name, program, arguments):
     assert PAGES[name].options() == help_options(output(program, *arguments, "--help"))
 
@@ -74,7 +78,9 @@ def test_names_that_options_take():
     page = PAGES["millrace-ctl"].section("FEATURE OPTIONS")
     text = output("tools/millrace", "ctl", "create", "--help")
     lists = re.findall(r"^ +--([a-z-]+) NAME +.*?((?:\w+ \(default\))(?:, \w+)+)", text, re.M)
-    assert {"dtype", "init", "optimizer", "schedule", "pooling", "admission", "eviction"} == {name for name, _ in lists}
+    assert {"dtype", "init", "optimizer", "schedule", "pooling", "admission", "eviction"} == {
+        name for name, _ in lists
+    }
     for name, names in lists:
         assert names in page.option_text(name), name
 
@@ -136,7 +142,9 @@ def test_keys_of_the_configuration():
 
 def test_functions_of_the_library_exist():
     library = BUILD / "trainer_client/libmillrace.so.0"
-    symbols = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
+    ).stdout
     exported = {line.split()[-1] for line in symbols.splitlines()}
     named = {line.split()[0] for line in PAGES["libmillrace"].macros("Fn")}
     assert len(named) > 40
@@ -154,10 +162,9 @@ def test_references_between_pages():
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("checker", [
-    ["groff", "-ww", "-mandoc", "-Tutf8", "-z"],
-    ["mandoc", "-T", "lint", "-W", "warning"],
-])
+@pytest.mark.parametrize(
+    "checker", [["groff", "-ww", "-mandoc", "-Tutf8", "-z"], ["mandoc", "-T", "lint", "-W", "warning"]]
+)
 def test_markup(name, checker):
     if not shutil.which(checker[0]):
         pytest.skip(f"{checker[0]} is not installed")
@@ -169,7 +176,18 @@ def test_the_example_of_the_library_compiles(tmp_path):
     example = re.search(r"^\.Bd -literal.*?\n(.*?)^\.Ed", PAGES["libmillrace"].source, re.M | re.S)[1]
     source = tmp_path / "example.c"
     source.write_text(example.replace("\\e", "\\"), encoding="utf-8")
-    directories = [f"-I{SOURCE / place}" for place in ("trainer_client", "dataplane/wire/format", "dataplane/rpc")]
-    command = [os.environ.get("MILLRACE_CC", "cc"), "-Wall", "-Wextra", "-Werror", *directories, "-c", source, "-o",
-               tmp_path / "example.o"]
+    directories = [
+        f"-I{SOURCE / place}" for place in ("trainer_client", "dataplane/wire/format", "dataplane/rpc")
+    ]
+    command = [
+        os.environ.get("MILLRACE_CC", "cc"),
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *directories,
+        "-c",
+        source,
+        "-o",
+        tmp_path / "example.o",
+    ]
     subprocess.run(command, check=True)

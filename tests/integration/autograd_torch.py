@@ -5,8 +5,8 @@
 
 prints, for each graph, tokens: "graph LEAVES OPS PASSES", then
     "leaf ROWS COLS VALUES..."
-    "op HOW RANK OVER NAME INPUTS id... OUTPUTS": how and where it runs, see HOW; ids count leaves first, then outputs as they come
-    "pass RETAIN LOSSES id..."
+    "op HOW RANK OVER NAME INPUTS id... OUTPUTS": how and where it runs, see HOW; ids count leaves first, then
+    outputs as they come "pass RETAIN LOSSES id..."
     "gradient ID HAS [VALUES...]" for each leaf, after all passes, in double precision
 and "end". Exit 77 without torch.
 """
@@ -19,7 +19,9 @@ except ImportError:
     print("no torch here: nothing compared")
     sys.exit(77)
 
-APPLY, CALL, NESTED, KEEP = range(4)  # here; on RANK; on RANK, called by OVER; on RANK, where its result stays
+APPLY, CALL, NESTED, KEEP = range(
+    4
+)  # here; on RANK; on RANK, called by OVER; on RANK, where its result stays
 SIZE = 4
 FULL, HALF, SCALAR = (SIZE, SIZE), (SIZE // 2, SIZE), ()
 
@@ -44,21 +46,33 @@ class Graph:
         self.leaves = draw.randint(2, 4)
         for _ in range(self.leaves):
             shape = draw.choice((FULL, FULL, HALF))
-            value = torch.tensor([[draw.uniform(-1, 1) for _ in range(shape[1])] for _ in range(shape[0])]).float()
-            self.lines.append(f"leaf {shape[0]} {shape[1]} " + " ".join(v.hex() for v in value.flatten().tolist()))
+            value = torch.tensor(
+                [[draw.uniform(-1, 1) for _ in range(shape[1])] for _ in range(shape[0])]
+            ).float()
+            self.lines.append(
+                f"leaf {shape[0]} {shape[1]} " + " ".join(v.hex() for v in value.flatten().tolist())
+            )
             self.values.append(value.double().requires_grad_())
             self.owner.append(None)
         self.ops = 0
 
     def pick(self, shape, owner):
-        """A value of that shape that an op which runs on `owner` can have; any, if owner is None, that is at hand."""
-        ids = [i for i, v in enumerate(self.values)
-               if v.dim() == 2 and shape in (None, tuple(v.shape)) and self.owner[i] in (None, owner)]
+        """A value of that shape that an op which runs on `owner` can have; any, if owner is None, that is at
+        hand."""
+        ids = [
+            i
+            for i, v in enumerate(self.values)
+            if v.dim() == 2 and shape in (None, tuple(v.shape)) and self.owner[i] in (None, owner)
+        ]
         return self.draw.choice(ids) if ids else None
 
     def run(self, name, inputs, how, rank, over):
         self.lines.append(f"op {how} {rank} {over} {name} {len(inputs)} " + " ".join(map(str, inputs)))
-        results = OPS[name][0](*(self.values[i] for i in inputs)) if name in OPS else (self.values[inputs[0]].mean(),)
+        results = (
+            OPS[name][0](*(self.values[i] for i in inputs))
+            if name in OPS
+            else (self.values[inputs[0]].mean(),)
+        )
         self.lines[-1] += f" {len(results)}"
         for result in results:
             self.values.append(result)
@@ -68,7 +82,11 @@ class Graph:
 
     def place(self, outputs):
         how = self.draw.choice((APPLY, CALL, CALL, NESTED, KEEP if outputs == 1 else CALL))
-        return how, 0 if how == APPLY else self.draw.randrange(self.world_size), self.draw.randrange(self.world_size)
+        return (
+            how,
+            0 if how == APPLY else self.draw.randrange(self.world_size),
+            self.draw.randrange(self.world_size),
+        )
 
     def step(self):
         name = self.draw.choice(NAMES)
@@ -87,7 +105,13 @@ class Graph:
         self.run(name, inputs, how, rank, over)
 
     def loss(self):
-        at = self.draw.choice([i for i, v in enumerate(self.values) if v.dim() == 2 and (i >= self.leaves or len(self.values) < 6)])
+        at = self.draw.choice(
+            [
+                i
+                for i, v in enumerate(self.values)
+                if v.dim() == 2 and (i >= self.leaves or len(self.values) < 6)
+            ]
+        )
         how, rank, over = self.place(2)
         if self.owner[at] is not None:
             how, rank = self.draw.choice((CALL, NESTED)), self.owner[at]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes lines as Criteo's, with something to learn: a weight for each category of ten slots, and one for each integer.
+"""Writes lines as Criteo's, with something to learn: a weight for each category of ten slots, and one for
+each integer.
 
 usage: criteo_like.py LINES [SEED]
 """

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What torch.optim makes of the steps of tests/integration/test_rpc_optimizer.c: two models, two trainers that take turns, each with an
-optimizer of its own over both.
+"""What torch.optim makes of the steps of tests/integration/test_rpc_optimizer.c: two models, two trainers
+that take turns, each with an optimizer of its own over both.
 
-    rpc_optimizer.py FLOATS STEPS CASE ...     a CASE is one argument: SGD, Adagrad or Adam of torch.optim, and NAME=VALUE for its own
+    rpc_optimizer.py FLOATS STEPS CASE ...     a CASE is one argument: SGD, Adagrad or Adam of torch.optim,
+    and NAME=VALUE for its own
 
 Prints for each case the values of both parameters in the end. Exit 77 without torch.
 """
@@ -34,7 +35,10 @@ def value(text):
 def train(floats, steps, case):
     optimizer, *words = case.split()
     arguments = {name: value(text) for name, text in (word.split("=") for word in words)}
-    models = [torch.tensor([drawn(p, i) for i in range(floats)], dtype=torch.double, requires_grad=True) for p in range(2)]
+    models = [
+        torch.tensor([drawn(p, i) for i in range(floats)], dtype=torch.double, requires_grad=True)
+        for p in range(2)
+    ]
     trainers = [getattr(torch.optim, optimizer)(models, **arguments) for _ in range(2)]
     for step in range(steps):
         x = torch.tensor([drawn(100 + step, i) for i in range(floats)], dtype=torch.double)

@@ -5,7 +5,8 @@
     node 1's namespace
     server0  10.99.1.1 ====== client1  10.99.1.2/24
 
-Programs and the test process itself work in the test's namespace; nothing of the machine's own network is in reach.
+Programs and the test process itself work in the test's namespace; nothing of the machine's own network is in
+reach.
 """
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def run(*command: str) -> None:
 
 
 class Namespace:
-    """A network namespace, kept by a process that ends when its standard input is closed: with the test at the
-    latest."""
+    """A network namespace, kept by a process that ends when its standard input is closed: with the test at
+    the latest."""
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
@@ -73,14 +74,19 @@ class Cable:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self.client = Namespace()
         self._count = 0
-        self.client.run("sh", "-c", "for c in all default; do echo 0 >/proc/sys/net/ipv6/conf/$c/accept_dad; done")
+        self.client.run(
+            "sh", "-c", "for c in all default; do echo 0 >/proc/sys/net/ipv6/conf/$c/accept_dad; done"
+        )
         self.client.run("ip", "link", "set", "lo", "up")
         self.client.enter()
 
     def lay(self, server: Namespace, mtu: int = 1500) -> int:
-        """Lays a cable to this namespace; returns its number n: the ends have the addresses 10.99.n.1 and 10.99.n.2."""
+        """Lays a cable to this namespace; returns its number n: the ends have the addresses 10.99.n.1 and
+        10.99.n.2."""
         n, self._count = self._count, self._count + 1
-        server.run("sh", "-c", "for c in all default; do echo 1 >/proc/sys/net/ipv6/conf/$c/disable_ipv6; done")
+        server.run(
+            "sh", "-c", "for c in all default; do echo 1 >/proc/sys/net/ipv6/conf/$c/disable_ipv6; done"
+        )
         server.run(
             "ip",
             "link",

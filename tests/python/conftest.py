@@ -1,4 +1,5 @@
-"""Fixtures: a running node, alone or with a hub. Tests that need one are skipped where namespaces cannot be made."""
+"""Fixtures: a running node, alone or with a hub. Tests that need one are skipped where namespaces cannot be
+made."""
 from __future__ import annotations
 
 import os
@@ -43,7 +44,8 @@ def cable() -> Iterator[Cable]:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1_core", "2_cores"])
 def node(cable: Cable, request: pytest.FixtureRequest) -> Iterator[Node]:
-    """A node that a file's tests share, with one core and then with two. Its tables are the tests' to name apart."""
+    """A node that a file's tests share, with one core and then with two. Its tables are the tests' to name
+    apart."""
     node = Node(cable, request.param).start()
     yield node
     node.stop()

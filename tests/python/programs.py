@@ -43,13 +43,18 @@ save_on_stop = no
 
 
 class Program:
-    """A program that runs until it is ended. What it says on stderr goes to a file that is shown when it fails."""
+    """A program that runs until it is ended. What it says on stderr goes to a file that is shown when it
+    fails."""
 
     def __init__(self, command: list[str], log: str, **more: str) -> None:
         self._log = log
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
-                command, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                command,
+                env=environment(**more),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
             )
         self.pid = self._process.pid
 
@@ -73,7 +78,7 @@ class Program:
             if not byte:
                 break
             line = b""
-        raise AssertionError(f"it did not say \"{text}\": {self.said()[-2000:]}")
+        raise AssertionError(f'it did not say "{text}": {self.said()[-2000:]}')
 
     def end(self, how: signal.Signals) -> int:
         """Sends a signal and waits for the end; returns the exit code, negative for a signal."""
@@ -100,8 +105,8 @@ class Node:
         self._program: Program | None = None
 
     def launch(self, cores: int | None = None) -> None:
-        """Begins to start it and does not wait; `cores` if it is to have another number of them than before. It is
-        killed when the thread that did this ends."""
+        """Begins to start it and does not wait; `cores` if it is to have another number of them than before.
+        It is killed when the thread that did this ends."""
         assert self._program is None
         self.cores = cores or self.cores
         config = os.path.join(self.directory, "node.conf")

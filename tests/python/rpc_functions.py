@@ -288,8 +288,8 @@ def _gradients_again(values, x, labels):
 
 
 def train(owner, trainer, steps, lr):
-    """Trains the owner's model. -> the sum of the gradients it had applied, and by how much they were not those of the
-    values that were used."""
+    """Trains the owner's model. -> the sum of the gradients it had applied, and by how much they were not
+    those of the values that were used."""
     from millrace.optim import DistributedOptimizer
 
     optimizer = DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync(owner, net_parameters), lr=lr)

@@ -1,4 +1,5 @@
-"""A world for tests of remote calls: the test's own process is rank 0, the others are processes that only serve."""
+"""A world for tests of remote calls: the test's own process is rank 0, the others are processes that only
+serve."""
 from __future__ import annotations
 
 import contextlib
@@ -67,7 +68,11 @@ class Servers:
     def __init__(self, world_size: int, key: str | None, python: bool = True, first: int = 1) -> None:
         self.port = free_port()
         self.programs = [
-            start(_SERVE.format(here=HERE, rank=rank, world_size=world_size, port=self.port, python=python, key=key))
+            start(
+                _SERVE.format(
+                    here=HERE, rank=rank, world_size=world_size, port=self.port, python=python, key=key
+                )
+            )
             for rank in range(first, world_size)
         ]
 
@@ -86,8 +91,8 @@ class Servers:
 
 @contextlib.contextmanager
 def joined(world_size: int, directory, **options) -> Iterator[None]:
-    """This process as w0, with these options, beside servers with Python functions; all leave well at the end. directory: for
-    the key."""
+    """This process as w0, with these options, beside servers with Python functions; all leave well at the
+    end. directory: for the key."""
     from millrace import rpc
 
     key = key_file(directory)
@@ -98,7 +103,11 @@ def joined(world_size: int, directory, **options) -> Iterator[None]:
             rank=0,
             world_size=world_size,
             rpc_backend_options=rpc.RpcBackendOptions(
-                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True, init_timeout_s=300, **options
+                init_method=f"tcp://127.0.0.1:{servers.port}",
+                key_file=key,
+                allow_python_functions=True,
+                init_timeout_s=300,
+                **options,
             ),
         )
         yield

@@ -57,9 +57,9 @@ def test_a_tensor_is_described_and_comes_back():
         struct = ffi.new("struct mr_tensor *")
         array, dtype = _arrays.typed(value)
         held = _arrays.describe(struct, array, dtype)
-        assert (struct.bytes, struct.rank) == (array.nbytes, array.ndim) and _arrays.shape_of(struct) == tuple(
-            value.shape
-        )
+        assert (struct.bytes, struct.rank) == (array.nbytes, array.ndim) and _arrays.shape_of(
+            struct
+        ) == tuple(value.shape)
         assert struct.bytes == array.size * lib.mr_dtype_bytes(dtype)
         back = _arrays.untyped(_arrays.view(struct, held), dtype, _arrays.torch_of(value))
         assert type(back) is type(value) and back.dtype == value.dtype and (back == value).all()
@@ -69,7 +69,12 @@ def test_what_cannot_be_sent_is_refused():
     struct = ffi.new("struct mr_tensor *")
     with pytest.raises(ValueError, match="up to 4 dimensions"):
         _arrays.describe(struct, np.zeros((1, 1, 1, 1, 1), np.float32), lib.MR_F32)
-    for value in (np.array(["a"]), np.array([1 + 2j]), np.array([None]), torch.ones(2, dtype=torch.complex64)):
+    for value in (
+        np.array(["a"]),
+        np.array([1 + 2j]),
+        np.array([None]),
+        torch.ones(2, dtype=torch.complex64),
+    ):
         with pytest.raises(TypeError, match="cannot be sent"):
             _arrays.typed(value)
 

@@ -33,7 +33,9 @@ def test_hundreds_at_once_and_loops_one_after_another(table):
         return await table.lookup_async(np.arange(i, i + 50))
 
     async def main():
-        return await asyncio.gather(*(look(i) for i in range(500)), *(table.lookup_async([i]) for i in range(100)))
+        return await asyncio.gather(
+            *(look(i) for i in range(500)), *(table.lookup_async([i]) for i in range(100))
+        )
 
     expected = table.lookup(np.arange(600))
     for _ in range(3):
@@ -73,7 +75,9 @@ def test_a_server_that_comes_back(new_node):
 
         async def main():
             node.kill()
-            calls = [asyncio.ensure_future(asyncio.wait_for(take(table.lookup_async([i])), 60)) for i in range(10)]
+            calls = [
+                asyncio.ensure_future(asyncio.wait_for(take(table.lookup_async([i])), 60)) for i in range(10)
+            ]
             await asyncio.sleep(0)
             node.launch()
             return await asyncio.gather(*calls)
@@ -105,8 +109,8 @@ def test_a_coroutine_that_is_cancelled_leaves_the_others_alone(new_node):
 
 
 def test_beside_threads_that_call(client, table):
-    """Threads drive the client, too: a loop hears of its own calls all the same, and several loops do not disturb each
-    other."""
+    """Threads drive the client, too: a loop hears of its own calls all the same, and several loops do not
+    disturb each other."""
     expected = table.lookup(np.arange(400))
     failures: list = []
     stop = threading.Event()

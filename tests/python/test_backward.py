@@ -17,8 +17,14 @@ ONE = torch.tensor([[1]])
 
 def bag_of(client, name, optimizer=None):
     """An EmbeddingBag whose rows are zeros at first."""
-    return millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=optimizer or millrace.optim.SGD(lr=1),
-                                 initializer=millrace.init.constant(0))
+    return millrace.EmbeddingBag(
+        client,
+        name,
+        dim=DIM,
+        mode="sum",
+        optimizer=optimizer or millrace.optim.SGD(lr=1),
+        initializer=millrace.init.constant(0),
+    )
 
 
 def learnt(bag):
@@ -82,9 +88,15 @@ def test_pushes_to_several_servers_leave_with_the_backward(node, client, name):
         for bag in bags:
             push, table = bag.table.push_gradients_bags_async, bag.table
             bag.table.push_gradients_bags_async = lambda *a, push=push, table=table, **o: (
-                sent.append((table.client, o["more"])), push(*a, **o))[1]
+                sent.append((table.client, o["more"])),
+                push(*a, **o),
+            )[1]
         sum(bag(ONE).sum() for bag in bags).backward()
-        assert [more for c, more in sent if c is first] == [more for c, more in sent if c is second] == [True, False]
+        assert (
+            [more for c, more in sent if c is first]
+            == [more for c, more in sent if c is second]
+            == [True, False]
+        )
         assert [learnt(bag) for bag in bags] == [-1] * 4
 
 
@@ -97,7 +109,9 @@ def test_a_push_is_waited_for_by_all_threads_that_want_it(client, name):
         assert applied.wait(60)
 
     _backward.pushes_of(client).add(bag.table.id, wait)
-    threads = [threading.Thread(target=lambda: (bag.flush(), seen.append(applied.is_set()))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: (bag.flush(), seen.append(applied.is_set()))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
         assert begun.wait(60)
@@ -137,6 +151,7 @@ def test_a_batch_has_one_learning_rate(client, name):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputed_segments_push_once(client, name, reentrant):
     from torch.utils.checkpoint import checkpoint
+
     bag = bag_of(client, name)
     x = torch.ones(1, DIM, requires_grad=True)
     for i in range(2):

@@ -38,14 +38,19 @@ def test_a_batch_is_looked_up_and_learnt_once(client, table):
 
 
 def test_weights_and_futures(client, table):
-    futures = [client.feed_async(batch_id(10 + i), [(table, [i, i + 1], [0, 2], [2.0, 3.0])], 1) for i in range(3)]
+    futures = [
+        client.feed_async(batch_id(10 + i), [(table, [i, i + 1], [0, 2], [2.0, 3.0])], 1) for i in range(3)
+    ]
     for future in futures:
         assert future.result() is None
     for i in range(3):
         rows = table.lookup([i, i + 1])
         bags = client.lookup_batch_async(batch_id(10 + i), table).result()
         np.testing.assert_allclose(bags[0], 2 * rows[:1] + 3 * rows[1:], rtol=1e-5)
-        assert client.push_gradients_batch_async(batch_id(10 + i), [(table, np.zeros((1, 1, 4)))]).result() is True
+        assert (
+            client.push_gradients_batch_async(batch_id(10 + i), [(table, np.zeros((1, 1, 4)))]).result()
+            is True
+        )
     assert 12 in client.batch_state_async(STREAM).result()
 
 
@@ -62,11 +67,17 @@ def test_read_only_and_forgotten(client, table):
 
 def test_what_does_not_fit_is_refused(client, table):
     for refused, says in (
-        (lambda: client.feed(batch_id(30), [(table, [1, 2, 3], [0, 1, 2, 3])], 2), "3 bags of 'batches' for 2 samples"),
+        (
+            lambda: client.feed(batch_id(30), [(table, [1, 2, 3], [0, 1, 2, 3])], 2),
+            "3 bags of 'batches' for 2 samples",
+        ),
         (lambda: client.feed(batch_id(30), [(table, [1], [0, 1])], 0), "for 0 samples"),
         (lambda: client.feed(-1, [(table, [1], [0, 1])], 1), "batch_id is -1"),
         (lambda: client.feed(batch_id(30), [(table, [1], [0, 1], [1.0, 2.0])], 1), "weights is 2, for 1 key"),
-        (lambda: client.push_gradients_batch(batch_id(30), [(table, np.zeros((1, 1, 1, 1, 1)))]), "up to 4 dimensions"),
+        (
+            lambda: client.push_gradients_batch(batch_id(30), [(table, np.zeros((1, 1, 1, 1, 1)))]),
+            "up to 4 dimensions",
+        ),
     ):
         with pytest.raises(ValueError, match=says):
             refused()

@@ -90,15 +90,17 @@ def test_a_directory_that_is_not_listed_or_cannot_be_written(new_node):
     with millrace.Client(node.address, deadline_s=60.0) as client:
         client.table("t", 2)
         for refused in (client.save, client.restore):
-            with pytest.raises(millrace.InvalidArgument, match="/sys/nowhere is not below .* checkpoint.allow"):
+            with pytest.raises(
+                millrace.InvalidArgument, match="/sys/nowhere is not below .* checkpoint.allow"
+            ):
                 refused("/sys/nowhere")
         with pytest.raises(OSError, match="/proc/nowhere"):
             client.wait_for_save(client.save("/proc/nowhere"), timeout_s=60)
 
 
 def test_pushes_survive_a_server_that_is_killed(own_node):
-    """With replay each push counts once, though the server comes back from a checkpoint without most of them, with
-    other cores, too."""
+    """With replay each push counts once, though the server comes back from a checkpoint without most of them,
+    with other cores, too."""
     with millrace.Client(own_node.address, deadline_s=60.0, replay=True) as client:
         table = client.table("t", 2, optimizer=optim.SGD(lr=1.0))
         keys = np.arange(64)
@@ -126,7 +128,9 @@ def test_what_a_killed_server_leaves_open_is_said(new_node):
     with millrace.Client(node.address, deadline_s=60.0) as client:
         table = client.table("t", 2)
         client.wait_for_save(client.save(), timeout_s=60)
-        futures = [table.push_gradients_async(np.arange(20000), np.ones((20000, 2)), step=7) for _ in range(5)]
+        futures = [
+            table.push_gradients_async(np.arange(20000), np.ones((20000, 2)), step=7) for _ in range(5)
+        ]
         node.kill()
         node.restart()
         outcomes = []

@@ -29,11 +29,15 @@ def test_a_learning_rate_of_0_is_0(client):
         name = type(optimizer).__name__
         table = client.table(f"still_{name}", 2, optimizer=optimizer, initializer=init.constant(1.0))
         assert client.table(f"still_{name}").spec.optimizer.lr == 0
-        variable = client.variable(f"still_{name}_too", 2, optimizer=optimizer, initializer=init.constant(1.0))
+        variable = client.variable(
+            f"still_{name}_too", 2, optimizer=optimizer, initializer=init.constant(1.0)
+        )
         table.lookup([1])
         table.push_gradients([1], [[1, 2]])
         variable.push_gradient([1, 2])
-        assert np.array_equal(table.lookup([1]), np.ones((1, 2))) and np.array_equal(variable.pull(), np.ones(2))
+        assert np.array_equal(table.lookup([1]), np.ones((1, 2))) and np.array_equal(
+            variable.pull(), np.ones(2)
+        )
         table.push_gradients([1], [[1, 2]], learning_rate=0.5)
         assert np.all(table.lookup([1]) < 1)
     table = client.table("falls", 1, optimizer=optim.Ftrl(lr=0.5), schedule=optim.schedule.Linear(steps=10))
@@ -77,14 +81,18 @@ def test_bags(client):
         )
         weighted = table.lookup_bags(keys, offsets, [1, 3, 2, 2])
         divisor = {"sum": 1, "mean": 4, "sqrtn": 10**0.5}[pooling]
-        np.testing.assert_allclose(weighted[0], (rows[pooling][0] + 3 * rows[pooling][1]) / divisor, rtol=1e-6)
+        np.testing.assert_allclose(
+            weighted[0], (rows[pooling][0] + 3 * rows[pooling][1]) / divisor, rtol=1e-6
+        )
         table.push_gradients_bags(keys, offsets, np.ones((3, 2)), learning_rate=0.25)
         np.testing.assert_allclose(table.lookup([11]), rows[pooling][1:2] - 0.25 * factor, rtol=1e-5)
         table.push_gradients_bags([11], [0, 1], np.ones((1, 2)), weights=[2.0], learning_rate=0.25)
 
 
 def test_a_table_is_looked_up_by_name(client):
-    made = client.table("named", 8, optimizer=optim.Adam(lr=0.002, weight_decay=0.1), pooling="mean", clip_norm=2.0)
+    made = client.table(
+        "named", 8, optimizer=optim.Adam(lr=0.002, weight_decay=0.1), pooling="mean", clip_norm=2.0
+    )
     found = client.table("named")
     assert (found.id, found.spec) == (made.id, made.spec)
     with pytest.raises(millrace.UnknownTable, match="no table 'nowhere'"):
@@ -117,7 +125,12 @@ def test_features_and_freeze(client):
     table = client.table("frozen", 2)
     table.lookup([1, 2, 3])
     info = next(info for info in client.features() if info.name == "frozen")
-    assert (info.id, info.rows, info.is_table, info.spec) == (table.id, 3, True, table.spec) and info.bytes > 0
+    assert (info.id, info.rows, info.is_table, info.spec) == (
+        table.id,
+        3,
+        True,
+        table.spec,
+    ) and info.bytes > 0
     client.freeze("all")
     try:
         with pytest.raises(millrace.Frozen):
@@ -129,7 +142,11 @@ def test_features_and_freeze(client):
 
 def test_several_are_created_at_once(client):
     table, variable = client.create([millrace.TableSpec("one", 2), millrace.VariableSpec("other", 5)])
-    assert isinstance(table, millrace.Table) and isinstance(variable, millrace.Variable) and variable.shape == (5,)
+    assert (
+        isinstance(table, millrace.Table)
+        and isinstance(variable, millrace.Variable)
+        and variable.shape == (5,)
+    )
 
 
 def test_rows_may_travel_in_fewer_bits(client):

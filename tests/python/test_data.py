@@ -1,4 +1,5 @@
-"""DataLoader and batches: what a hub hands out is learnt once, whatever happens to the hub, the node and the loop."""
+"""DataLoader and batches: what a hub hands out is learnt once, whatever happens to the hub, the node and the
+loop."""
 import os
 import subprocess
 import sys
@@ -18,7 +19,8 @@ SEQUENCE = (1 << 48) - 1
 
 
 class World:
-    """A node, a hub that feeds it, a file of samples, and a model: a table and a ledger with a place for each batch."""
+    """A node, a hub that feeds it, a file of samples, and a model: a table and a ledger with a place for each
+    batch."""
 
     def __init__(self, node, hub):
         self.node, self.hub_program = node, hub
@@ -36,13 +38,26 @@ class World:
 
     def model(self, client=None):
         client = client or self.client
-        bag = millrace.EmbeddingBag(client, "clicks", samples.SLOTS, "sum", dim=DIM, optimizer=millrace.optim.SGD(lr=LR),
-                                    initializer=millrace.init.constant(0.25))
+        bag = millrace.EmbeddingBag(
+            client,
+            "clicks",
+            samples.SLOTS,
+            "sum",
+            dim=DIM,
+            optimizer=millrace.optim.SGD(lr=LR),
+            initializer=millrace.init.constant(0.25),
+        )
         return bag, millrace.nn.Variable(client, "ledger", (4 * BATCHES,), optimizer=millrace.optim.SGD(lr=1))
 
     def loader(self, hub=None, bag=None, ledger=None, **options):
-        return millrace.DataLoader(hub or self.hub, self.path, "criteo", BATCH, table="clicks",
-                                   **{"tables": [bag or self.bag], "variables": [ledger or self.ledger], **options})
+        return millrace.DataLoader(
+            hub or self.hub,
+            self.path,
+            "criteo",
+            BATCH,
+            table="clicks",
+            **{"tables": [bag or self.bag], "variables": [ledger or self.ledger], **options},
+        )
 
     def close(self):
         for client in self.clients:
@@ -79,6 +94,7 @@ def check_learnt(world, batches):
 
 # ---- batches that the program feeds itself ----
 
+
 def fed(client, table, batch_id, shape=(3, 2)):
     keys = np.arange(shape[0] * shape[1] * 2) % 7
     client.feed(batch_id, [(table, keys, np.arange(0, len(keys) + 1, 2))], shape[0])
@@ -87,13 +103,17 @@ def fed(client, table, batch_id, shape=(3, 2)):
 
 def own_bag(client, request, **options):
     name = "".join(c if c.isalnum() else "." for c in request.node.name)[-60:]
-    return millrace.EmbeddingBag(client, name, mode="sum", dim=DIM, optimizer=millrace.optim.SGD(lr=LR), **options)
+    return millrace.EmbeddingBag(
+        client, name, mode="sum", dim=DIM, optimizer=millrace.optim.SGD(lr=LR), **options
+    )
 
 
 def test_a_batch_is_learnt_once(client, request):
     bag = own_bag(client, request)
     other = millrace.EmbeddingBag(bag.table, num_slots=2)
-    variable = millrace.nn.Variable(client, f"{bag.table.name[-50:]}.v", (2,), optimizer=millrace.optim.SGD(lr=1))
+    variable = millrace.nn.Variable(
+        client, f"{bag.table.name[-50:]}.v", (2,), optimizer=millrace.optim.SGD(lr=1)
+    )
     keys = torch.from_numpy(fed(client, bag.table, 1))
     weight = torch.nn.Parameter(torch.from_numpy(bag.table.lookup(np.arange(7))))
     batch = millrace.data.Batch(1, 3)
@@ -151,12 +171,16 @@ def test_as_the_hub_s_own_batch(client, request):
     bag = own_bag(client, request)
     fed(client, bag.table, 4)
     from millrace.hub import Batch
+
     bag(Batch(4, 3, 0, np.zeros((3, 0)), np.zeros(3))).sum().backward()
     bag.flush()
-    assert (4 in client.batch_state(0)) and not client.push_gradients_batch(4, [(bag.table, np.zeros((3, 2, DIM)))])
+    assert (4 in client.batch_state(0)) and not client.push_gradients_batch(
+        4, [(bag.table, np.zeros((3, 2, DIM)))]
+    )
 
 
 # ---- plans ----
+
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_a_pass(new_world, staleness):
@@ -170,10 +194,16 @@ def test_a_pass(new_world, staleness):
         assert torch.equal(batch.labels, (numbers % 3 == 0).float())
         np.add.at(seen, numbers.numpy(), 1)
         learn(batch, world.bag, world.ledger)
-        under_way = max(under_way, sum(not push.done() for each in loader._handed for push in each._pushes.values()))
+        under_way = max(
+            under_way, sum(not push.done() for each in loader._handed for push in each._pushes.values())
+        )
     assert (seen == 2).all() and under_way <= staleness + 1
     assert next(loader, None) is None
-    assert (loader.counts.applied, loader.counts.samples, loader.counts.known) == (2 * BATCHES, 2 * SAMPLES, 0)
+    assert (loader.counts.applied, loader.counts.samples, loader.counts.known) == (
+        2 * BATCHES,
+        2 * SAMPLES,
+        0,
+    )
     check_learnt(world, 2 * BATCHES)
 
 
@@ -181,7 +211,9 @@ def test_rows_learn_what_batches_bring(new_world):
     world = new_world("--prefetch", "1")
     for batch in world.loader(staleness=0):
         learn(batch, world.bag, world.ledger)
-    evaluation = world.loader(part="held_out", held_out_share=0.9, run=1)  # all of these were in the first plan, too
+    evaluation = world.loader(
+        part="held_out", held_out_share=0.9, run=1
+    )  # all of these were in the first plan, too
     world.bag.eval()
     values = torch.cat([world.bag(batch).flatten() for batch in evaluation])
     assert not values.requires_grad
@@ -195,7 +227,9 @@ def test_two_trainers_share_a_plan(new_world):
     total = []
 
     def train():
-        hub, client = world.connect(millrace.Hub, world.hub.server), world.connect(millrace.Client, world.client.server)
+        hub, client = world.connect(millrace.Hub, world.hub.server), world.connect(
+            millrace.Client, world.client.server
+        )
         bag, ledger = world.model(client)
         loader = world.loader(hub, bag, ledger, staleness=1, epochs=2)
         for batch in loader:
@@ -276,7 +310,9 @@ def test_the_hub_is_killed_and_started_again(new_world):
 
 def test_it_gives_up(new_world):
     world = new_world()
-    loader = world.loader(hub=world.connect(millrace.Hub, world.hub.server, deadline_s=0.5), staleness=0, give_up_s=0.5)
+    loader = world.loader(
+        hub=world.connect(millrace.Hub, world.hub.server, deadline_s=0.5), staleness=0, give_up_s=0.5
+    )
     learn(next(loader), world.bag, world.ledger)
     loader.flush()
     world.hub_program.kill()
@@ -313,14 +349,21 @@ with millrace.Client(sys.argv[1], deadline_s=60) as client, millrace.Hub(sys.arg
         batch.push([(table, np.ones_like(batch.values(table))), (ledger, count)])
     print(loader.counts.applied)
 """
-    done = subprocess.run([sys.executable, "-c", program, world.client.server, world.hub.server, world.path],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, world.client.server, world.hub.server, world.path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{BATCHES}\n", "")
     check_learnt(world, BATCHES)
 
 
 def test_importing_millrace_does_not_import_torch():
-    program = "import sys, millrace; millrace.DataLoader; assert 'torch' not in sys.modules; millrace.EmbeddingBag; " \
-              "assert 'torch' in sys.modules; millrace.nonsense"
+    program = (
+        "import sys, millrace; millrace.DataLoader; assert 'torch' not in sys.modules; "
+        "millrace.EmbeddingBag; "
+        "assert 'torch' in sys.modules; millrace.nonsense"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "module 'millrace' has no attribute 'nonsense'" in done.stderr

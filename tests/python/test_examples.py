@@ -1,4 +1,5 @@
-"""The examples, as a user runs them: on a real node and hub, with the first flights of the data that comes with the project."""
+"""The examples, as a user runs them: on a real node and hub, with the first flights of the data that comes
+with the project."""
 import json
 import lzma
 import os
@@ -33,7 +34,9 @@ def command(name, *arguments):
 
 
 def start(name, *arguments):
-    return subprocess.Popen(command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def result_of(process):
@@ -48,8 +51,14 @@ def run(name, *arguments):
 
 def refused(name, *arguments):
     """The line that it ends with, its only one."""
-    done = subprocess.run(command(name, *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, (done.returncode, done.stdout, done.stderr)
+    done = subprocess.run(
+        command(name, *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, (
+        done.returncode,
+        done.stdout,
+        done.stderr,
+    )
     return done.stderr.strip()
 
 
@@ -95,7 +104,9 @@ def test_deepfm_says_what_is_wrong(new_node, new_hub, flights):
     node = new_node()
     where = ("--server", node.address, "--hub", new_hub(node).address)
     assert "/nowhere.csv" in refused("deepfm", *where, "--data", "/nowhere.csv")
-    assert "--held-out is 0" in refused("deepfm", *where, "--data", flights, "--held-out", 0, "--part", "evaluate", "--epochs", 1)
+    assert "--held-out is 0" in refused(
+        "deepfm", *where, "--data", flights, "--held-out", 0, "--part", "evaluate", "--epochs", 1
+    )
 
 
 def wait_for_step(process, step):
@@ -119,12 +130,18 @@ RESUME = ("--steps", 60, "--batch", 128, "--save-every", 10, "--progress")
 @pytest.fixture(scope="module")
 def undisturbed(cable, flights):
     from programs import Node
+
     node = Node(cable).start()
     try:
         result = run("resume", "--server", node.address, "--data", flights, *RESUME)
     finally:
         node.stop()
-    assert (result["first_step"], result["steps_lost"], result["steps_twice"], result["pushes_replayed"]) == (1, 0, 0, 0)
+    assert (result["first_step"], result["steps_lost"], result["steps_twice"], result["pushes_replayed"]) == (
+        1,
+        0,
+        0,
+        0,
+    )
     return result
 
 

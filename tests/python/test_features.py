@@ -1,4 +1,5 @@
-"""Descriptions of tables and variables, without a node: every field of struct mr_feature is reached, and comes back."""
+"""Descriptions of tables and variables, without a node: every field of struct mr_feature is reached, and
+comes back."""
 import math
 
 import pytest
@@ -122,7 +123,9 @@ def test_every_field_is_set_by_something():
         if name == "reserved":
             continue
         plain = [
-            ffi.buffer(ffi.addressof(f, name))[:] if isinstance(getattr(f, name), ffi.CData) else getattr(f, name)
+            ffi.buffer(ffi.addressof(f, name))[:]
+            if isinstance(getattr(f, name), ffi.CData)
+            else getattr(f, name)
             for f in [base, *features]
         ]
         assert any(value != plain[0] for value in plain[1:]), name
@@ -191,10 +194,16 @@ def test_optimizers_have_torch_s_names_and_defaults():
         ({"clip_value": math.inf}, "clip_value is inf"),
         ({"schedule": schedule.Linear(steps=0)}, "schedule.steps is 0"),
         ({"schedule": schedule.Exponential(10)}, "schedule.end is 0.0"),
-        ({"optimizer": optim.SGD(lr=0), "schedule": schedule.Exponential(10, 0.1)}, "lr is 0.0.*above 0 with an exp"),
+        (
+            {"optimizer": optim.SGD(lr=0), "schedule": schedule.Exponential(10, 0.1)},
+            "lr is 0.0.*above 0 with an exp",
+        ),
         ({"schedule": schedule.Linear(steps=-1)}, "schedule.steps is -1"),
         ({"optimizer": optim.Assign(), "clip_norm": 1.0}, "clip_norm is 1.0.*optim.Assign has none"),
-        ({"optimizer": optim.Assign(), "schedule": schedule.Cosine(10)}, "schedule is .*optim.Assign has none"),
+        (
+            {"optimizer": optim.Assign(), "schedule": schedule.Cosine(10)},
+            "schedule is .*optim.Assign has none",
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused_with_field_value_and_range(change, says):

@@ -6,7 +6,9 @@ from millrace._library import ffi, lib
 
 def connect(address):
     name = ffi.new("char[]", address.encode())
-    options = ffi.new("struct mr_client_options *", {"server": name, "connect_ms": 60000, "deadline_ms": 60000})
+    options = ffi.new(
+        "struct mr_client_options *", {"server": name, "connect_ms": 60000, "deadline_ms": 60000}
+    )
     client, error = ffi.new("struct mr_client **"), ffi.new("char[512]")
     status = lib.mr_client_create(options, client, error, 512)
     assert status == lib.MR_OK, library.text(error)

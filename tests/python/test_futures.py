@@ -1,4 +1,5 @@
-"""Futures: results that stay, outputs that outlive their call, closing under them, and a server that goes away."""
+"""Futures: results that stay, outputs that outlive their call, closing under them, and a server that goes
+away."""
 import gc
 import threading
 import time
@@ -48,7 +49,9 @@ def test_inputs_may_be_reused_at_once(client):
 def test_outputs_live_until_they_are_waited_for(client):
     """Ids, lists and flags are written when the future is waited for, long after the call was made."""
     makes = [
-        client.create_async([millrace.TableSpec(f"outputs_{i}", 4), millrace.VariableSpec(f"outputs_v{i}", 3)])
+        client.create_async(
+            [millrace.TableSpec(f"outputs_{i}", 4), millrace.VariableSpec(f"outputs_v{i}", 3)]
+        )
         for i in range(20)
     ]
     gc.collect()
@@ -98,7 +101,11 @@ def test_one_from_several_threads(client):
             pass
         for thread in threads:
             thread.join()
-        assert len(seen) == 4 and all(rows is future.result() for rows in seen) and np.array_equal(seen[0], expected)
+        assert (
+            len(seen) == 4
+            and all(rows is future.result() for rows in seen)
+            and np.array_equal(seen[0], expected)
+        )
 
 
 def test_a_wait_has_a_limit_of_its_own(new_node):

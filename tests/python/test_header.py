@@ -1,4 +1,5 @@
-"""Nothing of the library is out of Python's reach: each function of millrace.h is called somewhere in the package."""
+"""Nothing of the library is out of Python's reach: each function of millrace.h is called somewhere in the
+package."""
 import pathlib
 import re
 
@@ -37,27 +38,44 @@ def test_every_option_of_calls_and_clients_can_be_given():
     from millrace._options import CallOptions, Slot
     from millrace._library import ffi
 
-    ours = {name.replace("_s", "_ms") if name.endswith("_s") else name for name in CallOptions.__annotations__}
-    assert {name for name, _ in ffi.typeof("struct mr_options").fields} == ours | {"has_learning_rate", "future", "plan"}  # what hubs give
+    ours = {
+        name.replace("_s", "_ms") if name.endswith("_s") else name for name in CallOptions.__annotations__
+    }
+    assert {name for name, _ in ffi.typeof("struct mr_options").fields} == ours | {
+        "has_learning_rate",
+        "future",
+        "plan",
+    }  # what hubs give
     slot = Slot()
     slot.set(
-        {"deadline_s": 1.5, "priority": 7, "step": 2**64 - 1, "learning_rate": 0.5, "wire_dtype": "i8", "more": True}
+        {
+            "deadline_s": 1.5,
+            "priority": 7,
+            "step": 2**64 - 1,
+            "learning_rate": 0.5,
+            "wire_dtype": "i8",
+            "more": True,
+        }
     )
     given = slot.options
-    assert (given.deadline_ms, given.priority, given.step, given.learning_rate, given.wire_dtype, given.more) == (
-        1500,
-        7,
-        2**64 - 1,
-        0.5,
-        lib.MR_I8,
-        True,
-    )
+    assert (
+        given.deadline_ms,
+        given.priority,
+        given.step,
+        given.learning_rate,
+        given.wire_dtype,
+        given.more,
+    ) == (1500, 7, 2**64 - 1, 0.5, lib.MR_I8, True)
     assert given.has_learning_rate
     slot.clear()
     slot.set({"learning_rate": 0})
     assert given.has_learning_rate and given.learning_rate == 0
     slot.clear()
-    assert not any(getattr(given, name) for name, _ in ffi.typeof("struct mr_options").fields if name not in ("future", "plan"))
+    assert not any(
+        getattr(given, name)
+        for name, _ in ffi.typeof("struct mr_options").fields
+        if name not in ("future", "plan")
+    )
     # Of a client: every field of the struct is named where Connection fills it in.
     source = (PACKAGE / "_connection.py").read_text(encoding="utf-8")
     for name, _ in ffi.typeof("struct mr_client_options").fields:

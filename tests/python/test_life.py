@@ -18,11 +18,15 @@ LIMIT_S = 60
 
 
 def run(program, *arguments):
-    """Runs a Python program that has `address`; returns what it wrote to stdout. It must end well and say nothing on
-    stderr."""
+    """Runs a Python program that has `address`; returns what it wrote to stdout. It must end well and say
+    nothing on stderr."""
     source = "import sys\nimport millrace\naddress = sys.argv[1]\n" + textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", source, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [sys.executable, "-c", source, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
     return done.stdout
@@ -89,8 +93,8 @@ def test_exit_with(node, what):
 
 @pytest.mark.forks
 def test_fork(node):
-    """The child's client says what is wrong; what it has of the parent stays readable; a client of its own works. The
-    parent's goes on."""
+    """The child's client says what is wrong; what it has of the parent stays readable; a client of its own
+    works. The parent's goes on."""
     said = run(
         """
         import os
@@ -125,7 +129,8 @@ def test_fork(node):
 
 @pytest.mark.forks
 def test_fork_by_torchs_loader(node):
-    """A worker of torch's DataLoader is a fork: a data set that looks rows up makes a client of its own there."""
+    """A worker of torch's DataLoader is a fork: a data set that looks rows up makes a client of its own
+    there."""
     pytest.importorskip("torch")
     said = run(
         """
@@ -157,8 +162,8 @@ def test_fork_by_torchs_loader(node):
 
 
 def interrupted(call):
-    """Runs call() in this, the main thread, and sends it SIGINT once it is under way. How long KeyboardInterrupt took,
-    in seconds."""
+    """Runs call() in this, the main thread, and sends it SIGINT once it is under way. How long
+    KeyboardInterrupt took, in seconds."""
     sent = []
 
     def send():

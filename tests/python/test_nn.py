@@ -1,4 +1,5 @@
-"""EmbeddingBag and Embedding beside torch's: values, gradients and what the optimizer makes of them; and what is refused."""
+"""EmbeddingBag and Embedding beside torch's: values, gradients and what the optimizer makes of them; and what
+is refused."""
 import copy
 import pickle
 import random
@@ -19,7 +20,9 @@ PADDING = 7
 
 def bag_and_weights(client, name, mode, optimizer=None, **arguments):
     """An EmbeddingBag, and its rows as torch has them. The last is not asked for by random inputs."""
-    bag = millrace.EmbeddingBag(client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.SGD(lr=LR), **arguments)
+    bag = millrace.EmbeddingBag(
+        client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.SGD(lr=LR), **arguments
+    )
     return bag, torch.nn.Parameter(torch.from_numpy(bag.table.lookup(np.arange(KEYS))))
 
 
@@ -36,7 +39,7 @@ def reference(weight, bags, mode, weights=None):
         if not bag:
             results.append(torch.zeros(DIM))
             continue
-        w = torch.ones(len(bag)) if weights is None else weights[at:at + len(bag)]
+        w = torch.ones(len(bag)) if weights is None else weights[at : at + len(bag)]
         at += len(bag)
         over = {"sum": torch.tensor(1.0), "mean": w.sum(), "sqrtn": (w * w).sum().sqrt()}[mode]
         results.append((weight[torch.tensor(bag)] * w[:, None]).sum(0) / over)
@@ -44,7 +47,10 @@ def reference(weight, bags, mode, weights=None):
 
 
 def random_bags(rng, count, empty=True):
-    return [[rng.randrange(KEYS - 1) for _ in range(rng.choice([0, 1, 2, 5, 9] if empty else [1, 3]))] for _ in range(count)]
+    return [
+        [rng.randrange(KEYS - 1) for _ in range(rng.choice([0, 1, 2, 5, 9] if empty else [1, 3]))]
+        for _ in range(count)
+    ]
 
 
 def csr(bags, dtype):
@@ -58,12 +64,15 @@ def close(a, b):
 
 # ---- beside torch ----
 
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_it_is_torch_s_embedding_bag(client, name, mode, last, dtype):
     bag, weight = bag_and_weights(client, name, mode, include_last_offset=last, padding_idx=PADDING)
-    theirs = torch.nn.EmbeddingBag(KEYS, DIM, mode=mode, include_last_offset=last, padding_idx=PADDING, _weight=weight.data)
+    theirs = torch.nn.EmbeddingBag(
+        KEYS, DIM, mode=mode, include_last_offset=last, padding_idx=PADDING, _weight=weight.data
+    )
     optimizer = torch.optim.SGD(theirs.parameters(), lr=LR)
     rng = random.Random(name)
     for step in range(STEPS):
@@ -147,7 +156,9 @@ def test_what_one_backward_has_for_a_table_is_one_step_of_adagrad(client, name):
 
 
 def test_embedding_is_torch_s(client, name):
-    emb = millrace.Embedding(client, name, padding_idx=PADDING, dim=DIM, optimizer=millrace.optim.SGD(lr=LR), pooling="none")
+    emb = millrace.Embedding(
+        client, name, padding_idx=PADDING, dim=DIM, optimizer=millrace.optim.SGD(lr=LR), pooling="none"
+    )
     weight = torch.from_numpy(emb.table.lookup(np.arange(KEYS)))
     weight[PADDING] = 0
     theirs = torch.nn.Embedding(KEYS, DIM, padding_idx=PADDING, _weight=weight)
@@ -188,7 +199,7 @@ def test_slots(client, name):
 
 def test_keys_are_any_64_bits(client, name):
     bag = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=millrace.optim.SGD(lr=1))
-    keys = torch.tensor([[-1], [2 ** 62], [-2 ** 63]])
+    keys = torch.tensor([[-1], [2**62], [-(2**63)]])
     before = bag(keys)
     before.sum().backward()
     close(bag(keys), before - 1)
@@ -196,6 +207,7 @@ def test_keys_are_any_64_bits(client, name):
 
 
 # ---- when gradients go, and how errors come back ----
+
 
 def table_rows(client, name):
     return next(info.rows for info in client.features() if info.name == name)
@@ -253,7 +265,7 @@ def test_gradients_of_gradients_are_refused(client, name):
         (out * out).sum().backward(create_graph=True)
     assert torch.equal(rows_of(bag), weight.data)
     out = bag(torch.tensor([[1, 2]]))
-    (gradient,) = torch.autograd.grad((out ** 3).sum(), out, create_graph=True)
+    (gradient,) = torch.autograd.grad((out**3).sum(), out, create_graph=True)
     close(torch.autograd.grad(gradient.sum(), out)[0], 6 * out)
 
 
@@ -311,10 +323,13 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_close(node, client, n
 
 # ---- as a module ----
 
+
 def test_its_parameter_has_no_elements_and_it_has_no_state(client, name):
     bag, _ = bag_and_weights(client, name, "sum")
     model = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))
-    assert [n for n, p in model.named_parameters() if p.numel()] == ["1.weight", "1.bias"] and not list(bag.buffers())
+    assert [n for n, p in model.named_parameters() if p.numel()] == ["1.weight", "1.bias"] and not list(
+        bag.buffers()
+    )
     assert list(model.state_dict()) == ["1.weight", "1.bias"]
     model.load_state_dict(model.state_dict())
     with pytest.raises(TypeError, match="lives? at"):
@@ -340,14 +355,22 @@ def test_autocast(client, name):
         out = linear(bag(torch.tensor([[1]])))
     assert out.dtype == torch.bfloat16
     out.float().sum().backward()
-    torch.testing.assert_close(rows_of(bag)[1], weight.data[1] - LR * linear.weight.sum(0).data, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        rows_of(bag)[1], weight.data[1] - LR * linear.weight.sum(0).data, rtol=2e-2, atol=2e-2
+    )
 
 
 def test_options_of_calls(client, name):
     bag, weight = bag_and_weights(client, name, "sum", wire_dtype="bf16", priority=3, deadline_s=30)
     model = torch.nn.ModuleList([bag])
     millrace.nn.set_call_options(model, learning_rate=1.0, step=5)
-    assert bag.options == {"wire_dtype": "bf16", "priority": 3, "deadline_s": 30, "learning_rate": 1.0, "step": 5}
+    assert bag.options == {
+        "wire_dtype": "bf16",
+        "priority": 3,
+        "deadline_s": 30,
+        "learning_rate": 1.0,
+        "step": 5,
+    }
     bag(torch.tensor([[1]])).sum().backward()
     close(rows_of(bag)[1], weight.data[1] - 1)
     millrace.nn.set_call_options(model, learning_rate=None)
@@ -370,25 +393,31 @@ def test_many_threads_have_backwards_of_their_own(client, name):
     for thread in threads:
         thread.join()
     for bag, weight in bags:
-        torch.testing.assert_close(rows_of(bag)[1:4], weight.data[1:4] - 20 * LR * torch.tensor([[1.0], [2], [1]]),
-                                   rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            rows_of(bag)[1:4],
+            weight.data[1:4] - 20 * LR * torch.tensor([[1.0], [2], [1]]),
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 # ---- what is refused ----
+
 
 def test_refusals_when_made(client, name):
     table = client.table(name, DIM, pooling="mean")
     none = client.table(name[-55:] + ".none", DIM, pooling="none")
     for error, says, arguments, more in (
-            (ValueError, "mode 'max' cannot be had", (table,), {"mode": "max"}),
-            (ValueError, "pools by mean, not sum", (table,), {"mode": "sum"}),
-            (ValueError, "pools by none", (none,), {}),
-            (TypeError, "is there already: dim", (table,), {"dim": 3}),
-            (TypeError, "needs a dim", (client, name), {"optimizer": millrace.optim.SGD(lr=1)}),
-            (TypeError, "come first", (30, 4), {}),
-            (LookupError, "nowhere", (client, "nowhere"), {}),
-            (ValueError, "staleness is -1", (table,), {"staleness": -1}),
-            (ValueError, "dim", (client, name + "x", None, "sum"), {"dim": 0})):
+        (ValueError, "mode 'max' cannot be had", (table,), {"mode": "max"}),
+        (ValueError, "pools by mean, not sum", (table,), {"mode": "sum"}),
+        (ValueError, "pools by none", (none,), {}),
+        (TypeError, "is there already: dim", (table,), {"dim": 3}),
+        (TypeError, "needs a dim", (client, name), {"optimizer": millrace.optim.SGD(lr=1)}),
+        (TypeError, "come first", (30, 4), {}),
+        (LookupError, "nowhere", (client, "nowhere"), {}),
+        (ValueError, "staleness is -1", (table,), {"staleness": -1}),
+        (ValueError, "dim", (client, name + "x", None, "sum"), {"dim": 0}),
+    ):
         with pytest.raises(error, match=says):
             millrace.EmbeddingBag(*arguments, **more)
     with pytest.raises(millrace.FeatureMismatch, match="pooling"):
@@ -400,33 +429,40 @@ def test_refusals_of_forward(client, name):
     last = millrace.EmbeddingBag(bag.table, include_last_offset=True)
     keys = torch.tensor([1, 2, 3])
     for error, says, call in (
-            (TypeError, "int32 or int64, not torch.float32", lambda: bag(keys.float(), torch.tensor([0]))),
-            (TypeError, "not list", lambda: bag([1, 2])),
-            (ValueError, "1D or 2D", lambda: bag(keys.view(1, 1, 3))),
-            (ValueError, "offsets has to be None", lambda: bag(keys.view(1, 3), torch.tensor([0]))),
-            (ValueError, "got None", lambda: bag(keys)),
-            (ValueError, "1D tensor", lambda: bag(keys, torch.tensor([[0]]))),
-            (ValueError, r"offsets\[0\] has to be 0", lambda: bag(keys, torch.tensor([1, 2]))),
-            (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 4]))),
-            (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 2, 1]))),
-            (ValueError, "last offset is 2, for 3 keys", lambda: last(keys, torch.tensor([0, 2]))),
-            (ValueError, "at least 1", lambda: last(keys, torch.tensor([], dtype=torch.int64))),
-            (ValueError, "per_sample_weights have the shape", lambda: bag(keys, torch.tensor([0]), torch.ones(2)))):
+        (TypeError, "int32 or int64, not torch.float32", lambda: bag(keys.float(), torch.tensor([0]))),
+        (TypeError, "not list", lambda: bag([1, 2])),
+        (ValueError, "1D or 2D", lambda: bag(keys.view(1, 1, 3))),
+        (ValueError, "offsets has to be None", lambda: bag(keys.view(1, 3), torch.tensor([0]))),
+        (ValueError, "got None", lambda: bag(keys)),
+        (ValueError, "1D tensor", lambda: bag(keys, torch.tensor([[0]]))),
+        (ValueError, r"offsets\[0\] has to be 0", lambda: bag(keys, torch.tensor([1, 2]))),
+        (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 4]))),
+        (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 2, 1]))),
+        (ValueError, "last offset is 2, for 3 keys", lambda: last(keys, torch.tensor([0, 2]))),
+        (ValueError, "at least 1", lambda: last(keys, torch.tensor([], dtype=torch.int64))),
+        (
+            ValueError,
+            "per_sample_weights have the shape",
+            lambda: bag(keys, torch.tensor([0]), torch.ones(2)),
+        ),
+    ):
         with pytest.raises(error, match=says):
             call()
 
 
 # ---- dense parameters ----
 
+
 def test_a_variable_is_a_tensor_that_learns(client, name):
-    variable = millrace.nn.Variable(client, name, (2, 3), optimizer=millrace.optim.Adagrad(lr=LR),
-                                    initializer=millrace.init.constant(0.5))
+    variable = millrace.nn.Variable(
+        client, name, (2, 3), optimizer=millrace.optim.Adagrad(lr=LR), initializer=millrace.init.constant(0.5)
+    )
     theirs = torch.nn.Parameter(torch.full((2, 3), 0.5))
     optimizer = torch.optim.Adagrad([theirs], lr=LR)
     x = torch.randn(4, 3)
     for _ in range(STEPS):
         ours = x @ variable().T + (variable() ** 2).sum()  # twice in one backward: one step
-        other = x @ theirs.T + (theirs ** 2).sum()
+        other = x @ theirs.T + (theirs**2).sum()
         close(ours, other)
         optimizer.zero_grad()
         ours.pow(2).sum().backward()
@@ -449,7 +485,9 @@ def test_linear_is_torch_s(client, name):
     ours = millrace.nn.Linear(client, name[-50:], 5, 3, optimizer=millrace.optim.SGD(lr=LR))
     theirs = torch.nn.Linear(5, 3)
     theirs.weight.data, theirs.bias.data = ours.weight().detach().clone(), ours.bias().detach().clone()
-    assert 0.2 < theirs.weight.abs().max() <= 5 ** -0.5 and not torch.equal(theirs.weight[0], theirs.weight[1])
+    assert 0.2 < theirs.weight.abs().max() <= 5**-0.5 and not torch.equal(
+        theirs.weight[0], theirs.weight[1]
+    )
     optimizer = torch.optim.SGD(theirs.parameters(), lr=LR)
     for _ in range(STEPS):
         x = torch.randn(7, 5)
@@ -458,4 +496,7 @@ def test_linear_is_torch_s(client, name):
         theirs(x).pow(2).mean().backward()
         optimizer.step()
     close(ours(x), theirs(x).detach())
-    assert millrace.nn.Linear(client, name[-50:], 5, 3, bias=False, optimizer=millrace.optim.SGD(lr=LR)).bias is None
+    assert (
+        millrace.nn.Linear(client, name[-50:], 5, 3, bias=False, optimizer=millrace.optim.SGD(lr=LR)).bias
+        is None
+    )

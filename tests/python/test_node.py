@@ -13,7 +13,9 @@ def test_heartbeat(client, node):
     states = client.heartbeat()
     assert [state.core for state in states] == list(range(node.cores))
     assert sum(state.rows for state in states) >= 100
-    assert all(state.state == "serving" and state.memory_bytes > 0 and 0 <= state.busy_share <= 1 for state in states)
+    assert all(
+        state.state == "serving" and state.memory_bytes > 0 and 0 <= state.busy_share <= 1 for state in states
+    )
     assert {state.incarnation for state in states} == {client.incarnation}
 
 
@@ -70,7 +72,9 @@ def test_memory_tells_where_the_bytes_are(client, node):
     table.lookup(np.arange(5000))
     cores = [client.memory(core) for core in range(node.cores)]
     parts = [part for memory in cores for part in memory.tables if part.id == table.id]
-    assert sum(part.rows for part in parts) == 5000 and all(part.values_bytes >= 64 * part.rows for part in parts)
+    assert sum(part.rows for part in parts) == 5000 and all(
+        part.values_bytes >= 64 * part.rows for part in parts
+    )
     assert all(memory.allocated_bytes <= memory.mapped_bytes <= memory.limit_bytes for memory in cores)
 
 
@@ -84,7 +88,11 @@ def test_the_world_of_a_node_that_works(new_node):
     with millrace.Client(node.address, deadline_s=60.0) as client:
         world = client.world()
         assert (world.is_worker, world.world_size, world.is_complete) == (True, 2, False)
-        assert [(member.name, member.rank, member.has_joined) for member in world.members][0] == ("ps0", 0, True)
+        assert [(member.name, member.rank, member.has_joined) for member in world.members][0] == (
+            "ps0",
+            0,
+            True,
+        )
         assert all(isinstance(line, str) for line in client.world_async().result().functions)
 
 

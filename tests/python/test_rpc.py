@@ -48,7 +48,12 @@ def test_workers_are_known_by_name_rank_and_info():
 
 @pytest.mark.parametrize(
     "to, error",
-    [("nobody", millrace.UnknownWorker), (7, millrace.UnknownWorker), (-1, millrace.UnknownWorker), (1.5, TypeError)],
+    [
+        ("nobody", millrace.UnknownWorker),
+        (7, millrace.UnknownWorker),
+        (-1, millrace.UnknownWorker),
+        (1.5, TypeError),
+    ],
 )
 def test_a_worker_that_is_not_there(to, error):
     for call in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
@@ -75,7 +80,9 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (70, 33), (2, 3, 4, 5), (2, 1, 3, 1, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (3,), (2, 0, 3), (70, 33), (2, 3, 4, 5), (2, 1, 3, 1, 2, 2)], ids=str
+)
 def test_tensors_come_back_as_they_went(dtype, shape):
     tensor = (torch.rand(shape) * 100).to(dtype)
     (back,) = rpc.rpc_sync(1, there.same, (tensor,))
@@ -187,7 +194,9 @@ def test_futures():
     with pytest.raises(RuntimeError, match="not done"):
         slow.value()
     assert slow.wait() == 0.3
-    assert rpc.wait_all([rpc.rpc_async(1 + i % 2, there.add, (i, 1)) for i in range(50)]) == list(range(1, 51))
+    assert rpc.wait_all([rpc.rpc_async(1 + i % 2, there.add, (i, 1)) for i in range(50)]) == list(
+        range(1, 51)
+    )
 
 
 def test_then_and_callbacks():
@@ -338,7 +347,10 @@ def test_registered_functions_that_are_not_there_or_take_something_else():
 def test_one_world_at_a_time():
     with pytest.raises(millrace.InvalidArgument, match="w0.*already"):
         rpc.init_rpc(
-            "again", rank=0, world_size=1, rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:1")
+            "again",
+            rank=0,
+            world_size=1,
+            rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:1"),
         )
 
 
@@ -347,7 +359,11 @@ def test_one_world_at_a_time():
 
 def test_references_to_values_of_others():
     reference = rpc.remote("w1", there.add, (torch.ones(2), 1))
-    assert reference.owner() == rpc.WorkerInfo("w1", 1) and reference.owner_name() == "w1" and not reference.is_owner()
+    assert (
+        reference.owner() == rpc.WorkerInfo("w1", 1)
+        and reference.owner_name() == "w1"
+        and not reference.is_owner()
+    )
     assert reference.to_here().tolist() == [2.0, 2.0]
     eventually(reference.confirmed_by_owner)
     with pytest.raises(millrace.InvalidArgument, match="w1"):
@@ -401,7 +417,9 @@ def test_a_reference_to_what_failed():
     ):
         with pytest.raises(ValueError, match="never made"):
             reference.to_here()
-    assert isinstance(rpc.rpc_sync(2, there.same, (rpc.remote(1, there.fail, (ValueError, "x")),))[0], rpc.RRef)
+    assert isinstance(
+        rpc.rpc_sync(2, there.same, (rpc.remote(1, there.fail, (ValueError, "x")),))[0], rpc.RRef
+    )
     unknown = rpc.remote(1, "no.such")
     with pytest.raises(millrace.UnknownFunction):
         unknown.to_here()
@@ -446,7 +464,11 @@ def test_where_workers_meet(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     options = rpc.RpcBackendOptions
     assert place(options(init_method="tcp://10.0.0.1:77"), 1, 2) == ("10.0.0.1:77", 1, 2)
-    assert place(options(init_method="tcp://[fd00::1]:77?rank=3&world_size=9"), -1, None) == ("[fd00::1]:77", 3, 9)
+    assert place(options(init_method="tcp://[fd00::1]:77?rank=3&world_size=9"), -1, None) == (
+        "[fd00::1]:77",
+        3,
+        9,
+    )
     with pytest.raises(ValueError, match="MASTER_ADDR"):
         place(options(), 0, 1)
     monkeypatch.setenv("MASTER_ADDR", "localhost")

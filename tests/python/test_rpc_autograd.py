@@ -100,7 +100,9 @@ def test_a_worker_in_between_computes_too():
     x = torch.rand(4, requires_grad=True)
     with dist_autograd.context() as context_id:
         dist_autograd.backward(context_id, [rpc.rpc_sync(1, there.through, (2, "k", x)).pow(2).sum()])
-        got, scale = dist_autograd.get_gradients(context_id)[x], rpc.rpc_sync(2, there.gradient_of, ("k", context_id))
+        got, scale = dist_autograd.get_gradients(context_id)[x], rpc.rpc_sync(
+            2, there.gradient_of, ("k", context_id)
+        )
     x1, k = x.detach().requires_grad_(), torch.full((4,), 1.5, requires_grad=True)
     ((x1 * 2) * k + (x1 * 2).sin()).pow(2).sum().backward()
     assert close(got, x1.grad) and close(scale, k.grad)
@@ -130,7 +132,8 @@ def test_more_than_96_tensors_that_came():
         came = [rpc.rpc_sync(1 + i % 2, torch.mul, (x, float(i))) for i in range(200)]
         dist_autograd.backward(context_id, [sum(c.pow(2).sum() for c in came)])
         assert close(
-            dist_autograd.get_gradients(context_id)[x], 2 * x.detach() * sum(float(i) ** 2 for i in range(200))
+            dist_autograd.get_gradients(context_id)[x],
+            2 * x.detach() * sum(float(i) ** 2 for i in range(200)),
         )
 
 
@@ -279,8 +282,8 @@ OPS = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(seed):
-    """The same graph twice: all here, and with each operation on some worker, by value, by reference or through
-    another worker."""
+    """The same graph twice: all here, and with each operation on some worker, by value, by reference or
+    through another worker."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     leaves = [torch.randn(5, requires_grad=True) for _ in range(3)]

@@ -1,4 +1,5 @@
-"""Gradients where torch's own are easily missed, and workers that wait, leave or call back at an awkward moment."""
+"""Gradients where torch's own are easily missed, and workers that wait, leave or call back at an awkward
+moment."""
 from __future__ import annotations
 
 import pytest
@@ -30,18 +31,22 @@ def gradient_of(parameter, compute):
 
 def test_a_tensor_changed_in_place_after_it_left():
     """What left first has the history of that moment."""
+
     def compute(q):
         h = q * 3
         first = rpc.rpc_sync(1, torch.mul, (h, h))
         h.mul_(2)
         return (first + rpc.rpc_sync(1, torch.mul, (h, 1.0))).sum()
+
     p = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
     assert torch.equal(gradient_of(p, compute), 18 * p.detach() + 6)
 
 
 def test_a_tensor_sent_twice_in_one_call():
     p = torch.nn.Parameter(torch.tensor([2.0, 3.0]))
-    gradient = gradient_of(p, lambda q: (rpc.rpc_sync(1, torch.mul, (q, q)) + rpc.rpc_sync(1, there.same, (q, [q]))[0]).sum())
+    gradient = gradient_of(
+        p, lambda q: (rpc.rpc_sync(1, torch.mul, (q, q)) + rpc.rpc_sync(1, there.same, (q, [q]))[0]).sum()
+    )
     assert torch.equal(gradient, 2 * p.detach() + 1)
 
 
@@ -56,6 +61,7 @@ def test_without_grad_nothing_is_recorded():
             kept = rpc.remote(1, torch.mul, (q, 2.0)).to_here()
         assert not constant.requires_grad and not scaled.requires_grad and not kept.requires_grad
         return (rpc.rpc_sync(1, torch.mul, (q, 2.0)) * constant + scaled + kept).sum()
+
     assert torch.equal(gradient_of(p, compute), torch.tensor([4.0, 8.0]))
 
 
@@ -64,11 +70,17 @@ def test_gradients_of_an_embedding_that_are_sparse_and_dense():
         table = torch.nn.Embedding(3, 2, sparse=True)
 
         def compute(weight, order=order):
-            uses = [lambda: rpc.rpc_sync(1, torch.mul, (table(torch.tensor([1])), 2.0)).sum(),
-                    lambda: rpc.rpc_sync(1, torch.mul, (weight, 3.0)).sum()]
+            uses = [
+                lambda: rpc.rpc_sync(1, torch.mul, (table(torch.tensor([1])), 2.0)).sum(),
+                lambda: rpc.rpc_sync(1, torch.mul, (weight, 3.0)).sum(),
+            ]
             return sum(use() for use in uses[::order])
+
         gradient = gradient_of(table.weight, compute)
-        assert torch.equal(gradient.to_dense() if gradient.is_sparse else gradient, torch.tensor([[3.0, 3.0], [5.0, 5.0], [3.0, 3.0]]))
+        assert torch.equal(
+            gradient.to_dense() if gradient.is_sparse else gradient,
+            torch.tensor([[3.0, 3.0], [5.0, 5.0], [3.0, 3.0]]),
+        )
 
 
 @pytest.mark.parametrize("make", [lambda p: torch.complex(p, p), lambda p: p.to_sparse()])
@@ -122,6 +134,7 @@ print(type(said[0]).__name__)
 def test_leaving_while_a_thread_waits(tmp_path):
     """It does not wait for the call, which never ends."""
     import os
+
     key = key_file(tmp_path)
     servers = Servers(2, key)
     try:

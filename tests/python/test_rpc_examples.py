@@ -1,5 +1,5 @@
-"""The examples mnist.py (trainers of the C server's model) and parameter_server.py, on pictures made up here, and
-calls of a C worker's functions."""
+"""The examples mnist.py (trainers of the C server's model) and parameter_server.py, on pictures made up here,
+and calls of a C worker's functions."""
 from __future__ import annotations
 
 import os
@@ -17,7 +17,9 @@ from rpc_world import finish, free_port, start  # noqa: E402
 
 EXAMPLES = os.environ["MILLRACE_EXAMPLES"]
 SERVER = os.environ.get("MILLRACE_MNIST_SERVER", "")
-needs_server = pytest.mark.skipif(not os.path.exists(SERVER), reason="the C example is not built: it needs oneDNN")
+needs_server = pytest.mark.skipif(
+    not os.path.exists(SERVER), reason="the C example is not built: it needs oneDNN"
+)
 
 
 def _write(directory, name: str, count: int, draw: np.random.Generator) -> None:
@@ -74,10 +76,18 @@ def example(name: str) -> tuple[str, str]:
 @needs_server
 @pytest.mark.parametrize("trainers", [1, 3])
 def test_mnist_on_the_server_in_c(run, pictures, trainers):
-    place = ["--world_size", str(trainers + 1), "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    place = [
+        "--world_size",
+        str(trainers + 1),
+        "--master_addr",
+        "127.0.0.1",
+        "--master_port",
+        str(free_port()),
+    ]
     server = run(SERVER, *place, "--rank", "0", "--accuracy", "0.9", "--threads", "2")
     others = [
-        run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures) for rank in range(1, trainers + 1)
+        run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures)
+        for rank in range(1, trainers + 1)
     ]
     said = [finish(program, 300) for program in others]
     assert all(f"Rank {i + 1} training batch 0 loss " in text for i, text in enumerate(said))

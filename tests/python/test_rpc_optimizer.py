@@ -43,7 +43,9 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize(
-    "kind, arguments", OPTIMIZERS, ids=lambda o: o.__module__ + "." + o.__name__ if isinstance(o, type) else str(len(o))
+    "kind, arguments",
+    OPTIMIZERS,
+    ids=lambda o: o.__module__ + "." + o.__name__ if isinstance(o, type) else str(len(o)),
 )
 def test_steps_are_torch_s(kind, arguments):
     rpc.rpc_sync(1, there.make_net, (3,))
@@ -54,7 +56,8 @@ def test_steps_are_torch_s(kind, arguments):
         x, labels = torch.rand(5, 1, 8, 8), torch.arange(5)
         with dist_autograd.context() as context_id:
             dist_autograd.backward(
-                context_id, [torch.nn.functional.cross_entropy(rpc.rpc_sync(1, there.net_forward, (x,)), labels)]
+                context_id,
+                [torch.nn.functional.cross_entropy(rpc.rpc_sync(1, there.net_forward, (x,)), labels)],
             )
             optimizer.step(context_id)
         alone.zero_grad()
@@ -68,7 +71,11 @@ def test_owners_on_several_workers_and_here():
     for rank in (1, 2):
         rpc.rpc_sync(rank, there.make_scale, ("s", start))
     own = torch.nn.Parameter(start.clone())
-    parameters = [rpc.remote(1, there.kept_value, ("s",)), rpc.remote(2, there.kept_value, ("s",)), rpc.RRef(own)]
+    parameters = [
+        rpc.remote(1, there.kept_value, ("s",)),
+        rpc.remote(2, there.kept_value, ("s",)),
+        rpc.RRef(own),
+    ]
     optimizer = DistributedOptimizer(torch.optim.SGD, parameters, lr=0.5)
     with dist_autograd.context() as context_id:
         y = rpc.rpc_sync(2, there.scaled, ("s", rpc.rpc_sync(1, there.scaled, ("s", own * 1.0))))
@@ -140,7 +147,9 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="list, not a tensor"):
         DistributedOptimizer(torch.optim.SGD, [rpc.RRef([1])], lr=0.1)
     with pytest.raises(TypeError):  # torch's own, from the owner
-        DistributedOptimizer(torch.optim.SGD, [rpc.RRef(torch.nn.Parameter(torch.ones(1)))], lr=0.1, no_such=1)
+        DistributedOptimizer(
+            torch.optim.SGD, [rpc.RRef(torch.nn.Parameter(torch.ones(1)))], lr=0.1, no_such=1
+        )
     optimizer = DistributedOptimizer(torch.optim.SGD, [rpc.RRef(torch.nn.Parameter(torch.ones(1)))], lr=0.1)
     with pytest.raises(ValueError, match="no autograd context"):
         optimizer.step(12345)

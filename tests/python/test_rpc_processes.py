@@ -41,7 +41,9 @@ def run(tmp_path):
     key = key_file(tmp_path)
     programs = []
 
-    def side_by_side(*scripts: str, codes: dict[int, int] | None = None, key_of=None, **environment: str) -> list[str]:
+    def side_by_side(
+        *scripts: str, codes: dict[int, int] | None = None, key_of=None, **environment: str
+    ) -> list[str]:
         head = _HEAD.format(here=HERE, port=free_port(), key=key if key_of is None else key_of())
         programs.extend(start(head + script, **environment) for script in scripts)
         said = []
@@ -74,15 +76,18 @@ expect(PermissionError, "allow_python_functions", rpc.rpc_sync, 1, there.nothing
 expect(millrace.UnknownFunction, "x.y", rpc.rpc_sync, 1, "x.y")  # by name needs no pickle
 rpc.shutdown()
 """,
-        "\njoin(1)\nexpect(millrace.Unauthorized, 'MILLRACE_PYTHON_FUNCTIONS=on', rpc.rpc_sync, 0, there.nothing)\n"
+        "\njoin(1)\nexpect(millrace.Unauthorized, 'MILLRACE_PYTHON_FUNCTIONS=on', rpc.rpc_sync, 0, "
+        "there.nothing)\n"
         "expect(millrace.Unauthorized, 'any code', rpc.remote(0, there.nothing).to_here)\n"
-        "expect(millrace.Unauthorized, 'any code', rpc.rpc_sync, 0, there.total, (there.many(200),))\nrpc.shutdown()\n",
+        "expect(millrace.Unauthorized, 'any code', rpc.rpc_sync, 0, there.total, "
+        "(there.many(200),))\nrpc.shutdown()\n",
     )
 
 
 def test_the_environment_turns_them_on(run):
     run(
-        "\njoin(0, allow_python_functions=None)\nassert rpc.rpc_sync(1, there.my_name) == 'w1'\nrpc.shutdown()\n",
+        "\njoin(0, allow_python_functions=None)\nassert rpc.rpc_sync(1, there.my_name) == "
+        "'w1'\nrpc.shutdown()\n",
         "\njoin(1, allow_python_functions=None)\nrpc.shutdown()\n",
         MILLRACE_PYTHON_FUNCTIONS="on",
     )
@@ -90,7 +95,8 @@ def test_the_environment_turns_them_on(run):
 
 def test_without_a_key_they_warn_once(run):
     said = run(
-        "\nwarnings.simplefilter('always')\njoin(0, key_file=None)\nrpc.rpc_sync(1, there.nothing)\nrpc.shutdown()\n",
+        "\nwarnings.simplefilter('always')\njoin(0, key_file=None)\nrpc.rpc_sync(1, "
+        "there.nothing)\nrpc.shutdown()\n",
         "\njoin(1, key_file=None)\nrpc.shutdown()\n",
     )
     assert said[0].count("there is no key") == 1
@@ -124,7 +130,7 @@ for peer, call in calls.items():
         assert versions and int(versions[1]) == int(versions[2]) + 1 and where in str(error), str(error)
     else:
         raise AssertionError("no error")
-""",
+"""
     )
 
 
@@ -153,7 +159,7 @@ rpc.shutdown()
 
 def test_one_world_after_another(run):
     script = """
-for port in os.environ["PORTS"].split(","):  # who is first must not come to the world that the other is leaving
+for port in os.environ["PORTS"].split(","):  # the first must not come to the world that the other leaves
     join({0}, init_method="tcp://127.0.0.1:" + port)
     big = rpc.rpc_sync({1}, there.same, (torch.arange(100000.0),))[0]
     reference = rpc.remote({1}, there.add, (1, 2))
@@ -193,11 +199,17 @@ rpc.shutdown()
 """
 
 
-@pytest.mark.parametrize("end", [
-    "ffi.release(world.rpc); assert big[99999] == 99999 and small[2] == 2; ring = None; del big, references, world; gc.collect()",
-    "big = big[10:]; del world, ring, references, small, waited, dropped, context, loss, weight; gc.collect(); assert big[0] == 10",
-    "gc.disable()",  # left to the interpreter's end
-], ids=["world_first", "world_in_a_ring", "exit"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "ffi.release(world.rpc); assert big[99999] == 99999 and small[2] == 2; ring = None; del big, "
+        "references, world; gc.collect()",
+        "big = big[10:]; del world, ring, references, small, waited, dropped, context, loss, weight; "
+        "gc.collect(); assert big[0] == 10",
+        "gc.disable()",  # left to the interpreter's end
+    ],
+    ids=["world_first", "world_in_a_ring", "exit"],
+)
 def test_ends_in_any_order(run, end):
     script = _ENDS + end + "\n"
     run(script.format(0, 1), script.format(1, 0))

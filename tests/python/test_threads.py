@@ -10,7 +10,8 @@ import millrace
 from millrace import init, optim
 
 THREADS, ROUNDS = 8, 60
-# Of clients that are made one after another: meson's MALLOC_PERTURB_ has each fill its memory, 256 MiB per core by default.
+# Of clients that are made one after another: meson's MALLOC_PERTURB_ has each fill its memory, 256 MiB per
+# core by default.
 SMALL = {"deadline_s": 60.0, "connect_s": 60.0, "memory_bytes": 16 << 20}
 torch = pytest.importorskip("torch")
 

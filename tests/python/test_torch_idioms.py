@@ -1,5 +1,5 @@
-"""What programs do with parameters, gradients and optimizers of torch's, beside torch's own EmbeddingBag: rows at a server do the
-same, or an error says what to write instead."""
+"""What programs do with parameters, gradients and optimizers of torch's, beside torch's own EmbeddingBag:
+rows at a server do the same, or an error says what to write instead."""
 import copy
 import os
 import subprocess
@@ -29,12 +29,16 @@ class Model(torch.nn.Module):
 @pytest.fixture
 def models(client, name):
     """A model with its rows at the server, and torch's, which are the same. Adagrad: steps do not add up."""
+
     def make(mode="mean", optimizer=None):
-        bag = millrace.EmbeddingBag(client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.Adagrad(lr=LR))
+        bag = millrace.EmbeddingBag(
+            client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.Adagrad(lr=LR)
+        )
         weight = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
         ours, theirs = Model(bag), Model(torch.nn.EmbeddingBag(KEYS, DIM, mode=mode, _weight=weight))
         theirs.dense.load_state_dict(ours.dense.state_dict())
         return ours, theirs
+
     return make
 
 
@@ -76,6 +80,7 @@ def both(models, train, **arguments):
 
 # ---- what torch does ----
 
+
 @pytest.mark.parametrize("how", ["module", "model", "parameters"])
 def test_frozen_rows_stay(models, how):
     ours, theirs = models()
@@ -113,6 +118,7 @@ def test_several_backwards_are_one_step(models, mode):
             for part in range(4):
                 (loss_of(model, 10 * step + part) / 4).backward()
             optimizer.step()
+
     both(models, train, mode=mode)
 
 
@@ -149,6 +155,7 @@ def test_norms_and_clipping(models):
 
 def test_a_scaled_loss_is_unscaled_before_the_step(models):
     """As GradScaler does, whose own work needs CUDA."""
+
     def train(model):
         optimizer = adagrad(model)
         for step in range(2):
@@ -159,17 +166,20 @@ def test_a_scaled_loss_is_unscaled_before_the_step(models):
                     if param.grad is not None:
                         param.grad.mul_(1 / SCALE)
             optimizer.step()
+
     both(models, train)
 
 
 def test_a_step_left_out_learns_nothing(models):
     """As GradScaler leaves one out that has Inf."""
+
     def train(model):
         optimizer = adagrad(model)
         (loss_of(model, 0) * float("inf")).backward()
         optimizer.zero_grad(set_to_none=True)
         loss_of(model, 1).backward()
         optimizer.step()
+
     both(models, train)
 
 
@@ -183,6 +193,7 @@ def test_closures_schedulers_and_retained_graphs(models):
             loss = loss_of(model, 3)
             loss.backward()
             return loss
+
         assert float(optimizer.step(closure)) != 0
         scheduler.step()
         optimizer.zero_grad()
@@ -190,6 +201,7 @@ def test_closures_schedulers_and_retained_graphs(models):
         loss.backward(retain_graph=True)
         loss.backward()
         optimizer.step()
+
     both(models, train, optimizer=millrace.optim.SGD(lr=LR))
 
 
@@ -237,12 +249,15 @@ def test_a_copy_is_frozen_for_itself(models):
 
 # ---- what it does not ----
 
+
 def test_gradients_that_have_left_cannot_be_changed(models):
     ours, _ = models()
     loss_of(ours, 1).backward()  # no optimizer of torch's has the rows: they leave
-    for change in (lambda: torch.nn.utils.clip_grad_norm_(ours.parameters(), 1.0),
-                   lambda: torch.nn.utils.clip_grad_value_(ours.parameters(), 1.0),
-                   lambda: [p.grad.div_(SCALE) for p in ours.parameters()]):
+    for change in (
+        lambda: torch.nn.utils.clip_grad_norm_(ours.parameters(), 1.0),
+        lambda: torch.nn.utils.clip_grad_value_(ours.parameters(), 1.0),
+        lambda: [p.grad.div_(SCALE) for p in ours.parameters()],
+    ):
         with pytest.raises(RuntimeError, match=r"pushed by backward.*torch.optim.SGD\(model.parameters"):
             change()
     ours.zero_grad()
@@ -258,6 +273,7 @@ def test_batches_of_a_loader_are_steps_of_their_own(client, name):
         number += (1 + bag.table.id) << 48
         client.feed(number, [(bag.table, [1, 2], [0, 2])], 1)
         return dense(bag(millrace.data.Batch(number, 1))).sum()
+
     forward(0).backward()
     with pytest.raises(RuntimeError, match="each batch as a step of its own"):
         torch.nn.utils.clip_grad_norm_(bag.parameters(), 1.0)
@@ -323,8 +339,22 @@ DDP = """
 def test_processes_of_ddp_average(node, name, tmp_path, mode):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     workers = [
-        subprocess.Popen([sys.executable, "-c", textwrap.dedent(DDP), node.address, name, str(tmp_path / "rendezvous"), str(rank),
-                          mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(DDP),
+                node.address,
+                name,
+                str(tmp_path / "rendezvous"),
+                str(rank),
+                mode,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         for rank in range(2)
     ]
     try:
@@ -359,10 +389,19 @@ EXIT = """
 @pytest.mark.parametrize("what, code", [(["works"], 0), (["fails"], 1), (["fails", "7"], 7)])
 def test_a_last_push_that_failed_is_an_exit_code(node, client, name, what, code):
     try:
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(EXIT), node.address, name, *what], capture_output=True,
-                              text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(EXIT), node.address, name, *what],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     finally:
         client.freeze("off")
     assert (done.returncode, done.stdout) == (code, "end\n"), done.stderr
     lines = done.stderr.splitlines()
-    assert not lines if code == 0 else len(lines) == 1 and lines[0].startswith("millrace: a push of gradients failed: ")
+    assert (
+        not lines
+        if code == 0
+        else len(lines) == 1 and lines[0].startswith("millrace: a push of gradients failed: ")
+    )

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What logistic regression reaches on the census data (trainer_client/examples/data/a9a.libsvm.xz) with the hub's split.
+"""What logistic regression reaches on the census data (trainer_client/examples/data/a9a.libsvm.xz) with the
+hub's split.
 
 usage: /usr/bin/python3 tests/quality/reference_a9a.py     needs python3-sklearn; prints a line of JSON
 
 tests/integration/test_a9a.c holds our own training to these figures:
-  {"auc": 0.9014, "logloss": 0.3278, "samples": 6476, "train_samples": 26085, "positive_share": 0.2409, "c": 0.3}
+  {"auc": 0.9014, "logloss": 0.3278, "samples": 6476, "train_samples": 26085, "positive_share": 0.2409, "c":
+  0.3}
 C is chosen on the training part alone, by five-fold cross-validation of the log loss.
 """
 import json
@@ -59,17 +61,23 @@ def read():
 def main():
     x, y, held_out = read()
     train = ~held_out
-    model = LogisticRegressionCV(Cs=[0.03, 0.1, 0.3, 1, 3, 10], cv=5, scoring="neg_log_loss", solver="liblinear")
+    model = LogisticRegressionCV(
+        Cs=[0.03, 0.1, 0.3, 1, 3, 10], cv=5, scoring="neg_log_loss", solver="liblinear"
+    )
     model.fit(x[train], y[train])
     p = model.predict_proba(x[held_out])[:, 1]
-    print(json.dumps({
-        "auc": round(roc_auc_score(y[held_out], p), 4),
-        "logloss": round(log_loss(y[held_out], p), 4),
-        "samples": int(held_out.sum()),
-        "train_samples": int(train.sum()),
-        "positive_share": round(float(y[held_out].mean()), 4),
-        "c": float(model.C_[0]),
-    }))
+    print(
+        json.dumps(
+            {
+                "auc": round(roc_auc_score(y[held_out], p), 4),
+                "logloss": round(log_loss(y[held_out], p), 4),
+                "samples": int(held_out.sum()),
+                "train_samples": int(train.sum()),
+                "positive_share": round(float(y[held_out].mean()), 4),
+                "c": float(model.C_[0]),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

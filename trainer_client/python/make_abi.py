@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the Python package's view of libmillrace from the installed headers themselves, so that the two cannot differ.
+"""Makes the Python package's view of libmillrace from the installed headers themselves, so that the two
+cannot differ.
 
 usage: make_abi.py OUTPUT CC HEADER... -- INCLUDE_DIRECTORY...
 """
@@ -22,8 +23,20 @@ def preprocess(cc, headers, directories, *flags):
         for name in KNOWN_TO_CFFI:
             open(os.path.join(empty, name), "w", encoding="utf-8").close()
         source = "".join(f'#include "{os.path.abspath(header)}"\n' for header in headers)
-        command = [*cc.split(), "-E", "-P", "-nostdinc", "-I", empty, *(f"-I{d}" for d in directories),
-                   "-D__attribute__(x)=", "-DUINT64_C(x)=x", "-xc", *flags, "-"]
+        command = [
+            *cc.split(),
+            "-E",
+            "-P",
+            "-nostdinc",
+            "-I",
+            empty,
+            *(f"-I{d}" for d in directories),
+            "-D__attribute__(x)=",
+            "-DUINT64_C(x)=x",
+            "-xc",
+            *flags,
+            "-",
+        ]
         return subprocess.run(command, input=source, check=True, capture_output=True, text=True).stdout
 
 
@@ -38,7 +51,7 @@ def constants(macros):
 
 def main():
     output, cc, *rest = sys.argv[1:]
-    headers, directories = rest[:rest.index("--")], rest[rest.index("--") + 1:]
+    headers, directories = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
     declarations = INLINE.sub("", preprocess(cc, headers, directories))
     macros = preprocess(cc, headers, directories, "-dM")
     numbers = "".join(f"#define {name} {value}\n" for name, value in constants(macros))

@@ -1,4 +1,5 @@
-"""The flights as trainer_client/hub/reader_flights.c makes them: a label, 13 slots of one key each, and the same held-out part."""
+"""The flights as trainer_client/hub/reader_flights.c makes them: a label, 13 slots of one key each, and the
+same held-out part."""
 import lzma
 import pathlib
 
@@ -8,8 +9,21 @@ DATA = pathlib.Path(__file__).resolve().parents[3] / "trainer_client/examples/da
 LATE_MINUTES, HELD_OUT_SHARE, SEED = 15, 0.2, 1
 SPLIT_SALT = 0x73706C6974
 ORIGIN, DESTINATION, HOUR, DAY = range(4)
-SLOTS = ((ORIGIN,), (DESTINATION,), (ORIGIN, DESTINATION), (HOUR,), (DAY,), (ORIGIN, HOUR), (DESTINATION, HOUR),
-         (ORIGIN, DESTINATION, HOUR), (ORIGIN, DAY), (DESTINATION, DAY), (HOUR, DAY), (ORIGIN, HOUR, DAY), (DESTINATION, HOUR, DAY))
+SLOTS = (
+    (ORIGIN,),
+    (DESTINATION,),
+    (ORIGIN, DESTINATION),
+    (HOUR,),
+    (DAY,),
+    (ORIGIN, HOUR),
+    (DESTINATION, HOUR),
+    (ORIGIN, DESTINATION, HOUR),
+    (ORIGIN, DAY),
+    (DESTINATION, DAY),
+    (HOUR, DAY),
+    (ORIGIN, HOUR, DAY),
+    (DESTINATION, HOUR, DAY),
+)
 
 
 def text_of(lines_max=None):
@@ -35,11 +49,14 @@ def mix(a, b):
 
 def held_out(line_numbers):
     """hub_is_held_out(): bool [n]; lines count from 1, the header's included."""
-    return (mix(SEED ^ SPLIT_SALT, line_numbers.astype(numpy.uint64)) >> numpy.uint64(11)) * 2.0**-53 < HELD_OUT_SHARE
+    return (
+        mix(SEED ^ SPLIT_SALT, line_numbers.astype(numpy.uint64)) >> numpy.uint64(11)
+    ) * 2.0**-53 < HELD_OUT_SHARE
 
 
 def read(lines_max=None):
-    """Keys i64 [samples, 13], numbered from 0 on; labels f32 [samples]; held out bool [samples]; how many keys there are."""
+    """Keys i64 [samples, 13], numbered from 0 on; labels f32 [samples]; held out bool [samples]; how many
+    keys there are."""
     rows = [line.split(",") for line in text_of(lines_max).splitlines()[1:]]
     date, delay, _, origin, destination = (numpy.array(column) for column in zip(*rows))
     parts = [origin, destination, [d[4:6] for d in date], [d[:4] for d in date]]

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Millrace beside PyTorch RPC, gRPC and Redis: the same work over the same kind of cable, one CPU for the server and one for its clients.
+"""Millrace beside PyTorch RPC, gRPC and Redis: the same work over the same kind of cable, one CPU for the
+server and one for its clients.
 
-Each round runs every peer once, in another order; figures are medians over the rounds, ratios are taken within a round. Writes
-build/bench/peers.json, .md and .svg, and prints the tables. Needs root. What it measures and how: docs/peers.md.
+Each round runs every peer once, in another order; figures are medians over the rounds, ratios are taken
+within a round. Writes build/bench/peers.json, .md and .svg, and prints the tables. Needs root. What it
+measures and how: docs/peers.md.
 """
 import argparse
 import json
@@ -21,7 +23,10 @@ SKIPPED = 77
 try:
     import flights
 except ImportError:
-    print("peers: no python3-numpy, or not Debian's /usr/bin/python3: scripts/setup.sh peers installs it", file=sys.stderr)
+    print(
+        "peers: no python3-numpy, or not Debian's /usr/bin/python3: scripts/setup.sh peers installs it",
+        file=sys.stderr,
+    )
     sys.exit(SKIPPED)
 import plot  # noqa: E402
 import report  # noqa: E402
@@ -32,16 +37,34 @@ QUICK_SECONDS, QUICK_LINES, QUICK_AUC = 0.05, 40000, 0.6
 
 
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default="build", help="build directory (default build)")
-    parser.add_argument("--driver", default="af_xdp", help="of Millrace's port: af_xdp, af_packet or tap (default af_xdp)")
+    parser.add_argument(
+        "--driver", default="af_xdp", help="of Millrace's port: af_xdp, af_packet or tap (default af_xdp)"
+    )
     parser.add_argument("--mtu", type=int, default=3498, help="of the veth pair (default 3498)")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--seconds", type=float, default=1.0, help="that each call is measured for in a round (default 1)")
-    parser.add_argument("--rows", default=",".join(report.ROWS), help="some of " + ", ".join(report.ROWS) + " (default all)")
-    parser.add_argument("--peers", default=",".join(report.PEERS), help="some of " + ", ".join(report.PEERS) + " (default all)")
-    parser.add_argument("--merge", action="store_true", help="add the rounds to those saved before, of this machine and these settings")
-    parser.add_argument("--quick", action="store_true", help="one short round: whether all of it works, in figures worth nothing")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="that each call is measured for in a round (default 1)"
+    )
+    parser.add_argument(
+        "--rows", default=",".join(report.ROWS), help="some of " + ", ".join(report.ROWS) + " (default all)"
+    )
+    parser.add_argument(
+        "--peers",
+        default=",".join(report.PEERS),
+        help="some of " + ", ".join(report.PEERS) + " (default all)",
+    )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="add the rounds to those saved before, of this machine and these settings",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one short round: whether all of it works, in figures worth nothing",
+    )
     parser.add_argument("--machine", help="what the tables call this machine (default: from /proc/cpuinfo)")
     parser.add_argument("--out", help="directory for the results (default BUILD/bench)")
     arguments = parser.parse_args()
@@ -58,7 +81,9 @@ def read_arguments():
 
 def machine(name, mtu, driver):
     kernel = os.uname().release.split("-")[0]
-    return f"{name or run.cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}, {driver} on a veth pair, MTU {mtu}"
+    return (
+        f"{name or run.cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}, {driver} on a veth pair, MTU {mtu}"
+    )
 
 
 class Rounds:
@@ -67,17 +92,27 @@ class Rounds:
         arguments.runs = arguments.garbage = 0
         arguments.checkpoint_gb = 0.0
         bench = run.Bench(arguments)
-        made = [peer(bench, arguments.quick, directory) for peer in servers.ALL if peer.name in arguments.peers]
+        made = [
+            peer(bench, arguments.quick, directory) for peer in servers.ALL if peer.name in arguments.peers
+        ]
         self.missing = {peer.name: peer.why_not() for peer in made}
         self.peers = [peer for peer in made if self.missing[peer.name] is None]
-        self.results = {"machine": machine(arguments.machine, arguments.mtu, arguments.driver), "settings": {}, "rounds": [], "auc": {}}
+        self.results = {
+            "machine": machine(arguments.machine, arguments.mtu, arguments.driver),
+            "settings": {},
+            "rounds": [],
+            "auc": {},
+        }
 
     def load(self, path):
         """What was saved before."""
         with open(path, encoding="utf-8") as saved:
             results = json.load(saved)
         if results["machine"] != self.results["machine"]:
-            raise RuntimeError(f"{path} is of another machine or cable ({results['machine']}): run without --merge to replace it")
+            raise RuntimeError(
+                f"{path} is of another machine or cable ({results['machine']}): run without --merge to "
+                "replace it"
+            )
         self.results = results
 
     def flights(self):
@@ -98,7 +133,9 @@ class Rounds:
             found.update(peer.calls(calls, self.arguments.seconds))
         if "fm" in rows and getattr(peer, "fm", None):
             least = QUICK_AUC if self.arguments.quick else report.LEAST_AUC
-            data = self.flights() if peer.name == "millrace" else QUICK_LINES if self.arguments.quick else None
+            data = (
+                self.flights() if peer.name == "millrace" else QUICK_LINES if self.arguments.quick else None
+            )
             result = peer.fm(data, least)
             self.results["auc"].setdefault(peer.name, []).append(result.pop("auc"))
             found.update(result)
@@ -129,8 +166,11 @@ class Rounds:
 
 def save(results, directory):
     os.makedirs(directory, exist_ok=True)
-    for name, text in (("peers.json", json.dumps(results, indent=1) + "\n"), ("peers.md", report.markdown(results)),
-                       ("peers.svg", plot.svg(results))):
+    for name, text in (
+        ("peers.json", json.dumps(results, indent=1) + "\n"),
+        ("peers.md", report.markdown(results)),
+        ("peers.svg", plot.svg(results)),
+    ):
         with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
             out.write(text)
 
@@ -152,14 +192,20 @@ def main():
             if why is not None:
                 print(f"peers: {report.PEERS[name]} left out: {why}", file=sys.stderr)
         if not any(peer.name not in ("millrace", "python") for peer in rounds.peers):
-            print("peers: nothing to stand beside Millrace: scripts/setup.sh peers installs them", file=sys.stderr)
+            print(
+                "peers: nothing to stand beside Millrace: scripts/setup.sh peers installs them",
+                file=sys.stderr,
+            )
             sys.exit(SKIPPED)
         saved = os.path.join(out, "peers.json")
         if arguments.merge and os.path.exists(saved):
             rounds.load(saved)
         for _ in range(arguments.rounds):
             rounds.round(len(rounds.results["rounds"]))
-        lacking = report.faults(rounds.results, {peer.name: [row for row in peer.rows() if row in arguments.rows] for peer in rounds.peers})
+        lacking = report.faults(
+            rounds.results,
+            {peer.name: [row for row in peer.rows() if row in arguments.rows] for peer in rounds.peers},
+        )
         if lacking:
             raise RuntimeError("; ".join(lacking))
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:

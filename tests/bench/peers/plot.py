@@ -1,4 +1,5 @@
-"""A drawing of the ratios as SVG: a row for each kind of work, a dot for each peer's median, a line from its least to its most."""
+"""A drawing of the ratios as SVG: a row for each kind of work, a dot for each peer's median, a line from its
+least to its most."""
 from xml.sax.saxutils import escape
 
 import math
@@ -22,27 +23,41 @@ class Drawing:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def text(self, x, y, words, size=12, color=INK, anchor="start", weight="normal"):
-        self.parts.append(f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' fill='{color}' text-anchor='{anchor}' "
-                          f"font-weight='{weight}'>{escape(words)}</text>")
+        self.parts.append(
+            f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' fill='{color}' text-anchor='{anchor}' "
+            f"font-weight='{weight}'>{escape(words)}</text>"
+        )
 
     def line(self, x1, y1, x2, y2, color, width=1.0, dash=""):
         dashes = f" stroke-dasharray='{dash}'" if dash else ""
-        self.parts.append(f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{color}' stroke-width='{width}'"
-                          f" stroke-linecap='round'{dashes}/>")
+        self.parts.append(
+            f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{color}' "
+            f"stroke-width='{width}'"
+            f" stroke-linecap='round'{dashes}/>"
+        )
 
     def dot(self, x, y, color):
-        self.parts.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='5' fill='{color}' stroke='#ffffff' stroke-width='1'/>")
+        self.parts.append(
+            f"<circle cx='{x:.1f}' cy='{y:.1f}' r='5' fill='{color}' stroke='#ffffff' stroke-width='1'/>"
+        )
 
     def whole(self, title):
-        return (f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{self.height}' viewBox='0 0 {WIDTH} {self.height}' "
-                f"role='img' {FONT}>\n<title>{escape(title)}</title>\n<rect width='100%' height='100%' fill='#ffffff'/>\n"
-                + "\n".join(self.parts) + "\n</svg>\n")
+        return (
+            f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{self.height}' viewBox='0 0 "
+            f"{WIDTH} {self.height}' "
+            f"role='img' {FONT}>\n<title>{escape(title)}</title>\n<rect width='100%' height='100%' "
+            "fill='#ffffff'/>\n" + "\n".join(self.parts) + "\n</svg>\n"
+        )
 
 
 def rows_with_ratios(results):
     rows = []
     for row in report.rows_of(results):
-        ratios = [(peer, report.of_row(results, row, peer)[1]) for peer in report.peers_of(results) if peer != "millrace"]
+        ratios = [
+            (peer, report.of_row(results, row, peer)[1])
+            for peer in report.peers_of(results)
+            if peer != "millrace"
+        ]
         ratios = [(peer, ratio) for peer, ratio in ratios if ratio is not None]
         if ratios:
             rows.append((row, ratios))
@@ -98,16 +113,30 @@ def svg(results):
             drawing.line(16, y, WIDTH - 16, y, GRID, 1, "2 3")
         ours = report.of_row(results, row, "millrace")[0]
         drawing.text(16, y + tall / 2 - 2, report.ROWS[row][0], 12.5, INK)
-        drawing.text(16, y + tall / 2 + 14, f"Millrace {report.number(ours[0], report.ROWS[row][1])}", 11, FAINT)
+        drawing.text(
+            16, y + tall / 2 + 14, f"Millrace {report.number(ours[0], report.ROWS[row][1])}", 11, FAINT
+        )
         for place, (peer, (median, least, most)) in enumerate(ratios):
             at = y + tall / 2 + PEER_HEIGHT * (place + 0.5 - len(ratios) / 2)
             drawing.line(drawing.x(least), at, drawing.x(most), at, COLORS[peer], 2.5)
             drawing.dot(drawing.x(median), at, COLORS[peer])
             drawing.text(WIDTH - RIGHT + 14, at + 4, report.times(median), 12, COLORS[peer], weight="bold")
             theirs = report.of_row(results, row, peer)[0][0]
-            drawing.text(WIDTH - 8, at + 4, report.number(theirs, report.ROWS[row][1]).split(" samples")[0].split(" images")[0], 10.5,
-                         FAINT, "end")
+            drawing.text(
+                WIDTH - 8,
+                at + 4,
+                report.number(theirs, report.ROWS[row][1]).split(" samples")[0].split(" images")[0],
+                10.5,
+                FAINT,
+                "end",
+            )
         y += tall
-    drawing.text(LEFT + (WIDTH - LEFT - RIGHT) / 2, height - 12,
-                 "ratio in the same round, logarithmic; right of 1 x Millrace is faster", 11, FAINT, "middle")
+    drawing.text(
+        LEFT + (WIDTH - LEFT - RIGHT) / 2,
+        height - 12,
+        "ratio in the same round, logarithmic; right of 1 x Millrace is faster",
+        11,
+        FAINT,
+        "middle",
+    )
     return drawing.whole("Millrace beside its peers: ratios of medians")

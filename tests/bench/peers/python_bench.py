@@ -57,10 +57,13 @@ def empty_many(peer, seconds):
 
 
 def run(peer, rows, seconds):
-    """peer: empty(), start() for a future of it, pull(keys), lookup(keys, offsets), push(keys, gradients), pushed(keys), set(keys, rows);
-    array() makes its arguments of arrays of numpy; expected(keys): what the rows are after one push."""
+    """peer: empty(), start() for a future of it, pull(keys), lookup(keys, offsets), push(keys, gradients),
+    pushed(keys), set(keys, rows); array() makes its arguments of arrays of numpy; expected(keys): what the
+    rows are after one push."""
     keys = workload.make_keys()
-    its_keys, offsets = peer.array(keys), peer.array(numpy.arange(0, workload.ROWS, workload.ROWS // workload.BAGS))
+    its_keys, offsets = peer.array(keys), peer.array(
+        numpy.arange(0, workload.ROWS, workload.ROWS // workload.BAGS)
+    )
     gradients, new = peer.array(workload.gradients()), peer.array(workload.new_rows(keys))
     checks = {"name": "checks"}
 
@@ -73,12 +76,23 @@ def run(peer, rows, seconds):
     if "empty_64" in rows:
         empty_many(peer, seconds)
     if "pull" in rows:
-        check("pull", numpy.asarray(measure("pull", seconds, lambda: peer.pull(its_keys))), workload.row_values(keys))
+        check(
+            "pull",
+            numpy.asarray(measure("pull", seconds, lambda: peer.pull(its_keys))),
+            workload.row_values(keys),
+        )
     if "lookup" in rows:
-        check("lookup", numpy.asarray(measure("lookup", seconds, lambda: peer.lookup(its_keys, offsets))), workload.sums(keys))
+        check(
+            "lookup",
+            numpy.asarray(measure("lookup", seconds, lambda: peer.lookup(its_keys, offsets))),
+            workload.sums(keys),
+        )
     if "push" in rows:
         peer.push(its_keys, gradients)
-        expect("push", numpy.allclose(numpy.asarray(peer.pushed(its_keys)), peer.expected(keys), rtol=0, atol=1e-5))
+        expect(
+            "push",
+            numpy.allclose(numpy.asarray(peer.pushed(its_keys)), peer.expected(keys), rtol=0, atol=1e-5),
+        )
         measure("push", seconds, lambda: peer.push(its_keys, gradients))
         expect("rows after all pushes", numpy.isfinite(numpy.asarray(peer.pushed(its_keys))).all())
     if "set" in rows:

@@ -12,13 +12,15 @@ import workload
 
 class Caller:
     """What python_bench.run() calls."""
+
     expected = staticmethod(workload.after_adagrad)
 
     def __init__(self, client):
         self.client = client
         self.rows = client.table("rows", workload.DIM, optimizer=millrace.optim.Assign())
-        self.learning = client.table("learning", workload.DIM,
-                                     optimizer=millrace.optim.Adagrad(lr=workload.RATE, eps=workload.EPSILON))
+        self.learning = client.table(
+            "learning", workload.DIM, optimizer=millrace.optim.Adagrad(lr=workload.RATE, eps=workload.EPSILON)
+        )
         self.pull, self.pushed = self.rows.lookup, self.learning.lookup
         self.push, self.set = self.learning.push_gradients, self.rows.push_gradients
         self.empty, self.start = client.echo, client.echo_async
@@ -39,7 +41,7 @@ class Caller:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--server", required=True)
     python_bench.add_arguments(parser)
     arguments = parser.parse_args()

@@ -1,8 +1,15 @@
-"""Tables of what peers.py measured. Results: {"machine", "settings", "rounds": [{row: {peer: figure}}], "auc": {peer: [...]}}."""
+"""Tables of what peers.py measured. Results: {"machine", "settings", "rounds": [{row: {peer: figure}}],
+"auc": {peer: [...]}}."""
 import math
 import statistics
 
-PEERS = {"millrace": "Millrace", "python": "Millrace from Python", "torch": "PyTorch RPC", "grpc": "gRPC C++", "redis": "Redis"}
+PEERS = {
+    "millrace": "Millrace",
+    "python": "Millrace from Python",
+    "torch": "PyTorch RPC",
+    "grpc": "gRPC C++",
+    "redis": "Redis",
+}
 # row: (what, unit, whether more is better)
 ROWS = {
     "empty_1": ("empty call, one at a time", "us", False),
@@ -23,13 +30,19 @@ INSTEAD = {
     ("redis", "lookup_fed"): "lookup",
 }
 NOTES = {
-    "push": "Millrace and gRPC run Adagrad, PyTorch runs SGD. Redis cannot apply gradients; its figure (*) is an MSET of new rows.",
+    "push": "Millrace and gRPC run Adagrad, PyTorch runs SGD. Redis cannot apply gradients; its figure (*) "
+    "is an MSET of new rows.",
     "lookup": "The server sums the rows; Redis cannot, so its client pulls and sums them.",
-    "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' figures are those of the row above.",
+    "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' "
+    "figures are those of the row above.",
     "set": "Millrace sets rows through its `assign` optimizer.",
 }
 FM_TARGET, LEAST_AUC = 5.0, 0.855
-FM_MODES = {"ahead": "rpc_async, two batches ahead", "plain": "rpc_sync", "autograd": "distributed autograd and optimizer"}
+FM_MODES = {
+    "ahead": "rpc_async, two batches ahead",
+    "plain": "rpc_sync",
+    "autograd": "distributed autograd and optimizer",
+}
 
 
 def figure(results, row, peer, index):
@@ -61,7 +74,13 @@ def of_row(results, row, peer):
 
 def number(value, unit):
     if unit == "us":
-        return f"{value / 1000:.2f} ms" if value >= 1000 else f"{value:.1f} us" if value < 100 else f"{value:.0f} us"
+        return (
+            f"{value / 1000:.2f} ms"
+            if value >= 1000
+            else f"{value:.1f} us"
+            if value < 100
+            else f"{value:.0f} us"
+        )
     short = unit.replace("calls/s", "/s")
     if value >= 1e6:
         return f"{value / 1e6:.2f} M{short}" if short == "/s" else f"{value / 1e6:.2f} M {short}"
@@ -88,7 +107,13 @@ def cell(results, row, peer, spreads):
 
 
 def rows_of(results):
-    return [row for row in ROWS if of_row(results, row, "millrace")[0] is not None or row == "set" and of_row(results, row, "redis")[0]]
+    return [
+        row
+        for row in ROWS
+        if of_row(results, row, "millrace")[0] is not None
+        or row == "set"
+        and of_row(results, row, "redis")[0]
+    ]
 
 
 def peers_of(results):
@@ -100,7 +125,9 @@ def table(results, spreads):
     peers = peers_of(results)
     lines = ["| | " + " | ".join(PEERS[peer] for peer in peers) + " |", "|---" * (len(peers) + 1) + "|"]
     for row in rows_of(results):
-        lines.append(f"| {ROWS[row][0]} | " + " | ".join(cell(results, row, peer, spreads) for peer in peers) + " |")
+        lines.append(
+            f"| {ROWS[row][0]} | " + " | ".join(cell(results, row, peer, spreads) for peer in peers) + " |"
+        )
     return "\n".join(lines)
 
 
@@ -109,29 +136,53 @@ def target_lines(results):
     lines = []
     _, ratios = of_row(results, "fm", "torch")
     if ratios is not None:
-        modes = {name[3:]: spread([r[name]["torch"] for r in results["rounds"] if name in r])
-                 for r in results["rounds"] for name in r if name.startswith("fm_")}
-        lines.append("FM in PyTorch: " + ", ".join(f"{FM_MODES[mode]} {number(values[0], 'samples/s')}" for mode, values in modes.items()))
+        modes = {
+            name[3:]: spread([r[name]["torch"] for r in results["rounds"] if name in r])
+            for r in results["rounds"]
+            for name in r
+            if name.startswith("fm_")
+        }
+        lines.append(
+            "FM in PyTorch: "
+            + ", ".join(
+                f"{FM_MODES[mode]} {number(values[0], 'samples/s')}" for mode, values in modes.items()
+            )
+        )
         least = min(min(aucs) for aucs in results["auc"].values() if aucs)
         met = ratios[0] >= FM_TARGET and least >= LEAST_AUC
-        aucs = ", ".join(f"{PEERS[peer]} {statistics.median(values):.4f}" for peer, values in results["auc"].items())
-        lines.append(f"Target: FM on flights reaches at least {FM_TARGET:.0f} x PyTorch RPC's samples/s at AUC >= {LEAST_AUC}: "
-                     f"{'passed' if met else 'missed'}, {times(ratios[0])} ({times(ratios[1])} to {times(ratios[2])}); AUC: {aucs}")
+        aucs = ", ".join(
+            f"{PEERS[peer]} {statistics.median(values):.4f}" for peer, values in results["auc"].items()
+        )
+        lines.append(
+            f"Target: FM on flights reaches at least {FM_TARGET:.0f} x PyTorch RPC's samples/s at AUC >= "
+            f"{LEAST_AUC}: "
+            f"{'passed' if met else 'missed'}, {times(ratios[0])} ({times(ratios[1])} to "
+            f"{times(ratios[2])}); AUC: {aucs}"
+        )
     return lines
 
 
 def markdown(results):
     rounds = {row: sum(1 for r in results["rounds"] if r.get(row)) for row in rows_of(results)}
-    count = str(min(rounds.values())) if len(set(rounds.values())) == 1 else f"{min(rounds.values())} to {max(rounds.values())}"
-    parts = [f"{results['machine']}; medians over {count} rounds (least to most), and by how many times Millrace is faster.",
-             table(results, True), "\n".join(f"- {NOTES[row]}" for row in rows_of(results) if row in NOTES),
-             "\n".join(f"- {PEERS[peer]}: {text}." for peer, text in results["settings"].items() if text),
-             "\n".join(f"- {line}." for line in target_lines(results))]
+    count = (
+        str(min(rounds.values()))
+        if len(set(rounds.values())) == 1
+        else f"{min(rounds.values())} to {max(rounds.values())}"
+    )
+    parts = [
+        f"{results['machine']}; medians over {count} rounds (least to most), and by how many times Millrace "
+        "is faster.",
+        table(results, True),
+        "\n".join(f"- {NOTES[row]}" for row in rows_of(results) if row in NOTES),
+        "\n".join(f"- {PEERS[peer]}: {text}." for peer, text in results["settings"].items() if text),
+        "\n".join(f"- {line}." for line in target_lines(results)),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def faults(results, wanted):
-    """What the last round lacks, in words. wanted: {peer: rows}; each has to have a figure, finite and above 0."""
+    """What the last round lacks, in words. wanted: {peer: rows}; each has to have a figure, finite and above
+    0."""
     found = []
     for peer, rows in wanted.items():
         for row in rows:

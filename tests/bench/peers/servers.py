@@ -1,7 +1,8 @@
-"""Millrace and its peers, each with its server on one CPU and its clients on the other, over a cable of its own. For peers.py.
+"""Millrace and its peers, each with its server on one CPU and its clients on the other, over a cable of its
+own. For peers.py.
 
-Each has `name`, `title`, rows(): those that it can do, why_not(), calls(rows, seconds): {row: figure, "checks": ...}, and may have fm() and mnist(). What it was set to
-stands in `settings` afterwards.
+Each has `name`, `title`, rows(): those that it can do, why_not(), calls(rows, seconds): {row: figure,
+"checks": ...}, and may have fm() and mnist(). What it was set to stands in `settings` afterwards.
 """
 import json
 import os
@@ -15,7 +16,9 @@ import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 CALL_ROWS = ("empty_1", "empty_64", "pull", "lookup", "lookup_fed", "push", "set")
-SENT_ROWS = tuple(row for row in CALL_ROWS if row != "lookup_fed")  # by those to which keys cannot be sent ahead
+SENT_ROWS = tuple(
+    row for row in CALL_ROWS if row != "lookup_fed"
+)  # by those to which keys cannot be sent ahead
 SERVER, CLIENT_SECONDS = f"{run.SERVER_IP}:{run.PORT}", 300
 BATCH, EPOCHS, TRAINERS = 512, 2, 2
 
@@ -42,8 +45,10 @@ def side_by_side(space, commands):
     """Runs clients of one namespace at once on the clients' CPU; each one's lines of JSON."""
     prefix = [*run.FIRST, "ip", "netns", "exec", space, "taskset", "-c", str(run.CPU_CLIENT)]
     with Logs(len(commands)) as logs:
-        running = [subprocess.Popen(prefix + command, stdout=subprocess.PIPE, stderr=log, text=True)
-                   for command, log in zip(commands, logs)]
+        running = [
+            subprocess.Popen(prefix + command, stdout=subprocess.PIPE, stderr=log, text=True)
+            for command, log in zip(commands, logs)
+        ]
         try:
             outputs = [process.communicate(timeout=CLIENT_SECONDS)[0] for process in running]
             for process, command, log in zip(running, commands, logs):
@@ -92,7 +97,16 @@ class Peer:
         return KernelCable(self.remote)
 
     def client(self, cable, name, rows, seconds, *more):
-        command = [self.program(name), "--server", SERVER, "--rows", ",".join(rows), "--seconds", str(seconds), *more]
+        command = [
+            self.program(name),
+            "--server",
+            SERVER,
+            "--rows",
+            ",".join(rows),
+            "--seconds",
+            str(seconds),
+            *more,
+        ]
         return figures(run.client_lines(cable.client, command))
 
 
@@ -117,7 +131,11 @@ class Millrace(Peer):
     name, title = "millrace", "Millrace"
 
     def rows(self):
-        return (*CALL_ROWS, "fm", *(["mnist"] if os.path.exists(self.bench.program("trainer_client/examples/mnist")) else []))
+        return (
+            *CALL_ROWS,
+            "fm",
+            *(["mnist"] if os.path.exists(self.bench.program("trainer_client/examples/mnist")) else []),
+        )
 
     def why_not(self):
         return self.missing("millrace_client")
@@ -126,9 +144,14 @@ class Millrace(Peer):
         """A server that says when it is ready."""
         more = {"cores.poll_mode": "adaptive", "memory.packets_mib": 256} if self.quick else {}
         command = self.bench.node_arguments(self.directory, self.bench.driver, "server0", **more)
-        version = subprocess.run([self.bench.program("ps/millraced"), "--version"], capture_output=True, text=True, check=True)
-        self.settings = (f"{version.stdout.strip()}, one data core that polls; clients have the library's defaults: they spin for 50 us, "
-                         "then sleep; two trainers with a hub beside them")
+        version = subprocess.run(
+            [self.bench.program("ps/millraced"), "--version"], capture_output=True, text=True, check=True
+        )
+        self.settings = (
+            f"{version.stdout.strip()}, one data core that polls; clients have the library's defaults: they "
+            "spin for 50 us, "
+            "then sleep; two trainers with a hub beside them"
+        )
         return run.serving(cable.server, command, "ready")
 
     def calls(self, rows, seconds):
@@ -138,13 +161,42 @@ class Millrace(Peer):
     def fm(self, data, least_auc):
         """Samples per second of two trainers and the AUC after both passes."""
         hub_address, programs = f"{run.CLIENT_IP}:7800", self.bench.program("trainer_client")
-        plan = ["--hub", hub_address, "--server", SERVER, "--data", data, "--format", "flights", "--batch", str(BATCH),
-                "--epochs", str(EPOCHS), "--give-up", "60"]
+        plan = [
+            "--hub",
+            hub_address,
+            "--server",
+            SERVER,
+            "--data",
+            data,
+            "--format",
+            "flights",
+            "--batch",
+            str(BATCH),
+            "--epochs",
+            str(EPOCHS),
+            "--give-up",
+            "60",
+        ]
         fm = [f"{programs}/examples/fm"]
         with run.Cable(self.bench.mtu) as cable, self.node(cable):
-            hub = subprocess.Popen([*run.FIRST, "ip", "netns", "exec", cable.client, "taskset", "-c", str(run.CPU_CLIENT),
-                                    f"{programs}/hub/millrace-hub", "--listen", hub_address, "--server", SERVER],
-                                   stderr=subprocess.DEVNULL)
+            hub = subprocess.Popen(
+                [
+                    *run.FIRST,
+                    "ip",
+                    "netns",
+                    "exec",
+                    cable.client,
+                    "taskset",
+                    "-c",
+                    str(run.CPU_CLIENT),
+                    f"{programs}/hub/millrace-hub",
+                    "--listen",
+                    hub_address,
+                    "--server",
+                    SERVER,
+                ],
+                stderr=subprocess.DEVNULL,
+            )
             try:
                 side_by_side(cable.client, [[*fm, "plan", *plan]])
                 lines = side_by_side(cable.client, [[*fm, "train", *plan, "--quiet"]] * TRAINERS)
@@ -169,12 +221,15 @@ class Millrace(Peer):
 
 def checked_fm(name, rate, auc, least_auc):
     if not auc >= least_auc:
-        raise RuntimeError(f"{name}: the factorization machine's AUC is {auc:.4f}, at least {least_auc} is wanted")
+        raise RuntimeError(
+            f"{name}: the factorization machine's AUC is {auc:.4f}, at least {least_auc} is wanted"
+        )
     return {"fm": rate, "auc": auc}
 
 
 class Python(Millrace):
     """Its Python package; trains nothing here."""
+
     name, title = "python", "Millrace from Python"
     fm = mnist = None
 
@@ -183,12 +238,27 @@ class Python(Millrace):
 
     def why_not(self):
         package = self.bench.program("trainer_client/python/millrace/__init__.py")
-        return None if os.path.exists(package) else "the Python package was not built, as where cffi or numpy are missing"
+        return (
+            None
+            if os.path.exists(package)
+            else "the Python package was not built, as where cffi or numpy are missing"
+        )
 
     def calls(self, rows, seconds):
-        command = [remote.TORCH_PYTHON, str(HERE / "python_client.py"), "--server", SERVER, "--rows",
-                   ",".join(row for row in rows if row != "lookup_fed"), "--seconds", str(seconds)]
-        package = {"PYTHONPATH": self.bench.program("trainer_client/python"), "MILLRACE_LIBRARY": self.bench.program("trainer_client/libmillrace.so")}
+        command = [
+            remote.TORCH_PYTHON,
+            str(HERE / "python_client.py"),
+            "--server",
+            SERVER,
+            "--rows",
+            ",".join(row for row in rows if row != "lookup_fed"),
+            "--seconds",
+            str(seconds),
+        ]
+        package = {
+            "PYTHONPATH": self.bench.program("trainer_client/python"),
+            "MILLRACE_LIBRARY": self.bench.program("trainer_client/libmillrace.so"),
+        }
         with run.Cable(self.bench.mtu) as cable, self.node(cable):
             lines = run.client_lines(cable.client, command, package)
         self.settings = "package millrace over arrays of numpy, the server as Millrace's"
@@ -207,8 +277,24 @@ class Torch(Peer):
         return None if self.remote.torch else "no python3-torch (scripts/setup.sh peers)"
 
     def command(self, script, what, rank, interface, *more, master=run.SERVER_IP):
-        return ["timeout", str(CLIENT_SECONDS), "env", "OMP_NUM_THREADS=1", remote.TORCH_PYTHON, str(HERE / script), what, "--rank",
-                str(rank), "--interface", interface, "--master-addr", master, "--master-port", str(remote.TORCH_PORT), *more]
+        return [
+            "timeout",
+            str(CLIENT_SECONDS),
+            "env",
+            "OMP_NUM_THREADS=1",
+            remote.TORCH_PYTHON,
+            str(HERE / script),
+            what,
+            "--rank",
+            str(rank),
+            "--interface",
+            interface,
+            "--master-addr",
+            master,
+            "--master-port",
+            str(remote.TORCH_PORT),
+            *more,
+        ]
 
     def calls(self, rows, seconds):
         best = {}
@@ -225,9 +311,13 @@ class Torch(Peer):
         return best
 
     def note(self, settings):
-        self.settings = (f"torch {settings['version']}, OpenBLAS, TensorPipe over TCP (uv, basic), {settings['rpc_threads']} threads for "
-                         f"calls ({self.fm_workers} in FM), {settings['threads']} for tensors; functions of Python and TorchScript, of each row "
-                         "the faster; SGD")
+        self.settings = (
+            f"torch {settings['version']}, OpenBLAS, TensorPipe over TCP (uv, basic), "
+            f"{settings['rpc_threads']} threads for "
+            f"calls ({self.fm_workers} in FM), {settings['threads']} for tensors; functions of Python and "
+            "TorchScript, of each row "
+            "the faster; SGD"
+        )
 
     def fm(self, lines_max, least_auc):
         """Each way, and the fastest."""
@@ -235,10 +325,17 @@ class Torch(Peer):
         more = ("--workers", self.fm_workers, *(("--lines", str(lines_max)) if lines_max else ()))
         for mode in self.fm_modes:
             with self.kernel_cable() as cable:
-                trainers = [self.command("torch_fm.py", mode, rank, "client0", *more) for rank in range(1, TRAINERS + 1)]
-                with run.serving(cable.server, self.command("torch_fm.py", mode, 0, "server0", *more), "ready"):
+                trainers = [
+                    self.command("torch_fm.py", mode, rank, "client0", *more)
+                    for rank in range(1, TRAINERS + 1)
+                ]
+                with run.serving(
+                    cable.server, self.command("torch_fm.py", mode, 0, "server0", *more), "ready"
+                ):
                     lines = side_by_side(cable.client, trainers)
-            result = checked_fm(f"torch, {mode}", sum(trainer[0]["value"] for trainer in lines), lines[0][0]["auc"], least_auc)
+            result = checked_fm(
+                f"torch, {mode}", sum(trainer[0]["value"] for trainer in lines), lines[0][0]["auc"], least_auc
+            )
             best[f"fm_{mode}"] = result["fm"]
             if result["fm"] > best["fm"]:
                 best.update(result)
@@ -264,19 +361,43 @@ class Grpc(Peer):
         rows = [row for row in rows if row != "lookup_fed"]
         for server_api, client_api in (("cq", "cq"), ("callback", "sync")):
             with self.kernel_cable() as cable:
-                with run.serving(cable.server, [self.program("grpc_server"), server_api, SERVER], "ready") as (line, _):
+                with run.serving(
+                    cable.server, [self.program("grpc_server"), server_api, SERVER], "ready"
+                ) as (line, _):
                     said = line.split()[1:3]
-                    best = better_of(best, self.client(cable, "grpc_client", rows, seconds, "--api", client_api))
-        self.settings = (f"{', '.join(said)}, no TLS, no compression; a completion queue with one thread and messages in arenas, and the "
-                         "callback API with blocking calls, of each row the faster; windows of 8 MiB, frames of 16 MiB; Abseil's hash "
-                         "map, Adagrad")
+                    best = better_of(
+                        best, self.client(cable, "grpc_client", rows, seconds, "--api", client_api)
+                    )
+        self.settings = (
+            f"{', '.join(said)}, no TLS, no compression; a completion queue with one thread and messages in "
+            "arenas, and the "
+            "callback API with blocking calls, of each row the faster; windows of 8 MiB, frames of 16 MiB; "
+            "Abseil's hash "
+            "map, Adagrad"
+        )
         return best
 
 
 class Redis(Peer):
     name, title = "redis", "Redis"
-    options = ("--save", "", "--appendonly", "no", "--io-threads", "1", "--activerehashing", "no", "--latency-tracking", "no",
-               "--slowlog-log-slower-than", "-1", "--tcp-keepalive", "0", "--protected-mode", "no")
+    options = (
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--io-threads",
+        "1",
+        "--activerehashing",
+        "no",
+        "--latency-tracking",
+        "no",
+        "--slowlog-log-slower-than",
+        "-1",
+        "--tcp-keepalive",
+        "0",
+        "--protected-mode",
+        "no",
+    )
 
     def rows(self):
         return tuple(row for row in SENT_ROWS if row != "push")
@@ -284,7 +405,9 @@ class Redis(Peer):
     binary = "/usr/bin/redis-check-rdb"  # of redis-tools; it is the server when it is called so
 
     def why_not(self):
-        return self.missing("redis_client") or (None if os.path.exists(self.binary) else "no redis-tools (scripts/setup.sh peers)")
+        return self.missing("redis_client") or (
+            None if os.path.exists(self.binary) else "no redis-tools (scripts/setup.sh peers)"
+        )
 
     def server(self):
         path = os.path.join(self.directory, "redis-server")
@@ -293,20 +416,37 @@ class Redis(Peer):
         return path
 
     def calls(self, rows, seconds):
-        version = subprocess.run([self.server(), "--version"], capture_output=True, text=True, check=True).stdout.split()
-        self.settings = (f"redis {dict(word.split('=', 1) for word in version if '=' in word)['v']}, one thread, nothing on disk, no "
-                         f"rehashing aside, no latency tracking; hiredis {hiredis_version()}: a pipeline of MGET or MSET of 512 keys each, "
-                         "keys of 8 and rows of 64 bytes")
+        version = subprocess.run(
+            [self.server(), "--version"], capture_output=True, text=True, check=True
+        ).stdout.split()
+        self.settings = (
+            f"redis {dict(word.split('=', 1) for word in version if '=' in word)['v']}, one thread, nothing "
+            "on disk, no "
+            f"rehashing aside, no latency tracking; hiredis {hiredis_version()}: a pipeline of MGET or MSET "
+            "of 512 keys each, "
+            "keys of 8 and rows of 64 bytes"
+        )
         rows = [row for row in rows if row != "lookup_fed"]
         if "push" in rows and "set" not in rows:
             rows = [*rows, "set"]
-        server = [self.server(), "--bind", run.SERVER_IP, "--port", str(run.PORT), "--dir", self.directory, *self.options]
+        server = [
+            self.server(),
+            "--bind",
+            run.SERVER_IP,
+            "--port",
+            str(run.PORT),
+            "--dir",
+            self.directory,
+            *self.options,
+        ]
         with self.kernel_cable() as cable, run.serving(cable.server, server, "Ready to accept"):
             return self.client(cable, "redis_client", rows, seconds)
 
 
 def hiredis_version():
-    done = subprocess.run(["pkg-config", "--modversion", "hiredis"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["pkg-config", "--modversion", "hiredis"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "of unknown version"
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """PyTorch's RPC doing what peer_bench.c times, for peers.py.
 
-usage: torch_calls.py python|script --rank 0|1 --master-addr HOST [--rows NAME,...] [--seconds S] [--workers N]
+usage: torch_calls.py python|script --rank 0|1 --master-addr HOST [--rows NAME,...] [--seconds S] [--workers
+N]
 
-Rank 1 holds the rows in a tensor, rank 0 calls it and prints a line of JSON per figure. python: functions of Python, as the tutorials have
+Rank 1 holds the rows in a tensor, rank 0 calls it and prints a line of JSON per figure. python: functions of
+Python, as the tutorials have
 them. script: TorchScript functions on a reference to the tensor, which the callee runs without Python's lock.
 """
 import argparse
@@ -26,18 +28,31 @@ class Caller:
         import torch
         import torch_table as there
         import workload
+
         self.rpc, self.torch, self.rate = rpc, torch, workload.SGD_RATE
         self.expected = workload.after_sgd
         rows = torch.from_numpy(workload.row_values(range(workload.KEYS)))
         if api == "script":
-            self.first = (rpc.remote(OWNER, torch.add, args=(rows, 0.0)),)  # an operator's result: TorchScript knows its type
-            self.functions = {"empty": there.empty_script, "pull": there.pull_script, "lookup": there.lookup_script,
-                              "push": there.push_script, "set": there.put_script}
+            self.first = (
+                rpc.remote(OWNER, torch.add, args=(rows, 0.0)),
+            )  # an operator's result: TorchScript knows its type
+            self.functions = {
+                "empty": there.empty_script,
+                "pull": there.pull_script,
+                "lookup": there.lookup_script,
+                "push": there.push_script,
+                "set": there.put_script,
+            }
         else:
             self.first = ()
             rpc.rpc_sync(OWNER, there.Server.keep, args=(rows,))
-            self.functions = {"empty": torch_rpc.empty, "pull": there.Server.pull, "lookup": there.Server.lookup,
-                              "push": there.Server.push, "set": there.Server.put}
+            self.functions = {
+                "empty": torch_rpc.empty,
+                "pull": there.Server.pull,
+                "lookup": there.Server.lookup,
+                "push": there.Server.push,
+                "set": there.Server.put,
+            }
 
     def array(self, values):
         return self.torch.from_numpy(values)
@@ -67,7 +82,7 @@ class Caller:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("api", choices=["python", "script"])
     torch_rpc.add_arguments(parser, 2)
     python_bench.add_arguments(parser)
@@ -76,6 +91,7 @@ def main():
     torch_rpc.use_interface(arguments.interface)
     import torch
     import torch.distributed.rpc as rpc
+
     importlib.import_module("torch_table")  # the callee needs the functions, too
     torch.set_num_threads(arguments.threads)
     if arguments.rank == 1:

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""The demo's factorization machine on the flights, trained through PyTorch's RPC: a parameter server and two trainers, for peers.py.
+"""The demo's factorization machine on the flights, trained through PyTorch's RPC: a parameter server and two
+trainers, for peers.py.
 
-usage: torch_fm.py autograd|plain|ahead --rank 0|1|2 --master-addr HOST [--interface NAME] [--lines N] [--workers N]
+usage: torch_fm.py autograd|plain|ahead --rank 0|1|2 --master-addr HOST [--interface NAME] [--lines N]
+[--workers N]
 
-autograd: an EmbeddingBag at the server, whose forward trainers call in contexts of distributed autograd, with a DistributedOptimizer.
-plain: rpc_sync pulls of rows summed by slot and rpc_sync pushes of their gradients. ahead: the same, but a batch's rows are asked for while
-the one before is computed, and pushes are not waited for until two more are under way.
-Rank 0 serves and says "ready". Trainers print a line of JSON; rank 1's has AUC and log loss of the held-out part at the end.
-The same model, slots, batches of 512, split and two passes as `fm train`, and Adagrad with its rates. Weight decay as there, but for
+autograd: an EmbeddingBag at the server, whose forward trainers call in contexts of distributed autograd, with
+a DistributedOptimizer.
+plain: rpc_sync pulls of rows summed by slot and rpc_sync pushes of their gradients. ahead: the same, but a
+batch's rows are asked for while the one before is computed, and pushes are not waited for until two more are
+under way. Rank 0 serves and says "ready". Trainers print a line of JSON; rank 1's has AUC and log loss of the
+held-out part at the end. The same model, slots, batches of 512, split and two passes as `fm train`, and
+Adagrad with its rates. Weight decay as there, but for
 autograd: torch's Adagrad refuses it for sparse gradients.
 """
 import argparse
@@ -27,13 +31,16 @@ SERVER = "server"
 
 
 class Server:
-    """What trainers call. Keys are i64 [samples, slots]; rows f32 [samples, slots, 9]: a first-order weight, then 8 factors."""
+    """What trainers call. Keys are i64 [samples, slots]; rows f32 [samples, slots, 9]: a first-order weight,
+    then 8 factors."""
+
     lock, together = threading.Lock(), threading.Barrier(TRAINERS)
     bag = bias = squares = bias_square = None
 
     @classmethod
     def make(cls, keys):
         import torch
+
         with cls.lock:
             if cls.bag is not None:
                 return
@@ -51,6 +58,7 @@ class Server:
     @classmethod
     def parameters(cls):
         import torch.distributed.rpc as rpc
+
         return [rpc.RRef(cls.bag.weight), rpc.RRef(cls.bias)]
 
     @classmethod
@@ -61,6 +69,7 @@ class Server:
     @classmethod
     def pull(cls, keys):
         import torch
+
         with torch.no_grad():
             return cls.forward(keys)
 
@@ -68,14 +77,19 @@ class Server:
     def push(cls, keys, gradients, bias_gradient):
         """Adagrad on the keys' rows; repeated keys are summed first."""
         import torch
+
         with torch.no_grad(), cls.lock:
             distinct, places = torch.unique(keys.view(-1), return_inverse=True)
-            total = torch.zeros(len(distinct), 1 + FACTORS).index_put_((places,), gradients.view(-1, 1 + FACTORS), accumulate=True)
+            total = torch.zeros(len(distinct), 1 + FACTORS).index_put_(
+                (places,), gradients.view(-1, 1 + FACTORS), accumulate=True
+            )
             rows = cls.bag.weight.index_select(0, distinct)
             total.add_(rows, alpha=DECAY)
             squares = cls.squares.index_select(0, distinct).addcmul_(total, total)
             cls.squares.index_copy_(0, distinct, squares)
-            cls.bag.weight.index_copy_(0, distinct, rows.addcdiv_(total, squares.sqrt_().add_(EPSILON), value=-RATE))
+            cls.bag.weight.index_copy_(
+                0, distinct, rows.addcdiv_(total, squares.sqrt_().add_(EPSILON), value=-RATE)
+            )
             cls.bias_square += bias_gradient * bias_gradient
             cls.bias -= RATE * bias_gradient / (cls.bias_square.sqrt() + EPSILON)
 
@@ -89,25 +103,37 @@ def scores(rows, bias):
 class Trainer:
     def __init__(self, rpc, mode, keys, labels):
         import torch
+
         self.rpc, self.mode, self.torch = rpc, mode, torch
         self.keys, self.labels = torch.from_numpy(keys), torch.from_numpy(labels)
         self.pushes = collections.deque()
         if mode == "autograd":
             from torch.distributed.optim import DistributedOptimizer
-            self.optimizer = DistributedOptimizer(torch.optim.Adagrad, rpc.rpc_sync(SERVER, Server.parameters), lr=RATE,
-                                                  initial_accumulator_value=ACCUMULATOR, eps=EPSILON)
+
+            self.optimizer = DistributedOptimizer(
+                torch.optim.Adagrad,
+                rpc.rpc_sync(SERVER, Server.parameters),
+                lr=RATE,
+                initial_accumulator_value=ACCUMULATOR,
+                eps=EPSILON,
+            )
 
     def batches(self, train, rank):
         """This trainer's places in the shuffled training part: every other batch of each pass."""
         for epoch in range(EPOCHS):
-            order = self.torch.from_numpy(train)[self.torch.randperm(len(train), generator=self.torch.Generator().manual_seed(epoch))]
+            order = self.torch.from_numpy(train)[
+                self.torch.randperm(len(train), generator=self.torch.Generator().manual_seed(epoch))
+            ]
             yield from order.split(BATCH)[rank::TRAINERS]
 
     def loss(self, rows, bias, labels):
-        return self.torch.nn.functional.binary_cross_entropy_with_logits(scores(rows, bias), labels, reduction="sum")
+        return self.torch.nn.functional.binary_cross_entropy_with_logits(
+            scores(rows, bias), labels, reduction="sum"
+        )
 
     def step_autograd(self, places):
         import torch.distributed.autograd as dist_autograd
+
         with dist_autograd.context() as context:
             rows, bias = self.rpc.rpc_sync(SERVER, Server.forward, (self.keys[places],))
             dist_autograd.backward(context, [self.loss(rows, bias, self.labels[places])])
@@ -137,7 +163,9 @@ class Trainer:
 
     def finish(self, asked):
         places, keys, rows = asked.popleft()
-        self.pushes.append(self.rpc.rpc_async(SERVER, Server.push, (keys, *self.gradients(places, *rows.wait()))))
+        self.pushes.append(
+            self.rpc.rpc_async(SERVER, Server.push, (keys, *self.gradients(places, *rows.wait())))
+        )
         if len(self.pushes) > AHEAD:
             self.pushes.popleft().wait()
         return len(places)
@@ -158,6 +186,7 @@ class Trainer:
     def evaluate(self, places):
         """AUC and log loss."""
         import flights
+
         found = []
         with self.torch.no_grad():
             for part in self.torch.from_numpy(places).split(8 * BATCH):
@@ -169,6 +198,7 @@ class Trainer:
 
 def train(rpc, mode, rank, lines):
     import flights
+
     keys, labels, held_out, key_count = flights.read(lines)
     rpc.rpc_sync(SERVER, Server.make, (key_count,))
     trainer = Trainer(rpc, mode, keys, labels)
@@ -179,15 +209,23 @@ def train(rpc, mode, rank, lines):
     samples = trainer.run(batches)
     seconds = time.perf_counter() - start
     rpc.rpc_sync(SERVER, Server.meet, timeout=0)
-    line = {"name": "torch_fm", "samples": samples, "seconds": seconds, "value": samples / seconds, "unit": "samples/s",
-            "keys": key_count, "train_samples": len(train_places), "held_out": int(held_out.sum())}
+    line = {
+        "name": "torch_fm",
+        "samples": samples,
+        "seconds": seconds,
+        "value": samples / seconds,
+        "unit": "samples/s",
+        "keys": key_count,
+        "train_samples": len(train_places),
+        "held_out": int(held_out.sum()),
+    }
     if rank == 1:
         line["auc"], line["logloss"] = trainer.evaluate(held_out.nonzero()[0])
     print(json.dumps(line), flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("mode", choices=["autograd", "plain", "ahead"])
     torch_rpc.add_arguments(parser, 1 + TRAINERS)
     parser.add_argument("--lines", type=int, help="of the data (default: all)")
@@ -196,6 +234,7 @@ def main():
     torch_rpc.use_interface(arguments.interface)
     import torch
     import torch.distributed.rpc as rpc
+
     torch.set_num_threads(arguments.threads)
     if arguments.rank == 0:
         print("ready", flush=True)

@@ -1,4 +1,5 @@
-"""A table of rows behind PyTorch's RPC: functions of Python on a tensor of the process, and TorchScript functions on a reference to it."""
+"""A table of rows behind PyTorch's RPC: functions of Python on a tensor of the process, and TorchScript
+functions on a reference to it."""
 import torch
 from torch import Tensor
 from torch.distributed.rpc import RRef
@@ -7,6 +8,7 @@ from torch.nn.functional import embedding_bag
 
 class Server:
     """The callee's. Keys are i64 [n]; rows and gradients f32 [n, 16]; offsets i64 [bags]."""
+
     table: Tensor
 
     @classmethod

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A client of the wire protocol written from docs/protocol.md alone. It shares no code with the server it talks to, so
-that page and code cannot drift apart unnoticed.
+"""A client of the wire protocol written from docs/protocol.md alone. It shares no code with the server it
+talks to, so that page and code cannot drift apart unnoticed.
 usage: second_client.py SMALL_SERVER"""
 
 import hashlib
@@ -28,6 +28,7 @@ BIND_TRIES = 20
 
 
 # ---- section 2: keys, tags, proofs ----
+
 
 def keyed_hash(domain, key, data, size):
     return hashlib.blake2b(data, digest_size=size, key=key, person=domain.encode().ljust(16)).digest()
@@ -70,10 +71,24 @@ def tag(key, header, payload):
 
 # ---- sections 1 and 3: packets, sessions ----
 
+
 class Packet:
     def __init__(self, datagram, key):
-        (magic, version, self.type, self.flags, payload_bytes, self.session, self.call, self.message_bytes,
-         self.segment_bytes, self.segment_number, self.incarnation, self.clock, self.number) = struct.unpack(HEADER, datagram[:48])
+        (
+            magic,
+            version,
+            self.type,
+            self.flags,
+            payload_bytes,
+            self.session,
+            self.call,
+            self.message_bytes,
+            self.segment_bytes,
+            self.segment_number,
+            self.incarnation,
+            self.clock,
+            self.number,
+        ) = struct.unpack(HEADER, datagram[:48])
         assert magic == 0x524D and version == VERSION and len(datagram) == HEADER_BYTES + payload_bytes
         assert struct.unpack("<Q", datagram[48:56])[0] == tag(key, datagram[:48], datagram[56:]), "tag"
         self.payload = datagram[56:]
@@ -104,16 +119,31 @@ class Client:
         return self.sent
 
     def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, key=None, session=None):
-        header = struct.pack(HEADER, 0x524D, VERSION, kind, flags, len(payload), self.session if session is None else session,
-                             call, message_bytes, 0, 0, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF,
-                             self.number(kind))
+        header = struct.pack(
+            HEADER,
+            0x524D,
+            VERSION,
+            kind,
+            flags,
+            len(payload),
+            self.session if session is None else session,
+            call,
+            message_bytes,
+            0,
+            0,
+            self.incarnation,
+            int(time.monotonic() * 1e6) & 0xFFFFFFFF,
+            self.number(kind),
+        )
         self.last = header + struct.pack("<Q", tag(key or self.key, header, payload)) + payload
         self.socket.send(self.last)
 
     def receive(self, key=None):
         packet = Packet(self.socket.recv(9000), key or self.key)
         if packet.type in (RETRY, ACCEPT, RESET):
-            assert packet.number == (self.sent if packet.type == RESET else self.hellos), "it echoes what it answers"
+            assert packet.number == (
+                self.sent if packet.type == RESET else self.hellos
+            ), "it echoes what it answers"
         else:
             assert packet.number not in self.numbers, "a packet's number came again"
             self.numbers.add(packet.number)
@@ -121,7 +151,9 @@ class Client:
 
     def hello(self, cookie=bytes(16)):
         key_id = hashlib.blake2b(self.psk, digest_size=32).digest()[:4]
-        front = self.uuid + struct.pack("<QQQ4sIHHHH", self.boot_nonce, self.nonce, self.session, key_id, 1 << 18, 1232, 4, 0, 0)
+        front = self.uuid + struct.pack(
+            "<QQQ4sIHHHH", self.boot_nonce, self.nonce, self.session, key_id, 1 << 18, 1232, 4, 0, 0
+        )
         front += cookie
         proof = bytes(32)
         if any(cookie):
@@ -140,11 +172,43 @@ class Client:
         accept = self.receive(self.hello_key)
         body = accept.payload
         assert accept.type == ACCEPT and len(body) == 96
-        (session, nonce, _, start, lineage, restores, self.incarnation, _, _, udp_bytes, window, core, cores, arrived,
-         zero) = struct.unpack("<QQQQIIIIIHHHHHH", body[:64])
-        assert start != 0 and lineage != 0 and restores == 0 and body[64:] == keyed_hash("mr2 accept proof", self.psk,
-                                       body[:64] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
-        assert nonce == self.nonce and (udp_bytes, window, core, cores, arrived, zero) == (1232, 4, 0, 1, 0, 0)
+        (
+            session,
+            nonce,
+            _,
+            start,
+            lineage,
+            restores,
+            self.incarnation,
+            _,
+            _,
+            udp_bytes,
+            window,
+            core,
+            cores,
+            arrived,
+            zero,
+        ) = struct.unpack("<QQQQIIIIIHHHHHH", body[:64])
+        assert (
+            start != 0
+            and lineage != 0
+            and restores == 0
+            and body[64:]
+            == keyed_hash(
+                "mr2 accept proof",
+                self.psk,
+                body[:64] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce),
+                32,
+            )
+        )
+        assert nonce == self.nonce and (udp_bytes, window, core, cores, arrived, zero) == (
+            1232,
+            4,
+            0,
+            1,
+            0,
+            0,
+        )
         assert incarnation in (0, self.incarnation) and session & 255 == core
         self.session, self.segment = session, udp_bytes - HEADER_BYTES
         self.key = self.session_key(session)
@@ -152,6 +216,7 @@ class Client:
 
 
 # ---- section 6: messages ----
+
 
 def empty_request(op):
     return struct.pack("<BBHHHHHIQQ", op, 0, 0, 0, 0, 0, 0, 10000, 7, 0)
@@ -162,7 +227,9 @@ def parse_message(message):
     assert zero == 0 and sequence == 0
     tensors, end = [], 32 + 32 * count
     for i in range(count):
-        dtype, rank, zero0, *dims, zero1, size = struct.unpack("<BBHIIIIIQ", message[32 + 32 * i:64 + 32 * i])
+        dtype, rank, zero0, *dims, zero1, size = struct.unpack(
+            "<BBHIIIIIQ", message[32 + 32 * i : 64 + 32 * i]
+        )
         assert zero0 == 0 and zero1 == 0 and not any(dims[rank:])
         start = (end + 63) // 64 * 64
         end = start + size
@@ -176,6 +243,7 @@ def frame(call, message):
 
 
 # ---- what is tried ----
+
 
 def ask_with_a_lost_segment(client, call):
     """Section 5: a reply of several segments, of which the second is lost once."""
@@ -193,7 +261,9 @@ def ask_with_a_lost_segment(client, call):
         parts[packet.offset] = packet.payload
         if client.segment not in parts and packet.offset + len(packet.payload) == total:
             sack = sum(1 << (at // client.segment - 2) for at in parts if at > client.segment)
-            report = struct.pack("<IIII", client.segment, total, client.segment, 0) + sack.to_bytes(32, "little")
+            report = struct.pack("<IIII", client.segment, total, client.segment, 0) + sack.to_bytes(
+                32, "little"
+            )
             client.send(RESEND, REPLY, report, call)
     assert lost
     client.send(ACK, REPLY, struct.pack("<IIII", total, total, 0, 0) + bytes(32), call)
@@ -214,13 +284,15 @@ def receive_replies(client, calls):
             call, size, zero = struct.unpack("<QII", at[:16])
             assert zero == 0
             if call in calls:
-                replies[call] = parse_message(at[16:16 + size])
-            at = at[16 + (size + 7) // 8 * 8:]
+                replies[call] = parse_message(at[16 : 16 + size])
+            at = at[16 + (size + 7) // 8 * 8 :]
     return replies
 
 
 def ask_in_a_bundle(client, first, second):
-    client.send(DATA, BUNDLE, frame(first, empty_request(HEARTBEAT)) + frame(second, empty_request(NO_SUCH_OP)))
+    client.send(
+        DATA, BUNDLE, frame(first, empty_request(HEARTBEAT)) + frame(second, empty_request(NO_SUCH_OP))
+    )
     replies = receive_replies(client, (first, second))
     assert replies[first] == (HEARTBEAT, OK, [])
     assert replies[second] == (NO_SUCH_OP, UNKNOWN_OP, [(U8, [15], b"not served here")])
@@ -257,7 +329,9 @@ def ping_again(client):
 
 def expect_reset(client, session):
     """Section 3: for a packet that was made with the key, and under that session's key."""
-    client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=bytes(16))
+    client.send(
+        DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=bytes(16)
+    )
     key = client.session_key(session)
     client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=key)
     answer = client.receive(key)
@@ -297,7 +371,9 @@ def start(program, key_file):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        server = subprocess.Popen([program, f"127.0.0.1:{port}"] + key_file, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        server = subprocess.Popen(
+            [program, f"127.0.0.1:{port}"] + key_file, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         if server.stdout.readline() == b"ready\n":
             return server, port
         server.wait()

@@ -1,4 +1,5 @@
-"""docs/architecture.md and the README.md of each folder name the folders and files that there are, and no others."""
+"""docs/architecture.md and the README.md of each folder name the folders and files that there are, and no
+others."""
 import re
 import sys
 import unittest
@@ -17,7 +18,8 @@ FOLDERS = sorted({str(path.parent) for path in SOURCES})
 
 
 def tree() -> list[str]:
-    """The folders of the page's tree, in its order. A line is a folder's own name, a step further in than the folder it is in."""
+    """The folders of the page's tree, in its order. A line is a folder's own name, a step further in than the
+    folder it is in."""
     block = re.search(r"^```\n(dataplane/.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     paths: list[str] = []
     way: list[str] = []
@@ -29,12 +31,17 @@ def tree() -> list[str]:
 
 
 def named_in_tables() -> list[str]:
-    """Paths with a folder count from the root; names without one, in a row whose second cell is a folder, from that."""
+    """Paths with a folder count from the root; names without one, in a row whose second cell is a folder,
+    from that."""
     paths: list[str] = []
     for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")):
         folder = re.fullmatch(r"`([\w/.-]+/)`", row[1])
         paths += re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", " ".join(row))
-        paths += [folder.group(1) + name for name in re.findall(r"`([\w.-]+)`", " ".join(row[2:]))] if folder else []
+        paths += (
+            [folder.group(1) + name for name in re.findall(r"`([\w.-]+)`", " ".join(row[2:]))]
+            if folder
+            else []
+        )
     return paths
 
 
@@ -45,7 +52,9 @@ def files_named(text: str) -> set[str]:
 class Page(unittest.TestCase):
     def test_what_the_tables_name_is_there(self) -> None:
         paths = named_in_tables()
-        self.assertGreater(len(paths), 80)  # 40 rows with a folder and a file each: the tables were found at all
+        self.assertGreater(
+            len(paths), 80
+        )  # 40 rows with a folder and a file each: the tables were found at all
         self.assertEqual([path for path in paths if not (ROOT / path).exists()], [])
 
     def test_what_the_tree_names_is_there(self) -> None:
@@ -55,7 +64,8 @@ class Page(unittest.TestCase):
         self.assertEqual([folder for folder in FOLDERS if folder not in tree()], [])
 
     def test_the_tree_goes_from_the_ground_up(self) -> None:
-        """As lint has it: scripts/layers.py. A folder there that holds others of its list stands before them in a tree."""
+        """As lint has it: scripts/layers.py. A folder there that holds others of its list stands before them
+        in a tree."""
         for top, order in layers.ORDERS.items():
             paths = [f"{top}/{folder}" if top else folder for folder in order]
             paths = [path for path in paths if not any(other.startswith(path + "/") for other in paths)]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The runner of faults: which tests it runs first, what an earlier run's output tells it, what a busy machine is forgiven."""
+"""The runner of faults: which tests it runs first, what an earlier run's output tells it, what a busy machine
+is forgiven."""
 import sys
 import tempfile
 import unittest
@@ -24,8 +25,14 @@ class Orders(unittest.TestCase):
         return [test.name for test in order.sorted(path, list(tests))]
 
     def test_near_ones_first_unless_they_are_slow(self):
-        names = self.sorted(Order(), "ps/index/index_grow.c", timed("ps/table", 0.1), timed("ps/index", 1.0), timed("ps/property_index", 60.0),
-                            timed("ps/index_grow", 2.0))
+        names = self.sorted(
+            Order(),
+            "ps/index/index_grow.c",
+            timed("ps/table", 0.1),
+            timed("ps/index", 1.0),
+            timed("ps/property_index", 60.0),
+            timed("ps/index_grow", 2.0),
+        )
         self.assertEqual(names, ["ps/index_grow", "ps/index", "ps/table", "ps/property_index"])
 
     def test_one_that_caught_others_of_the_file_goes_before_the_rest(self):
@@ -61,20 +68,27 @@ class Samples(unittest.TestCase):
 class Outputs(unittest.TestCase):
     def test_survivors_are_those_that_nothing_caught_further_below(self):
         with tempfile.NamedTemporaryFile("w", suffix=".out") as output:
-            output.write("mutation: seed 1, 3 faults to draw from\n"
-                         "   1 SURVIVED                                 line 7\tps/a.c:f:call dropped:g(); -> nothing\n"
-                         "   2 ps/a (exit 1)                            line 8\tps/a.c:f:off by one:< -> <=\n"
-                         "   3 SURVIVED                                 line 9\tps/b.c:f:off by one:< -> <=\n"
-                         "mutation: 2 survived so far: with sanitizers\n"
-                         "   3 ps/b (exit 1)                            line 9\tps/b.c:f:off by one:< -> <=\n")
+            output.write(
+                "mutation: seed 1, 3 faults to draw from\n"
+                "   1 SURVIVED                                 line 7\tps/a.c:f:call dropped:g(); -> "
+                "nothing\n"
+                "   2 ps/a (exit 1)                            line 8\tps/a.c:f:off by one:< -> <=\n"
+                "   3 SURVIVED                                 line 9\tps/b.c:f:off by one:< -> <=\n"
+                "mutation: 2 survived so far: with sanitizers\n"
+                "   3 ps/b (exit 1)                            line 9\tps/b.c:f:off by one:< -> <=\n"
+            )
             output.flush()
-            self.assertEqual(list(results_of(output.name).values()), ["SURVIVED", "ps/a (exit 1)", "ps/b (exit 1)"])
+            self.assertEqual(
+                list(results_of(output.name).values()), ["SURVIVED", "ps/a (exit 1)", "ps/b (exit 1)"]
+            )
             self.assertEqual(survivors_of(output.name), {"ps/a.c:f:call dropped:g(); -> nothing"})
 
 
 class Busy(unittest.TestCase):
     def share(self, running, cores=2):
-        with mock.patch("run.CORES", cores), mock.patch.object(Path, "read_text", return_value=f"9.00 9.00 9.00 {running}/300 1\n"):
+        with mock.patch("run.CORES", cores), mock.patch.object(
+            Path, "read_text", return_value=f"9.00 9.00 9.00 {running}/300 1\n"
+        ):
             return processor_share()
 
     def test_time_counts_as_far_as_there_are_processors(self):

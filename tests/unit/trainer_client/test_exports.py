@@ -32,8 +32,12 @@ def declared(path):
 
 
 def exported(nm, library):
-    lines = subprocess.run([nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
-    return {line.split()[2].split("@")[0] for line in lines.splitlines() if len(line.split()) == 3} - {"MILLRACE_0"}
+    lines = subprocess.run(
+        [nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True
+    ).stdout
+    return {line.split()[2].split("@")[0] for line in lines.splitlines() if len(line.split()) == 3} - {
+        "MILLRACE_0"
+    }
 
 
 def main():

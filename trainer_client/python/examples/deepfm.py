@@ -4,8 +4,8 @@
     millrace-hub --server 10.77.0.1 &
     deepfm.py --server 10.77.0.1 --hub 127.0.0.1 --data flights-3m.csv --format flights
 
-Any number of trainers may run at once: they share model and batches. Start the others with --part train; the one without it
-scores the held-out samples in the end.
+Any number of trainers may run at once: they share model and batches. Start the others with --part train; the
+one without it scores the held-out samples in the end.
 """
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import sys
 import time
 from typing import Iterator
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before torch: trainers that share CPUs must not spin on them
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # before torch: trainers that share CPUs must not spin on them
 
 import numpy as np
 import torch
@@ -27,24 +29,46 @@ TABLE = "deepfm"
 
 
 class DeepFM(torch.nn.Module):
-    """Guo et al., 2017: a factorization machine and a perceptron over the same factors; forward gives a score per sample.
+    """Guo et al., 2017: a factorization machine and a perceptron over the same factors; forward gives a score
+    per sample.
 
-    A row holds a first-order weight and the factors. All parameters are at the server, so trainers share them.
+    A row holds a first-order weight and the factors. All parameters are at the server, so trainers share
+    them.
     """
 
-    def __init__(self, client: millrace.Client, slots: int, dense: int, factors: int = 8, hidden: tuple[int, ...] = (64, 32),
-                 table: str = TABLE) -> None:
+    def __init__(
+        self,
+        client: millrace.Client,
+        slots: int,
+        dense: int,
+        factors: int = 8,
+        hidden: tuple[int, ...] = (64, 32),
+        table: str = TABLE,
+    ) -> None:
         super().__init__()
         adagrad = {"optimizer": millrace.optim.Adagrad(lr=0.05, initial_accumulator_value=0.5, eps=1e-8)}
-        adam = {"optimizer": millrace.optim.Adam(lr=0.0003, betas=(0.5, 0.999))}  # little momentum: gradients come late
+        adam = {
+            "optimizer": millrace.optim.Adam(lr=0.0003, betas=(0.5, 0.999))
+        }  # little momentum: gradients come late
         rows = millrace.optim.Adagrad(lr=0.05, weight_decay=0.05, initial_accumulator_value=0.5, eps=1e-8)
-        self.rows = millrace.EmbeddingBag(client, table, slots, "sum", dim=1 + factors, optimizer=rows,
-                                          initializer=millrace.init.normal(0.0, 0.01, seed=1))
+        self.rows = millrace.EmbeddingBag(
+            client,
+            table,
+            slots,
+            "sum",
+            dim=1 + factors,
+            optimizer=rows,
+            initializer=millrace.init.normal(0.0, 0.01, seed=1),
+        )
         self.bias = millrace.nn.Variable(client, f"{table}.bias", (1,), **adagrad)
-        self.linear = millrace.nn.Linear(client, f"{table}.linear", dense, 1, bias=False, **adagrad) if dense else None
+        self.linear = (
+            millrace.nn.Linear(client, f"{table}.linear", dense, 1, bias=False, **adagrad) if dense else None
+        )
         widths = (slots * factors + dense, *hidden, 1)
-        self.layers = torch.nn.ModuleList(millrace.nn.Linear(client, f"{table}.layer{i}", n, m, **adam)
-                                          for i, (n, m) in enumerate(zip(widths, widths[1:])))
+        self.layers = torch.nn.ModuleList(
+            millrace.nn.Linear(client, f"{table}.layer{i}", n, m, **adam)
+            for i, (n, m) in enumerate(zip(widths, widths[1:]))
+        )
 
     def variables(self) -> list[millrace.nn.Variable]:
         """The modules of dense parameters, for a loader to pull ahead."""
@@ -55,7 +79,9 @@ class DeepFM(torch.nn.Module):
         rows = self.rows(batch)
         weights, factors = rows[..., 0], rows[..., 1:]
         sums = factors.sum(1)
-        score = self.bias(batch) + weights.sum(1) + 0.5 * ((sums * sums).sum(1) - (factors * factors).sum((1, 2)))
+        score = (
+            self.bias(batch) + weights.sum(1) + 0.5 * ((sums * sums).sum(1) - (factors * factors).sum((1, 2)))
+        )
         if self.linear is not None:
             score = score + self.linear(batch.dense, batch).squeeze(1)
         x = torch.cat((factors.flatten(1), batch.dense), 1)
@@ -75,17 +101,31 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 def plan(options: argparse.Namespace, part: str) -> dict:
     """What the hub is to hand out."""
-    return {"path": options.data, "format": options.format, "batch_samples": options.batch, "table": TABLE,
-            "epochs": options.epochs if part == "train" else 1, "shuffle_seed": 1, "held_out_share": options.held_out,
-            "part": part, "run": options.run}
+    return {
+        "path": options.data,
+        "format": options.format,
+        "batch_samples": options.batch,
+        "table": TABLE,
+        "epochs": options.epochs if part == "train" else 1,
+        "shuffle_seed": 1,
+        "held_out_share": options.held_out,
+        "part": part,
+        "run": options.run,
+    }
 
 
 def train(options: argparse.Namespace, client: millrace.Client, hub: millrace.Hub) -> dict:
     """Learns this trainer's share of the batches; what came of it."""
     info = hub.start(**plan(options, "train"), deadline_s=600)
     model = DeepFM(client, info.slots, info.dense, options.factors)
-    loader = millrace.DataLoader(hub, **plan(options, "train"), tables=[model.rows], variables=model.variables(),
-                                 staleness=options.staleness, give_up_s=options.give_up)
+    loader = millrace.DataLoader(
+        hub,
+        **plan(options, "train"),
+        tables=[model.rows],
+        variables=model.variables(),
+        staleness=options.staleness,
+        give_up_s=options.give_up,
+    )
     loss_of = torch.nn.BCEWithLogitsLoss(reduction="sum")
     total, begin = 0.0, time.monotonic()
     for batch in loader:
@@ -93,16 +133,25 @@ def train(options: argparse.Namespace, client: millrace.Client, hub: millrace.Hu
         loss.backward()
         total += loss.item()
     seconds, counts = time.monotonic() - begin, loader.counts
-    return {"samples": counts.samples, "seconds": round(seconds, 3), "samples_per_s": round(counts.samples / seconds),
-            "train_logloss": round(total / max(1, counts.samples), 4), "batches": info.batches,
-            "batches_applied": counts.applied, "batches_known": counts.known, "batches_dropped": counts.dropped}
+    return {
+        "samples": counts.samples,
+        "seconds": round(seconds, 3),
+        "samples_per_s": round(counts.samples / seconds),
+        "train_logloss": round(total / max(1, counts.samples), 4),
+        "batches": info.batches,
+        "batches_applied": counts.applied,
+        "batches_known": counts.known,
+        "batches_dropped": counts.dropped,
+    }
 
 
 def scores(options: argparse.Namespace, client: millrace.Client, hub: millrace.Hub) -> Iterator[tuple]:
     """(scores, labels) of each held-out batch."""
     info = hub.start(**plan(options, "held_out"), deadline_s=600)
     model = DeepFM(client, info.slots, info.dense, options.factors).eval()
-    loader = millrace.DataLoader(hub, **plan(options, "held_out"), tables=[model.rows], variables=model.variables())
+    loader = millrace.DataLoader(
+        hub, **plan(options, "held_out"), tables=[model.rows], variables=model.variables()
+    )
     for batch in loader:
         with torch.no_grad():
             yield model(batch).numpy(), batch.labels.numpy()
@@ -115,22 +164,43 @@ def evaluate(options: argparse.Namespace, client: millrace.Client, hub: millrace
         raise SystemExit("deepfm: there are no held-out samples: --held-out is 0")
     score, label = (np.concatenate(arrays) for arrays in zip(*parts))
     loss = np.logaddexp(0, np.where(label > 0.5, -score, score))
-    return {"auc": round(auc(score, label), 4), "logloss": round(float(loss.mean()), 4), "samples_evaluated": len(label)}
+    return {
+        "auc": round(auc(score, label), 4),
+        "logloss": round(float(loss.mean()), 4),
+        "samples_evaluated": len(label),
+    }
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """Those that the examples with a hub share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--server", required=True, metavar="HOST[:PORT]", help="the parameter server")
-    parser.add_argument("--hub", required=True, metavar="HOST[:PORT]", help="the hub; port 7800 when left out")
-    parser.add_argument("--key-file", help="pre-shared key, 64 hexadecimal digits (default $MILLRACE_KEY_FILE)")
-    parser.add_argument("--connect", type=float, default=10, metavar="S", help="wait so long for server and hub (default 10)")
+    parser.add_argument(
+        "--hub", required=True, metavar="HOST[:PORT]", help="the hub; port 7800 when left out"
+    )
+    parser.add_argument(
+        "--key-file", help="pre-shared key, 64 hexadecimal digits (default $MILLRACE_KEY_FILE)"
+    )
+    parser.add_argument(
+        "--connect", type=float, default=10, metavar="S", help="wait so long for server and hub (default 10)"
+    )
     parser.add_argument("--data", required=True, metavar="FILE", help="samples, on the hub's machine")
-    parser.add_argument("--format", default="flights", choices=("flights", "criteo", "libsvm"), help="(default %(default)s)")
+    parser.add_argument(
+        "--format", default="flights", choices=("flights", "criteo", "libsvm"), help="(default %(default)s)"
+    )
     parser.add_argument("--batch", type=int, default=512, help="samples in a batch (default %(default)s)")
     parser.add_argument("--epochs", type=int, default=2, help="(default %(default)s)")
-    parser.add_argument("--held-out", type=float, default=0.2, help="share of the samples to evaluate on (default %(default)s)")
-    parser.add_argument("--run", type=int, default=0, help="another number trains the same data afresh (default %(default)s)")
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.2,
+        help="share of the samples to evaluate on (default %(default)s)",
+    )
+    parser.add_argument(
+        "--run", type=int, default=0, help="another number trains the same data afresh (default %(default)s)"
+    )
     parser.add_argument("--factors", type=int, default=8, help="(default %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default %(default)s)")
     return parser
@@ -139,7 +209,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def connect(options: argparse.Namespace) -> tuple[millrace.Client, millrace.Hub]:
     """To server and hub."""
     hub = options.hub if ":" in options.hub else options.hub + ":7800"
-    client = millrace.Client(options.server, key_file=options.key_file, connect_s=options.connect, progress_thread=True)
+    client = millrace.Client(
+        options.server, key_file=options.key_file, connect_s=options.connect, progress_thread=True
+    )
     try:
         return client, millrace.Hub(hub, key_file=options.key_file, connect_s=options.connect)
     except BaseException:
@@ -150,9 +222,15 @@ def connect(options: argparse.Namespace) -> tuple[millrace.Client, millrace.Hub]
 def main() -> None:
     """The command line."""
     parser = arguments(__doc__)
-    parser.add_argument("--part", default="both", choices=("train", "evaluate", "both"), help="(default %(default)s)")
-    parser.add_argument("--staleness", type=int, default=2, help="batches under way per trainer (default %(default)s)")
-    parser.add_argument("--give-up", type=float, default=60, metavar="S", help="without progress for so long (default 60)")
+    parser.add_argument(
+        "--part", default="both", choices=("train", "evaluate", "both"), help="(default %(default)s)"
+    )
+    parser.add_argument(
+        "--staleness", type=int, default=2, help="batches under way per trainer (default %(default)s)"
+    )
+    parser.add_argument(
+        "--give-up", type=float, default=60, metavar="S", help="without progress for so long (default 60)"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     try:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Scores held-out samples with a model that deepfm.py has trained, and shows that nothing changes it meanwhile.
+"""Scores held-out samples with a model that deepfm.py has trained, and shows that nothing changes it
+meanwhile.
 
     evaluate_frozen.py --server 10.77.0.1 --hub 127.0.0.1 --data flights-3m.csv
 
-The node is frozen for the time, unless it serves a checkpoint read only (millraced --serve DIRECTORY): trainers would get the
-error FROZEN. The hub's batches of a held-out part are fed read only, so keys that the model has not met get no row either way:
-they count with their first values.
+The node is frozen for the time, unless it serves a checkpoint read only (millraced --serve DIRECTORY):
+trainers would get the error FROZEN. The hub's batches of a held-out part are fed read only, so keys that the
+model has not met get no row either way: they count with their first values.
 """
 from __future__ import annotations
 
@@ -53,11 +54,18 @@ def run(options: argparse.Namespace, client: millrace.Client, hub: millrace.Hub)
     try:
         client.table(TABLE)
     except LookupError:
-        raise SystemExit(f"evaluate_frozen: {options.server} has no table {TABLE!r}: train one first, by deepfm.py") from None
+        raise SystemExit(
+            f"evaluate_frozen: {options.server} has no table {TABLE!r}: train one first, by deepfm.py"
+        ) from None
     with frozen(client):
         before = rows(client)
         result = evaluate(options, client, hub)
-        return {**result, "rows": before, "rows_made": rows(client) - before, "refuses_gradients": refuses_gradients(client)}
+        return {
+            **result,
+            "rows": before,
+            "rows_made": rows(client) - before,
+            "refuses_gradients": refuses_gradients(client),
+        }
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""torch's parameter server tutorial as a trainer in Python: the network is the C server's, whose layers are called by
-name.
+"""torch's parameter server tutorial as a trainer in Python: the network is the C server's, whose layers are
+called by name.
 
     build/trainer_client/examples/mnist --world-size 3 --rank 0 &
     PYTHONPATH=build/trainer_client/python trainer_client/python/examples/mnist.py --world-size 3 --rank 1 &
     PYTHONPATH=build/trainer_client/python trainer_client/python/examples/mnist.py --world-size 3 --rank 2
 
-Together the trainers, in Python and in C, go over the training set once in each epoch; whoever is done last tests the
-model.
+Together the trainers, in Python and in C, go over the training set once in each epoch; whoever is done last
+tests the model.
 """
 from __future__ import annotations
 
@@ -45,9 +45,14 @@ def read_idx(directory: str, name: str, rank: int) -> np.ndarray:
             f"mnist.py: cannot read {path}: {error.strerror}: scripts/fetch-mnist.sh DIR brings MNIST's files"
         ) from None
     head = np.frombuffer(content[: 4 + 4 * rank], dtype=">u4")
-    if len(head) != 1 + rank or head[0] != 0x800 + rank or len(content) != 4 + 4 * rank + int(np.prod(head[1:])):
+    if (
+        len(head) != 1 + rank
+        or head[0] != 0x800 + rank
+        or len(content) != 4 + 4 * rank + int(np.prod(head[1:]))
+    ):
         raise SystemExit(
-            f"mnist.py: {path} is no idx file of bytes in {rank} dimensions: scripts/fetch-mnist.sh DIR brings "
+            f"mnist.py: {path} is no idx file of bytes in {rank} dimensions: scripts/fetch-mnist.sh DIR "
+            "brings "
             f"MNIST's files"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * rank).reshape(head[1:].astype(int))
@@ -107,7 +112,9 @@ def batches_of(args: argparse.Namespace, count: int) -> Iterator[tuple[int, torc
 
 def run_training_loop(args: argparse.Namespace, net: TrainerNet, train: Pictures) -> int:
     """How many pictures it was trained on."""
-    optimizer = DistributedOptimizer(torch.optim.SGD, [net.parameter], lr=args.learning_rate, momentum=args.momentum)
+    optimizer = DistributedOptimizer(
+        torch.optim.SGD, [net.parameter], lr=args.learning_rate, momentum=args.momentum
+    )
     images = 0
     for i, (step, which) in enumerate(batches_of(args, len(train))):
         pictures, labels = train.batch(which)
@@ -135,7 +142,9 @@ def run_worker(args: argparse.Namespace) -> None:
     """A trainer, from its joining to its leaving."""
     train, tested = Pictures(args.data, "train"), Pictures(args.data, "t10k")
     options = rpc.RpcBackendOptions(init_method=f"tcp://{args.master_addr}:{args.master_port}")
-    rpc.init_rpc(f"trainer_{args.rank}", rank=args.rank, world_size=args.world_size, rpc_backend_options=options)
+    rpc.init_rpc(
+        f"trainer_{args.rank}", rank=args.rank, world_size=args.world_size, rpc_backend_options=options
+    )
     net = TrainerNet()
     images = run_training_loop(args, net, train)
     if rpc.rpc_sync(SERVER, "mnist.trained", (images,)) == 0:  # the last one
@@ -159,12 +168,18 @@ def arguments() -> argparse.Namespace:
         ("momentum", float, 0.9, "of SGD"),
     ):
         parser.add_argument(
-            f"--{name}", f"--{name.replace('-', '_')}", type=kind, default=default, required=default is None, help=about
+            f"--{name}",
+            f"--{name.replace('-', '_')}",
+            type=kind,
+            default=default,
+            required=default is None,
+            help=about,
         )
     args = parser.parse_args()
     if not 1 <= args.rank < args.world_size:
         parser.error(
-            "trainers have ranks from 1 to world_size - 1; rank 0 is the C program, build/trainer_client/examples/mnist"
+            "trainers have ranks from 1 to world_size - 1; rank 0 is the C program, "
+            "build/trainer_client/examples/mnist"
         )
     return args
 

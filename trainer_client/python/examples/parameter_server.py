@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A parameter server in Python, as in torch's tutorial: rank 0 holds a ConvNet, trainers call its forward through
-references.
+"""A parameter server in Python, as in torch's tutorial: rank 0 holds a ConvNet, trainers call its forward
+through references.
 
-    export PYTHONPATH=build/trainer_client/python MILLRACE_PYTHON_FUNCTIONS=on MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
-    trainer_client/python/examples/parameter_server.py --world-size 3 --rank 0 &
+    export PYTHONPATH=build/trainer_client/python MILLRACE_PYTHON_FUNCTIONS=on MASTER_ADDR=127.0.0.1
+    MASTER_PORT=29500 trainer_client/python/examples/parameter_server.py --world-size 3 --rank 0 &
     trainer_client/python/examples/parameter_server.py --world-size 3 --rank 1 &
     trainer_client/python/examples/parameter_server.py --world-size 3 --rank 2
 
-It is torch's script but for its imports: with `import torch.distributed.rpc as rpc` and so on instead it runs on
-torch's RPC, with one trainer.
+It is torch's script but for its imports: with `import torch.distributed.rpc as rpc` and so on instead it runs
+on torch's RPC, with one trainer.
 """
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class ParameterServer:
     def gradients(self, context_id: int) -> dict[torch.Tensor, torch.Tensor]:
         """Of the parameters, in that context."""
         return {
-            parameter.cpu(): gradient.cpu() for parameter, gradient in dist_autograd.get_gradients(context_id).items()
+            parameter.cpu(): gradient.cpu()
+            for parameter, gradient in dist_autograd.get_gradients(context_id).items()
         }
 
     def parameters(self) -> list[rpc.RRef]:
@@ -160,10 +161,15 @@ def run_worker(args: argparse.Namespace) -> None:
 def main() -> None:
     """Of the command line."""
     parser = argparse.ArgumentParser(description="A parameter server in Python, and its trainers.")
-    parser.add_argument("--world-size", "--world_size", type=int, default=2, help="the server and all trainers")
+    parser.add_argument(
+        "--world-size", "--world_size", type=int, default=2, help="the server and all trainers"
+    )
     parser.add_argument("--rank", type=int, required=True, help="0: the server")
     parser.add_argument(
-        "--master-addr", "--master_addr", default=os.environ.get("MASTER_ADDR", "127.0.0.1"), help="where rank 0 is"
+        "--master-addr",
+        "--master_addr",
+        default=os.environ.get("MASTER_ADDR", "127.0.0.1"),
+        help="where rank 0 is",
     )
     parser.add_argument(
         "--master-port", "--master_port", default=os.environ.get("MASTER_PORT", "29500"), help="its port"

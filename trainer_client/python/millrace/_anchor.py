@@ -1,9 +1,10 @@
-"""What stands for rows at a server among torch's parameters, so that what programs do with parameters concerns them as well.
+"""What stands for rows at a server among torch's parameters, so that what programs do with parameters
+concerns them as well.
 
-Each module has an anchor, a parameter without elements. Freezing it freezes the module. Where it is given to an optimizer of
-torch's, the rows' gradients are its .grad between backward() and step(): a matrix of those rows that have some, which is
-accumulated, zeroed, scaled and clipped like any other, and pushed by step(). The server's optimizer does the rest. Where it is
-given to none, backward() pushes.
+Each module has an anchor, a parameter without elements. Freezing it freezes the module. Where it is given to
+an optimizer of torch's, the rows' gradients are its .grad between backward() and step(): a matrix of those
+rows that have some, which is accumulated, zeroed, scaled and clipped like any other, and pushed by step().
+The server's optimizer does the rest. Where it is given to none, backward() pushes.
 """
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ _as: Any = torch.Tensor._make_subclass
 class Pushed(torch.Tensor):
     """The .grad of an anchor whose gradients have left: whoever wants to do something with them is told."""
 
-    _why = ("the gradients were pushed by backward(): rows at a Millrace server whose module is given to an optimizer of torch's, as "
-            "torch.optim.SGD(model.parameters(), lr), wait for its step()")
+    _why = (
+        "the gradients were pushed by backward(): rows at a Millrace server whose module is given to an "
+        "optimizer of torch's, as "
+        "torch.optim.SGD(model.parameters(), lr), wait for its step()"
+    )
     _is_zeroed = False
 
     @staticmethod
@@ -45,8 +49,19 @@ class Pushed(torch.Tensor):
         return super().__torch_function__(function, kinds, args, kwargs or {})
 
 
-_HARMLESS = {"__get__", "detach_", "requires_grad_", "__repr__", "size", "dim", "numel", "element_size", "__hash__",
-             "is_floating_point", "__len__"}
+_HARMLESS = {
+    "__get__",
+    "detach_",
+    "requires_grad_",
+    "__repr__",
+    "size",
+    "dim",
+    "numel",
+    "element_size",
+    "__hash__",
+    "is_floating_point",
+    "__len__",
+}
 
 
 def _flat(args: Any) -> Iterable[Any]:
@@ -77,7 +92,10 @@ class Anchor(torch.nn.Parameter):
         return twin
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"what lives at a Millrace server cannot be pickled ({self.feature.name!r}): save model.state_dict()")
+        raise TypeError(
+            f"what lives at a Millrace server cannot be pickled ({self.feature.name!r}): save "
+            "model.state_dict()"
+        )
 
     @property
     def optimizer(self) -> Any:
@@ -113,7 +131,9 @@ class Anchor(torch.nn.Parameter):
                 assert self.keys is not None
                 keys, place = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
                 both = torch.cat([before, made])
-                made = both.new_zeros(len(keys), both.shape[1]).index_add(0, torch.from_numpy(place).to(self.device), both)
+                made = both.new_zeros(len(keys), both.shape[1]).index_add(
+                    0, torch.from_numpy(place).to(self.device), both
+                )
             self._set(made, keys)
 
     def add_variable(self, gradient: np.ndarray, options: dict) -> None:
@@ -128,11 +148,18 @@ class Anchor(torch.nn.Parameter):
     def note_pushed(self, is_batch: bool) -> None:
         """They left with the backward."""
         if is_batch:
-            why = (f"the gradients of a loader's batch for {self.feature.name!r} are pushed by backward(), each batch as a step of "
-                   "its own: they cannot be clipped, unscaled or accumulated; scale the loss instead")
+            why = (
+                f"the gradients of a loader's batch for {self.feature.name!r} are pushed by backward(), each "
+                "batch as a step of "
+                "its own: they cannot be clipped, unscaled or accumulated; scale the loss instead"
+            )
         else:
-            why = (f"the gradients for {self.feature.name!r} were pushed by backward(), for no optimizer of torch's has them: give "
-                   "it the model's parameters, as torch.optim.SGD(model.parameters(), lr); then they wait for its step()")
+            why = (
+                f"the gradients for {self.feature.name!r} were pushed by backward(), for no optimizer of "
+                "torch's has them: give "
+                "it the model's parameters, as torch.optim.SGD(model.parameters(), lr); then they wait for "
+                "its step()"
+            )
         self.drop()
         self.grad = Pushed.of(why, self.device)
 
@@ -140,13 +167,18 @@ class Anchor(torch.nn.Parameter):
         """Each batch is a step: raises when another one comes without zero_grad() or step() since."""
         grad = self.grad
         if self.optimizer is not None and isinstance(grad, Pushed) and not grad._is_zeroed:
-            raise RuntimeError(f"accumulating gradients: {grad._why}; call step() or zero_grad() after each batch")
+            raise RuntimeError(
+                f"accumulating gradients: {grad._why}; call step() or zero_grad() after each batch"
+            )
 
 
 # ---- optimizers of torch's ----
 
+
 def _anchors(optimizer: torch.optim.Optimizer) -> list[Anchor]:
-    return [param for group in optimizer.param_groups for param in group["params"] if isinstance(param, Anchor)]
+    return [
+        param for group in optimizer.param_groups for param in group["params"] if isinstance(param, Anchor)
+    ]
 
 
 def _take(optimizer: torch.optim.Optimizer, taken: list) -> None:
@@ -165,8 +197,11 @@ def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, 
 
     step: Any = type(optimizer).step
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise RuntimeError("LBFGS looks at its parameters' values, and rows at a Millrace server have theirs there: give it the "
-                           "others, as [p for p in model.parameters() if p.numel() > 0]")
+        raise RuntimeError(
+            "LBFGS looks at its parameters' values, and rows at a Millrace server have theirs there: give it "
+            "the "
+            "others, as [p for p in model.parameters() if p.numel() > 0]"
+        )
     taken: list = []
     if closure is None:
         _take(optimizer, taken)
@@ -178,6 +213,7 @@ def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, 
             loss = run()
             _take(optimizer, taken)
             return loss
+
         result = step(optimizer, watched, **kwargs)
     push_taken(taken)
     return result
@@ -200,8 +236,8 @@ setattr(torch.optim.Optimizer, "add_param_group", _add_and_adopt)
 
 
 def ddp_share() -> float:
-    """What a gradient counts in this forward: torch's DistributedDataParallel averages those of its processes, and a server adds
-    them up."""
+    """What a gradient counts in this forward: torch's DistributedDataParallel averages those of its
+    processes, and a server adds them up."""
     distributed, parallel = torch.distributed, torch.nn.parallel
     if not distributed.is_available() or not distributed.is_initialized():
         return 1.0

@@ -60,7 +60,9 @@ def _whole(name: str, value: Any) -> np.ndarray:
 
 
 def _contiguous(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return array.astype(dtype, order="C", copy=False) if array.ndim == 0 else np.ascontiguousarray(array, dtype)
+    return (
+        array.astype(dtype, order="C", copy=False) if array.ndim == 0 else np.ascontiguousarray(array, dtype)
+    )
 
 
 def keys(value: Like) -> np.ndarray:
@@ -74,17 +76,21 @@ def keys(value: Like) -> np.ndarray:
 
 
 def offsets(value: Like, key_count: int, include_last: bool) -> np.ndarray:
-    """u32 [bags + 1] offsets: 0 first, and the number of keys at the end, which is added where they lack it."""
+    """u32 [bags + 1] offsets: 0 first, and the number of keys at the end, which is added where they lack
+    it."""
     array = _whole("offsets", value)
     if array.ndim != 1:
         raise ValueError(f"offsets have the shape {array.shape}; they are one row of numbers")
     if not include_last:
         array = np.append(array.astype(np.int64, copy=False), key_count)
     if array.size == 0:
-        raise ValueError("offsets are empty; with include_last_offset there is at least the number of keys, 0")
+        raise ValueError(
+            "offsets are empty; with include_last_offset there is at least the number of keys, 0"
+        )
     if array.dtype != _U32 and (int(array.min()) < 0 or int(array.max()) > _U32_MAX):
         raise ValueError(
-            f"offsets go from {array.min()} to {array.max()}; they are from 0 to the number of keys, {key_count}"
+            f"offsets go from {array.min()} to {array.max()}; they are from 0 to the number of keys, "
+            f"{key_count}"
         )
     if int(array[-1]) != key_count:
         raise ValueError(
@@ -134,8 +140,11 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.dims[0 : tensor.rank])
 
 
-def over(data: Any, nbytes: int, shape: tuple[int, ...], dtype: Any, free: Callable[[Any], None]) -> np.ndarray:
-    """An array over memory of the library's; free() is called with it when the array and all its views are gone."""
+def over(
+    data: Any, nbytes: int, shape: tuple[int, ...], dtype: Any, free: Callable[[Any], None]
+) -> np.ndarray:
+    """An array over memory of the library's; free() is called with it when the array and all its views are
+    gone."""
     memory = ffi.gc(ffi.cast(_CHARS, data), free)
     return np.ndarray(shape, dtype, ffi.buffer(memory, nbytes))
 
@@ -148,7 +157,8 @@ def _keeper(owner: Any) -> Callable[[Any], None]:
 
 
 def view(tensor: Any, owner: Any) -> np.ndarray:
-    """A struct mr_tensor as an array over the same memory, which keeps `owner` alive. bf16 comes as uint16."""
+    """A struct mr_tensor as an array over the same memory, which keeps `owner` alive. bf16 comes as
+    uint16."""
     dtype = np.uint16 if tensor.dtype == lib.MR_BF16 else NUMPY_OF_DTYPE[tensor.dtype]
     shape = shape_of(tensor)
     if tensor.bytes == 0:
@@ -168,9 +178,8 @@ def pointer(ctype: str, array: np.ndarray) -> Any:
 
 # ---- replies ----
 
-_forks = (
-    0  # of this process since it has the library: what a parent's replies are made of is not for its children to free
-)
+# of this process since it has the library: a parent's replies are not for its children to free
+_forks = 0
 
 
 def _after_fork() -> None:
@@ -192,8 +201,8 @@ def _freer(reply: Any) -> Callable[[Any], None]:
 
 
 def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """The f32 tensor that a struct mr_reply is of, over its memory, which is freed with the array; with `torch`, a
-    tensor of torch's. `shape`: another than the reply's."""
+    """The f32 tensor that a struct mr_reply is of, over its memory, which is freed with the array; with
+    `torch`, a tensor of torch's. `shape`: another than the reply's."""
     tensor = lib.mr_reply_tensor(reply, 0)
     nbytes = tensor.bytes
     shape = shape or shape_of(tensor)
@@ -201,12 +210,15 @@ def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Arr
         lib.mr_reply_free(reply)
         array = np.empty(shape, _F32)
     else:
-        array = np.ndarray(shape, _F32, ffi.buffer(ffi.gc(ffi.cast(_CHARS, tensor.data), _freer(reply)), nbytes))
+        array = np.ndarray(
+            shape, _F32, ffi.buffer(ffi.gc(ffi.cast(_CHARS, tensor.data), _freer(reply)), nbytes)
+        )
     return array if torch is None else torch.from_numpy(array)
 
 
 def tensors_of(reply: Any) -> list[tuple[np.ndarray, int]]:
-    """All tensors of a struct mr_reply with their dtypes, over its memory, which is freed with the last of them."""
+    """All tensors of a struct mr_reply with their dtypes, over its memory, which is freed with the last of
+    them."""
     owner = ffi.gc(reply, _freer(reply))
     tensors = [lib.mr_reply_tensor(reply, i) for i in range(lib.mr_reply_tensor_count(reply))]
     return [(view(tensor, owner), tensor.dtype) for tensor in tensors]
@@ -239,7 +251,9 @@ def untyped(array: np.ndarray, dtype: int, torch: Any) -> Array:
 def describe(struct: Any, array: np.ndarray, dtype: int) -> Any:
     """Fills in a struct mr_tensor. What is returned must live as long as that is used."""
     if array.ndim > lib.MR_RANK_MAX:
-        raise ValueError(f"an array has the shape {array.shape}; up to {lib.MR_RANK_MAX} dimensions can be sent")
+        raise ValueError(
+            f"an array has the shape {array.shape}; up to {lib.MR_RANK_MAX} dimensions can be sent"
+        )
     memory = ffi.from_buffer("char[]", array) if array.size else ffi.NULL
     struct.dtype, struct.rank, struct.bytes, struct.data = dtype, array.ndim, array.nbytes, memory
     for i, n in enumerate(array.shape):

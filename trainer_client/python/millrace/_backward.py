@@ -1,7 +1,8 @@
 """Gradients on their way from torch's backward to the servers.
 
-While the engine runs a backward pass, the gradients of what came from servers are collected. At its end each table's and each
-batch's are pushed in one call, all calls at once and without waiting; who needs them applied waits later.
+While the engine runs a backward pass, the gradients of what came from servers are collected. At its end each
+table's and each batch's are pushed in one call, all calls at once and without waiting; who needs them applied
+waits later.
 """
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ from .errors import ClientClosed, Error
 
 
 class Rows(NamedTuple):
-    """Gradients of bags: keys u64 [n], offsets u32 [bags + 1], weights f32 [n] or None, gradients f32 [bags, dim].
+    """Gradients of bags: keys u64 [n], offsets u32 [bags + 1], weights f32 [n] or None, gradients f32 [bags,
+    dim].
 
     offsets None: each key is a bag of its own.
     """
+
     keys: np.ndarray
     offsets: Optional[np.ndarray]
     weights: Optional[np.ndarray]
@@ -40,7 +43,8 @@ class Pushes:
         self._of: dict[int, collections.deque] = collections.defaultdict(collections.deque)
 
     def add(self, feature: int, wait: Callable[[], Any], is_told: Callable[[], bool] = lambda: False) -> None:
-        """`wait` returns when the push is over, or raises what became of it. is_told: whether somebody has waited for it."""
+        """`wait` returns when the push is over, or raises what became of it. is_told: whether somebody has
+        waited for it."""
         with self._lock:
             queue = self._of[feature]
             while queue and queue[0][1]():
@@ -62,7 +66,8 @@ class Pushes:
             return True
 
     def wait(self, feature: int, leave: int = 0) -> None:
-        """Waits until at most `leave` pushes of the feature are under way. Raises the error of one that failed, once."""
+        """Waits until at most `leave` pushes of the feature are under way. Raises the error of one that
+        failed, once."""
         while (push := self._oldest(feature, leave)) is not None:
             try:
                 push[0]()
@@ -101,7 +106,8 @@ def pushes_of(client: Any) -> Pushes:
 
 @atexit.register
 def _end() -> None:
-    """A program that ends without a look at its last pushes gets them out, and ends with an error if one failed."""
+    """A program that ends without a look at its last pushes gets them out, and ends with an error if one
+    failed."""
     for pushes in list(_pushes.values()):
         try:
             pushes.flush()
@@ -119,9 +125,15 @@ class Backward:
         self.is_over = False
         self._rows: dict[tuple, tuple[Any, list[Rows], dict]] = {}
         self._variables: dict[tuple, tuple[Any, np.ndarray, dict]] = {}
-        self._held: dict[tuple, tuple[Anchor, list, dict]] = {}  # what waits for step(): (anchor, kind): Rows or arrays
-        self._left: dict[int, tuple[Anchor, bool]] = {}  # anchors whose gradients do not; whether they are of a batch
-        self._batches: dict[tuple, tuple[Any, dict, dict]] = {}  # (client, batch id): batch, {feature id: ...}, options
+        self._held: dict[
+            tuple, tuple[Anchor, list, dict]
+        ] = {}  # what waits for step(): (anchor, kind): Rows or arrays
+        self._left: dict[
+            int, tuple[Anchor, bool]
+        ] = {}  # anchors whose gradients do not; whether they are of a batch
+        self._batches: dict[
+            tuple, tuple[Any, dict, dict]
+        ] = {}  # (client, batch id): batch, {feature id: ...}, options
 
     def _waits(self, anchor: Optional[Anchor], part: Any, options: dict) -> bool:
         if anchor is None:
@@ -140,7 +152,9 @@ class Backward:
         key = (table.client, table.id, *sorted(options.items()))
         self._rows.setdefault(key, (table, [], options))[1].append(rows)
 
-    def add_variable(self, variable: Any, gradient: np.ndarray, options: dict, anchor: Optional[Anchor] = None) -> None:
+    def add_variable(
+        self, variable: Any, gradient: np.ndarray, options: dict, anchor: Optional[Anchor] = None
+    ) -> None:
         """The gradient of a variable, its shape."""
         if self._waits(anchor, gradient, options):
             return
@@ -148,8 +162,9 @@ class Backward:
         before = self._variables.get(key)
         self._variables[key] = variable, gradient if before is None else before[1] + gradient, options
 
-    def add_batch(self, batch: Any, feature: Any, gradient: np.ndarray, options: dict,
-                  anchor: Optional[Anchor] = None) -> None:
+    def add_batch(
+        self, batch: Any, feature: Any, gradient: np.ndarray, options: dict, anchor: Optional[Anchor] = None
+    ) -> None:
         """The gradient of a feature in a batch. All go in one call, so its options are those of the first."""
         if anchor is not None:
             anchor.check_step()
@@ -157,8 +172,12 @@ class Backward:
         _, gradients, first = self._batches.setdefault((feature.client, batch.id), (batch, {}, options))
         for name in ("learning_rate", "step"):
             if options.get(name) != first.get(name):
-                raise ValueError(f"batch {batch.id} has {name}={first.get(name)} and, for {feature.name!r}, {name}={options.get(name)}: "
-                                 "a batch is pushed in one call, so give all its modules the same (millrace.nn.set_call_options)")
+                raise ValueError(
+                    f"batch {batch.id} has {name}={first.get(name)} and, for {feature.name!r}, "
+                    f"{name}={options.get(name)}: "
+                    "a batch is pushed in one call, so give all its modules the same "
+                    "(millrace.nn.set_call_options)"
+                )
         before = gradients.get(feature.id)
         gradients[feature.id] = feature, gradient if before is None else before[1] + gradient
 
@@ -178,7 +197,9 @@ class Backward:
         for variable, gradient, options in self._variables.values():
             calls[variable.client].append(functools.partial(_push_variable, variable, gradient, options))
         for (client, _), (batch, gradients, options) in self._batches.items():
-            calls[client].append(functools.partial(_push_batch, client, batch, list(gradients.values()), options))
+            calls[client].append(
+                functools.partial(_push_batch, client, batch, list(gradients.values()), options)
+            )
         for its in calls.values():
             for push in its:
                 push(more=push is not its[-1])
@@ -203,8 +224,12 @@ def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
     if rows.offsets is None:
         _under_way(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
     else:
-        _under_way(table, table.push_gradients_bags_async(rows.keys, rows.offsets, rows.gradients, weights=rows.weights,
-                                                          **options))
+        _under_way(
+            table,
+            table.push_gradients_bags_async(
+                rows.keys, rows.offsets, rows.gradients, weights=rows.weights, **options
+            ),
+        )
 
 
 def _push_variable(variable: Any, gradient: np.ndarray, options: dict, more: bool) -> None:
@@ -235,12 +260,18 @@ def together(parts: list[Rows]) -> Rows:
     """Several sets of bags as one: so the optimizer runs once for a key, as torch's would."""
     if len(parts) == 1:
         return parts[0]
-    keys, gradients = (np.concatenate(arrays) for arrays in zip(*((part.keys, part.gradients) for part in parts)))
+    keys, gradients = (
+        np.concatenate(arrays) for arrays in zip(*((part.keys, part.gradients) for part in parts))
+    )
     if all(part.offsets is None for part in parts):
         return Rows(keys, None, None, gradients)
     begins = np.cumsum([0] + [len(part.keys) for part in parts])
     ends = [_offsets(part)[1:] + begin for part, begin in zip(parts, begins)]
-    weights = None if all(part.weights is None for part in parts) else np.concatenate([_weights(part) for part in parts])
+    weights = (
+        None
+        if all(part.weights is None for part in parts)
+        else np.concatenate([_weights(part) for part in parts])
+    )
     return Rows(keys, np.concatenate([[0], *ends]).astype(np.uint32), weights, gradients)
 
 
@@ -255,15 +286,23 @@ def _spread(table: Any, rows: Rows) -> np.ndarray:
     if table.pooling in ("mean", "sqrtn"):
         over = np.bincount(of_bag, weights if table.pooling == "mean" else weights * weights, len(sizes))
         over = (over if table.pooling == "mean" else np.sqrt(over)).astype(np.float32)
-        gradients = np.where(over != 0, 1 / np.where(over != 0, over, 1), 0).astype(np.float32)[of_bag, None] * gradients
+        gradients = (
+            np.where(over != 0, 1 / np.where(over != 0, over, 1), 0).astype(np.float32)[of_bag, None]
+            * gradients
+        )
     return gradients * weights[:, None]
 
 
 def by_key(table: Any, parts: list[Rows]) -> tuple[np.ndarray, np.ndarray]:
     """Keys, sorted and each once, and the sums of their gradients."""
     keys, place = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
-    spread = torch.from_numpy(np.concatenate([_spread(table, part) for part in parts]).astype(np.float32, copy=False))
-    return keys, spread.new_zeros(len(keys), spread.shape[1]).index_add(0, torch.from_numpy(place), spread).numpy()
+    spread = torch.from_numpy(
+        np.concatenate([_spread(table, part) for part in parts]).astype(np.float32, copy=False)
+    )
+    return (
+        keys,
+        spread.new_zeros(len(keys), spread.shape[1]).index_add(0, torch.from_numpy(place), spread).numpy(),
+    )
 
 
 def push_taken(taken: list) -> None:
@@ -299,24 +338,37 @@ class FromServer(torch.autograd.Function):
     """Values from a server as a tensor; `take` gets their gradient, f32 in the CPU's memory."""
 
     @staticmethod
-    def forward(ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take, share: float) -> torch.Tensor:
+    def forward(
+        ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take, share: float
+    ) -> torch.Tensor:
         ctx.take, ctx.share = take, share
-        return values.to(place.device, place.dtype) if values.dtype != place.dtype or values.device != place.device \
+        return (
+            values.to(place.device, place.dtype)
+            if values.dtype != place.dtype or values.device != place.device
             else values.detach()
+        )
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
         if torch.is_grad_enabled():
-            raise RuntimeError("gradients of gradients (create_graph=True) do not go through what lives at a Millrace server: "
-                               "take them with respect to the tensors that came from there, by torch.autograd.grad()")
-        # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose .grad it has become.
+            raise RuntimeError(
+                "gradients of gradients (create_graph=True) do not go through what lives at a Millrace "
+                "server: "
+                "take them with respect to the tensors that came from there, by torch.autograd.grad()"
+            )
+        # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose
+        # .grad it has become.
         copy = np.array(gradient.detach().to("cpu", torch.float32).numpy(), order="C")
         ctx.take(copy if ctx.share == 1 else copy * np.float32(ctx.share))
         return None, None, None, None, None
 
 
-def tensor(values: np.ndarray, place: torch.Tensor, take: Optional[Callable[[np.ndarray], None]],
-           anchor: Optional[Anchor] = None) -> torch.Tensor:
+def tensor(
+    values: np.ndarray,
+    place: torch.Tensor,
+    take: Optional[Callable[[np.ndarray], None]],
+    anchor: Optional[Anchor] = None,
+) -> torch.Tensor:
     """The values as a tensor of place's device and type. take: None if there is nothing to learn."""
     made = torch.from_numpy(values)
     if take is None:

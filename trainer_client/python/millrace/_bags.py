@@ -13,6 +13,7 @@ _KEYS = (torch.int32, torch.int64)
 
 class Bags(NamedTuple):
     """keys u64 [n], offsets u32 [bags + 1] from 0 to n, weights a tensor [n] or None."""
+
     keys: np.ndarray
     offsets: np.ndarray
     weights: Optional[torch.Tensor]
@@ -31,14 +32,21 @@ def keys_of(name: str, input: torch.Tensor) -> np.ndarray:
     return np.array(input.detach().cpu().reshape(-1).numpy(), np.int64)
 
 
-def _begins(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], include_last_offset: bool) -> np.ndarray:
+def _begins(
+    name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], include_last_offset: bool
+) -> np.ndarray:
     count = input.numel()
     if input.dim() == 2:
         if offsets is not None:
-            raise ValueError(f"{name}: if input is 2D, then offsets has to be None, as input is treated as bags of fixed length")
+            raise ValueError(
+                f"{name}: if input is 2D, then offsets has to be None, as input is treated as bags of fixed "
+                "length"
+            )
         return np.arange(0, count + 1, input.shape[1]) if input.shape[1] else np.zeros(input.shape[0] + 1)
     if input.dim() != 1:
-        raise ValueError(f"{name}: input has to be a 1D or 2D tensor, but got a tensor of dimension {input.dim()}")
+        raise ValueError(
+            f"{name}: input has to be a 1D or 2D tensor, but got a tensor of dimension {input.dim()}"
+        )
     if offsets is None:
         raise ValueError(f"{name}: offsets has to be a 1D tensor but got None")
     if offsets.dim() != 1:
@@ -55,22 +63,35 @@ def _begins(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], inc
 
 def _check(name: str, begins: np.ndarray, count: int) -> None:
     if begins[0] != 0:
-        raise ValueError(f"{name}: offsets[0] has to be 0, i.e., the first bag begins at position 0; got {begins[0]}")
+        raise ValueError(
+            f"{name}: offsets[0] has to be 0, i.e., the first bag begins at position 0; got {begins[0]}"
+        )
     if begins[-1] != count:
         raise ValueError(f"{name}: the last offset is {begins[-1]}, for {counted(count, 'key')}")
     if np.any(np.diff(begins) < 0):
         at = int(np.argmax(np.diff(begins) < 0))
-        raise ValueError(f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}")
+        raise ValueError(
+            f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}"
+        )
 
 
-def make(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], weights: Optional[torch.Tensor],
-         include_last_offset: bool, padding_idx: Optional[int]) -> Bags:
+def make(
+    name: str,
+    input: torch.Tensor,
+    offsets: Optional[torch.Tensor],
+    weights: Optional[torch.Tensor],
+    include_last_offset: bool,
+    padding_idx: Optional[int],
+) -> Bags:
     """From what forward() got. Padding is in no bag: it neither adds nor counts."""
     keys = keys_of(name, input)
     begins = _begins(name, input, offsets, include_last_offset)
     if weights is not None:
         if weights.shape != input.shape:
-            raise ValueError(f"{name}: per_sample_weights have the shape {tuple(weights.shape)}, the input {tuple(input.shape)}")
+            raise ValueError(
+                f"{name}: per_sample_weights have the shape {tuple(weights.shape)}, the input "
+                f"{tuple(input.shape)}"
+            )
         weights = weights.reshape(-1)
     if len(begins) == 1:  # no bags: what is there is in none
         begins, keys, weights = np.zeros(1), keys[:0], None if weights is None else weights[:0]
@@ -84,7 +105,8 @@ def make(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], weight
 
 
 def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
-    """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights have a gradient."""
+    """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights have a
+    gradient."""
     sizes = np.diff(bags.offsets.astype(np.int64))
     bag = torch.from_numpy(np.repeat(np.arange(bags.count), sizes)).to(rows.device)
     weights = bags.weights.to(rows.device, rows.dtype)

@@ -1,4 +1,5 @@
-"""What the library calls for each item of an answer, on the thread that waits for it. `arg` is a handle of a list."""
+"""What the library calls for each item of an answer, on the thread that waits for it. `arg` is a handle of a
+list."""
 from __future__ import annotations
 
 from typing import Any
@@ -13,12 +14,14 @@ def _append(arg: Any, item: Any) -> None:
 def _collect(struct: str) -> Any:
     """A visitor that appends copies of a struct."""
     return ffi.callback(
-        f"void(void *, const struct {struct} *)", lambda arg, item: _append(arg, ffi.new(f"struct {struct} *", item[0]))
+        f"void(void *, const struct {struct} *)",
+        lambda arg, item: _append(arg, ffi.new(f"struct {struct} *", item[0])),
     )
 
 
 counters = ffi.callback(
-    "void(void *, const char *, uint64_t)", lambda arg, name, value: _append(arg, (ffi.string(name).decode(), value))
+    "void(void *, const char *, uint64_t)",
+    lambda arg, name, value: _append(arg, (ffi.string(name).decode(), value)),
 )
 lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))

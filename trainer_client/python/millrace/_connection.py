@@ -1,9 +1,9 @@
 """A connection to a node or a hub: its life, and how calls run on it.
 
-No thread may be in the library with a client, and no future of it be left, when that is destroyed. So each thread that
-goes in leaves a token in `_inside` before it looks whether the client is still open; close() first says that it is not,
-and then waits until the others are out. Waiting is done in slices for that, and for Ctrl-C: Python runs signal handlers
-only between calls.
+No thread may be in the library with a client, and no future of it be left, when that is destroyed. So each
+thread that goes in leaves a token in `_inside` before it looks whether the client is still open; close()
+first says that it is not, and then waits until the others are out. Waiting is done in slices for that, and
+for Ctrl-C: Python runs signal handlers only between calls.
 """
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ _T = TypeVar("_T")
 
 
 class Call(NamedTuple):
-    """A call to be made: function(client, options, *arguments[, reply]). Whoever holds it holds the memory it writes
-    to."""
+    """A call to be made: function(client, options, *arguments[, reply]). Whoever holds it holds the memory it
+    writes to."""
 
     function: Callable[..., int]
     arguments: tuple
-    finish: Optional[Callable[[Any], Any]] = None  #: makes the result; of what the call wrote, or of its reply:
+    finish: Optional[
+        Callable[[Any], Any]
+    ] = None  #: makes the result; of what the call wrote, or of its reply:
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
     none_status: int = 0  #: a status that is no error: None is returned
     held: Any = None  #: what the arguments point to
@@ -77,7 +79,9 @@ class Connection:
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
         self.server = server
-        names = [ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)]
+        names = [
+            ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)
+        ]
         options = ffi.new(
             "struct mr_client_options *",
             {
@@ -105,13 +109,14 @@ class Connection:
     # ---- its life ----
 
     def on_close(self, function: Callable[[], Any]) -> None:
-        """Has close() call it first, while calls still go through: to wait for those that nobody has waited for."""
+        """Has close() call it first, while calls still go through: to wait for those that nobody has waited
+        for."""
         self._before_close.append(function)
 
     def close(self) -> None:
-        """Ends the connection, and all calls under way: whoever waits for them gets ClientClosed. Arrays that calls
-        returned stay valid. Gradients that modules of millrace.nn have on the way are waited for before, and their
-        errors raised behind."""
+        """Ends the connection, and all calls under way: whoever waits for them gets ClientClosed. Arrays that
+        calls returned stay valid. Gradients that modules of millrace.nn have on the way are waited for
+        before, and their errors raised behind."""
         before, self._before_close = self._before_close, []
         try:
             for function in before:
@@ -124,13 +129,17 @@ class Connection:
         for driver in list(self._drivers.values()):
             driver._wake()
         me, until = get_ident(), time.monotonic() + limit_s
-        while self._owned and time.monotonic() < until and any(thread != me for thread in list(self._inside.values())):
+        while (
+            self._owned
+            and time.monotonic() < until
+            and any(thread != me for thread in list(self._inside.values()))
+        ):
             time.sleep(0.001)
         self._reap()
 
     def _reap(self) -> None:
-        """Closed: whoever comes when nobody is inside any more destroys what is left. That is a call of the closing
-        thread's own when a signal handler in the midst of it closes the client."""
+        """Closed: whoever comes when nobody is inside any more destroys what is left. That is a call of the
+        closing thread's own when a signal handler in the midst of it closes the client."""
         if self._inside:
             return
         try:
@@ -165,7 +174,9 @@ class Connection:
     def _forked(self) -> None:
         """In a child process: the sockets are the parent's."""
         self._handle, self._before_close = None, []
-        self._why_closed = f"this client of {self.server} was made before fork(); make another in the child process"
+        self._why_closed = (
+            f"this client of {self.server} was made before fork(); make another in the child process"
+        )
         self._inside, self._futures, self._owned = {}, {}, []
 
     def _closed_error(self) -> ClientClosed:
@@ -255,7 +266,8 @@ class Connection:
 
     @property
     def incarnation(self) -> int:
-        """The number of the server's start, for people: it may come again where the checkpoint directory changed."""
+        """The number of the server's start, for people: it may come again where the checkpoint directory
+        changed."""
         return self._ask(lib.mr_client_incarnation)
 
     @property
@@ -264,7 +276,8 @@ class Connection:
         return self._ask(lib.mr_client_start_id)
 
     def fileno(self) -> int:
-        """A descriptor that is readable when progress() has something to do, for an event loop of your own."""
+        """A descriptor that is readable when progress() has something to do, for an event loop of your
+        own."""
         return self._ask(lib.mr_client_fd)
 
     def progress(self) -> int:

@@ -1,4 +1,5 @@
-"""The distributed optimizer: each owner of parameters updates them, with the gradients that a context has for them."""
+"""The distributed optimizer: each owner of parameters updates them, with the gradients that a context has for
+them."""
 from __future__ import annotations
 
 import threading
@@ -55,11 +56,13 @@ def _bind(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, A
 
 
 def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str, Any]):
-    """struct mr_dist_optimizer_options of a torch optimizer's arguments; ValueError names what C owners do not have."""
+    """struct mr_dist_optimizer_options of a torch optimizer's arguments; ValueError names what C owners do
+    not have."""
     name = optimizer_class.__name__
     if name not in _ARGUMENTS or optimizer_class.__module__.split(".")[0] not in ("torch", "millrace"):
         raise ValueError(
-            f"{optimizer_class.__module__}.{name}: owners of parameters in C have torch's {', '.join(_ARGUMENTS)}"
+            f"{optimizer_class.__module__}.{name}: owners of parameters in C have torch's "
+            f"{', '.join(_ARGUMENTS)}"
         )
     bound = _bind(name, args, kwargs)
     options = ffi.new("struct mr_dist_optimizer_options *")
@@ -75,11 +78,15 @@ def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str,
                 )
         elif argument == "betas":
             if not all(value):
-                raise ValueError(f"{name}(betas={value!r}): owners in C take 0 for the default; betas are above 0")
+                raise ValueError(
+                    f"{name}(betas={value!r}): owners in C take 0 for the default; betas are above 0"
+                )
             options.beta1, options.beta2 = value
         else:
             if argument == "eps" and not value:
-                raise ValueError(f"{name}({argument}={value!r}): owners in C take 0 for the default; it is above 0")
+                raise ValueError(
+                    f"{name}({argument}={value!r}): owners in C take 0 for the default; it is above 0"
+                )
             setattr(options, _FIELDS[argument], value)
     options.has_learning_rate = True  # or 0 would be the default
     return options
@@ -129,16 +136,20 @@ _stepping = threading.Lock()
 class _Owned:
     """An optimizer over parameters of this worker.
 
-    It works on copies, and a parameter is given a copy's memory when that is finished: whoever is between forward and
-    backward keeps the values
+    It works on copies, and a parameter is given a copy's memory when that is finished: whoever is between
+    forward and backward keeps the values
     that the forward saw.
     """
 
-    def __init__(self, optimizer_class: type, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, optimizer_class: type, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]
+    ) -> None:
         self.parameters = [rref.local_value() for rref in parameters]
         for parameter in self.parameters:
             if not isinstance(parameter, torch.Tensor):
-                raise TypeError(f"DistributedOptimizer: a parameter is a {type(parameter).__name__}, not a tensor")
+                raise TypeError(
+                    f"DistributedOptimizer: a parameter is a {type(parameter).__name__}, not a tensor"
+                )
         self.copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in self.parameters]
         self.optimizer = optimizer_class(self.copies, *args, **kwargs)
 
@@ -173,12 +184,16 @@ class _Step(Ungated):
 
 
 class DistributedOptimizer:
-    """An optimizer over parameters of any workers: DistributedOptimizer(torch.optim.SGD, [RRef, ...], lr=0.1).
+    """An optimizer over parameters of any workers: DistributedOptimizer(torch.optim.SGD, [RRef, ...],
+    lr=0.1).
 
-    Owners in Python run `optimizer_class` of torch, or one like those; owners in C have SGD, Adagrad and Adam.
+    Owners in Python run `optimizer_class` of torch, or one like those; owners in C have SGD, Adagrad and
+    Adam.
     """
 
-    def __init__(self, optimizer_class: Callable, params_rref: Sequence[RRef], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, optimizer_class: Callable, params_rref: Sequence[RRef], *args: Any, **kwargs: Any
+    ) -> None:
         parameters = list(params_rref)
         if not parameters:
             raise ValueError("DistributedOptimizer: there is no parameter")
@@ -197,7 +212,9 @@ class DistributedOptimizer:
     def step(self, context_id: int) -> None:
         """Each owner applies the gradients of that context to its parameters; returns when all have."""
         find(current(), context_id)
-        futures = [begin(owned._rank, _Step(), (owned, context_id), None, -1.0, None, NULL) for owned in self._owned]
+        futures = [
+            begin(owned._rank, _Step(), (owned, context_id), None, -1.0, None, NULL) for owned in self._owned
+        ]
         try:
             if self._native is not None:
                 self._native.step(context_id)

@@ -1,8 +1,10 @@
 """Futures in coroutines: the event loop drives the client, and never waits in the library.
 
-There is a driver for each loop and client. While a coroutine waits for a future, it watches the client's descriptor, to
-make progress when packets come, keeps the client's timer, and watches an eventfd of its own, which the library writes
-to when a call that is waited for ends: other threads, or the library's own, may have driven the client meanwhile.
+There is a driver for each loop and client. While a coroutine waits for a future, it watches the client's
+descriptor, to make progress when packets come, keeps the client's timer, and watches an eventfd of its own,
+which the library writes
+to when a call that is waited for ends: other threads, or the library's own, may have driven the client
+meanwhile.
 """
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Driver:
         self._connection = weakref.ref(connection)  # a loop must not keep a client open that nobody uses
         self._waiting: dict[asyncio.Future[None], Future] = {}
         self._event_fd: int = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # type: ignore[attr-defined]
-        self._fd = -1  # the client's descriptor, as one of our own: the loop can let go of it after the client is gone
+        self._fd = (
+            -1
+        )  # the client's descriptor, as one of our own: the loop can let go of it after the client is gone
         self._timer: asyncio.TimerHandle | None = None
         self._round: asyncio.TimerHandle | None = None
         self._idle = False

@@ -13,11 +13,14 @@ DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16, "i8": lib.M
 class CallOptions(TypedDict, total=False):
     """Keyword arguments that every call takes."""
 
-    deadline_s: float | None  #: seconds until the call ends one way or the other; else the client's deadline_s
+    #: seconds until the call ends one way or the other; else the client's deadline_s
+    deadline_s: float | None
     priority: int  #: 0 (bulk) to 7 (first)
     step: int  #: the trainer's training step, kept by the server with each push
-    learning_rate: float  #: of the gradients that this call pushes, in place of the features' own; 0 is one, too
-    wire_dtype: str  #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
+    #: of the gradients that this call pushes, in place of the features' own; 0 is one, too
+    learning_rate: float
+    #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
+    wire_dtype: str
     read_only: bool  #: of lookups of rows by key: they make no rows and leave no trace, for evaluation
     pushed: Pushed  #: of pushes of gradients: is told what becomes of them, which costs a little
     more: bool  #: of an `_async` call: another follows at once, and this one may wait to share its packet
@@ -48,7 +51,8 @@ def choice(name: str, value: Any, known: dict[str, int]) -> int:
 
 
 class Slot:
-    """A call's structs: its options, and where the library puts future and reply. One call uses it at a time."""
+    """A call's structs: its options, and where the library puts future and reply. One call uses it at a
+    time."""
 
     __slots__ = ("options", "future", "reply")
 

@@ -10,8 +10,8 @@ _T = TypeVar("_T")
 
 
 def of_struct(kind: Type[_T], struct: Any, /, **given: Any) -> _T:
-    """The dataclass with the fields of the struct that it names, but for those that are given. Strings become str,
-    bools bool."""
+    """The dataclass with the fields of the struct that it names, but for those that are given. Strings become
+    str, bools bool."""
     values = dict(given)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if field.name not in values:

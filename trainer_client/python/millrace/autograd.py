@@ -14,8 +14,8 @@ from .rpc._world import current
 
 
 class context:
-    """`with context() as context_id`: remote calls of this thread are recorded, here and where they go, until its
-    end."""
+    """`with context() as context_id`: remote calls of this thread are recorded, here and where they go, until
+    its end."""
 
     def __enter__(self) -> int:
         if here.context is not None:
@@ -38,8 +38,8 @@ class context:
 
 
 def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool = False) -> None:
-    """From scalar losses (float32, of one element) back through all workers. Gradients add up in the context, where
-    each parameter lives;
+    """From scalar losses (float32, of one element) back through all workers. Gradients add up in the context,
+    where each parameter lives;
     `.grad` stays as it is."""
     found = find(current(), context_id)
     pointer = pointer_of(found)

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from ._options import CallOptions
 
 _U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
-Keys = Union[Tuple[Table, Like, Like], Tuple[Table, Like, Like, Like]]  #: table, keys, offsets and perhaps weights
+Keys = Union[
+    Tuple[Table, Like, Like], Tuple[Table, Like, Like, Like]
+]  #: table, keys, offsets and perhaps weights
 
 
 @dataclass(frozen=True)
 class BatchState:
-    """Which batches of a stream every core has learnt: all sequence numbers below `watermark`, and some behind it."""
+    """Which batches of a stream every core has learnt: all sequence numbers below `watermark`, and some
+    behind it."""
 
     watermark: int
     bitmap: np.ndarray  #: u64: bit i of it all is number watermark + i
@@ -68,7 +71,8 @@ class BatchCalls(Connection):
             bags = starts.size - 1
             if samples == 0 or bags % samples != 0:
                 raise ValueError(
-                    f"{counted(bags, 'bag')} of {table.name!r} for {counted(samples, 'sample')}: each sample has as many"
+                    f"{counted(bags, 'bag')} of {table.name!r} for {counted(samples, 'sample')}: each sample "
+                    "has as many"
                 )
             factors = _arrays.weights(weights[0] if weights else None, array.size)
             pointers = u64_pointer(array), u32_pointer(starts), f32_pointer(factors)
@@ -88,8 +92,9 @@ class BatchCalls(Connection):
     ) -> None:
         """The server looks the rows of a batch up now and keeps them for lookup_batch(). What a hub does.
 
-        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s * slots +
-        j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows, and the batch goes
+        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s
+        * slots + j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows,
+        and the batch goes
         with its lookup. BatchCacheFull: feed again later. The same id again is fine.
         """
         self._run(self._feed(batch_id, tables, samples, read_only), options)
@@ -114,7 +119,8 @@ class BatchCalls(Connection):
         )
 
     def lookup_batch(self, batch_id: int, table: Table, **options: Unpack[CallOptions]) -> np.ndarray:
-        """The pooled bags of a batch that was fed, as float32 [samples, slots, dim]. UnknownBatch, BatchExpired."""
+        """The pooled bags of a batch that was fed, as float32 [samples, slots, dim]. UnknownBatch,
+        BatchExpired."""
         return self._run(self._lookup_batch(batch_id, table), options)
 
     def lookup_batch_async(self, batch_id: int, table: Table, **options: Unpack[CallOptions]) -> Future:
@@ -133,14 +139,21 @@ class BatchCalls(Connection):
         return Call(lib.mr_push_gradients_batch, arguments, lambda _: applied[0], held=held)
 
     def push_gradients_batch(
-        self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]], **options: Unpack[CallOptions]
+        self,
+        batch_id: int,
+        gradients: Sequence[tuple[Union[Table, Variable], Like]],
+        **options: Unpack[CallOptions],
     ) -> bool:
-        """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however often. False:
+        """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however
+        often. False:
         it was learnt before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
         return self._run(self._push_batch(batch_id, gradients), options)
 
     def push_gradients_batch_async(
-        self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]], **options: Unpack[CallOptions]
+        self,
+        batch_id: int,
+        gradients: Sequence[tuple[Union[Table, Variable], Like]],
+        **options: Unpack[CallOptions],
     ) -> Future:
         """push_gradients_batch() as a Future."""
         return self._start(self._push_batch(batch_id, gradients), options)
@@ -184,7 +197,8 @@ class BatchCalls(Connection):
         def made(_: Any) -> list[Stream]:
             try:
                 return [
-                    of_struct(Stream, structs[0][i], plan=_plan_text(structs[0][i].plan)) for i in range(count[0])
+                    of_struct(Stream, structs[0][i], plan=_plan_text(structs[0][i].plan))
+                    for i in range(count[0])
                 ]
             finally:
                 free(structs[0])
@@ -204,8 +218,8 @@ class BatchCalls(Connection):
         return Call(lib.mr_forget_streams, (numbers, len(numbers)), held=[numbers])
 
     def forget_streams(self, streams: Sequence[int], **options: Unpack[CallOptions]) -> None:
-        """Drops all that the node knows of these streams: their plans would be learnt from the start. AlreadyStarted: one is
-        in use."""
+        """Drops all that the node knows of these streams: their plans would be learnt from the start.
+        AlreadyStarted: one is in use."""
         self._run(self._forget_streams(streams), options)
 
     def forget_streams_async(self, streams: Sequence[int], **options: Unpack[CallOptions]) -> Future:

@@ -26,7 +26,11 @@ _SAVE_STATES = {
     "waits_for_step": lib.MR_SAVE_WAITS_FOR_STEP,
     "queued": lib.MR_SAVE_QUEUED,
 }
-_STATES = {"idle": lib.MR_CHECKPOINT_IDLE, "saving": lib.MR_CHECKPOINT_SAVING, "loading": lib.MR_CHECKPOINT_LOADING}
+_STATES = {
+    "idle": lib.MR_CHECKPOINT_IDLE,
+    "saving": lib.MR_CHECKPOINT_SAVING,
+    "loading": lib.MR_CHECKPOINT_LOADING,
+}
 _POLL_S = 0.05
 Names = Union[Sequence[str], Mapping[str, str]]
 
@@ -70,7 +74,8 @@ class CheckpointInfo:
     step: int  #: that training has come to, by the steps that calls carry
     restored_id: int  #: 0: none
     restored_step: int
-    restored_is_at_step: bool  #: trainers may go on with step restored_step + 1, and repeat everything to the last bit
+    #: trainers may go on with step restored_step + 1, and repeat everything to the last bit
+    restored_is_at_step: bool
     last_good_id: int  #: of the last save that was published; 0: none yet
     last_good_step: int
     saves_queued: int
@@ -131,10 +136,11 @@ class CheckpointCalls(Connection):
     ) -> int:
         """Starts a save and returns its number at once; training goes on. wait_for_save() waits for its end.
 
-        directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta". at_step: all
-        pushes up to this step are in it and none behind; for trainers that train in step (docs/checkpoints.md).
-        trainers: how many have that step; 0: as configured. queue: while another save is under way, wait for its end in
-        place of CheckpointRunning.
+        directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta".
+        at_step: all pushes up to this step are in it and none behind; for trainers that train in step
+        (docs/checkpoints.md).
+        trainers: how many have that step; 0: as configured. queue: while another save is under way, wait for
+        its end in place of CheckpointRunning.
         """
         return self._run(self._save(directory, kind, at_step, trainers, queue), options)
 
@@ -152,8 +158,8 @@ class CheckpointCalls(Connection):
         return self._start(self._save(directory, kind, at_step, trainers, queue), options)
 
     def wait_for_save(self, number: int, timeout_s: float | None = None) -> SaveInfo:
-        """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError after
-        `timeout_s`."""
+        """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError
+        after `timeout_s`."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             info = self.checkpoint_info(number).saves[0]
@@ -170,7 +176,8 @@ class CheckpointCalls(Connection):
         return info
 
     def cancel_save(self, number: int, **options: Unpack[CallOptions]) -> None:
-        """Withdraws the save with this number. InvalidArgument: it has ended already, and the text says how."""
+        """Withdraws the save with this number. InvalidArgument: it has ended already, and the text says
+        how."""
         self._run(Call(lib.mr_checkpoint_cancel, (whole("number", number, _U64_MAX),)), options)
 
     def cancel_save_async(self, number: int, **options: Unpack[CallOptions]) -> Future:
@@ -188,8 +195,8 @@ class CheckpointCalls(Connection):
         )
 
     def checkpoint_info(self, number: int = 0, **options: Unpack[CallOptions]) -> CheckpointInfo:
-        """Steps, restored checkpoint, and the save with this number, or with 0 all that the server still knows, the
-        oldest first."""
+        """Steps, restored checkpoint, and the save with this number, or with 0 all that the server still
+        knows, the oldest first."""
         return self._run(self._info(number), options)
 
     def checkpoint_info_async(self, number: int = 0, **options: Unpack[CallOptions]) -> Future:
@@ -218,8 +225,16 @@ class CheckpointCalls(Connection):
         return self._start(self._status(), options)
 
     def _restore(self, directory: str | None, id: int, names: Optional[Names], replace: bool) -> Call:
-        path, restored = string(directory), ffi.new("struct mr_restored *", {"bytes": ffi.sizeof("struct mr_restored")})
-        wanted = {} if names is None else dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        path, restored = string(directory), ffi.new(
+            "struct mr_restored *", {"bytes": ffi.sizeof("struct mr_restored")}
+        )
+        wanted = (
+            {}
+            if names is None
+            else dict(names)
+            if isinstance(names, Mapping)
+            else {name: name for name in names}
+        )
         if names is not None and not wanted:
             raise ValueError("names are empty; None restores all of the checkpoint")
         strings = [(string(name), string(new)) for name, new in wanted.items()]
@@ -236,7 +251,9 @@ class CheckpointCalls(Connection):
             },
         )
         held = path, strings, pairs
-        return Call(lib.mr_checkpoint_restore, (what, restored), lambda _: of_struct(Restored, restored), held=held)
+        return Call(
+            lib.mr_checkpoint_restore, (what, restored), lambda _: of_struct(Restored, restored), held=held
+        )
 
     def restore(
         self,
@@ -246,12 +263,12 @@ class CheckpointCalls(Connection):
         replace: bool = False,
         **options: Unpack[CallOptions],
     ) -> Restored:
-        """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure the node
-        serves what it did.
+        """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure
+        the node serves what it did.
 
-        names: take only these tables and variables out of it, beside what the node holds; a dict gives them new names.
-        With `replace` in the place of those that have such names already. They have numbers of their own: look them up
-        by name again.
+        names: take only these tables and variables out of it, beside what the node holds; a dict gives them
+        new names. With `replace` in the place of those that have such names already. They have numbers of
+        their own: look them up by name again.
         """
         return self._run(self._restore(directory, id, names, replace), options)
 

@@ -31,7 +31,8 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     client_id: 32 hex digits that name this client across restarts; None: random. One process at a time.
     deadline_s: default of every call.
     connect_s: how long to wait for the server now.
-    replay: keep a copy of each push until it is in a checkpoint on disk, and give a server that was restarted what it
+    replay: keep a copy of each push until it is in a checkpoint on disk, and give a server that was restarted
+    what it
         lacks: each is applied once (docs/replay.md). Also $MILLRACE_REPLAY.
     replay_bytes: for those copies, per core; 0: 64 MiB.
     progress_thread: a thread of the library's own keeps calls going while Python computes.
@@ -67,13 +68,18 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         """create() as a Future."""
         return self._start(self._create(list(specs)), options)
 
-    def table(self, name: str, dim: int | None = None, *, deadline_s: float | None = None, **description: Any) -> Table:
-        """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By name
-        alone it is looked up; UnknownTable (a LookupError) when there is none."""
+    def table(
+        self, name: str, dim: int | None = None, *, deadline_s: float | None = None, **description: Any
+    ) -> Table:
+        """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By
+        name alone it is looked up; UnknownTable (a LookupError) when there is none."""
         if dim is not None:
-            return self.create([TableSpec(name, dim, **description)], deadline_s=deadline_s)[0]  # type: ignore
+            spec = TableSpec(name, dim, **description)  # type: ignore
+            return self.create([spec], deadline_s=deadline_s)[0]  # type: ignore
         if description:
-            raise TypeError(f"a table is made with its dim: table({name!r}, dim, {', '.join(description)}=...)")
+            raise TypeError(
+                f"a table is made with its dim: table({name!r}, dim, {', '.join(description)}=...)"
+            )
         found = self._find(name, deadline_s)
         if found is None or not isinstance(found.spec, TableSpec):
             raise UnknownTable(
@@ -91,10 +97,13 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         deadline_s: float | None = None,
         **description: Any,
     ) -> Variable:
-        """A variable. With `shape` (() for a single number) it is made unless it is there; `description`: the other
-        fields of VariableSpec. By name alone it is looked up; UnknownVariable (a LookupError) when there is none."""
+        """A variable. With `shape` (() for a single number) it is made unless it is there; `description`: the
+        other fields of VariableSpec. By name alone it is looked up; UnknownVariable (a LookupError) when
+        there is none.
+        """
         if shape is not None:
-            return self.create([VariableSpec(name, shape, **description)], deadline_s=deadline_s)[0]  # type: ignore
+            spec = VariableSpec(name, shape, **description)  # type: ignore
+            return self.create([spec], deadline_s=deadline_s)[0]  # type: ignore
         if description:
             raise TypeError(
                 f"a variable is made with its shape: variable({name!r}, shape, {', '.join(description)}=...)"

@@ -1,4 +1,5 @@
-"""Batches from a hub for a training loop: read ahead, with their lookups, and counted until their gradients are applied."""
+"""Batches from a hub for a training loop: read ahead, with their lookups, and counted until their gradients
+are applied."""
 from __future__ import annotations
 
 import collections
@@ -24,21 +25,40 @@ _NOT_READY_S = 0.001
 _PAUSE_S = 0.02
 _START_S = 600.0  # the hub may read a large file through first
 
-# What goes by, of a server or hub that restarts or has much to do. What was lost by it the hub hands out again.
-PASSING = (errors.DeadlineExceeded, errors.UnknownOutcome, errors.Unreachable, errors.Busy, errors.UnknownBatch,
-           errors.BatchExpired, errors.AlreadyLearnt, errors.NotReady, errors.NotStarted, errors.AlreadyStarted,
-           errors.ShuttingDown)
+# What goes by, of a server or hub that restarts or has much to do. What was lost by it the hub hands out
+# again.
+PASSING = (
+    errors.DeadlineExceeded,
+    errors.UnknownOutcome,
+    errors.Unreachable,
+    errors.Busy,
+    errors.UnknownBatch,
+    errors.BatchExpired,
+    errors.AlreadyLearnt,
+    errors.NotReady,
+    errors.NotStarted,
+    errors.AlreadyStarted,
+    errors.ShuttingDown,
+)
 
 
 class Batch:
     """Samples that were fed together, under one id.
 
-    id, samples (how many), epoch; dense [samples, dense] and labels [samples], f32, tensors of torch's if the program uses
-    torch, else of numpy's. read_only: it is for evaluation, and takes no gradients.
+    id, samples (how many), epoch; dense [samples, dense] and labels [samples], f32, tensors of torch's if the
+    program uses torch, else of numpy's. read_only: it is for evaluation, and takes no gradients.
     """
 
-    def __init__(self, id: int, samples: int, epoch: int = 0, dense: Any = None, labels: Any = None, *,
-                 read_only: bool = False) -> None:
+    def __init__(
+        self,
+        id: int,
+        samples: int,
+        epoch: int = 0,
+        dense: Any = None,
+        labels: Any = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self.id, self.samples, self.epoch, self.dense, self.labels = id, samples, epoch, dense, labels
         self.read_only = read_only
         self.loader: Optional[DataLoader] = None
@@ -53,11 +73,15 @@ class Batch:
         """Asks for values() ahead of their use."""
         key = (id(feature.client), feature.id)
         if key not in self._values:
-            self._values[key] = (feature.client.lookup_batch_async(self.id, feature, **options) if _is_table(feature)
-                                 else feature.pull_async(**options))
+            self._values[key] = (
+                feature.client.lookup_batch_async(self.id, feature, **options)
+                if _is_table(feature)
+                else feature.pull_async(**options)
+            )
 
     def values(self, feature: Any, **options: Any) -> np.ndarray:
-        """A table's rows for it, pooled: f32 [samples, slots, dim]; or a variable, as it was when it was first asked for."""
+        """A table's rows for it, pooled: f32 [samples, slots, dim]; or a variable, as it was when it was
+        first asked for."""
         self.prefetch(feature, **options)
         return self._values[id(feature.client), feature.id].result()
 
@@ -72,21 +96,24 @@ class Batch:
         return bool(self._pushes)
 
     def push(self, gradients: Sequence[tuple[Any, Any]], **options: Any) -> None:
-        """Begins to push [(table or variable, gradient of what values() gave), ...], once: for a loop without torch's
-        backward, which does it by itself."""
+        """Begins to push [(table or variable, gradient of what values() gave), ...], once: for a loop without
+        torch's backward, which does it by itself."""
         by_client: dict[Client, list] = {}
         for feature, gradient in gradients:
             by_client.setdefault(feature.client, []).append((feature, gradient))
         for client, its in by_client.items():
             self.push_async(client, its, **options)
 
-    def push_async(self, client: Client, gradients: Sequence[tuple[Any, Any]], **options: Any) -> tuple[
-            Callable[[], Any], Callable[[], bool]]:
-        """The same to one server. Returns what waits for the end of it, and what says whether somebody has; with a loader errors
-        are the loader's to judge."""
+    def push_async(
+        self, client: Client, gradients: Sequence[tuple[Any, Any]], **options: Any
+    ) -> tuple[Callable[[], Any], Callable[[], bool]]:
+        """The same to one server. Returns what waits for the end of it, and what says whether somebody has;
+        with a loader errors are the loader's to judge."""
         if id(client) in self._pushes:
-            raise RuntimeError(f"batch {self.id} has been pushed, and a batch is learnt once: add the losses up and call "
-                               "backward() on the sum")
+            raise RuntimeError(
+                f"batch {self.id} has been pushed, and a batch is learnt once: add the losses up and call "
+                "backward() on the sum"
+            )
         future = self._pushes[id(client)] = client.push_gradients_batch_async(self.id, gradients, **options)
         if self.loader is None:
             return future.result, future._is_taken
@@ -122,12 +149,17 @@ def values_of(batch: Any, feature: Any, options: dict[str, Any]) -> np.ndarray:
     """Batch.values() for either kind; an array that is the caller's alone."""
     if isinstance(batch, Batch):
         return np.array(batch.values(feature, **options))
-    return feature.client.lookup_batch(batch.id, feature, **options) if _is_table(feature) else feature.pull(**options)
+    return (
+        feature.client.lookup_batch(batch.id, feature, **options)
+        if _is_table(feature)
+        else feature.pull(**options)
+    )
 
 
 @dataclass
 class LoaderCounts:
     """What became of a loader's batches."""
+
     batches: int = 0  #: handed out
     samples: int = 0  #: in those that were learnt, or evaluated
     applied: int = 0  #: learnt
@@ -139,29 +171,49 @@ class LoaderCounts:
 class DataLoader:
     """Batches of a plan, as an iterator; several trainers with the same plan share its batches.
 
-        loader = millrace.DataLoader(hub, "/data/clicks.tsv", "criteo", 512, table="clicks", tables=[bag], staleness=2)
-        for batch in loader:
+        loader = millrace.DataLoader(hub, "/data/clicks.tsv", "criteo", 512, table="clicks", tables=[bag],
+        staleness=2) for batch in loader:
             loss = criterion(model(batch), batch.labels)
             loss.backward()
 
     hub, path, format, batch_samples and all further keyword arguments: as of Hub.start().
-    tables: Tables (or modules over one) that each batch is looked up in ahead; variables: those that are pulled with it.
-    staleness: how many batches may be on their way through the trainer besides the one that it gets now: up to so many have
-        gradients that no server has confirmed, and staleness + 1 are read and looked up ahead. The hub's --prefetch adds to it.
+    tables: Tables (or modules over one) that each batch is looked up in ahead; variables: those that are
+    pulled with it.
+    staleness: how many batches may be on their way through the trainer besides the one that it gets now: up
+        to so many have gradients that no server has confirmed, and staleness + 1 are read and looked up
+        ahead. The hub's --prefetch adds to it.
     give_up_s: how long server and hub may be away before their error is raised.
 
-    The loop ends when all batches are learnt. Each one that it gets out of here must be pushed, as backward() does, or given
-    back (batch.give_back()); those of a plan's held-out part take no gradients. A batch that comes to nothing because a server
-    restarted is counted (counts.dropped), and comes again: it is applied once. Use it in one thread.
+    The loop ends when all batches are learnt. Each one that it gets out of here must be pushed, as backward()
+    does, or given back (batch.give_back()); those of a plan's held-out part take no gradients. A batch that
+    comes to nothing because a server restarted is counted (counts.dropped), and comes again: it is applied
+    once. Use it in one thread.
     """
 
-    def __init__(self, hub: Hub, path: str, format: str, batch_samples: int, *, tables: Sequence[Any] = (),
-                 variables: Sequence[Any] = (), staleness: int = 1, give_up_s: float = 60.0, **plan: Any) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        path: str,
+        format: str,
+        batch_samples: int,
+        *,
+        tables: Sequence[Any] = (),
+        variables: Sequence[Any] = (),
+        staleness: int = 1,
+        give_up_s: float = 60.0,
+        **plan: Any,
+    ) -> None:
         if staleness < 0:
             raise ValueError(f"staleness is {staleness}; it is a number of batches, 0 or more")
         self.hub, self.staleness, self.give_up_s = hub, staleness, give_up_s
         self.counts = LoaderCounts()
-        self._plan = {"path": path, "format": format, "batch_samples": batch_samples, "deadline_s": _START_S, **plan}
+        self._plan = {
+            "path": path,
+            "format": format,
+            "batch_samples": batch_samples,
+            "deadline_s": _START_S,
+            **plan,
+        }
         self._read_only = plan.get("part", "train") == "held_out"
         self._tables = [_with_options(table) for table in tables]
         self._variables = [_with_options(variable) for variable in variables]
@@ -195,7 +247,8 @@ class DataLoader:
             self._settle(len(self._handed) - 1)
 
     def look_ahead(self) -> None:
-        """Takes in what has come from the hub, and asks for its rows. Does not wait. Batch.push_async() calls it."""
+        """Takes in what has come from the hub, and asks for its rows. Does not wait. Batch.push_async() calls
+        it."""
         if self._reading is not None and self._reading.done():
             self._end_read()
         if self._reading is None and self._has_room():
@@ -237,8 +290,10 @@ class DataLoader:
         elif batch.is_given_back:
             self.counts.given_back += 1
         elif not batch.pushed:
-            raise RuntimeError(f"batch {batch.id} has got no gradients: call backward() on what its rows have come to, or "
-                               'batch.give_back(); part="held_out" makes a plan for evaluation')
+            raise RuntimeError(
+                f"batch {batch.id} has got no gradients: call backward() on what its rows have come to, or "
+                'batch.give_back(); part="held_out" makes a plan for evaluation'
+            )
         else:
             self._end_push(batch)
 
@@ -309,8 +364,10 @@ class DataLoader:
             self._settle(len(self._handed) - 1)
         else:
             if time.monotonic() - self._progress_s > self.give_up_s:
-                raise errors.NotReady(f"{self.hub.server} has had no batch for {self.give_up_s:g} s: the server that it feeds "
-                                      "may be away, or another trainer does not end its batches")
+                raise errors.NotReady(
+                    f"{self.hub.server} has had no batch for {self.give_up_s:g} s: the server that it feeds "
+                    "may be away, or another trainer does not end its batches"
+                )
             time.sleep(_NOT_READY_S)
 
     def _come(self, found: Any) -> None:
@@ -318,8 +375,14 @@ class DataLoader:
         if found.id in self._seen:  # the hub may hand one out twice
             self._done.append(found.id)
             return
-        batch = Batch(found.id, found.samples, found.epoch, _tensor(found.dense), _tensor(found.labels),
-                      read_only=self._read_only)
+        batch = Batch(
+            found.id,
+            found.samples,
+            found.epoch,
+            _tensor(found.dense),
+            _tensor(found.labels),
+            read_only=self._read_only,
+        )
         batch.loader = self
         self._ahead.append(batch)
         try:
@@ -351,7 +414,9 @@ class DataLoader:
 
     def _drop(self, batch: Batch, error: errors.Error) -> None:
         self.counts.dropped += 1
-        if not self._read_only:  # what is not learnt comes again once it is said to be done; else when it was kept too long
+        if (
+            not self._read_only
+        ):  # what is not learnt comes again once it is said to be done; else when it was kept too long
             self._done.append(batch.id)
         self._bear(error)
 

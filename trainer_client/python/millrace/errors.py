@@ -1,7 +1,9 @@
 """Errors of calls: one exception class for each status of the library, all below `millrace.Error`.
 
-`error.status` is the status' name ("UNKNOWN_TABLE"), str(error) the library's line about what happened where. Where
-Python has an exception of that meaning the class is one of those, too: `except TimeoutError` catches DeadlineExceeded.
+`error.status` is the status' name ("UNKNOWN_TABLE"), str(error) the library's line about what happened where.
+Where
+Python has an exception of that meaning the class is one of those, too: `except TimeoutError` catches
+DeadlineExceeded.
 """
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def _make(status: str) -> type[Error]:
     name = "".join(word.capitalize() for word in status.split("_"))
     bases = (Error, _ALSO[status]) if status in _ALSO else (Error,)
     doc = text(lib.mr_status_text(getattr(lib, "MR_" + status)))
-    return type(name, bases, {"__doc__": doc[:1].upper() + doc[1:] + ".", "__module__": "millrace", "status": status})
+    return type(
+        name, bases, {"__doc__": doc[:1].upper() + doc[1:] + ".", "__module__": "millrace", "status": status}
+    )
 
 
 _CLASSES: dict[int, type[Error]] = {}

@@ -1,5 +1,5 @@
-"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new keys
-then."""
+"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new
+keys then."""
 from __future__ import annotations
 
 from dataclasses import dataclass

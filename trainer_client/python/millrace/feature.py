@@ -14,7 +14,12 @@ from ._options import choice, whole
 from .errors import InvalidArgument
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16}
-POOLINGS = {"sum": lib.MR_POOL_SUM, "mean": lib.MR_POOL_MEAN, "sqrtn": lib.MR_POOL_SQRTN, "none": lib.MR_POOL_NONE}
+POOLINGS = {
+    "sum": lib.MR_POOL_SUM,
+    "mean": lib.MR_POOL_MEAN,
+    "sqrtn": lib.MR_POOL_SQRTN,
+    "none": lib.MR_POOL_NONE,
+}
 _U32_MAX, _U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 _ALLOWED = {  # by the name that mr_feature_check() has for a field
@@ -24,7 +29,8 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "rank": f"there are up to {lib.MR_RANK_MAX} dimensions",
     "initializer": "it is one of millrace.init",
     "init_a": "it is finite",
-    "init_b": "it is finite, at least the lower limit (uniform) or 0 (normal), and no first value is infinite",
+    "init_b": "it is finite, at least the lower limit (uniform) or 0 (normal), and no first value is "
+    "infinite",
     "learning_rate": "it is at least 0 (0: values stay), above 0 with an exponential schedule, and finite",
     "weight_decay": "it is at least 0, and finite",
     "clip_value": "it is at least 0 (0: off), and finite; optim.Assign has none",
@@ -57,7 +63,9 @@ _IN_PYTHON = {  # what the fields are called here
 def _single(value: float) -> float:
     """The shortest number that is the same in single precision: 0.05, not 0.05000000074505806."""
     return next(
-        short for digits in range(6, 10) if ffi.new("float *", short := float(f"{value:.{digits}g}"))[0] == value
+        short
+        for digits in range(6, 10)
+        if ffi.new("float *", short := float(f"{value:.{digits}g}"))[0] == value
     )
 
 
@@ -145,7 +153,9 @@ class TableSpec:
     name: str
     dim: int  #: floats in a row, 1 to 1024
     optimizer: _optim.Optimizer = _optim.SGD(lr=0.01)
-    pooling: str = "sum"  #: how bags are reduced: "sum", "mean", "sqrtn" (the sum over the root of the count) or "none"
+    pooling: str = (
+        "sum"  #: how bags are reduced: "sum", "mean", "sqrtn" (the sum over the root of the count) or "none"
+    )
     initializer: _init.Initializer = _init.constant(0.0)
     dtype: str = "f32"  #: of the rows in the server's memory: "f32", "f16", "bf16"
     admission: _admission.Admission = _admission.always()
@@ -193,7 +203,9 @@ class VariableSpec:
         if len(self.shape) > lib.MR_RANK_MAX:
             _refuse(self, None, "rank")
         dims = ffi.new("uint32_t[]", self.shape)
-        feature = ffi.new("struct mr_feature *", lib.mr_feature_variable(_name(self.name), len(self.shape), dims))
+        feature = ffi.new(
+            "struct mr_feature *", lib.mr_feature_variable(_name(self.name), len(self.shape), dims)
+        )
         _put_optimizer(feature, self.optimizer, self.schedule)
         _put_values(feature, self)
         return _checked(self, feature)
@@ -215,11 +227,15 @@ def spec_of(feature: Any) -> Spec:
     optimizer = _optim.BY_NUMBER[feature.optimizer].of(
         _single(feature.learning_rate), _single(feature.weight_decay), arguments
     )
-    initializer = _init.Initializer(feature.initializer, _single(feature.init_a), _single(feature.init_b), feature.seed)
+    initializer = _init.Initializer(
+        feature.initializer, _single(feature.init_a), _single(feature.init_b), feature.seed
+    )
     kind = _schedule.BY_KIND[feature.schedule]
     schedule: _schedule.Schedule | None = None
     if kind is not _schedule.Constant:
-        schedule = kind(feature.schedule_steps, _single(feature.learning_rate_end), feature.schedule_warmup_steps)
+        schedule = kind(
+            feature.schedule_steps, _single(feature.learning_rate_end), feature.schedule_warmup_steps
+        )
     elif feature.schedule_warmup_steps:
         schedule = _schedule.Constant(feature.schedule_warmup_steps)
     common: dict[str, Any] = {
@@ -236,7 +252,9 @@ def spec_of(feature: Any) -> Spec:
         name,
         feature.dims[0],
         pooling=_name_of(POOLINGS, feature.pooling),
-        admission=_admission.Admission(feature.admission, _single(feature.admission_arg), feature.filter_bytes),
+        admission=_admission.Admission(
+            feature.admission, _single(feature.admission_arg), feature.filter_bytes
+        ),
         eviction=_eviction.Eviction(feature.eviction, _single(feature.eviction_arg)),
         capacity_rows=feature.capacity_rows,
         memory_bytes=feature.memory_bytes,

@@ -18,8 +18,8 @@ _PENDING = object()
 class Future:
     """The outcome of a call that is under way: what the methods that end in `_async` return.
 
-    result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future that is
-    dropped lets its call go on; nobody hears of its outcome.
+    result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future
+    that is dropped lets its call go on; nobody hears of its outcome.
     """
 
     def __init__(self, connection: Connection, native: Any, call: Call) -> None:
@@ -40,8 +40,8 @@ class Future:
         return self._look(lambda native: lib.mr_future_wait_for(native, 0))
 
     def _look(self, at: Callable[[Any], Any]) -> bool:
-        """What at(struct mr_future *) says; True when nothing is left of that. A future is one thread's at a time:
-        while another waits for it, it is not done."""
+        """What at(struct mr_future *) says; True when nothing is left of that. A future is one thread's at a
+        time: while another waits for it, it is not done."""
         if self._value is not _PENDING:
             return True
         if not self._lock.acquire(blocking=False):
@@ -60,7 +60,8 @@ class Future:
     # For event loops: _loop.py.
 
     def _notify(self, event_fd: int) -> bool:
-        """Has the library write to this eventfd when the call ends. Whether there is something to wait for."""
+        """Has the library write to this eventfd when the call ends. Whether there is something to wait
+        for."""
         return not self._look(lambda native: lib.mr_future_notify(native, event_fd))
 
     def _watch(self, watcher: Callable[[], None]) -> None:
@@ -72,12 +73,16 @@ class Future:
     def result(self, timeout_s: float | None = None) -> Any:
         """What the call without `_async` returns; raises what it raises.
 
-        timeout_s: TimeoutError when the call has not ended by then; it goes on, and result() may be called again.
-        Without, the call's own deadline ends it.
+        timeout_s: TimeoutError when the call has not ended by then; it goes on, and result() may be called
+        again. Without, the call's own deadline ends it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while self._value is _PENDING:
-            left_ms = _SLICE_MS if until is None else max(0, min(_SLICE_MS, round((until - time.monotonic()) * 1000)))
+            left_ms = (
+                _SLICE_MS
+                if until is None
+                else max(0, min(_SLICE_MS, round((until - time.monotonic()) * 1000)))
+            )
             if not self._lock.acquire(timeout=left_ms / 1000):
                 self._look_at_time(until)
                 continue

@@ -115,16 +115,19 @@ class Hub(Connection):
         run: int = 0,
         **options: Unpack[CallOptions],
     ) -> SampleInfo:
-        """Starts reading. The first trainer's plan counts; the same again joins it; another is AlreadyStarted while the
-        first is not at its end.
+        """Starts reading. The first trainer's plan counts; the same again joins it; another is AlreadyStarted
+        while the first is not at its end.
 
-        path: on the hub's machine. format: "libsvm", "criteo", "flights". table: that the keys belong to, on the node
-        that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by sample; part:
-        "train" or "held_out". strict: stop at the first broken line, with BadMessage. run: another number starts
-        afresh; the same plan and run goes on behind what was learnt.
+        path: on the hub's machine. format: "libsvm", "criteo", "flights". table: that the keys belong to, on
+        the node
+        that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by
+        sample; part: "train" or "held_out". strict: stop at the first broken line, with BadMessage. run:
+        another number starts afresh; the same plan and run goes on behind what was learnt.
         """
         return self._run(
-            self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table),
+            self._plan(
+                path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table
+            ),
             options,
         )
 
@@ -145,7 +148,9 @@ class Hub(Connection):
     ) -> Future:
         """start() as a Future."""
         return self._start(
-            self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table),
+            self._plan(
+                path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table
+            ),
             options,
         )
 
@@ -165,8 +170,8 @@ class Hub(Connection):
         )
 
     def read(self, done: Like = (), **options: Unpack[CallOptions]) -> Batch | None:
-        """The next batch, for this trainer alone; None when there may be more later. EndOfData once everything is
-        handed out and learnt.
+        """The next batch, for this trainer alone; None when there may be more later. EndOfData once
+        everything is handed out and learnt.
 
         done: ids of batches that this trainer has pushed, or will not push (read-only ones).
         """

@@ -1,4 +1,5 @@
-"""First values of rows and variables: functions of seed and key alone, so that they do not depend on who asks first.
+"""First values of rows and variables: functions of seed and key alone, so that they do not depend on who asks
+first.
 
 `seed` also spreads the keys over the server's cores.
 """

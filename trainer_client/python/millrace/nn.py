@@ -1,14 +1,15 @@
 """Modules for torch whose parameters live at a Millrace server.
 
-They have no entry in state_dict(), for the server's checkpoints keep them, and in parameters() one without elements: to freeze
-them (requires_grad_(False)), and to tell an optimizer of torch's of them. The server runs their own optimizer. Where one of torch's has
-the model's parameters, gradients are accumulated until its step(), which pushes them; zero_grad(), clip_grad_norm_() and
-GradScaler see them as .grad. Else they leave at the end of the backward pass that makes them, and so do those of a loader's batches.
-All that goes for a table goes in one call, without waiting, so that the optimizer runs once. Under DistributedDataParallel a
-gradient counts 1 / processes, as torch's do. A forward waits until at most `staleness`
-earlier pushes to its table are not applied; a push that failed raises its error there, in flush(), or when the client is
-closed. In evaluation (module.eval(), or under torch.no_grad()) nothing is pushed, and lookups are read only: they make no
-rows and keep none from being evicted.
+They have no entry in state_dict(), for the server's checkpoints keep them, and in parameters() one without
+elements: to freeze them (requires_grad_(False)), and to tell an optimizer of torch's of them. The server runs
+their own optimizer. Where one of torch's has the model's parameters, gradients are accumulated until its
+step(), which pushes them; zero_grad(), clip_grad_norm_() and GradScaler see them as .grad. Else they leave at
+the end of the backward pass that makes them, and so do those of a loader's batches. All that goes for a table
+goes in one call, without waiting, so that the optimizer runs once. Under DistributedDataParallel a gradient
+counts 1 / processes, as torch's do. A forward waits until at most `staleness` earlier pushes to its table are
+not applied; a push that failed raises its error there, in flush(), or when the client is closed. In
+evaluation (module.eval(), or under torch.no_grad()) nothing is pushed, and lookups are read only: they make
+no rows and keep none from being evicted.
 """
 from __future__ import annotations
 
@@ -34,13 +35,16 @@ __all__ = ["EmbeddingBag", "Embedding", "Variable", "Linear", "set_call_options"
 class AtServer(torch.nn.Module):
     """What the modules have in common.
 
-    options: keyword arguments of the module's calls (wire_dtype, priority, step, ...); may be changed at any time.
+    options: keyword arguments of the module's calls (wire_dtype, priority, step, ...); may be changed at any
+    time.
     """
 
     def __init__(self, feature: Any, staleness: int, options: dict[str, Any]) -> None:
         super().__init__()
         if staleness < 0:
-            raise ValueError(f"staleness is {staleness}; it is the number of pushes that may be under way, 0 or more")
+            raise ValueError(
+                f"staleness is {staleness}; it is the number of pushes that may be under way, 0 or more"
+            )
         self.feature, self.staleness = feature, staleness
         self.options = {name: value for name, value in options.items() if value is not None}
         self._place = torch.empty(0)  # says by its device and type where results go
@@ -65,8 +69,9 @@ class AtServer(torch.nn.Module):
         feature, options = self.feature, dict(self.options)
         if getattr(batch, "read_only", False):
             return tensor(values, self._place, None)
-        return self._tensor(values, lambda gradient: running().add_batch(batch, feature, gradient, options,
-                                                                               self.anchor))
+        return self._tensor(
+            values, lambda gradient: running().add_batch(batch, feature, gradient, options, self.anchor)
+        )
 
     def _apply(self, fn: Callable, *args: Any, **kwargs: Any) -> "AtServer":
         anchor = self._parameters.pop("anchor")  # whose type is its gradients', f32
@@ -81,32 +86,54 @@ class AtServer(torch.nn.Module):
         return self
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        """As torch's, without the anchor when asked for this module's own: DistributedDataParallel would reduce it."""
+        """As torch's, without the anchor when asked for this module's own: DistributedDataParallel would
+        reduce it."""
         recurse = args[1] if len(args) > 1 else kwargs.get("recurse", True)
-        return (item for item in super().named_parameters(*args, **kwargs) if recurse or item[1] is not self.anchor)
+        return (
+            item
+            for item in super().named_parameters(*args, **kwargs)
+            if recurse or item[1] is not self.anchor
+        )
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[prefix + "anchor"]
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list,
-                              unexpected_keys: list, error_msgs: list) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list,
+        unexpected_keys: list,
+        error_msgs: list,
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         if prefix + "anchor" in missing_keys:
             missing_keys.remove(prefix + "anchor")
 
     def __deepcopy__(self, memo: dict) -> "AtServer":
         """A module with the same rows at the server: those are not copied."""
         twin = self.__class__.__new__(self.__class__)
-        twin.__dict__.update({name: value.copy() if isinstance(value, dict) else value
-                              for name, value in self.__dict__.items()})
+        twin.__dict__.update(
+            {
+                name: value.copy() if isinstance(value, dict) else value
+                for name, value in self.__dict__.items()
+            }
+        )
         memo[id(self)] = twin
         twin._parameters["anchor"] = copy.deepcopy(self.anchor, memo)
         return twin
 
     def __getstate__(self) -> dict:
-        raise TypeError(f"{self} cannot be pickled, for it lives at the server: save model.state_dict() beside a checkpoint of "
-                        "the server's (client.save())")
+        raise TypeError(
+            f"{self} cannot be pickled, for it lives at the server: save model.state_dict() beside a "
+            "checkpoint of "
+            "the server's (client.save())"
+        )
 
     def extra_repr(self) -> str:
         """What repr() says inside the brackets."""
@@ -118,47 +145,77 @@ def _table(client: Any, table: Any, features: dict[str, Any]) -> Table:
         client, table = client.client, client
     if isinstance(table, Table):
         if features:
-            raise TypeError(f"table {table.name!r} is there already: {', '.join(features)} can be given with a name only")
+            raise TypeError(
+                f"table {table.name!r} is there already: {', '.join(features)} can be given with a name only"
+            )
         return table
     if not isinstance(client, Client) or not isinstance(table, str):
-        raise TypeError("a table, or a client and the name of a table, come first: (client.table('user')), or "
-                        "(client, 'user', dim=16, optimizer=...)")
+        raise TypeError(
+            "a table, or a client and the name of a table, come first: (client.table('user')), or "
+            "(client, 'user', dim=16, optimizer=...)"
+        )
     if "dim" not in features:
         if features:
-            raise TypeError(f"a new table needs a dim; without, {table!r} is looked up, and {', '.join(features)} mean nothing")
+            raise TypeError(
+                f"a new table needs a dim; without, {table!r} is looked up, and {', '.join(features)} mean "
+                "nothing"
+            )
         return client.table(table)
     features.setdefault("initializer", init.normal(0.0, 1.0))
     return client.table(table, **features)
 
 
 class EmbeddingBag(AtServer):
-    """torch.nn.EmbeddingBag over a table at a server: the same arguments and results, for any int32 or int64 keys.
+    """torch.nn.EmbeddingBag over a table at a server: the same arguments and results, for any int32 or int64
+    keys.
 
-        bag = millrace.EmbeddingBag(client, "user", dim=16, mode="sum", optimizer=millrace.optim.Adagrad(lr=0.05))
-        bag = millrace.EmbeddingBag(client.table("user"))
+        bag = millrace.EmbeddingBag(client, "user", dim=16, mode="sum",
+        optimizer=millrace.optim.Adagrad(lr=0.05)) bag = millrace.EmbeddingBag(client.table("user"))
 
-    table: a Table, or the name of one: of one that is there, or with `dim` and what else client.table() takes of one that is
-        made if it is not. A new one has torch's first values, N(0, 1), unless there is an `initializer`.
-    num_slots: results have the shape [bags / num_slots, num_slots, dim]. Of batches: how many slots they must have.
-    mode: "sum", "mean" or "sqrtn" (a sum over the root of the number of keys); "mean" for a new table, as in torch. Tables pool
-        at the server, so it must be the table's own.
-    padding_idx: a key that is in no bag, wherever it stands. No row counts from the end here: a negative number is a key, too.
-    staleness: how many pushes to the table a forward leaves under way. 0: what it returns has learnt all that came before.
+    table: a Table, or the name of one: of one that is there, or with `dim` and what else client.table() takes
+        of one that is made if it is not. A new one has torch's first values, N(0, 1), unless there is an
+        `initializer`.
+    num_slots: results have the shape [bags / num_slots, num_slots, dim]. Of batches: how many slots they must
+    have.
+    mode: "sum", "mean" or "sqrtn" (a sum over the root of the number of keys); "mean" for a new table, as in
+        torch. Tables pool at the server, so it must be the table's own.
+    padding_idx: a key that is in no bag, wherever it stands. No row counts from the end here: a negative
+    number is a key, too.
+    staleness: how many pushes to the table a forward leaves under way. 0: what it returns has learnt all that
+    came before.
     """
 
-    def __init__(self, client: Any, table: Any = None, num_slots: Optional[int] = None, mode: Optional[str] = None,
-                 include_last_offset: bool = False, padding_idx: Optional[int] = None, *, staleness: int = 0,
-                 deadline_s: Optional[float] = None, priority: Optional[int] = None, wire_dtype: Optional[str] = None,
-                 **features: Any) -> None:
+    def __init__(
+        self,
+        client: Any,
+        table: Any = None,
+        num_slots: Optional[int] = None,
+        mode: Optional[str] = None,
+        include_last_offset: bool = False,
+        padding_idx: Optional[int] = None,
+        *,
+        staleness: int = 0,
+        deadline_s: Optional[float] = None,
+        priority: Optional[int] = None,
+        wire_dtype: Optional[str] = None,
+        **features: Any,
+    ) -> None:
         if mode not in (None, "sum", "mean", "sqrtn"):
-            raise ValueError(f"mode {mode!r} cannot be had: bags are pooled at the server, by sum, mean or sqrtn")
+            raise ValueError(
+                f"mode {mode!r} cannot be had: bags are pooled at the server, by sum, mean or sqrtn"
+            )
         if "dim" in features:
             features["pooling"] = mode or "mean"
         made = _table(client, table, features)
         if made.pooling not in ("sum", "mean", "sqrtn") or mode not in (None, made.pooling):
-            raise ValueError(f"table {made.name!r} pools by {made.pooling}{'' if mode is None else ', not ' + mode}: make the "
-                             f"table with pooling={mode or 'sum'!r}")
-        super().__init__(made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype})
+            raise ValueError(
+                f"table {made.name!r} pools by {made.pooling}{'' if mode is None else ', not ' + mode}: make "
+                "the "
+                f"table with pooling={mode or 'sum'!r}"
+            )
+        super().__init__(
+            made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype}
+        )
         self.mode, self.num_slots = made.pooling, num_slots
         self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
 
@@ -172,20 +229,26 @@ class EmbeddingBag(AtServer):
         """The length of a row."""
         return self.feature.dim
 
-    def forward(self, input: Any, offsets: Optional[torch.Tensor] = None,
-                per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(
+        self,
+        input: Any,
+        offsets: Optional[torch.Tensor] = None,
+        per_sample_weights: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
         """[bags, dim], or with num_slots [bags / num_slots, num_slots, dim].
 
-        input: keys [n] with offsets [bags], or [bags, n of each]; or a batch of a DataLoader: [samples, slots, dim], whose
-            gradients go by the batch's id, once.
-        per_sample_weights: as input, floats. In torch with "sum" only; the mean is over their sum, sqrtn over the root of the
-            sum of their squares. Where they need a gradient, rows travel instead of sums.
+        input: keys [n] with offsets [bags], or [bags, n of each]; or a batch of a DataLoader: [samples,
+            slots, dim], whose gradients go by the batch's id, once.
+        per_sample_weights: as input, floats. In torch with "sum" only; the mean is over their sum, sqrtn over
+            the root of the sum of their squares. Where they need a gradient, rows travel instead of sums.
         """
         if is_batch(input):
             if offsets is not None or per_sample_weights is not None:
                 raise ValueError("a batch has its keys, offsets and weights at the server")
             return self._of_batch(input)
-        bags = _bags.make("EmbeddingBag", input, offsets, per_sample_weights, self.include_last_offset, self.padding_idx)
+        bags = _bags.make(
+            "EmbeddingBag", input, offsets, per_sample_weights, self.include_last_offset, self.padding_idx
+        )
         self._catch_up()
         if bags.weights is not None and bags.weights.requires_grad and torch.is_grad_enabled():
             return self._by_slot(_bags.pool(self._rows(bags.keys), bags, self.mode))
@@ -195,7 +258,9 @@ class EmbeddingBag(AtServer):
         if self.num_slots is None:
             return pooled
         if pooled.shape[0] % self.num_slots != 0:
-            raise ValueError(f"EmbeddingBag: {pooled.shape[0]} bags are no multiple of num_slots, {self.num_slots}")
+            raise ValueError(
+                f"EmbeddingBag: {pooled.shape[0]} bags are no multiple of num_slots, {self.num_slots}"
+            )
         return pooled.view(-1, self.num_slots, self.embedding_dim)
 
     def _pooled(self, bags: _bags.Bags) -> torch.Tensor:
@@ -205,9 +270,15 @@ class EmbeddingBag(AtServer):
         weights = None
         if bags.weights is not None:
             weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
-        values = table.lookup_bags(bags.keys, bags.offsets, weights=weights, read_only=not self.learns, **options)
-        return self._tensor(values, lambda gradient: running().add_rows(
-            table, Rows(bags.keys, bags.offsets, weights, gradient), options, self.anchor))
+        values = table.lookup_bags(
+            bags.keys, bags.offsets, weights=weights, read_only=not self.learns, **options
+        )
+        return self._tensor(
+            values,
+            lambda gradient: running().add_rows(
+                table, Rows(bags.keys, bags.offsets, weights, gradient), options, self.anchor
+            ),
+        )
 
     def _rows(self, keys: np.ndarray) -> torch.Tensor:
         return _rows(self, keys)
@@ -215,7 +286,9 @@ class EmbeddingBag(AtServer):
     def _of_batch(self, batch: Any) -> torch.Tensor:
         values = values_of(batch, self.feature, self.options)
         if self.num_slots not in (None, values.shape[1]):
-            raise ValueError(f"EmbeddingBag: batch {batch.id} has {values.shape[1]} slots, not {self.num_slots}")
+            raise ValueError(
+                f"EmbeddingBag: batch {batch.id} has {values.shape[1]} slots, not {self.num_slots}"
+            )
         return self._tensor_of_batch(batch, values)
 
     def extra_repr(self) -> str:
@@ -233,8 +306,10 @@ def _rows(module: AtServer, keys: np.ndarray) -> torch.Tensor:
     if len(keys) == 0:
         return _zeros(module, 0)
     values = table.lookup(keys, read_only=not module.learns, **options)
-    return module._tensor(values, lambda gradient: running().add_rows(table, Rows(keys, None, None, gradient), options,
-                                                                      module.anchor))
+    return module._tensor(
+        values,
+        lambda gradient: running().add_rows(table, Rows(keys, None, None, gradient), options, module.anchor),
+    )
 
 
 class Embedding(AtServer):
@@ -243,11 +318,22 @@ class Embedding(AtServer):
     padding_idx: a key whose row is zeros and learns nothing.
     """
 
-    def __init__(self, client: Any, table: Any = None, padding_idx: Optional[int] = None, *, staleness: int = 0,
-                 deadline_s: Optional[float] = None, priority: Optional[int] = None, wire_dtype: Optional[str] = None,
-                 **features: Any) -> None:
+    def __init__(
+        self,
+        client: Any,
+        table: Any = None,
+        padding_idx: Optional[int] = None,
+        *,
+        staleness: int = 0,
+        deadline_s: Optional[float] = None,
+        priority: Optional[int] = None,
+        wire_dtype: Optional[str] = None,
+        **features: Any,
+    ) -> None:
         made = _table(client, table, features)
-        super().__init__(made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype})
+        super().__init__(
+            made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype}
+        )
         self.padding_idx = padding_idx
 
     @property
@@ -269,22 +355,34 @@ class Embedding(AtServer):
         stays = np.flatnonzero(keys != self.padding_idx)
         rows = _rows(self, keys[stays].view(np.uint64))
         places = torch.from_numpy(stays).to(rows.device)
-        return rows.new_zeros(len(keys), self.embedding_dim).index_copy(0, places, rows).view(
-            *input.shape, self.embedding_dim)
+        return (
+            rows.new_zeros(len(keys), self.embedding_dim)
+            .index_copy(0, places, rows)
+            .view(*input.shape, self.embedding_dim)
+        )
 
 
 class Variable(AtServer):
     """A dense parameter at the server, as a tensor.
 
-        weight = millrace.nn.Variable(client, "mlp.0.weight", (64, 117), optimizer=millrace.optim.Adam(lr=0.001))
-        y = x @ weight(batch).T
+        weight = millrace.nn.Variable(client, "mlp.0.weight", (64, 117),
+        optimizer=millrace.optim.Adam(lr=0.001)) y = x @ weight(batch).T
 
-    client, name: as of EmbeddingBag, with a `shape` for one that is made if it is not there; or a variable alone.
+    client, name: as of EmbeddingBag, with a `shape` for one that is made if it is not there; or a variable
+    alone.
     """
 
-    def __init__(self, client: Any, name: Optional[str] = None, shape: Optional[tuple[int, ...]] = None, *,
-                 staleness: int = 0, deadline_s: Optional[float] = None, priority: Optional[int] = None,
-                 **features: Any) -> None:
+    def __init__(
+        self,
+        client: Any,
+        name: Optional[str] = None,
+        shape: Optional[tuple[int, ...]] = None,
+        *,
+        staleness: int = 0,
+        deadline_s: Optional[float] = None,
+        priority: Optional[int] = None,
+        **features: Any,
+    ) -> None:
         if isinstance(client, ServerVariable):
             made = client
         elif shape is None:
@@ -299,27 +397,42 @@ class Variable(AtServer):
         return self.feature
 
     def forward(self, batch: Any = None) -> torch.Tensor:
-        """Its value now. With a batch its gradient goes in the batch's push: applied if, and only if, that one is."""
+        """Its value now. With a batch its gradient goes in the batch's push: applied if, and only if, that
+        one is."""
         if batch is not None:
             return self._tensor_of_batch(batch, values_of(batch, self.feature, self.options))
         variable, options = self.feature, dict(self.options)
         self._catch_up()
-        return self._tensor(variable.pull(**options),
-                            lambda gradient: running().add_variable(variable, gradient, options, self.anchor))
+        return self._tensor(
+            variable.pull(**options),
+            lambda gradient: running().add_variable(variable, gradient, options, self.anchor),
+        )
 
 
 class Linear(torch.nn.Module):
-    """torch.nn.Linear with weight and bias at the server, as variables NAME.weight and NAME.bias, with torch's first values."""
+    """torch.nn.Linear with weight and bias at the server, as variables NAME.weight and NAME.bias, with
+    torch's first values."""
 
-    def __init__(self, client: Client, name: str, in_features: int, out_features: int, bias: bool = True,
-                 **features: Any) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        **features: Any,
+    ) -> None:
         super().__init__()
         bound = 1 / math.sqrt(in_features)
 
         def make(part: str, *shape: int) -> Variable:
             seed = zlib.crc32(f"{name}.{part}".encode())
-            return Variable(client, f"{name}.{part}", shape,
-                            **{"initializer": init.uniform(-bound, bound, seed=seed), **features})
+            return Variable(
+                client,
+                f"{name}.{part}",
+                shape,
+                **{"initializer": init.uniform(-bound, bound, seed=seed), **features},
+            )
 
         self.weight = make("weight", out_features, in_features)
         self.bias = make("bias", out_features) if bias else None
@@ -331,7 +444,8 @@ class Linear(torch.nn.Module):
 
 
 def set_call_options(model: torch.nn.Module, **options: Any) -> None:
-    """Sets options of the calls of all the model's modules at servers: step=17, learning_rate=0.01, ... None: no more."""
+    """Sets options of the calls of all the model's modules at servers: step=17, learning_rate=0.01, ... None:
+    no more."""
     for module in model.modules():
         if isinstance(module, AtServer):
             module.options.update(options)
@@ -340,7 +454,8 @@ def set_call_options(model: torch.nn.Module, **options: Any) -> None:
 
 
 def flush(model: torch.nn.Module) -> None:
-    """Waits until all pushes of the model's modules at servers are applied; before a checkpoint that is to hold them."""
+    """Waits until all pushes of the model's modules at servers are applied; before a checkpoint that is to
+    hold them."""
     for module in model.modules():
         if isinstance(module, AtServer):
             module.flush()

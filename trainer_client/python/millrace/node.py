@@ -1,4 +1,5 @@
-"""What a node says of itself: its cores' state, counters, memory, the world of workers that it is in; and echo."""
+"""What a node says of itself: its cores' state, counters, memory, the world of workers that it is in; and
+echo."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -146,7 +147,9 @@ class NodeCalls(Connection):
         return Call(
             lib.mr_heartbeat,
             (states,),
-            lambda _: [of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states],
+            lambda _: [
+                of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states
+            ],
         )
 
     def heartbeat(self, **options: Unpack[CallOptions]) -> list[CoreState]:
@@ -161,7 +164,9 @@ class NodeCalls(Connection):
         counters: list[tuple[str, int]] = []
         handle = ffi.new_handle(counters)
         return Call(
-            lib.mr_stats, (whole("core", core, _U32_MAX), _callbacks.counters, handle), lambda _: dict(counters)
+            lib.mr_stats,
+            (whole("core", core, _U32_MAX), _callbacks.counters, handle),
+            lambda _: dict(counters),
         )
 
     def stats(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[str, int]:
@@ -178,7 +183,9 @@ class NodeCalls(Connection):
         return Call(
             lib.mr_memory,
             (whole("core", core, _U32_MAX), memory, _callbacks.tables, handle),
-            lambda _: of_struct(CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]),
+            lambda _: of_struct(
+                CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]
+            ),
         )
 
     def memory(self, core: int = 0, **options: Unpack[CallOptions]) -> CoreMemory:
@@ -194,7 +201,8 @@ class NodeCalls(Connection):
         items: list[Any] = []  # members as structs, functions as strings: a visitor has one arg for both
         handle = ffi.new_handle(items)
         visitor = ffi.new(
-            "struct mr_world_visitor *", {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle}
+            "struct mr_world_visitor *",
+            {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle},
         )
 
         def made(_: Any, held: Any = handle) -> World:
@@ -228,10 +236,14 @@ class NodeCalls(Connection):
 
         return Call(lib.mr_echo, (whole("core", core, _U32_MAX), structs, len(tensors)), answer, True)
 
-    def echo(self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]) -> list[Array]:
+    def echo(
+        self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]
+    ) -> list[Array]:
         """The same tensors, there and back, or nothing: to measure."""
         return self._run(self._echo(tensors, core), options)
 
-    def echo_async(self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]) -> Future:
+    def echo_async(
+        self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]
+    ) -> Future:
         """echo() as a Future."""
         return self._start(self._echo(tensors, core), options)

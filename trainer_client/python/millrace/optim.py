@@ -1,4 +1,5 @@
-"""The server's optimizers, with torch's names, arguments and defaults: parts of a table's or variable's description.
+"""The server's optimizers, with torch's names, arguments and defaults: parts of a table's or variable's
+description.
 
 docs/optimizers.md has the formulas. Rows that a push does not touch stay as they are, as with torch's sparse
 optimizers.
@@ -11,7 +12,18 @@ from typing import Any, ClassVar
 from . import schedule
 from ._library import lib
 
-__all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ftrl", "GroupFtrl", "Assign", "schedule"]
+__all__ = [
+    "Optimizer",
+    "SGD",
+    "Adagrad",
+    "RowWiseAdagrad",
+    "Adam",
+    "AdamW",
+    "Ftrl",
+    "GroupFtrl",
+    "Assign",
+    "schedule",
+]
 
 
 @dataclass(frozen=True)
@@ -97,16 +109,16 @@ class Adagrad(Optimizer):
 
 @dataclass(frozen=True)
 class RowWiseAdagrad(Adagrad):
-    """Adagrad with one accumulator for each row: the mean of its squared gradients. A table of dim 16 takes 4 bytes of
-    state for each row, not 64."""
+    """Adagrad with one accumulator for each row: the mean of its squared gradients. A table of dim 16 takes 4
+    bytes of state for each row, not 64."""
 
     _number: ClassVar[int] = lib.MR_OPT_ROWWISE_ADAGRAD
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1; eps:
-    above 0."""
+    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1;
+    eps: above 0."""
 
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
@@ -142,7 +154,8 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class Ftrl(Optimizer):
-    """FTRL-proximal (McMahan et al., KDD 2013). All at least 0; initial_accumulator_value and beta not both 0."""
+    """FTRL-proximal (McMahan et al., KDD 2013). All at least 0; initial_accumulator_value and beta not both
+    0."""
 
     initial_accumulator_value: float = 0.0
     beta: float = 1.0
@@ -189,8 +202,8 @@ class GroupFtrl(Optimizer):
 
 @dataclass(frozen=True)
 class Assign(Optimizer):
-    """No optimizer: what is pushed becomes the row, and makes it. For programs that have an optimizer of their own;
-    then weight decay, clipping and learning rates are theirs, too."""
+    """No optimizer: what is pushed becomes the row, and makes it. For programs that have an optimizer of
+    their own; then weight decay, clipping and learning rates are theirs, too."""
 
     lr: float = 0.01
     weight_decay: ClassVar[float] = 0.0

@@ -7,9 +7,9 @@ from ._library import ffi
 class Pushed:
     """What became of a push, for whoever asks: table.push_gradients(keys, gradients, pushed=pushed).
 
-    The call fills it in when it ends well, a Future when its outcome is taken; one push at a time. Keys count once each,
-    and variables; of a key that comes several times, each gradient that holds NaN or Inf counts by itself. `sent` is the
-    sum of the other four, and all of the push if `is_known`.
+    The call fills it in when it ends well, a Future when its outcome is taken; one push at a time. Keys count
+    once each, and variables; of a key that comes several times, each gradient that holds NaN or Inf counts by
+    itself. `sent` is the sum of the other four, and all of the push if `is_known`.
     """
 
     __slots__ = ("_struct",)
@@ -19,7 +19,8 @@ class Pushed:
 
     @property
     def is_known(self) -> bool:
-        """False before a push has ended, and when some of it was applied earlier than the answer was made, as when it
+        """False before a push has ended, and when some of it was applied earlier than the answer was made, as
+        when it
         was sent again after a restart, or its batch had been learnt: that is not in the numbers."""
         return self._struct.is_known
 
@@ -40,13 +41,14 @@ class Pushed:
 
     @property
     def without_row(self) -> int:
-        """Keys that have no row: never looked up, not admitted, refused when they were, evicted, or the node is
-        frozen."""
+        """Keys that have no row: never looked up, not admitted, refused when they were, evicted, or the node
+        is frozen."""
         return self._struct.without_row
 
     @property
     def not_finite(self) -> int:
-        """Gradients that hold NaN or Inf, and rows that would have come to hold them: they are as they were."""
+        """Gradients that hold NaN or Inf, and rows that would have come to hold them: they are as they
+        were."""
         return self._struct.not_finite
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Learning rates by step: below `warmup_steps` they rise to the optimizer's lr; then they go to `end` over `steps`
-steps.
+"""Learning rates by step: below `warmup_steps` they rise to the optimizer's lr; then they go to `end` over
+`steps` steps.
 
-The step is that which calls carry (step=...); pushes without one count as step 0. Millrace.optim has this module as
-`optim.schedule`.
+The step is that which calls carry (step=...); pushes without one count as step 0. Millrace.optim has this
+module as `optim.schedule`.
 """
 from __future__ import annotations
 

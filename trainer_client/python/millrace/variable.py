@@ -24,7 +24,8 @@ _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 
 class Variable:
-    """A dense float32 tensor on a node. Made by Client.variable(). Each method has a twin that ends in `_async`."""
+    """A dense float32 tensor on a node. Made by Client.variable(). Each method has a twin that ends in
+    `_async`."""
 
     def __init__(self, client: Client, id: int, spec: VariableSpec) -> None:
         self.client, self.id, self.spec = client, id, spec
@@ -47,7 +48,10 @@ class Variable:
         first = whole("first", first, _U64_MAX)
         if first == 0 and count is None:
             return Call(
-                lib.mr_variable_pull, (self.id, 0, 0), lambda reply: rows_of(reply, None).reshape(self.shape), True
+                lib.mr_variable_pull,
+                (self.id, 0, 0),
+                lambda reply: rows_of(reply, None).reshape(self.shape),
+                True,
             )
         count = whole("count", self.element_count - first if count is None else count, _U64_MAX)
         if count == 0:  # which the library takes for all
@@ -68,10 +72,12 @@ class Variable:
             raise ValueError(f"there are no values to be pushed to {self.name!r}")
         if first is None and array.size != self.element_count:
             raise ValueError(
-                f"values have the shape {array.shape}; {self.name!r} has {self.shape} (give `first` for a part of it)"
+                f"values have the shape {array.shape}; {self.name!r} has {self.shape} (give `first` for a "
+                "part of it)"
             )
         return Call(
-            lib.mr_variable_push, (self.id, whole("first", first or 0, _U64_MAX), array.size, f32_pointer(array))
+            lib.mr_variable_push,
+            (self.id, whole("first", first or 0, _U64_MAX), array.size, f32_pointer(array)),
         )
 
     def push(self, values: Like, first: int | None = None, **options: Unpack[CallOptions]) -> None:

@@ -15,7 +15,19 @@ from ._errors import raise_told
 from ._future import Future
 from ._options import milliseconds
 from ._rref import RRef, adopt
-from ._values import VALUES_MAX, Result, fill_array, fill_bytes, fill_i64, fill_string, fill_tensor, read_bytes, read_string, read_tensor, travels
+from ._values import (
+    VALUES_MAX,
+    Result,
+    fill_array,
+    fill_bytes,
+    fill_i64,
+    fill_string,
+    fill_tensor,
+    read_bytes,
+    read_string,
+    read_tensor,
+    travels,
+)
 from ._world import World, current
 
 _encode_name = lru_cache(maxsize=1024)(str.encode)
@@ -32,7 +44,10 @@ def _call_options(timeout: float, pointer):
 
 # ---- registered functions ----
 
-def _fill_native(world: World, values, args: Sequence[Any], context: Context | None, pointer, alive: list) -> None:
+
+def _fill_native(
+    world: World, values, args: Sequence[Any], context: Context | None, pointer, alive: list
+) -> None:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     numbers = iter(_pickles.tape_numbers(tensors, context, pointer))
     for value, arg in zip(values, args):
@@ -54,12 +69,25 @@ def _fill_native(world: World, values, args: Sequence[Any], context: Context | N
         elif isinstance(arg, np.ndarray):
             fill_array(value, arg, alive)
         else:
-            raise TypeError(f"a {type(arg).__name__} cannot be an argument of a registered function: tensors, arrays, int, float, str and RRef can")
+            raise TypeError(
+                f"a {type(arg).__name__} cannot be an argument of a registered function: tensors, arrays, "
+                "int, float, str and RRef can"
+            )
 
 
-def _native_arguments(world: World, name: str, args: Sequence[Any] | None, kwargs: dict | None, context: Context | None, pointer, alive: list):
+def _native_arguments(
+    world: World,
+    name: str,
+    args: Sequence[Any] | None,
+    kwargs: dict | None,
+    context: Context | None,
+    pointer,
+    alive: list,
+):
     if kwargs:
-        raise TypeError(f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})")
+        raise TypeError(
+            f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})"
+        )
     if not args:
         return NULL, 0
     if len(args) > VALUES_MAX:
@@ -97,8 +125,17 @@ def read_native(world: World, context: Context | None, pointer) -> Any:
 
 # ---- Python functions ----
 
-def _python_arguments(world: World, rank: int, function: Callable, args: Sequence[Any] | None, kwargs: dict | None,
-                      context: Context | None, pointer, alive: list):
+
+def _python_arguments(
+    world: World,
+    rank: int,
+    function: Callable,
+    args: Sequence[Any] | None,
+    kwargs: dict | None,
+    context: Context | None,
+    pointer,
+    alive: list,
+):
     world.need_python(getattr(function, "__qualname__", repr(function)))
     content, things = _pickles.dump((function, tuple(args or ()), dict(kwargs or {})), context)
     numbers = _pickles.tape_numbers(things, context, pointer)
@@ -113,13 +150,15 @@ def _python_arguments(world: World, rank: int, function: Callable, args: Sequenc
         world.part_count += 1
         token = f"{world.rank}.{world.part_count}"
     for first in range(0, len(parts), _pickles.CHUNK):
-        some = parts[first:first + _pickles.CHUNK]
+        some = parts[first : first + _pickles.CHUNK]
         values, held = _pickles.new_values(1 + len(some)), []
         fill_string(values[0], token, held)
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[1 + i], thing, number, held)
         with waiting():
-            status = lib.mr_rpc_sync(world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL)
+            status = lib.mr_rpc_sync(
+                world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL
+            )
         check_rpc(status)
     values = _pickles.new_values(2)
     fill_bytes(values[0], content, alive)
@@ -134,7 +173,9 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
         fill_i64(values[1], len(things))
         out = ffi.new("struct mr_rpc_result **")
         with waiting():
-            status = lib.mr_rpc_sync(world.rpc, rank, b"python.rest", values, 2, _call_options(-1.0, pointer), out)
+            status = lib.mr_rpc_sync(
+                world.rpc, rank, b"python.rest", values, 2, _call_options(-1.0, pointer), out
+            )
         check_rpc(status)
         result = Result(world, out[0])
         things += _pickles.take(world, result.values(), result)
@@ -156,12 +197,22 @@ def read_python(world: World, rank: int, context: Context | None, context_pointe
 
 # ---- the three ----
 
+
 def _recorded(context: Context | None) -> Context | None:
     """Within torch.no_grad() arguments and results are constants."""
     return context if torch.is_grad_enabled() else None
 
 
-def _prepare(to: Any, func: Any, args: Any, kwargs: Any, alive: list, python_name: bytes, context: Context | None, pointer):
+def _prepare(
+    to: Any,
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    alive: list,
+    python_name: bytes,
+    context: Context | None,
+    pointer,
+):
     world = current()
     rank = world.rank_of(to)
     context = _recorded(context)
@@ -178,12 +229,19 @@ def _prepare(to: Any, func: Any, args: Any, kwargs: Any, alive: list, python_nam
     return world, rank, name, values, count, read
 
 
-def rpc_sync(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Any:
+def rpc_sync(
+    to: Any,
+    func: str | Callable,
+    args: Sequence[Any] | None = None,
+    kwargs: dict | None = None,
+    timeout: float = -1.0,
+) -> Any:
     """Calls a function on worker `to` (name, rank or WorkerInfo), and waits for its value.
 
-    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several results are a tuple. A callable:
-    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the worker's own.
-    Within an autograd context the call is recorded there.
+    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several
+    results are a tuple. A callable:
+    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the
+    worker's own. Within an autograd context the call is recorded there.
     """
     return call(to, func, args, kwargs, timeout, here.context, here.pointer)
 
@@ -191,7 +249,9 @@ def rpc_sync(to: Any, func: str | Callable, args: Sequence[Any] | None = None, k
 def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Any:
     """rpc_sync in a context that is said."""
     alive: list = []
-    world, rank, name, values, count, read = _prepare(to, func, args, kwargs, alive, b"python.call", context, pointer)
+    world, rank, name, values, count, read = _prepare(
+        to, func, args, kwargs, alive, b"python.call", context, pointer
+    )
     out = ffi.new("struct mr_rpc_result **")
     options = _call_options(timeout, pointer)
     if here.ticket is None:
@@ -203,24 +263,43 @@ def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Co
     return read(out[0])
 
 
-def rpc_async(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Future:
+def rpc_async(
+    to: Any,
+    func: str | Callable,
+    args: Sequence[Any] | None = None,
+    kwargs: dict | None = None,
+    timeout: float = -1.0,
+) -> Future:
     """The same without waiting. Arguments may be changed as soon as this returns."""
     return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Future:
+def begin(
+    to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer
+) -> Future:
     """rpc_async in a context that is said."""
     alive: list = []
-    world, rank, name, values, count, read = _prepare(to, func, args, kwargs, alive, b"python.call", context, pointer)
+    world, rank, name, values, count, read = _prepare(
+        to, func, args, kwargs, alive, b"python.call", context, pointer
+    )
     out = ffi.new("struct mr_rpc_future **")
     check_rpc(lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out))
     return Future(world, out[0], read)
 
 
-def remote(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> RRef:
-    """Calls the function where its value stays; returns at once with a reference to it. The first use tells how it went."""
+def remote(
+    to: Any,
+    func: str | Callable,
+    args: Sequence[Any] | None = None,
+    kwargs: dict | None = None,
+    timeout: float = -1.0,
+) -> RRef:
+    """Calls the function where its value stays; returns at once with a reference to it. The first use tells
+    how it went."""
     alive: list = []
-    world, rank, name, values, count, _ = _prepare(to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer)
+    world, rank, name, values, count, _ = _prepare(
+        to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer
+    )
     out = ffi.new("struct mr_rref **")
     check_rpc(lib.mr_remote(world.rpc, rank, name, values, count, _call_options(timeout, here.pointer), out))
     return RRef._of(world, out[0], not isinstance(func, str))
@@ -235,7 +314,8 @@ def fetch(reference: RRef, timeout: float) -> Any:
     values[0].rref = reference._pointer()
     out = ffi.new("struct mr_rpc_result **")
     with waiting():
-        status = lib.mr_rpc_sync(world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out)
+        status = lib.mr_rpc_sync(
+            world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out
+        )
     check_rpc(status)
     return read_python(world, reference._rank, _recorded(here.context), here.pointer, out[0])
-

@@ -1,4 +1,5 @@
-"""Autograd contexts of this worker: what came in with a number on the tape, and the gradients of what lives here."""
+"""Autograd contexts of this worker: what came in with a number on the tape, and the gradients of what lives
+here."""
 from __future__ import annotations
 
 import threading
@@ -41,8 +42,12 @@ class Context:
         """What came in another context leads to no worker in this one: its gradient would be lost."""
         context_id = getattr(leaf, "came_in", self.id)
         if context_id != self.id:
-            raise RuntimeError(f"a tensor of shape {list(leaf.shape)} came from another worker in autograd context {context_id}, and is used in "
-                               f"context {self.id}: gradients do not go from one context to another; use .detach() if none is wanted")
+            raise RuntimeError(
+                f"a tensor of shape {list(leaf.shape)} came from another worker in autograd context "
+                f"{context_id}, and is used in "
+                f"context {self.id}: gradients do not go from one context to another; use .detach() if none "
+                "is wanted"
+            )
 
     def add_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Adds up, as `.grad` does, which is left alone."""
@@ -59,7 +64,8 @@ class Context:
 
 
 class _Here(threading.local):
-    """The context that this thread is in, the library's pointer to it, and whether the thread counts as computing."""
+    """The context that this thread is in, the library's pointer to it, and whether the thread counts as
+    computing."""
 
     context: Context | None = None
     pointer: Any = NULL
@@ -70,8 +76,8 @@ here = _Here()
 
 
 def _pack(tensor: torch.Tensor):
-    # Another tensor over the same memory: an optimizer's step gives the parameter other memory, and this keeps the old
-    # values.
+    # Another tensor over the same memory: an optimizer's step gives the parameter other memory, and this
+    # keeps the old values.
     alias = tensor.detach()
     return alias, alias._version
 
@@ -80,7 +86,8 @@ def _unpack(packed):
     tensor, version = packed
     if tensor._version != version:
         raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            "a tensor "
             "of shape "
             f"{list(tensor.shape)} is at version {tensor._version}; expected version {version}"
         )
@@ -148,7 +155,8 @@ def find(world, number: int) -> Context:
     context = world.contexts.get(number)
     if context is None:
         raise ValueError(
-            f"there is no autograd context {number} on worker \"{world.name}\": it has ended, or no call in it came "
+            f'there is no autograd context {number} on worker "{world.name}": it has ended, or no call in it '
+            "came "
             f"here"
         )
     return context
@@ -160,4 +168,6 @@ def pointer_of(context: Context):
         return context.pointer
     if here.context is context:
         return here.pointer
-    raise ValueError(f"autograd context {context.id} is another worker's: use it there, or within a call in it")
+    raise ValueError(
+        f"autograd context {context.id} is another worker's: use it there, or within a call in it"
+    )

@@ -77,6 +77,7 @@ class Future:
                 after._finish(callback(self), None)
             except BaseException as error:  # noqa: BLE001: it is the future's
                 after._finish(None, error)
+
         self._when_done(run)
         return after
 
@@ -133,6 +134,7 @@ class Future:
             if self._error is not None:
                 print(f"millrace.rpc: the callback {callback!r} of a future failed:", file=sys.stderr)
                 traceback.print_exception(self._error)
+
         self._when_done(report)
 
     def _release(self) -> None:
@@ -170,4 +172,3 @@ def wait_all(futures: Iterable[Future]) -> list[Any]:
     if errors:
         raise errors[0]
     return [future.wait() for future in futures]
-

@@ -1,10 +1,12 @@
 """Parameters get new values only while nobody computes with them.
 
-A step gives a parameter other memory, and torch reads where that is without a lock. So threads that compute have a
-ticket, and a step waits until
-all have given theirs back (they do while they wait for other workers). It waits a second at most, and for the same
+A step gives a parameter other memory, and torch reads where that is without a lock. So threads that compute
+have a ticket, and a step waits until
+all have given theirs back (they do while they wait for other workers). It waits a second at most, and for the
+same
 ticket once: a function that
-sleeps does not hold up training. What was replaced under the eyes of such a one is kept until nobody computes.
+sleeps does not hold up training. What was replaced under the eyes of such a one is kept until nobody
+computes.
 """
 from __future__ import annotations
 

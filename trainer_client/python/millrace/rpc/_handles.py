@@ -1,5 +1,5 @@
-"""Python objects that libmillrace holds, as numbers that it takes for pointers: those of references and of runs on a
-tape."""
+"""Python objects that libmillrace holds, as numbers that it takes for pointers: those of references and of
+runs on a tape."""
 from __future__ import annotations
 
 import itertools

@@ -22,15 +22,17 @@ class BackendType(enum.Enum):
 class RpcBackendOptions:
     """What a worker is told beyond its name and place.
 
-    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or
-    "tcp://host:port", where rank 0
+    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT)
+    or "tcp://host:port", where rank 0
     listens, or a node (rendezvous_is_node). num_worker_threads: for functions that others call here.
     key_file: as of clients; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
     $MILLRACE_PYTHON_FUNCTIONS=on.
-    message_bytes: longest arguments or results of a call; 0: 1 GiB. long_memory_bytes: for those of more than 7 MiB, which go in
+    message_bytes: longest arguments or results of a call; 0: 1 GiB. long_memory_bytes: for those of more than
+    7 MiB, which go in
     parts: while they come and their functions run; 0: twice message_bytes.
-    listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is dead.
+    listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is
+    dead.
     """
 
     num_worker_threads: int = 16
@@ -52,7 +54,8 @@ class RpcBackendOptions:
     def __post_init__(self) -> None:
         if self.device_maps or self.devices:
             raise ValueError(
-                "device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) after"
+                "device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) "
+                "after"
             )
 
     @property
@@ -99,11 +102,13 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
         )
     else:
         raise ValueError(
-            f"init_method=\"{options.init_method}\": use \"tcp://host:port\", or \"env://\" with $MASTER_ADDR and "
+            f'init_method="{options.init_method}": use "tcp://host:port", or "env://" with $MASTER_ADDR and '
             f"$MASTER_PORT"
         )
     if rank < 0:
         rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
     if world_size is None or world_size < 0:
-        world_size = int(query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size"))
+        world_size = int(
+            query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size")
+        )
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", rank, world_size

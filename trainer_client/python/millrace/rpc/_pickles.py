@@ -1,4 +1,5 @@
-"""Arguments and results of Python functions: a pickle, and beside it the tensors and references that are in it."""
+"""Arguments and results of Python functions: a pickle, and beside it the tensors and references that are in
+it."""
 from __future__ import annotations
 
 import io
@@ -61,7 +62,9 @@ class _Unpickler(pickle.Unpickler):
         rref._is_python = is_python
         return rref
 
-    def tensor(self, kind: str, index: int, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
+    def tensor(
+        self, kind: str, index: int, dtype: str, shape: tuple[int, ...], requires_grad: bool
+    ) -> torch.Tensor:
         tensor, number = self.things[index]
         wanted = getattr(torch, dtype)
         if tensor.dtype != wanted:

@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class RRef(Generic[T]):
-    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as an
-    argument or a result, alone or
+    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as
+    an argument or a result, alone or
     within one; the value is freed when the last reference anywhere is gone."""
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
@@ -97,14 +97,16 @@ class RRef(Generic[T]):
             thing = _handles.get(value[0].object)
         except KeyError:
             raise InvalidArgument(
-                "local_value: the value is an object of the library's or of a C function: calls use it, Python cannot"
+                "local_value: the value is an object of the library's or of a C function: calls use it, "
+                "Python cannot"
             ) from None
         if isinstance(thing, Failed):
             raise_told(thing.told)
         return thing
 
     def to_here(self, timeout: float = -1.0) -> T:
-        """A copy of the value, on its owner the value itself; raises what the function raised that was to make it."""
+        """A copy of the value, on its owner the value itself; raises what the function raised that was to
+        make it."""
         from ._calls import fetch, read_native
 
         if self._is_python is not False and self.is_owner():
@@ -142,7 +144,8 @@ class RRef(Generic[T]):
         return _Methods(self, remote, timeout)
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
-        """Backward from this scalar, in the context; without one, from a value of this worker's, as torch's own."""
+        """Backward from this scalar, in the context; without one, from a value of this worker's, as torch's
+        own."""
         from ._calls import rpc_sync
         from ._serve import backward_at_owner
 

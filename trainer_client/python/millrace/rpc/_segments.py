@@ -1,7 +1,8 @@
 """Where torch's graph of this worker meets the tapes of all.
 
-A tensor that came from another worker is a leaf of the graph here. One that leaves, or is a root of backward, ends a segment: what lies between it and
-the leaves that it depends on. The library records a segment as one run of a function, whose backward is torch's.
+A tensor that came from another worker is a leaf of the graph here. One that leaves, or is a root of backward,
+ends a segment: what lies between it and the leaves that it depends on. The library records a segment as one
+run of a function, whose backward is torch's.
 """
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ _WIDTH = 90  # values of one run, below the library's limit
 
 class _Came(threading.local):
     """Gradients for the ends of the segment that this thread goes back through."""
+
     gradients: Sequence[torch.Tensor | None] = ()
 
 
@@ -29,7 +31,8 @@ _came = _Came()
 
 
 class _End(torch.autograd.Function):
-    """Ties a node to the tensors as they are now: what is done to one in place later is none of its history."""
+    """Ties a node to the tensors as they are now: what is done to one in place later is none of its
+    history."""
 
     @staticmethod
     def forward(ctx, *tensors: torch.Tensor) -> torch.Tensor:
@@ -40,13 +43,22 @@ class _End(torch.autograd.Function):
     @staticmethod
     def backward(ctx, _gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradients that came."""
-        return tuple(None if gradient is None else gradient.reshape(shape) for gradient, shape in zip(_came.gradients, ctx.shapes))
+        return tuple(
+            None if gradient is None else gradient.reshape(shape)
+            for gradient, shape in zip(_came.gradients, ctx.shapes)
+        )
 
 
 class _Segment:
     """An end, the leaves that came which it depends on, and the parameters."""
 
-    def __init__(self, context: Context, end: torch.Tensor, leaves: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        end: torch.Tensor,
+        leaves: Sequence[torch.Tensor],
+        parameters: Sequence[torch.Tensor],
+    ) -> None:
         self.context = context
         self.end, self.leaves, self.parameters = end, leaves, parameters
 
@@ -61,13 +73,13 @@ class _Segment:
         finally:
             _came.gradients = before
         told: set[int] = set()
-        for parameter, gradient in zip(self.parameters, found[len(self.leaves):]):
+        for parameter, gradient in zip(self.parameters, found[len(self.leaves) :]):
             if gradient is not None:
                 is_shared = not gradient.is_sparse and gradient.data_ptr() in told
                 gradient = gradient.clone() if is_shared else gradient
                 told.add(0 if gradient.is_sparse else gradient.data_ptr())
                 self.context.add_gradient(parameter, gradient)
-        return list(found[:len(self.leaves)])
+        return list(found[: len(self.leaves)])
 
 
 class _Fan:
@@ -108,8 +120,18 @@ def _record(pointer, inputs: Sequence[int], outputs: Sequence[torch.Tensor], sav
         values_in[i].gradient = number
     for i, output in enumerate(outputs):
         fill_shape(values_out[i], output)
-    check_rpc(lib.mr_autograd_record(pointer, FUNCTION, values_in, len(inputs), values_out, len(outputs),
-                                     _handles.keep(saved), _handles.drop))
+    check_rpc(
+        lib.mr_autograd_record(
+            pointer,
+            FUNCTION,
+            values_in,
+            len(inputs),
+            values_out,
+            len(outputs),
+            _handles.keep(saved),
+            _handles.drop,
+        )
+    )
     return [values_out[i].gradient for i in range(len(outputs))]
 
 
@@ -119,24 +141,35 @@ def _split(context: Context, pointer, outputs: list[torch.Tensor]) -> list[int]:
     leaves, parameters = _reach(context, end)
     width = _WIDTH // len(outputs) * len(outputs)  # of a fan's inputs
     if len(leaves) <= _WIDTH:
-        return _record(pointer, [context.number_of(leaf) for leaf in leaves], outputs, _Segment(context, end, leaves, parameters))
+        return _record(
+            pointer,
+            [context.number_of(leaf) for leaf in leaves],
+            outputs,
+            _Segment(context, end, leaves, parameters),
+        )
     level: list[list[int]] = []
     for first in range(0, len(leaves), _WIDTH):
-        some = leaves[first:first + _WIDTH]
+        some = leaves[first : first + _WIDTH]
         segment = _Segment(context, end, some, parameters if first == 0 else [])
         level.append(_record(pointer, [context.number_of(leaf) for leaf in some], outputs, segment))
     ways = max(width // len(outputs), 2)
     while len(level) > 1:
-        groups = [level[i:i + ways] for i in range(0, len(level), ways)]
-        level = [_record(pointer, [n for numbers in group for n in numbers], outputs, _Fan(len(group))) for group in groups]
+        groups = [level[i : i + ways] for i in range(0, len(level), ways)]
+        level = [
+            _record(pointer, [n for numbers in group for n in numbers], outputs, _Fan(len(group)))
+            for group in groups
+        ]
     return level[0]
 
 
 def no_gradient(tensor: torch.Tensor) -> TypeError:
     """Why a tensor that requires grad cannot leave."""
     layout = "" if tensor.layout is torch.strided else f", {tensor.layout},"
-    return TypeError(f"a tensor of {tensor.dtype}{layout} that requires grad cannot leave within an autograd context: gradients travel as dense "
-                     "float32; use .float(), .to_dense(), or .detach() if none is wanted")
+    return TypeError(
+        f"a tensor of {tensor.dtype}{layout} that requires grad cannot leave within an autograd context: "
+        "gradients travel as dense "
+        "float32; use .float(), .to_dense(), or .detach() if none is wanted"
+    )
 
 
 def numbers(context: Context, pointer, tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -147,7 +180,7 @@ def numbers(context: Context, pointer, tensors: Sequence[torch.Tensor]) -> list[
         if tensor.dtype is not torch.float32:
             raise no_gradient(tensor)
     for first in range(0, len(open_ends), _WIDTH // 2):
-        some = open_ends[first:first + _WIDTH // 2]
+        some = open_ends[first : first + _WIDTH // 2]
         for i, number in zip(some, _split(context, pointer, [tensors[i] for i in some])):
             found[i] = number
     return found
@@ -174,4 +207,3 @@ def backward(call, saved, gradients, count) -> int:
         return lib.mr_rpc_return_values(call, values, len(found))
     except Exception as error:  # noqa: BLE001: the library carries it to whoever called backward
         return lib.mr_rpc_fail(call, b"%s", ffi.new("char[]", f"{type(error).__name__}: {error}".encode()))
-

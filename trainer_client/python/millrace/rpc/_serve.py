@@ -1,4 +1,5 @@
-"""What other workers call here: Python functions, values of references, and what did not fit into one message."""
+"""What other workers call here: Python functions, values of references, and what did not fit into one
+message."""
 from __future__ import annotations
 
 import sys
@@ -28,7 +29,11 @@ def describe(error: BaseException, world) -> tuple[str, str, str]:
     """An exception as it is told to callers."""
     kind = type(error)
     lines = "".join(traceback.format_exception(error)).rstrip()
-    return kind.__module__, kind.__qualname__, f"On worker \"{world.name}\" (rank {world.rank}): {error!r}\n{lines}"
+    return (
+        kind.__module__,
+        kind.__qualname__,
+        f'On worker "{world.name}" (rank {world.rank}): {error!r}\n{lines}',
+    )
 
 
 def _world(call) -> Any:
@@ -106,7 +111,9 @@ def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> 
             try:
                 function, args, kwargs = _arguments(world, arguments, count)
                 result = (
-                    _ungated(function, args, kwargs) if isinstance(function, Ungated) else function(*args, **kwargs)
+                    _ungated(function, args, kwargs)
+                    if isinstance(function, Ungated)
+                    else function(*args, **kwargs)
                 )
                 del args, kwargs
                 return answer(world, result)
@@ -123,11 +130,15 @@ def _ungated(function: Any, args: tuple, kwargs: dict) -> Any:
 
 @ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
 def call(call, arguments, count) -> int:
-    """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as three
-    strings."""
+    """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as
+    three strings."""
 
     def answer(world, result: Any) -> int:
-        return _return_strings(call, result.told) if isinstance(result, Failed) else _return_thing(call, world, result)
+        return (
+            _return_strings(call, result.told)
+            if isinstance(result, Failed)
+            else _return_thing(call, world, result)
+        )
 
     return _execute(call, arguments, count, answer)
 
@@ -173,7 +184,9 @@ def part(call, arguments, count) -> int:
     """python.part(name, things...): of the arguments of a call that follows."""
     world = _world(call)
     if world is None or not world.python_functions:
-        return _fail(call, lib.MR_UNAUTHORIZED, "Python functions are off" if world is None else world.off_line())
+        return _fail(
+            call, lib.MR_UNAUTHORIZED, "Python functions are off" if world is None else world.off_line()
+        )
     try:
         pointer = lib.mr_rpc_context(call)
         if pointer != NULL:

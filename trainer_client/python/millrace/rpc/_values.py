@@ -66,7 +66,8 @@ def fill_shape(value, tensor: torch.Tensor) -> None:
 
 
 def fill_tensor(value, tensor: torch.Tensor, number: int, alive: list) -> None:
-    """A view of the tensor's memory, which `alive` keeps; `number`: its place on the context's tape, 0: none."""
+    """A view of the tensor's memory, which `alive` keeps; `number`: its place on the context's tape, 0:
+    none."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"a tensor on {tensor.device} cannot travel: tensors go between main memories; call .cpu() before"
@@ -110,12 +111,15 @@ def fill_array(value, array: np.ndarray, alive: list) -> None:
     """An array of numpy."""
     if array.dtype not in DTYPE_OF_NUMPY or array.ndim > lib.MR_RANK_MAX:
         raise TypeError(
-            f"an array of {array.ndim} dimensions of {array.dtype} cannot be an argument: at most {lib.MR_RANK_MAX}, "
+            f"an array of {array.ndim} dimensions of {array.dtype} cannot be an argument: at most "
+            f"{lib.MR_RANK_MAX}, "
             f"of a number type"
         )
     dense = np.ascontiguousarray(array)
     alive.append(dense)
-    _fill(value, DTYPE_OF_NUMPY[dense.dtype], dense.shape, dense.nbytes, ffi.cast("void *", dense.ctypes.data))
+    _fill(
+        value, DTYPE_OF_NUMPY[dense.dtype], dense.shape, dense.nbytes, ffi.cast("void *", dense.ctypes.data)
+    )
 
 
 class Result:
@@ -129,8 +133,8 @@ class Result:
         self.viewed_bytes = 0
 
     def may_view(self, byte_count: int) -> bool:
-        """Views hold the memory of messages: no more than the world's share for them. Messages lie in blocks of powers
-        of two."""
+        """Views hold the memory of messages: no more than the world's share for them. Messages lie in blocks
+        of powers of two."""
         byte_count = 1 << (byte_count + _VIEW_BYTES - 1).bit_length()
         if self.world.viewed_bytes + byte_count > self.world.view_bytes_max:
             return False
@@ -140,7 +144,9 @@ class Result:
 
     def values(self) -> list:
         """struct mr_value *, valid as long as this."""
-        return [lib.mr_rpc_result_value(self.pointer, i) for i in range(lib.mr_rpc_result_count(self.pointer))]
+        return [
+            lib.mr_rpc_result_value(self.pointer, i) for i in range(lib.mr_rpc_result_count(self.pointer))
+        ]
 
     def __del__(self, free: Callable = lib.mr_rpc_result_free) -> None:
         if not self.world.is_abandoned:

@@ -63,7 +63,9 @@ class World:
         if not isinstance(rank, int):
             raise TypeError(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
         if not 0 <= rank < self.world_size:
-            raise UnknownWorker(f"there is no rank {rank} in this world of {counted(self.world_size, 'worker')}")
+            raise UnknownWorker(
+                f"there is no rank {rank} in this world of {counted(self.world_size, 'worker')}"
+            )
         return rank
 
     def need_python(self, what: str) -> None:
@@ -74,9 +76,11 @@ class World:
     def off_line(self) -> str:
         """How they are turned on."""
         return (
-            f"Python functions are off on worker \"{self.name}\" (rank {self.rank}): MILLRACE_PYTHON_FUNCTIONS=on, or "
+            f'Python functions are off on worker "{self.name}" (rank {self.rank}): '
+            "MILLRACE_PYTHON_FUNCTIONS=on, or "
             f"allow_python_functions=True "
-            "in its RpcBackendOptions, turns them on; every worker of the world that has the key can then run any "
+            "in its RpcBackendOptions, turns them on; every worker of the world that has the key can then "
+            "run any "
             "code there"
         )
 
@@ -95,8 +99,8 @@ class World:
         gc.collect()
 
     def abandon(self) -> None:
-        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the others,
-        that it goes."""
+        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the
+        others, that it goes."""
         self.is_closed = self.is_abandoned = True
         for thing in list(self.held):
             thing._abandon()
@@ -124,7 +128,9 @@ def current() -> World:
     """The world that init_rpc() joined."""
     world = _current
     if world is None:
-        raise InvalidArgument("there is no world: call millrace.rpc.init_rpc() before, and shutdown() after all else")
+        raise InvalidArgument(
+            "there is no world: call millrace.rpc.init_rpc() before, and shutdown() after all else"
+        )
     return world
 
 
@@ -199,8 +205,8 @@ def init_rpc(
 ) -> None:
     """Joins the world, and returns once all workers have.
 
-    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the options'
-    init_method, say where
+    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the
+    options' init_method, say where
     rank 0 listens.
     """
     global _current
@@ -217,13 +223,15 @@ def init_rpc(
     with _lock:
         if _current is not None:
             raise InvalidArgument(
-                f"init_rpc(\"{name}\"): this process is worker \"{_current.name}\" (rank {_current.rank}) already; "
+                f'init_rpc("{name}"): this process is worker "{_current.name}" (rank {_current.rank}) '
+                "already; "
                 "shutdown() leaves that world"
             )
         world = World(name, rank, world_size, options)
         if world.python_functions and options.key is None:
             warnings.warn(
-                "Python functions are on, and there is no key: whoever reaches this worker's port can run code here. "
+                "Python functions are on, and there is no key: whoever reaches this worker's port can run "
+                "code here. "
                 "key_file, or "
                 "$MILLRACE_KEY_FILE, names one",
                 stacklevel=2,
@@ -261,11 +269,11 @@ def _leave(world: World, timeout: float) -> None:
 
 
 def shutdown(graceful: bool = True, timeout: float = 0) -> None:
-    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one are served
-    until then.
+    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one
+    are served until then.
 
-    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the worker stays
-    one.
+    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the
+    worker stays one.
     References are of no use afterwards; tensors that came stay as they are.
     """
     global _current
@@ -291,7 +299,8 @@ def _drop(world: World) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Whoever did not shut down is a worker that died, for the others. Functions that run get some seconds to end."""
+    """Whoever did not shut down is a worker that died, for the others. Functions that run get some seconds to
+    end."""
     global _current
     world = _current
     _current = None

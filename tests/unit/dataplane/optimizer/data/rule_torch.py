@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What torch.optim makes of fixed gradients, for tests/unit/dataplane/optimizer/test_rule_torch.c, which needs no torch.
+"""What torch.optim makes of fixed gradients, for tests/unit/dataplane/optimizer/test_rule_torch.c, which
+needs no torch.
 
     rule_torch.py --write    writes rule_torch.txt beside this script
     rule_torch.py --check    computes it again; fails if a number is another (exit 77 without torch)
 
-Lines: "case NAME OPTIMIZER LEARNING_RATE WEIGHT_DECAY CLIP_VALUE ARG*6", then per recorded step "step N" and ELEMENTS lines
-of two numbers: the weight in double precision, and as torch computes it in single precision. Numbers are hexadecimal floats.
-Parameters are single precision numbers, also in the double precision run. Every element has a gradient in every step.
+Lines: "case NAME OPTIMIZER LEARNING_RATE WEIGHT_DECAY CLIP_VALUE ARG*6", then per recorded step "step N" and
+ELEMENTS lines
+of two numbers: the weight in double precision, and as torch computes it in single precision. Numbers are
+hexadecimal floats. Parameters are single precision numbers, also in the double precision run. Every element
+has a gradient in every step.
 """
 import pathlib
 import struct
@@ -65,11 +68,13 @@ def make(optimizer, weights, rate, decay, args):
     if optimizer == SGD:
         return torch.optim.SGD([weights], lr=rate, weight_decay=decay)
     if optimizer == MOMENTUM:
-        return torch.optim.SGD([weights], lr=rate, weight_decay=decay, momentum=args[0], dampening=args[1],
-                               nesterov=args[2] == 1)
+        return torch.optim.SGD(
+            [weights], lr=rate, weight_decay=decay, momentum=args[0], dampening=args[1], nesterov=args[2] == 1
+        )
     if optimizer == ADAGRAD:
-        return torch.optim.Adagrad([weights], lr=rate, weight_decay=decay, initial_accumulator_value=args[0],
-                                   eps=args[1])
+        return torch.optim.Adagrad(
+            [weights], lr=rate, weight_decay=decay, initial_accumulator_value=args[0], eps=args[1]
+        )
     kind = torch.optim.Adam if optimizer == ADAM else torch.optim.AdamW
     return kind([weights], lr=rate, weight_decay=decay, betas=(args[0], args[1]), eps=args[2])
 
@@ -103,11 +108,15 @@ def text():
 
 
 def is_same(line, other):
-    """Double precision may differ in its last bits between versions of torch; single precision in a few units."""
+    """Double precision may differ in its last bits between versions of torch; single precision in a few
+    units."""
     if not line.startswith(("0x", "-0x")):
         return line == other
     pairs = zip(line.split(), other.split(), (1e-12, 1e-5))
-    return all(abs(float.fromhex(a) - float.fromhex(b)) <= share * (1 + abs(float.fromhex(a))) for a, b, share in pairs)
+    return all(
+        abs(float.fromhex(a) - float.fromhex(b)) <= share * (1 + abs(float.fromhex(a)))
+        for a, b, share in pairs
+    )
 
 
 def main():

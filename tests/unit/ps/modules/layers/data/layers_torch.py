@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What torch makes of layers and networks, for tests/unit/ps/modules/layers/test_layers_torch.c, which needs no torch.
+"""What torch makes of layers and networks, for tests/unit/ps/modules/layers/test_layers_torch.c, which needs
+no torch.
 
     layers_torch.py --write    writes layers_torch.txt beside this script
     layers_torch.py --check    computes it again; fails if a number is another (exit 77 without torch)
 
-A case: "case NAME BATCH RANK DIM*3 STEPS LOSS OPTIMIZER LEARNING_RATE ARG*6 LAYERS", LAYERS lines "layer KIND INPUTS OUTPUTS
-KERNEL*2 STRIDE*2 PAD*2 NO_BIAS PROBABILITY", and then tensors: "tensor NAME COUNT EVERY LARGEST" and of each EVERY-th element a line
-of two numbers: in double precision, and as torch computes it in single precision. LARGEST is the largest magnitude of the whole
-tensor. Numbers are hexadecimal floats. Inputs and first values of parameters are drawn(); so are output gradients where LOSS is 0,
-else it is the negative log likelihood of drawn labels.
+A case: "case NAME BATCH RANK DIM*3 STEPS LOSS OPTIMIZER LEARNING_RATE ARG*6 LAYERS", LAYERS lines "layer KIND
+INPUTS OUTPUTS KERNEL*2 STRIDE*2 PAD*2 NO_BIAS PROBABILITY", and then tensors: "tensor NAME COUNT EVERY
+LARGEST" and of each EVERY-th element a line
+of two numbers: in double precision, and as torch computes it in single precision. LARGEST is the largest
+magnitude of the whole tensor. Numbers are hexadecimal floats. Inputs and first values of parameters are
+drawn(); so are output gradients where LOSS is 0, else it is the negative log likelihood of drawn labels.
 """
 import math
 import pathlib
@@ -23,7 +25,12 @@ except ImportError:
     sys.exit(77)
 
 FILE = pathlib.Path(__file__).with_suffix(".txt")
-INPUT, GRADIENT, LABEL, PARAMETER = 1 << 40, 2 << 40, 3 << 40, 4 << 40  # streams of drawn(), and the step or parameter's number
+INPUT, GRADIENT, LABEL, PARAMETER = (
+    1 << 40,
+    2 << 40,
+    3 << 40,
+    4 << 40,
+)  # streams of drawn(), and the step or parameter's number
 DROP_SEED = 7
 ELEMENTS_SHOWN = 24  # about so many of a tensor
 CONV2D, LINEAR, RELU, MAX_POOL2D, DROPOUT, FLATTEN, LOG_SOFTMAX = range(1, 8)
@@ -52,8 +59,20 @@ def dropout(probability):
 
 
 RELU_, FLATTEN_, LOG_SOFTMAX_ = layer(RELU), layer(FLATTEN), layer(LOG_SOFTMAX)
-CONV_NET = [conv2d(1, 32, (3, 3)), RELU_, conv2d(32, 64, (3, 3)), RELU_, max_pool2d((2, 2)), dropout(0.25), FLATTEN_,
-            linear(9216, 128), RELU_, dropout(0.5), linear(128, 10), LOG_SOFTMAX_]
+CONV_NET = [
+    conv2d(1, 32, (3, 3)),
+    RELU_,
+    conv2d(32, 64, (3, 3)),
+    RELU_,
+    max_pool2d((2, 2)),
+    dropout(0.25),
+    FLATTEN_,
+    linear(9216, 128),
+    RELU_,
+    dropout(0.5),
+    linear(128, 10),
+    LOG_SOFTMAX_,
+]
 NO_OPTIMIZER = (0, 0.0, ())
 
 CASES = [  # name, layers, sample, batch, steps, with negative log likelihood, optimizer
@@ -76,9 +95,24 @@ CASES = [  # name, layers, sample, batch, steps, with negative log likelihood, o
     ("flatten", [FLATTEN_], (2, 3, 4), 2, 1, 0, NO_OPTIMIZER),
     ("log_softmax", [LOG_SOFTMAX_], (10,), 6, 1, 0, NO_OPTIMIZER),
     ("nll_loss", [LOG_SOFTMAX_], (7,), 5, 1, 1, NO_OPTIMIZER),
-    ("conv_dropout_conv", [conv2d(3, 16, (3, 3)), dropout(0.3), RELU_, conv2d(16, 8, (2, 2)), max_pool2d((2, 2)), RELU_],
-     (3, 10, 10), 2, 1, 0, NO_OPTIMIZER),
-    ("conv_relu_pool", [conv2d(16, 32, (3, 3)), RELU_, max_pool2d((2, 2))], (16, 9, 11), 3, 1, 0, NO_OPTIMIZER),
+    (
+        "conv_dropout_conv",
+        [conv2d(3, 16, (3, 3)), dropout(0.3), RELU_, conv2d(16, 8, (2, 2)), max_pool2d((2, 2)), RELU_],
+        (3, 10, 10),
+        2,
+        1,
+        0,
+        NO_OPTIMIZER,
+    ),
+    (
+        "conv_relu_pool",
+        [conv2d(16, 32, (3, 3)), RELU_, max_pool2d((2, 2))],
+        (16, 9, 11),
+        3,
+        1,
+        0,
+        NO_OPTIMIZER,
+    ),
     ("conv_net_first_half", CONV_NET[:6], (1, 28, 28), 2, 1, 0, NO_OPTIMIZER),
     ("conv_net_momentum", CONV_NET, (1, 28, 28), 8, 3, 1, (MOMENTUM, 0.03, (0.5,))),
     ("conv_net_adagrad", CONV_NET, (1, 28, 28), 4, 3, 1, (ADAGRAD, 0.01, (0.0, 1e-3))),
@@ -202,8 +236,10 @@ def lines():
     for case in CASES:
         name, layers, sample, batch, steps, has_loss, (number, rate, args) = case
         dims = [*sample, 0, 0][:3]
-        yield (f"case {name} {batch} {len(sample)} {dims[0]} {dims[1]} {dims[2]} {steps} {has_loss} {number} "
-               f"{words([rate, *args, *[0.0] * (6 - len(args))])} {len(layers)}")
+        yield (
+            f"case {name} {batch} {len(sample)} {dims[0]} {dims[1]} {dims[2]} {steps} {has_loss} {number} "
+            f"{words([rate, *args, *[0.0] * (6 - len(args))])} {len(layers)}"
+        )
         for made in layers:
             yield f"layer {' '.join(map(str, made[:-1]))} {words(made[-1:])}"
         for (tensor, exact), (_, single) in zip(run(case, torch.float64), run(case, torch.float32)):
@@ -220,8 +256,11 @@ def differs(a, b):
     if len(a) != len(b):
         return True
     for v, w in zip(a, b):
-        if v != w and not ("0x" in v and "0x" in w and math.isclose(float.fromhex(v), float.fromhex(w), rel_tol=1e-4,
-                                                                    abs_tol=1e-6)):
+        if v != w and not (
+            "0x" in v
+            and "0x" in w
+            and math.isclose(float.fromhex(v), float.fromhex(w), rel_tol=1e-4, abs_tol=1e-6)
+        ):
             return True
     return False
 
@@ -235,8 +274,11 @@ def main():
     stored, made = FILE.read_text(encoding="ascii").splitlines(), list(lines())
     wrong = [i for i, (a, b) in enumerate(zip(stored, made), 1) if differs(a, b)]
     if wrong or len(stored) != len(made):
-        sys.exit(f"{FILE.name}: {len(wrong)} lines of {len(stored)} differ from the {len(made)} of torch {torch.__version__}, "
-                 f"the first is {wrong[:1]}")
+        sys.exit(
+            f"{FILE.name}: {len(wrong)} lines of {len(stored)} differ from the {len(made)} of torch "
+            f"{torch.__version__}, "
+            f"the first is {wrong[:1]}"
+        )
     print(f"{FILE.name}: as torch {torch.__version__} has it")
 
 
