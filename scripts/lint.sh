@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks formatting, shell scripts, C and C++: clang-format, shellcheck, the order of folders, names of functions, cppcheck and
-# clang-tidy; pyflakes and mypy for Python. Changes nothing but build/.
-# usage: scripts/lint.sh [--fix]     --fix: let clang-format rewrite the files first
+# clang-tidy; black, pyflakes and mypy for Python. Changes nothing but build/.
+# usage: scripts/lint.sh [--fix]     --fix: let clang-format and black rewrite the files first
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,8 +9,12 @@ scripts/setup.sh lint
 mapfile -t c_files < <(git ls-files '*.c' '*.h' '*.cc')
 mapfile -t sources < <(git ls-files '*.c')
 mapfile -t shell_files < <(git ls-files 'scripts/*.sh' 'tests/*.sh' .ci/run)
-
-[ "${1:-}" = --fix ] && clang-format -i "${c_files[@]}"
+mapfile -t python_files < <(git ls-files '*.py')
+black=(black --quiet --line-length 110 --skip-magic-trailing-comma)
+if [ "${1:-}" = --fix ]; then
+    clang-format -i "${c_files[@]}"
+    "${black[@]}" "${python_files[@]}"
+fi
 status=0
 
 echo "== clang-format"
@@ -48,7 +52,8 @@ fi
 printf '%s\n' "${tidied[@]}" |
     xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
 
-echo "== pyflakes, mypy"
+echo "== black, pyflakes, mypy"
+"${black[@]}" --check "${python_files[@]}" || { echo "lint: scripts/lint.sh --fix formats the Python files"; status=1; }
 pyflakes3 trainer_client/python tests/python tests/bench scripts | grep -v "unable to detect undefined names\|'.errors.\*' imported" && status=1
 (cd trainer_client/python && mypy --config-file mypy.ini --cache-dir ../../build/mypy -p millrace) || status=1
 
