@@ -208,11 +208,11 @@ static void on_request(void *arg, struct mr_endpoint *endpoint, const struct mr_
         mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
 }
 
-static void on_upcoming(void *arg, const struct mr_upcoming *requests, uint32_t count)
+static void on_prefetch(void *arg, const struct mr_prefetch *requests, uint32_t count)
 {
     const struct dp_core *core = arg;
 
-    core->dp->app.upcoming(core->app, requests, count);
+    core->dp->app.prefetch(core->app, requests, count);
 }
 
 static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status status,
@@ -256,7 +256,7 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
         .self = core, .tx_begin = dp_transmit_begin, .tx_end = dp_transmit_end, .random = fill_random};
     config.app = core;
     config.on_request = on_request;
-    config.on_upcoming = dp->app.upcoming != NULL ? on_upcoming : NULL;
+    config.on_prefetch = dp->app.prefetch != NULL ? on_prefetch : NULL;
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);

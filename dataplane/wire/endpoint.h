@@ -75,12 +75,12 @@ typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr
  * caches together. A hint: the bytes are from the session's client, but nothing else about them is checked,
  * and they have no alignment. Must change nothing. Called from mr_endpoint_receive() only, for packets that
  * hold several requests. */
-struct mr_upcoming {
+struct mr_prefetch {
     const uint8_t *message;
     uint32_t message_bytes;
 };
-#define MR_UPCOMING_MAX 64u /* at once */
-typedef void (*mr_on_upcoming)(void *app, const struct mr_upcoming *requests, uint32_t count);
+#define MR_PREFETCH_MAX 64u /* at once */
+typedef void (*mr_on_prefetch)(void *app, const struct mr_prefetch *requests, uint32_t count);
 
 enum mr_client_session_event {
     /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
@@ -114,7 +114,7 @@ struct mr_endpoint_config {
     mr_on_request on_request;   /* NULL: serves nothing */
     mr_on_session on_session;   /* NULL: not told */
     mr_on_reply on_reply;       /* NULL: calls nothing */
-    mr_on_upcoming on_upcoming; /* serving side; NULL: not told */
+    mr_on_prefetch on_prefetch; /* serving side; NULL: not told */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
     uint8_t psk_roles[MR_PSK_MAX];         /* serving side: enum mr_role; 0: MR_ROLE_OPERATOR */

@@ -16,7 +16,7 @@
 extern const dp_handler ps_dispatch[MR_OP_COUNT];
 
 /* dp_app's hook: brings rows of small lookups and pushes into the caches. */
-void ps_upcoming(void *core_app, const struct mr_upcoming *requests, uint32_t count);
+void ps_prefetch(void *core_app, const struct mr_prefetch *requests, uint32_t count);
 
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

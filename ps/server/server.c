@@ -184,7 +184,7 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
                          .core_stop = ps_core_stop,
                          .dispatch = ps_dispatch,
                          .last_push_step = ps_core_last_push_step,
-                         .upcoming = ps_upcoming};
+                         .prefetch = ps_prefetch};
     if (node->rpc != NULL) {
         ps_rpc_dp_app(&app);
     }

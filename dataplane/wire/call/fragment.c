@@ -3,10 +3,10 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
-/* Takes up to MR_UPCOMING_MAX messages from the front of a bundle. False: what follows them is malformed. */
+/* Takes up to MR_PREFETCH_MAX messages from the front of a bundle. False: what follows them is malformed. */
 static bool frames_take(const uint8_t **at, uint32_t *left, struct mr_fragment *out, uint32_t *count)
 {
-    for (*count = 0; *left > 0 && *count < MR_UPCOMING_MAX; ++*count) {
+    for (*count = 0; *left > 0 && *count < MR_PREFETCH_MAX; ++*count) {
         struct mr_frame frame;
         if (*left < sizeof(frame))
             return false;
@@ -26,10 +26,10 @@ static bool frames_take(const uint8_t **at, uint32_t *left, struct mr_fragment *
 
 static void announce(const struct mr_endpoint *ep, const struct mr_fragment *frames, uint32_t count)
 {
-    struct mr_upcoming upcoming[MR_UPCOMING_MAX];
+    struct mr_prefetch prefetch[MR_PREFETCH_MAX];
     for (uint32_t i = 0; i < count; i++)
-        upcoming[i] = (struct mr_upcoming){frames[i].payload, frames[i].bytes};
-    ep->config.on_upcoming(ep->config.app, upcoming, count);
+        prefetch[i] = (struct mr_prefetch){frames[i].payload, frames[i].bytes};
+    ep->config.on_prefetch(ep->config.app, prefetch, count);
 }
 
 static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
@@ -39,10 +39,10 @@ static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet
     bool probe = (packet->header.flags & MR_FLAG_PROBE) != 0;
     const uint8_t *at = packet->payload;
     uint32_t left = packet->header.payload_bytes, count;
-    struct mr_fragment frames[MR_UPCOMING_MAX];
+    struct mr_fragment frames[MR_PREFETCH_MAX];
     for (bool well_formed = true; well_formed && left > 0;) {
         well_formed = frames_take(&at, &left, frames, &count);
-        if (requests && count > 1 && ep->config.on_upcoming != NULL)
+        if (requests && count > 1 && ep->config.on_prefetch != NULL)
             announce(ep, frames, count);
         for (uint32_t i = 0; i < count; i++) {
             frames[i].probe = probe;

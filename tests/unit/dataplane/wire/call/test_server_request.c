@@ -234,18 +234,18 @@ static void a_malformed_bundle_stops_where_it_breaks(void **state)
 static struct {
     uint32_t calls, count[8], executed[8];
     const uint8_t *first[8];
-} upcoming;
+} prefetch;
 
-static void on_upcoming(void *app, const struct mr_upcoming *requests, uint32_t count)
+static void on_prefetch(void *app, const struct mr_prefetch *requests, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(requests[i].message_bytes, message_bytes);
         assert_memory_equal(requests[i].message, message, message_bytes);
         assert_true(i == 0 || requests[i].message > requests[i - 1].message);
     }
-    upcoming.first[upcoming.calls] = requests[0].message;
-    upcoming.executed[upcoming.calls] = p.executed;
-    upcoming.count[upcoming.calls++] = count;
+    prefetch.first[prefetch.calls] = requests[0].message;
+    prefetch.executed[prefetch.calls] = p.executed;
+    prefetch.count[prefetch.calls++] = count;
 }
 
 static uint32_t make_bundle(uint8_t *bundle, uint64_t first_id, uint32_t count)
@@ -263,31 +263,31 @@ static uint32_t make_bundle(uint8_t *bundle, uint64_t first_id, uint32_t count)
 static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void **state)
 {
     static uint8_t bundle[MR_UDP_BYTES_MAX];
-    memset(&upcoming, 0, sizeof(upcoming));
-    server()->config.on_upcoming = on_upcoming;
+    memset(&prefetch, 0, sizeof(prefetch));
+    server()->config.on_prefetch = on_prefetch;
     make_message(MR_OP_PUSH_GRAD, 0, 0);
     send_whole(1, 0); /* nothing to overlap with */
-    assert_int_equal(upcoming.calls, 0);
+    assert_int_equal(prefetch.calls, 0);
     uint32_t bytes = make_bundle(bundle, 2, 20);
     send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
-    assert_int_equal(upcoming.calls, 1);
-    assert_int_equal(upcoming.count[0], 20);
-    assert_int_equal(upcoming.executed[0], 1);
+    assert_int_equal(prefetch.calls, 1);
+    assert_int_equal(prefetch.count[0], 20);
+    assert_int_equal(prefetch.executed[0], 1);
     assert_int_equal(p.executed, 21);
     /* More than one look takes; all of them are from before their own requests. */
-    bytes = make_bundle(bundle, 22, MR_UPCOMING_MAX + 2);
+    bytes = make_bundle(bundle, 22, MR_PREFETCH_MAX + 2);
     send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
-    assert_int_equal(upcoming.calls, 3);
-    assert_int_equal(upcoming.count[1], MR_UPCOMING_MAX);
-    assert_int_equal(upcoming.executed[1], 21);
-    assert_int_equal(upcoming.count[2], 2);
-    assert_int_equal(upcoming.executed[2], 21 + MR_UPCOMING_MAX);
-    assert_int_equal(p.executed, 21 + MR_UPCOMING_MAX + 2);
+    assert_int_equal(prefetch.calls, 3);
+    assert_int_equal(prefetch.count[1], MR_PREFETCH_MAX);
+    assert_int_equal(prefetch.executed[1], 21);
+    assert_int_equal(prefetch.count[2], 2);
+    assert_int_equal(prefetch.executed[2], 21 + MR_PREFETCH_MAX);
+    assert_int_equal(p.executed, 21 + MR_PREFETCH_MAX + 2);
     /* What is malformed, and what comes behind it, is not announced. */
     bytes = make_bundle(bundle, 200, 3);
     ((struct mr_frame *)(void *)(bundle + bytes / 3 * 2))->message_bytes = UINT32_MAX;
     send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
-    assert_int_equal(upcoming.count[3], 2);
+    assert_int_equal(prefetch.count[3], 2);
     assert_int_equal(served()->drop_range, 1);
 }
 

@@ -14,7 +14,7 @@ struct wanted {
     bool is_push;
 };
 
-static bool find_keys(const struct mr_upcoming *r, struct wanted *out)
+static bool find_keys(const struct mr_prefetch *r, struct wanted *out)
 {
     struct mr_preamble preamble;
     struct mr_tensor head, keys;
@@ -41,7 +41,7 @@ static bool find_keys(const struct mr_upcoming *r, struct wanted *out)
     return true;
 }
 
-static uint32_t add_hints(const struct ps_core *core, const struct mr_upcoming *r, struct ps_hint *hints,
+static uint32_t add_hints(const struct ps_core *core, const struct mr_prefetch *r, struct ps_hint *hints,
                           uint32_t room)
 {
     struct wanted wanted;
@@ -62,7 +62,7 @@ static uint32_t add_hints(const struct ps_core *core, const struct mr_upcoming *
     return wanted.key_count;
 }
 
-void ps_upcoming(void *core_app, const struct mr_upcoming *requests, uint32_t count)
+void ps_prefetch(void *core_app, const struct mr_prefetch *requests, uint32_t count)
 {
     const struct ps_core *core = core_app;
     struct ps_hint hints[PS_HINT_KEYS_MAX];

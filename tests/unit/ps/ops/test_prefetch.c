@@ -53,7 +53,7 @@ static int destroy(void **state)
  * many. */
 struct bytes {
     uint8_t *memory;
-    struct mr_upcoming request;
+    struct mr_prefetch request;
 };
 
 static struct bytes request(uint8_t op, uint16_t table, struct mr_tensor *tensors, uint32_t tensor_count)
@@ -65,7 +65,7 @@ static struct bytes request(uint8_t op, uint16_t table, struct mr_tensor *tensor
     mr_message_layout(laid_out, &preamble, tensors, tensor_count);
     memcpy(out.memory + 1, laid_out, bytes);
     free(laid_out);
-    out.request = (struct mr_upcoming){out.memory + 1, bytes};
+    out.request = (struct mr_prefetch){out.memory + 1, bytes};
     return out;
 }
 
@@ -99,12 +99,12 @@ static struct numbers numbers(void)
 /* Says so of `bytes`, and frees it. */
 static void announce(struct bytes *bytes, uint32_t count)
 {
-    struct mr_upcoming requests[MR_UPCOMING_MAX];
+    struct mr_prefetch requests[MR_PREFETCH_MAX];
     struct numbers before = numbers();
     for (uint32_t i = 0; i < count; i++) {
         requests[i] = bytes[i].request;
     }
-    ps_upcoming(core, requests, count);
+    ps_prefetch(core, requests, count);
     struct numbers after = numbers();
     assert_memory_equal(&before, &after, sizeof(before));
     for (uint32_t i = 0; i < count; i++) {
@@ -115,12 +115,12 @@ static void announce(struct bytes *bytes, uint32_t count)
 static void changes_nothing(void **state)
 {
     uint64_t keys[16] = {1, 2, 3, UINT64_MAX, 5, ROWS, 7}; /* some have no row, and get none */
-    struct bytes all[MR_UPCOMING_MAX];
-    for (uint32_t i = 0; i < MR_UPCOMING_MAX; i++) {
+    struct bytes all[MR_PREFETCH_MAX];
+    for (uint32_t i = 0; i < MR_PREFETCH_MAX; i++) {
         uint32_t key_count = i % 9;
         all[i] = i % 2 == 0 ? lookup(1, keys, key_count) : push(1, keys, key_count);
     }
-    announce(all, MR_UPCOMING_MAX);                  /* more keys than fit */
+    announce(all, MR_PREFETCH_MAX);                  /* more keys than fit */
     const uint16_t tables[] = {0, 2, 3, UINT16_MAX}; /* none of them is a table */
     for (uint32_t i = 0; i < 4; i++) {
         all[0] = lookup(tables[i], keys, 1);
