@@ -1,4 +1,4 @@
-/* Restore over all cores: what is loaded lies beside what serves (ps/core/staged.h) until all of it is
+/* Restore over all cores: what is loaded lies beside what serves (ps/core/shadow.h) until all of it is
  * there. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +37,14 @@ static void stage_on_core(struct ps_core *core, void *arg)
 {
     struct stage_order *order = arg;
     char *text = order->text[core->index];
-    enum mr_status status = ps_staged_begin(core, order->plan->whole, order->clock_s);
+    enum mr_status status = ps_shadow_begin(core, order->plan->whole, order->clock_s);
     if (status != MR_OK) {
         snprintf(text, PS_CORE_TEXT_BYTES,
                  "core %u has no memory left for another record of batches and pushes", core->index);
     }
     for (uint32_t i = 0; i < order->plan->count && status == MR_OK; i++) {
         const struct ps_restore_entry *e = &order->plan->entries[i];
-        status = ps_staged_add(core, e->checkpoint_id, e->id, &e->feature, text);
+        status = ps_shadow_add(core, e->checkpoint_id, e->id, &e->feature, text);
     }
     order->status[core->index] = status;
 }
@@ -52,7 +52,7 @@ static void stage_on_core(struct ps_core *core, void *arg)
 static void end_on_core(struct ps_core *core, void *arg)
 {
     (void)arg;
-    ps_staged_end(core);
+    ps_shadow_end(core);
 }
 
 /* What was fed belongs to the tables that were there. */
@@ -61,7 +61,7 @@ static void keep_on_core(struct ps_core *core, void *arg)
     (void)arg;
     ps_batch_cache_clear(core->batches);
     ps_save_marks_lost(core); /* whoever knows of which checkpoint it is may know better */
-    ps_staged_end(core);
+    ps_shadow_end(core);
 }
 
 static void clear_on_core(struct ps_core *core, void *arg)
@@ -79,13 +79,13 @@ static void move_on_core(struct ps_core *core, void *arg)
         ps_core_remove_feature(core, plan->entries[i].replaced_id);
     }
     for (uint32_t i = 0; i < plan->count; i++) {
-        ps_staged_move(core, plan->entries[i].checkpoint_id);
+        ps_shadow_move(core, plan->entries[i].checkpoint_id);
     }
     if (replaces) {
         ps_batch_cache_clear(core->batches);
     }
     ps_save_marks_lost(core); /* what came is not marked */
-    ps_staged_end(core);
+    ps_shadow_end(core);
 }
 
 /* ---- one checkpoint ---- */
@@ -105,7 +105,7 @@ static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
     return MR_OK;
 }
 
-static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reader, bool makes_room)
+static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reader, bool makes_room)
 {
     atomic_store(&a->c->load_progress, 0);
     enum mr_status status = stage(a, reader);
@@ -120,15 +120,15 @@ static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reade
     return status;
 }
 
-/* On failure nothing is staged any more. What filled the memory when it was saved has to fit again. */
-static enum mr_status load_staged(struct attempt *a, struct ps_reader *reader)
+/* On failure no shadow is left. What filled the memory when it was saved has to fit again. */
+static enum mr_status load_shadow(struct attempt *a, struct ps_reader *reader)
 {
-    enum mr_status status = try_load_staged(a, reader, true);
+    enum mr_status status = try_load_shadow(a, reader, true);
     if (status == MR_OUT_OF_MEMORY) {
         ps_log("restore: memory is short (%.120s): once more, with tables as small as can be, which takes "
                "longer",
                a->text);
-        status = try_load_staged(a, reader, false);
+        status = try_load_shadow(a, reader, false);
     }
     return status;
 }
@@ -158,7 +158,7 @@ static enum mr_status load_instead(struct attempt *a)
     ps_node_each_core(a->c->node, clear_on_core, NULL);
     ps_leaving_wait(a->c->node);
     a->c->catalog.count = 0;
-    status = load_staged(a, reader);
+    status = load_shadow(a, reader);
     ps_reader_close(reader);
     if (status != MR_OK) {
         break_node(a, status);
@@ -203,7 +203,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
         ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
     }
     if (!has_state || fits_beside(a, reader)) {
-        status = load_staged(a, reader);
+        status = load_shadow(a, reader);
     }
     if (status == MR_OUT_OF_MEMORY && has_state) {
         status = load_instead(a);
@@ -222,7 +222,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
 static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
-    enum mr_status status = load_staged(a, reader);
+    enum mr_status status = load_shadow(a, reader);
     if (status != MR_OK) {
         return status;
     }

@@ -160,7 +160,7 @@ void ps_core_destroy(struct ps_core *core)
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         ps_core_remove_feature(core, id);
     }
-    ps_staged_end(core);
+    ps_shadow_end(core);
     ps_leaving_end(core);
     ps_drop_answers(core);
     ps_long_calls_free(&core->long_calls);

@@ -14,7 +14,7 @@
 #include "ps/core/left_out.h"
 #include "ps/core/long_call.h"
 #include "ps/core/node.h"
-#include "ps/core/staged.h"
+#include "ps/core/shadow.h"
 #include "ps/core/step_clock.h"
 #include "ps/core/step_gate.h"
 #include "ps/exactly_once/clients.h"
@@ -129,7 +129,7 @@ struct ps_core {
     bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
-    struct ps_staged *staged;   /* of the restore under way; NULL: none */
+    struct ps_shadow *shadow;   /* of the restore under way; NULL: none */
     struct ps_feature *leaving; /* out of service, and not freed yet */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
@@ -189,7 +189,7 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
                                    char *text);
 /* It serves no longer, and its memory goes back in the turns to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
-/* Takes a feature that was replaced, taken back, or staged for a restore that failed, and frees it in slices.
+/* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in slices.
  * Nobody else may have it any more, and no cut may be at it. */
 void ps_leaving_add(struct ps_core *core, struct ps_feature *f);
 /* A slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some() does.

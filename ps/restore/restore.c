@@ -18,10 +18,10 @@
 #define ROWS_MAX   8192u /* loaded together */
 
 /* What a core takes of the records: rows, removed keys, the occurrence filter and variables of the features
- * that are staged on it, as far as their partitions are its own. */
+ * in its shadow, as far as their partitions are its own. */
 struct core_load {
     struct ps_core *core;
-    bool named_only; /* records of features that are not staged are passed over */
+    bool named_only; /* records of features that have no shadow are passed over */
     bool makes_room; /* there are no rows yet for the keys that come; see ps_table_load_rows() */
     char *text;      /* PS_RESTORE_TEXT_BYTES: what is wrong */
     /* rows that wait to be loaded together; zero to begin with */
@@ -43,7 +43,7 @@ struct round {
 
 struct loader {
     struct ps_node *node;
-    bool named_only; /* not all of the checkpoint's features are staged, and no records */
+    bool named_only; /* only some of the checkpoint's features have shadows, and no records */
     bool makes_room;
     _Atomic uint64_t *progress;
     uint32_t last_link;
@@ -171,7 +171,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     if (wanted == 0) {
         return MR_OK; /* the control thread's */
     }
-    struct ps_feature *f = ps_staged_feature(r->core, record->feature);
+    struct ps_feature *f = ps_shadow_feature(r->core, record->feature);
     if (f == NULL && r->named_only) {
         return MR_OK; /* of one that was not asked for */
     }
@@ -230,8 +230,8 @@ static void load_blocks(struct ps_core *core, void *arg)
 static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    for (uint32_t id = 1; id <= ps_staged_id_max(core); id++) {
-        const struct ps_feature *f = ps_staged_feature(core, id);
+    for (uint32_t id = 1; id <= ps_shadow_id_max(core); id++) {
+        const struct ps_feature *f = ps_shadow_feature(core, id);
         if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
             snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
@@ -240,11 +240,11 @@ static void check_whole(struct ps_core *core, void *arg)
     }
 }
 
-/* Into the records that were staged: they are the core's from here on. */
+/* Into the records of the shadow: they are the core's from here on. */
 static void take_over(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    ps_staged_swap(core);
+    ps_shadow_swap(core);
     char *text = l->core_text[core->index];
     uint64_t forgotten = ps_pushes_forgotten(core->pushes);
     enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
@@ -255,7 +255,7 @@ static void take_over(struct ps_core *core, void *arg)
 static void give_back(struct ps_core *core, void *arg)
 {
     (void)arg;
-    ps_staged_swap(core);
+    ps_shadow_swap(core);
 }
 
 /* ---- on the control thread ---- */
@@ -359,7 +359,7 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
     return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
 }
 
-/* What was staged serves on all cores, or on none. */
+/* The shadow serves on all cores, or on none. */
 static enum mr_status take_over_everywhere(struct loader *l, char *text)
 {
     enum mr_status status = ps_learnt_merge_finish(l->learnt, text);

@@ -15,17 +15,17 @@
 
 #define PS_RESTORE_TEXT_BYTES 256
 
-/* Fills the features that are staged on all cores, empty (ps/core/staged.h).
+/* Fills the features of the shadow on all cores, empty (ps/core/shadow.h).
  *
  * `whole`: they are all of the checkpoint's, and are exchanged for what serves, together with the records of
- * batches, clients and pushes; no data call may be let in then. Otherwise they stay staged, the checkpoint's
+ * batches, clients and pushes; no data call may be let in then. Otherwise they stay a shadow, the checkpoint's
  * other features and its records are left out, and data calls may go on: the cores are kept for a block at a
  * time.
  *
  * `makes_room`: as of ps_table_load_rows(); without it tables take the least memory, and several times as
  * long.
  *
- * On failure the cores serve what they did, and what is staged is good for nothing. `progress` rises to
+ * On failure the cores serve what they did, and the shadow is good for nothing. `progress` rises to
  * ps_reader_bytes(), about. MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,

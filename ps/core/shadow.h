@@ -5,8 +5,8 @@
  * A whole restore exchanges everything at once, and can take that back; a partial one moves single features
  * in. Belongs to the core's thread.
  */
-#ifndef PS_STAGED_H
-#define PS_STAGED_H
+#ifndef PS_SHADOW_H
+#define PS_SHADOW_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,24 +17,24 @@ struct ps_core;
 struct ps_feature;
 
 /* Makes room for what is to come; with `whole` also empty records of batches, clients and pushes. clock_s: of
- * the node that saved what comes, at that time. MR_OUT_OF_MEMORY, and nothing is staged. Nothing may be
- * staged yet. */
-enum mr_status ps_staged_begin(struct ps_core *core, bool whole, uint32_t clock_s);
+ * the node that saved what comes, at that time. MR_OUT_OF_MEMORY, and there is no shadow. There may be
+ * none yet. */
+enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_s);
 /* Makes an empty feature, number `checkpoint_id` in the checkpoint and `id` once it serves. Errors as
  * ps_core_add_feature(). */
-enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
+enum mr_status ps_shadow_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
                              const struct mr_feature *feature, char *text);
 /* NULL when there is none. */
-struct ps_feature *ps_staged_feature(const struct ps_core *core, uint32_t checkpoint_id);
-/* The highest number that ps_staged_feature() may know; 0: none. */
-uint32_t ps_staged_id_max(const struct ps_core *core);
-/* After a begin with `whole`: what is staged serves from now on, and what served is staged; the core's clock
+struct ps_feature *ps_shadow_feature(const struct ps_core *core, uint32_t checkpoint_id);
+/* The highest number that ps_shadow_feature() may know; 0: none. */
+uint32_t ps_shadow_id_max(const struct ps_core *core);
+/* After a begin with `whole`: the shadow serves from now on, and what served is the shadow; the core's clock
  * goes with either. Once more, and all is as before. Batches that were fed stay: the caller drops them when
  * it keeps the new state. */
-void ps_staged_swap(struct ps_core *core);
+void ps_shadow_swap(struct ps_core *core);
 /* A feature serves from now on under its `id`, which is free. */
-void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id);
-/* Frees what is staged, its tables in the turns to come; no effect when nothing is. */
-void ps_staged_end(struct ps_core *core);
+void ps_shadow_move(struct ps_core *core, uint32_t checkpoint_id);
+/* Frees the shadow, its tables in the polls to come; no effect when there is none. */
+void ps_shadow_end(struct ps_core *core);
 
 #endif

@@ -1,12 +1,12 @@
-#include "ps/core/staged.h"
+#include "ps/core/shadow.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include "ps/core/core.h"
 
-struct ps_staged {
+struct ps_shadow {
     bool whole;
-    uint32_t clock_s;  /* of what is staged, when it was saved */
+    uint32_t clock_s;  /* of the shadow, when it was saved */
     uint64_t clock_us; /* whole: the same, or that of what served, when it was exchanged */
     uint32_t id_max;
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by their number in the checkpoint, from 1 */
@@ -18,14 +18,14 @@ struct ps_staged {
     struct ps_partials partials;
 };
 
-enum mr_status ps_staged_begin(struct ps_core *core, bool whole, uint32_t clock_s)
+enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_s)
 {
-    assert(core->staged == NULL);
-    struct ps_staged *s = calloc(1, sizeof(*s));
+    assert(core->shadow == NULL);
+    struct ps_shadow *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         return MR_OUT_OF_MEMORY;
     }
-    core->staged = s;
+    core->shadow = s;
     s->whole = whole;
     s->clock_s = clock_s;
     s->clock_us = clock_s * UINT64_C(1000000);
@@ -36,17 +36,17 @@ enum mr_status ps_staged_begin(struct ps_core *core, bool whole, uint32_t clock_
     s->clients = ps_clients_create(core->batch_arena);
     s->pushes = ps_pushes_create(core->batch_arena);
     if (s->learnt == NULL || s->clients == NULL || s->pushes == NULL) {
-        ps_staged_end(core);
+        ps_shadow_end(core);
         return MR_OUT_OF_MEMORY;
     }
     ps_pushes_succeed(s->pushes, core->pushes);
     return MR_OK;
 }
 
-enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
+enum mr_status ps_shadow_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
                              const struct mr_feature *feature, char *text)
 {
-    struct ps_staged *s = core->staged;
+    struct ps_shadow *s = core->shadow;
     assert(checkpoint_id >= 1 && checkpoint_id <= MR_FEATURE_ID_MAX && s->features[checkpoint_id] == NULL);
     enum mr_status status = ps_feature_create(core, id, feature, &s->features[checkpoint_id], text);
     if (status == MR_OK && feature->kind == MR_TABLE) {
@@ -60,14 +60,14 @@ enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint3
     return status;
 }
 
-struct ps_feature *ps_staged_feature(const struct ps_core *core, uint32_t checkpoint_id)
+struct ps_feature *ps_shadow_feature(const struct ps_core *core, uint32_t checkpoint_id)
 {
-    return checkpoint_id <= core->staged->id_max ? core->staged->features[checkpoint_id] : NULL;
+    return checkpoint_id <= core->shadow->id_max ? core->shadow->features[checkpoint_id] : NULL;
 }
 
-uint32_t ps_staged_id_max(const struct ps_core *core)
+uint32_t ps_shadow_id_max(const struct ps_core *core)
 {
-    return core->staged->id_max;
+    return core->shadow->id_max;
 }
 
 #define EXCHANGE(a, b)                                                                                       \
@@ -77,9 +77,9 @@ uint32_t ps_staged_id_max(const struct ps_core *core)
         (b) = exchanged;                                                                                     \
     } while (0)
 
-void ps_staged_swap(struct ps_core *core)
+void ps_shadow_swap(struct ps_core *core)
 {
-    struct ps_staged *s = core->staged;
+    struct ps_shadow *s = core->shadow;
     assert(s->whole && core->long_calls.running == NULL);
     uint32_t id_max = s->id_max > core->feature_id_max ? s->id_max : core->feature_id_max;
     for (uint32_t id = 1; id <= id_max; id++) {
@@ -98,9 +98,9 @@ void ps_staged_swap(struct ps_core *core)
     ps_save_marks_lost(core); /* until it is known what was loaded */
 }
 
-void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id)
+void ps_shadow_move(struct ps_core *core, uint32_t checkpoint_id)
 {
-    struct ps_staged *s = core->staged;
+    struct ps_shadow *s = core->shadow;
     struct ps_feature *f = s->features[checkpoint_id];
     s->features[checkpoint_id] = NULL;
     s->feature_count--;
@@ -108,9 +108,9 @@ void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id)
     ps_save_marks_lost(core);
 }
 
-void ps_staged_end(struct ps_core *core)
+void ps_shadow_end(struct ps_core *core)
 {
-    struct ps_staged *s = core->staged;
+    struct ps_shadow *s = core->shadow;
     if (s == NULL) {
         return;
     }
@@ -124,5 +124,5 @@ void ps_staged_end(struct ps_core *core)
     ps_clients_destroy(s->clients);
     ps_learnt_destroy(s->learnt);
     free(s);
-    core->staged = NULL;
+    core->shadow = NULL;
 }
