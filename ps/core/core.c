@@ -37,8 +37,9 @@ void ps_core_set_step(struct ps_core *core, uint64_t step)
 
 static uint64_t memory_bytes(const struct ps_core *core)
 {
-    uint64_t gone_bytes = core->gone_arena != NULL ? ps_arena_mapped_bytes(core->gone_arena) : 0;
-    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + gone_bytes;
+    uint64_t tombstone_bytes =
+        core->tombstone_arena != NULL ? ps_arena_mapped_bytes(core->tombstone_arena) : 0;
+    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + tombstone_bytes;
 }
 
 /* The control thread logs what is new. */
@@ -119,14 +120,15 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
     uint64_t table_bytes = config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes;
     if (config->checkpoint_deltas > 0) {
-        uint64_t gone_bytes = table_bytes / PS_GONE_SHARE;
-        gone_bytes = gone_bytes > PS_ARENA_LIMIT_BYTES_MIN ? gone_bytes : PS_ARENA_LIMIT_BYTES_MIN;
-        core->gone_arena = ps_arena_create(gone_bytes);
-        table_bytes -= gone_bytes < table_bytes ? gone_bytes : table_bytes;
+        uint64_t tombstone_bytes = table_bytes / PS_TOMBSTONE_SHARE;
+        tombstone_bytes =
+            tombstone_bytes > PS_ARENA_LIMIT_BYTES_MIN ? tombstone_bytes : PS_ARENA_LIMIT_BYTES_MIN;
+        core->tombstone_arena = ps_arena_create(tombstone_bytes);
+        table_bytes -= tombstone_bytes < table_bytes ? tombstone_bytes : table_bytes;
     }
     core->arena = ps_arena_create(table_bytes);
     if (core->arena == NULL || core->batch_arena == NULL ||
-        (config->checkpoint_deltas > 0 && core->gone_arena == NULL)) {
+        (config->checkpoint_deltas > 0 && core->tombstone_arena == NULL)) {
         goto fail;
     }
     (void)ps_arena_keep(core->arena, ps_arena_restore_bytes(ps_arena_limit_bytes(core->arena)));
@@ -175,7 +177,7 @@ void ps_core_destroy(struct ps_core *core)
     if (core->arena != NULL) {
         ps_arena_destroy(core->arena);
     }
-    ps_arena_destroy(core->gone_arena);
+    ps_arena_destroy(core->tombstone_arena);
     free(core);
 }
 

@@ -29,7 +29,7 @@
 #define PS_CORE_TEXT_BYTES 256
 #define PS_RECORD_MIB                                                                                        \
     16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
-#define PS_GONE_SHARE          64u    /* of the memory for tables: keys of rows that went, for deltas */
+#define PS_TOMBSTONE_SHARE     64u    /* of the memory for tables: keys of rows that went, for deltas */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
 
@@ -114,9 +114,9 @@ struct ps_core {
     struct mr_endpoint *ep;
     uint32_t index;
     uint32_t feature_id_max;
-    struct ps_arena *arena;       /* tables and variables */
-    struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
-    struct ps_arena *gone_arena;  /* keys of rows that went, for deltas; NULL: there are to be none */
+    struct ps_arena *arena;           /* tables and variables */
+    struct ps_arena *batch_arena;     /* batches and the record: full tables must not stop training */
+    struct ps_arena *tombstone_arena; /* keys of rows that went, for deltas; NULL: there are to be none */
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
     struct ps_learnt *learnt;

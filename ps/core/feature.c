@@ -28,8 +28,8 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
         }
-        if (status == MR_OK && core->gone_arena != NULL) {
-            ps_table_keep_marks(f->table, core->gone_arena);
+        if (status == MR_OK && core->tombstone_arena != NULL) {
+            ps_table_keep_marks(f->table, core->tombstone_arena);
         }
     } else {
         f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];

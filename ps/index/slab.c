@@ -187,12 +187,12 @@ bool ps_slabs_trim(struct ps_slabs *s)
     for (uint32_t group; (group = set_first(s->loose)) != PS_ROW_NONE;) {
         const struct ps_slab_group *g = &s->groups[group];
         uint32_t wanted = slabs_for(s, s->row_ends[group]);
-        bool has_gone = g->slab_count > wanted;
-        if (has_gone)
+        bool has_tombstones = g->slab_count > wanted;
+        if (has_tombstones)
             slab_remove_last(s, group);
         if (g->slab_count <= wanted)
             set_remove(s->loose, group);
-        if (has_gone)
+        if (has_tombstones)
             return true;
     }
     return false;

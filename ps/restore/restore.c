@@ -116,13 +116,13 @@ static enum mr_status load_rows(struct core_load *r, const struct ps_feature *f,
     return status;
 }
 
-static void load_gone(struct ps_core *core, const struct ps_feature *f, const struct ps_record *record,
-                      const uint8_t *bytes)
+static void load_tombstones(struct ps_core *core, const struct ps_feature *f, const struct ps_record *record,
+                            const uint8_t *bytes)
 {
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     for (uint32_t i = 0; i < record->count; i++) {
         if (is_own_key(core, f, keys[i])) {
-            ps_table_load_gone(f->table, keys[i]);
+            ps_table_load_tombstone(f->table, keys[i]);
         }
     }
 }
@@ -185,7 +185,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     case PS_RECORD_ROWS:
         return load_rows(r, f, record, bytes);
     case PS_RECORD_GONE:
-        load_gone(r->core, f, record, bytes);
+        load_tombstones(r->core, f, record, bytes);
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
         return load_sightings(r->core, f, record, bytes, r->text);

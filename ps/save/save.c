@@ -6,7 +6,7 @@
 #include "ps/save/save_internal.h"
 #include "ps/table/sightings.h"
 
-#define GONE_RECORD_KEYS 1024u /* at most */
+#define TOMBSTONE_RECORD_KEYS 1024u /* at most */
 
 /* ---- rows ---- */
 
@@ -99,7 +99,7 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
     uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
     return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
            rows / PS_SAVE_RECORD_ROWS * sizeof(struct ps_record) +
-           ps_table_cut_gone_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
+           ps_table_cut_tombstones_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
 }
 
 enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
@@ -165,7 +165,7 @@ static const char *table_without(const struct ps_core *core, bool (*has)(const s
 
 enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table)
 {
-    bool keeps_track = core->gone_arena != NULL;
+    bool keeps_track = core->tombstone_arena != NULL;
     *table = keeps_track ? table_without(core, ps_table_keeps_marks) : NULL;
     if (*table != NULL) {
         return PS_NO_DELTA_NO_MEMORY;
@@ -242,10 +242,10 @@ uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, ui
     return ps_writer_append(core->save.writer, core->index, record);
 }
 
-static enum ps_save_went gone_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+static enum ps_save_went tombstones_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    uint64_t left = ps_table_cut_gone_left(f->table);
-    uint32_t count = left < GONE_RECORD_KEYS ? (uint32_t)left : GONE_RECORD_KEYS;
+    uint64_t left = ps_table_cut_tombstones_left(f->table);
+    uint32_t count = left < TOMBSTONE_RECORD_KEYS ? (uint32_t)left : TOMBSTONE_RECORD_KEYS;
     if (count == 0) {
         return PS_SAVE_THROUGH;
     }
@@ -257,7 +257,7 @@ static enum ps_save_went gone_step(struct ps_core *core, struct ps_feature *f, u
     }
     uint32_t taken = 0;
     while (taken < count) {
-        taken += ps_table_cut_take_gone(f->table, to + taken, count - taken);
+        taken += ps_table_cut_take_tombstones(f->table, to + taken, count - taken);
     }
     return PS_SAVE_WENT_ON;
 }
@@ -323,7 +323,7 @@ static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f
     case PASS_FILTERS:
         return filter_step(core, f, now_us);
     case PASS_GONE:
-        return gone_step(core, f, now_us);
+        return tombstones_step(core, f, now_us);
     default:
         return rows_step(core, f, now_us);
     }

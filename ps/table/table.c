@@ -112,8 +112,8 @@ bool ps_table_destroy_some(struct ps_table *t)
     t->cut_running = false;
     return ps_index_clear_some(&t->index, &slice) || ps_slabs_clear_some(&t->slabs, &slice) ||
            ps_sightings_clear_some(&t->sightings, &slice) ||
-           ps_gone_clear_some(&t->gone, PS_TABLE_SLICE_PIECES) ||
-           ps_gone_clear_some(&t->leaving, PS_TABLE_SLICE_PIECES);
+           ps_tombstones_clear_some(&t->tombstones, PS_TABLE_SLICE_PIECES) ||
+           ps_tombstones_clear_some(&t->leaving, PS_TABLE_SLICE_PIECES);
 }
 
 void ps_table_clear(struct ps_table *t)
@@ -125,8 +125,8 @@ void ps_table_clear(struct ps_table *t)
     t->evictor = (struct ps_evictor){0};
     t->counters.rows = 0;
     t->marks_hold = false;
-    ps_gone_clear(&t->gone);
-    ps_gone_clear(&t->leaving);
+    ps_tombstones_clear(&t->tombstones);
+    ps_tombstones_clear(&t->leaving);
 }
 
 /* PS_LIMIT_NONE, or what has no more memory for it. */
@@ -206,7 +206,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
     return MR_OK;
 }
 
-void ps_table_load_gone(struct ps_table *t, uint64_t key)
+void ps_table_load_tombstone(struct ps_table *t, uint64_t key)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, hash);
@@ -214,7 +214,7 @@ void ps_table_load_gone(struct ps_table *t, uint64_t key)
         return;
     t->counters.rows_not_finite -= !is_finite(t, ps_table_row(t, place));
     ps_table_row_remove(t, place, hash);
-    ps_gone_remove(&t->gone, key, hash);
+    ps_tombstones_remove(&t->tombstones, key, hash);
 }
 
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t)

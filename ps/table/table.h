@@ -228,12 +228,12 @@ enum ps_save_kind {
     PS_SAVE_DELTA,
 };
 /* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of changes
- * can be taken. These keys take memory of `gone_arena`: when that is short, or they are more than
- * PS_TABLE_GONE_MIN and a PS_TABLE_GONE_SHARE-th of the rows, they are forgotten, and the next cut must be of
+ * can be taken. These keys take memory of `tombstone_arena`: when that is short, or they are more than
+ * PS_TABLE_TOMBSTONE_MIN and a PS_TABLE_TOMBSTONE_SHARE-th of the rows, they are forgotten, and the next cut must be of
  * every row. Before the first row. */
-#define PS_TABLE_GONE_SHARE 4u
-#define PS_TABLE_GONE_MIN   1024u
-void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena);
+#define PS_TABLE_TOMBSTONE_SHARE 4u
+#define PS_TABLE_TOMBSTONE_MIN   1024u
+void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena);
 /* False where it was not asked to, and where memory was short: sightings have marks of their own. */
 bool ps_table_keeps_marks(const struct ps_table *t);
 /* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it
@@ -251,8 +251,8 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
 /* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this
  * one, of changes, began: each comes once. Any time until the next cut begins. Returns how many; 0: there are
  * none left. */
-uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
-uint64_t ps_table_cut_gone_left(const struct ps_table *t);
+uint32_t ps_table_cut_take_tombstones(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
+uint64_t ps_table_cut_tombstones_left(const struct ps_table *t);
 /* The table's filter of sightings in the cut (ps/table/sightings.h), no effect where there is none. Begun
  * before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece after piece:
  * what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a checkpoint. */
@@ -297,7 +297,7 @@ struct ps_stored_row {
 enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
                                   bool makes_room);
 /* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
-void ps_table_load_gone(struct ps_table *t, uint64_t key);
+void ps_table_load_tombstone(struct ps_table *t, uint64_t key);
 /* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of
  * another size or count, or no piece of it; `text` (of `text_bytes`) says which. MR_OUT_OF_MEMORY. */
 enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint32_t first_line,

@@ -71,21 +71,21 @@ static void cursor_enter(struct ps_table *t, uint32_t partition)
     t->index.watched_moves = 0;
 }
 
-void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena)
+void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena)
 {
     assert(t->index.rows == 0);
     t->keeps_marks = t->marks_hold = true;
-    ps_gone_init(&t->gone, gone_arena, t->index.seed);
-    ps_gone_init(&t->leaving, gone_arena, t->index.seed);
+    ps_tombstones_init(&t->tombstones, tombstone_arena, t->index.seed);
+    ps_tombstones_init(&t->leaving, tombstone_arena, t->index.seed);
     if (t->feature.admission == MR_ADMIT_SIGHTINGS) /* without memory for it, there are no deltas */
         t->keeps_marks = ps_sightings_keep_marks(&t->sightings);
 }
 
-void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash)
+void ps_table_note_tombstone(struct ps_table *t, uint64_t key, uint64_t hash)
 {
     if (t->keeps_marks && t->marks_hold)
-        t->marks_hold =
-            ps_gone_add(&t->gone, key, hash, PS_TABLE_GONE_MIN + t->index.rows / PS_TABLE_GONE_SHARE);
+        t->marks_hold = ps_tombstones_add(&t->tombstones, key, hash,
+                                          PS_TABLE_TOMBSTONE_MIN + t->index.rows / PS_TABLE_TOMBSTONE_SHARE);
 }
 
 bool ps_table_keeps_marks(const struct ps_table *t)
@@ -105,26 +105,26 @@ bool ps_table_delta_possible(const struct ps_table *t)
 }
 
 /* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
-static void gone_turn(struct ps_table *t, enum ps_save_kind kind)
+static void tombstones_turn(struct ps_table *t, enum ps_save_kind kind)
 {
     if (!t->keeps_marks)
         return;
-    ps_gone_clear(&t->leaving);
+    ps_tombstones_clear(&t->leaving);
     if (kind == PS_SAVE_FULL) {
-        ps_gone_clear(&t->gone);
+        ps_tombstones_clear(&t->tombstones);
         return;
     }
-    struct ps_gone nothing = t->leaving;
-    t->leaving = t->gone;
-    t->gone = nothing;
+    struct ps_tombstones nothing = t->leaving;
+    t->leaving = t->tombstones;
+    t->tombstones = nothing;
 }
 
-uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max)
+uint32_t ps_table_cut_take_tombstones(struct ps_table *t, uint64_t *keys, uint32_t keys_max)
 {
-    return t->leaving.count > 0 ? ps_gone_take(&t->leaving, keys, keys_max) : 0;
+    return t->leaving.count > 0 ? ps_tombstones_take(&t->leaving, keys, keys_max) : 0;
 }
 
-uint64_t ps_table_cut_gone_left(const struct ps_table *t)
+uint64_t ps_table_cut_tombstones_left(const struct ps_table *t)
 {
     return t->leaving.count;
 }
@@ -132,7 +132,7 @@ uint64_t ps_table_cut_gone_left(const struct ps_table *t)
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind)
 {
     assert(!t->cut_running && (kind == PS_SAVE_FULL || marks_hold(t)));
-    gone_turn(t, kind);
+    tombstones_turn(t, kind);
     t->cut_running = t->marks_hold = true;
     t->cut = *cut;
     t->cut_rows_left = ps_index_cut_begin(&t->index, kind == PS_SAVE_DELTA);
@@ -208,8 +208,8 @@ void ps_table_cut_abort(struct ps_table *t)
     if (t->cut_running || t->leaving.count > 0 || t->sightings.cut != NULL) {
         t->marks_hold = false;
         ps_sightings_cut_end(&t->sightings);
-        ps_gone_clear(&t->leaving);
-        ps_gone_clear(&t->gone);
+        ps_tombstones_clear(&t->leaving);
+        ps_tombstones_clear(&t->tombstones);
     }
     if (t->cut_running)
         ps_index_cut_end(&t->index, t->cut_rows_left == 0);

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 #include "dataplane/wire/format/bag.h"
-#include "ps/table/gone.h"
+#include "ps/table/tombstones.h"
 #include "ps/index/index.h"
 #include "ps/row/initializer.h"
 #include "dataplane/optimizer/kernels.h"
@@ -81,10 +81,10 @@ struct ps_table {
     struct ps_table_counters counters;
     enum ps_limit refused_by; /* the last row that was refused */
 
-    bool keeps_marks;       /* rows that change are marked */
-    bool marks_hold;        /* and all that have changed since the last cut are, as are the keys that went */
-    struct ps_gone gone;    /* keys that went since the last cut began */
-    struct ps_gone leaving; /* before it, since the one before: still to be taken */
+    bool keeps_marks; /* rows that change are marked */
+    bool marks_hold;  /* and all that have changed since the last cut are, as are the keys that went */
+    struct ps_tombstones tombstones; /* keys that went since the last cut began */
+    struct ps_tombstones leaving;    /* before it, since the one before: still to be taken */
     bool cut_running;
     bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
     struct ps_cut cut;
@@ -123,11 +123,11 @@ static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place);
 struct ps_row_group;
 void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_group *g);
 /* A key's row goes, or is made. */
-void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash);
+void ps_table_note_tombstone(struct ps_table *t, uint64_t key, uint64_t hash);
 static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t hash)
 {
-    if (t->gone.count > 0)
-        ps_gone_remove(&t->gone, key, hash);
+    if (t->tombstones.count > 0)
+        ps_tombstones_remove(&t->tombstones, key, hash);
 }
 /* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
 static inline void ps_table_mark(struct ps_table *t, struct ps_place place)

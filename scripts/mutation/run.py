@@ -101,8 +101,8 @@ AREAS = {
             "ps/**/manifest_file.c",
             "ps/**/block*.c",
             "ps/**/uring_writer.c",
-            "ps/**/gone.c",
-            "ps/**/staged.c",
+            "ps/**/tombstones.c",
+            "ps/**/shadow.c",
         ),
         (
             "ps/checkpoint*",
@@ -110,7 +110,7 @@ AREAS = {
             "ps/save*",
             "ps/block*",
             "ps/uring_writer",
-            "ps/gone",
+            "ps/tombstones",
             "ps/control*",
             "ps/table_delta",
             "sim/cuts_*",
@@ -124,7 +124,7 @@ AREAS = {
         (
             "ps/**/table*.c",
             "ps/**/slab.c",
-            "ps/**/sightings*.c",
+            "ps/**/occurrence*.c",
             "ps/**/row_*.c",
             "ps/**/initializer.c",
             "ps/**/variable.c",
@@ -132,7 +132,7 @@ AREAS = {
         (
             "ps/table*",
             "ps/slab",
-            "ps/sightings",
+            "ps/occurrence_filter",
             "ps/row_*",
             "ps/initializer",
             "ps/variable",

@@ -94,8 +94,9 @@ void world_chain_emit(struct subject *s, const struct model_row *row)
 /* Some of the keys that went. */
 static bool take_gone(struct world *w, struct subject *s)
 {
-    uint64_t keys[GONE_MAX], left = ps_table_cut_gone_left(s->table);
-    uint32_t most = 1 + random_below(&w->rng, GONE_MAX), count = ps_table_cut_take_gone(s->table, keys, most);
+    uint64_t keys[GONE_MAX], left = ps_table_cut_tombstones_left(s->table);
+    uint32_t most = 1 + random_below(&w->rng, GONE_MAX),
+             count = ps_table_cut_take_tombstones(s->table, keys, most);
     WORLD_CHECK(w, count <= most && count <= left && (count > 0 || left == 0), "%u keys of %" PRIu64, count,
                 left);
     for (uint32_t i = 0; i < count; i++) {

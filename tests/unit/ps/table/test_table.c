@@ -143,11 +143,11 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
     struct mr_feature f = fixture_adagrad(DIM);
     f.admission = MR_ADMIT_SIGHTINGS;
     f.admission_arg = 2;
-    struct ps_arena *gone_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    struct ps_arena *tombstone_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     struct ps_table *t = fixture_table(&f, arena);
     static float out[CALL * DIM];
     uint64_t keys[CALL];
-    ps_table_keep_marks(t, gone_arena);
+    ps_table_keep_marks(t, tombstone_arena);
     for (uint32_t i = 0; i < 2 * COUNT; i += CALL) {
         for (uint32_t j = 0; j < CALL; j++)
             keys[j] = (uint64_t)(i % COUNT + j) << 20;
@@ -168,7 +168,7 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
     assert_true(ps_arena_allocated_bytes(arena) < 256u << 10); /* the heads are left */
     assert_false(ps_table_destroy_some(t));
     ps_table_destroy(t);
-    ps_arena_destroy(gone_arena);
+    ps_arena_destroy(tombstone_arena);
 }
 
 static void test_at_the_capacity_new_keys_get_first_values_only(void **state)

@@ -151,8 +151,8 @@ static void take_gone(struct fixture *f)
 {
     uint64_t keys[20];
     uint32_t most = 1 + random_below(&f->rng, 20), count;
-    uint64_t left = ps_table_cut_gone_left(f->table);
-    while ((count = ps_table_cut_take_gone(f->table, keys, most)) > 0) {
+    uint64_t left = ps_table_cut_tombstones_left(f->table);
+    while ((count = ps_table_cut_take_tombstones(f->table, keys, most)) > 0) {
         assert_true(count <= most && count <= left);
         for (uint32_t i = 0; i < count; i++) {
             assert_null(model_find(&f->snapshot, keys[i]));
@@ -160,7 +160,7 @@ static void take_gone(struct fixture *f)
                 model_remove(&f->image, keys[i]);
         }
         left -= count;
-        assert_int_equal(ps_table_cut_gone_left(f->table), left);
+        assert_int_equal(ps_table_cut_tombstones_left(f->table), left);
         if (random_below(&f->rng, 3) == 0)
             anything(f);
     }
@@ -368,14 +368,14 @@ static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
     remove_row_of(f->table, 1);
     remove_row_of(f->table, 2);
     ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
-    assert_int_equal(ps_table_cut_gone_left(f->table), 0);
+    assert_int_equal(ps_table_cut_tombstones_left(f->table), 0);
     while (!ps_table_cut_step(f->table, 100)) {
     }
     remove_row_of(f->table, 3);
     ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA);
-    assert_int_equal(ps_table_cut_gone_left(f->table), 1);
+    assert_int_equal(ps_table_cut_tombstones_left(f->table), 1);
     uint64_t gone[2];
-    assert_int_equal(ps_table_cut_take_gone(f->table, gone, 2), 1);
+    assert_int_equal(ps_table_cut_take_tombstones(f->table, gone, 2), 1);
     assert_int_equal(gone[0], 3);
     while (!ps_table_cut_step(f->table, 100)) {
     }
@@ -441,16 +441,16 @@ static void test_too_many_that_go_are_forgotten(void **state)
         uint64_t hash = mr_key_hash(keys[gone], f->table->feature.seed);
         ps_table_row_remove(f->table, ps_index_find(&f->table->index, hash), hash);
     }
-    assert_in_range(gone, PS_TABLE_GONE_MIN, PS_TABLE_GONE_MIN + COUNT / PS_TABLE_GONE_SHARE);
+    assert_in_range(gone, PS_TABLE_TOMBSTONE_MIN, PS_TABLE_TOMBSTONE_MIN + COUNT / PS_TABLE_TOMBSTONE_SHARE);
     assert_true(ps_arena_allocated_bytes(f->arena) <= bytes);
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
     assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), COUNT - gone);
     while (!ps_table_cut_step(f->table, 100)) {
     }
     assert_true(ps_table_delta_possible(f->table));
-    ps_table_load_gone(f->table, keys[COUNT - 1]);
+    ps_table_load_tombstone(f->table, keys[COUNT - 1]);
     assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA), 0);
-    assert_int_equal(ps_table_cut_take_gone(f->table, taken, 8), 0);
+    assert_int_equal(ps_table_cut_take_tombstones(f->table, taken, 8), 0);
     ps_table_cut_abort(f->table);
 }
 

@@ -289,7 +289,7 @@ static uint64_t fill_partition(struct ps_table *t, uint64_t keys[PS_BUCKET_KEYS]
     for (uint32_t i = 0; i < FILLERS; i++)
         load_with_stamp(t, fixture_key_of(t, BESIDE + PS_GROUP_PARTITIONS + i, 0), 1000);
     if (has_place)
-        ps_table_load_gone(t, beside[0]);
+        ps_table_load_tombstone(t, beside[0]);
     return fixture_key_of(t, FULL_PARTITION, PS_BUCKET_KEYS);
 }
 
@@ -386,7 +386,7 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
     struct ps_table *t = fixture_table(&f, arena);
     (void)fill_partition(t, keys, beside, true);
     for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
-        ps_table_load_gone(t, keys[i]);
+        ps_table_load_tombstone(t, keys[i]);
     for (uint32_t i = 0; i <= PS_BUCKET_KEYS; i++)
         (void)load_with_stamp(t, fixture_key_of(t, BESIDE + 1, i), 200);
     assert_true(ps_table_memory_bytes(t) > f.memory_bytes);

@@ -1,4 +1,4 @@
-#include "ps/table/gone.h"
+#include "ps/table/tombstones.h"
 
 #include <assert.h>
 #include <string.h>
@@ -9,39 +9,40 @@
 #define LOAD_NUM       3u /* of a segment's slots, so many are taken at most */
 #define LOAD_DEN       4u
 #define SEGMENT_BITS   10u
-#define SEGMENTS_BYTES (PS_GONE_SEGMENTS * sizeof(struct ps_gone_segment))
+#define SEGMENTS_BYTES (PS_TOMBSTONE_SEGMENTS * sizeof(struct ps_tombstone_segment))
 
-static_assert(PS_GONE_SEGMENTS == 1u << SEGMENT_BITS, "a segment by bits of the hash");
-static_assert(PS_GONE_SEGMENT_SLOTS_MAX * sizeof(uint64_t) <= PS_PIECE_BYTES_MAX, "a segment is a piece");
+static_assert(PS_TOMBSTONE_SEGMENTS == 1u << SEGMENT_BITS, "a segment by bits of the hash");
+static_assert(PS_TOMBSTONE_SEGMENT_SLOTS_MAX * sizeof(uint64_t) <= PS_PIECE_BYTES_MAX,
+              "a segment is a piece");
 static_assert(SEGMENTS_BYTES <= PS_PIECE_BYTES_MAX, "and so are all their heads");
 
-void ps_gone_init(struct ps_gone *g, struct ps_arena *arena, uint64_t seed)
+void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed)
 {
-    *g = (struct ps_gone){.arena = arena, .seed = seed};
+    *g = (struct ps_tombstones){.arena = arena, .seed = seed};
 }
 
-static void segment_free(struct ps_gone *g, struct ps_gone_segment *s)
+static void segment_free(struct ps_tombstones *g, struct ps_tombstone_segment *s)
 {
     if (s->slots != NULL)
         ps_arena_piece_free(g->arena, s->slots, s->slot_count * sizeof(*s->slots));
-    *s = (struct ps_gone_segment){.slots = NULL};
+    *s = (struct ps_tombstone_segment){.slots = NULL};
 }
 
-void ps_gone_clear(struct ps_gone *g)
+void ps_tombstones_clear(struct ps_tombstones *g)
 {
-    for (uint32_t i = 0; g->segments != NULL && i < PS_GONE_SEGMENTS; i++)
+    for (uint32_t i = 0; g->segments != NULL && i < PS_TOMBSTONE_SEGMENTS; i++)
         segment_free(g, &g->segments[i]);
     if (g->segments != NULL)
         ps_arena_piece_free(g->arena, g->segments, SEGMENTS_BYTES);
-    ps_gone_init(g, g->arena, g->seed);
+    ps_tombstones_init(g, g->arena, g->seed);
 }
 
-bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces)
+bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces)
 {
     if (g->segments == NULL)
         return false;
     struct ps_arena_slice slice = ps_arena_slice_begin(g->arena, pieces);
-    for (uint32_t i = 0; i < PS_GONE_SEGMENTS; i++) {
+    for (uint32_t i = 0; i < PS_TOMBSTONE_SEGMENTS; i++) {
         if (g->segments[i].slots == NULL)
             continue;
         if (!ps_arena_slice_take(&slice))
@@ -52,18 +53,18 @@ bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces)
 }
 
 /* The hash's upper bits name the partition: with several cores a table has keys of some of them only. */
-static struct ps_gone_segment *segment_of(const struct ps_gone *g, uint64_t hash)
+static struct ps_tombstone_segment *segment_of(const struct ps_tombstones *g, uint64_t hash)
 {
-    return &g->segments[hash & (PS_GONE_SEGMENTS - 1)];
+    return &g->segments[hash & (PS_TOMBSTONE_SEGMENTS - 1)];
 }
 
-static uint32_t slot_of(const struct ps_gone_segment *s, uint64_t hash)
+static uint32_t slot_of(const struct ps_tombstone_segment *s, uint64_t hash)
 {
     return (uint32_t)(hash >> SEGMENT_BITS) & (s->slot_count - 1);
 }
 
 /* The key's slot, or the free one where it belongs; one is free. */
-static uint32_t slot_find(const struct ps_gone_segment *s, uint64_t key, uint64_t hash)
+static uint32_t slot_find(const struct ps_tombstone_segment *s, uint64_t key, uint64_t hash)
 {
     uint32_t slot = slot_of(s, hash);
     while (s->slots[slot] != 0 && s->slots[slot] != key)
@@ -71,11 +72,11 @@ static uint32_t slot_find(const struct ps_gone_segment *s, uint64_t key, uint64_
     return slot;
 }
 
-static bool segment_grow(struct ps_gone *g, struct ps_gone_segment *s)
+static bool segment_grow(struct ps_tombstones *g, struct ps_tombstone_segment *s)
 {
-    struct ps_gone_segment grown = {.slot_count = s->slot_count == 0 ? SLOTS_MIN : 2 * s->slot_count,
-                                    .count = s->count};
-    if (grown.slot_count > PS_GONE_SEGMENT_SLOTS_MAX)
+    struct ps_tombstone_segment grown = {.slot_count = s->slot_count == 0 ? SLOTS_MIN : 2 * s->slot_count,
+                                         .count = s->count};
+    if (grown.slot_count > PS_TOMBSTONE_SEGMENT_SLOTS_MAX)
         return false;
     grown.slots = ps_arena_piece_alloc(g->arena, grown.slot_count * sizeof(*grown.slots));
     if (grown.slots == NULL)
@@ -89,7 +90,7 @@ static bool segment_grow(struct ps_gone *g, struct ps_gone_segment *s)
     return true;
 }
 
-static bool segments_begin(struct ps_gone *g)
+static bool segments_begin(struct ps_tombstones *g)
 {
     g->segments = ps_arena_piece_alloc(g->arena, SEGMENTS_BYTES);
     if (g->segments != NULL)
@@ -98,7 +99,7 @@ static bool segments_begin(struct ps_gone *g)
 }
 
 /* False when there is no room. */
-static bool key_add(struct ps_gone *g, uint64_t key, uint64_t hash)
+static bool key_add(struct ps_tombstones *g, uint64_t key, uint64_t hash)
 {
     if (key == 0) {
         g->count += !g->has_zero;
@@ -107,7 +108,7 @@ static bool key_add(struct ps_gone *g, uint64_t key, uint64_t hash)
     }
     if (g->segments == NULL && !segments_begin(g))
         return false;
-    struct ps_gone_segment *s = segment_of(g, hash);
+    struct ps_tombstone_segment *s = segment_of(g, hash);
     if ((s->count + 1) * LOAD_DEN > s->slot_count * LOAD_NUM && !segment_grow(g, s))
         return false;
     uint32_t slot = slot_find(s, key, hash);
@@ -119,16 +120,16 @@ static bool key_add(struct ps_gone *g, uint64_t key, uint64_t hash)
     return true;
 }
 
-bool ps_gone_add(struct ps_gone *g, uint64_t key, uint64_t hash, uint64_t keys_max)
+bool ps_tombstones_add(struct ps_tombstones *g, uint64_t key, uint64_t hash, uint64_t keys_max)
 {
     if (g->count < keys_max && key_add(g, key, hash))
         return true;
-    ps_gone_clear(g);
+    ps_tombstones_clear(g);
     return false;
 }
 
 /* Closes the gap: a key behind it moves up unless that would take it before its first slot. */
-static void slot_free(const struct ps_gone *g, const struct ps_gone_segment *s, uint32_t gap)
+static void slot_free(const struct ps_tombstones *g, const struct ps_tombstone_segment *s, uint32_t gap)
 {
     uint32_t mask = s->slot_count - 1;
     for (uint32_t at = (gap + 1) & mask; s->slots[at] != 0; at = (at + 1) & mask) {
@@ -141,7 +142,7 @@ static void slot_free(const struct ps_gone *g, const struct ps_gone_segment *s, 
     s->slots[gap] = 0;
 }
 
-void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash)
+void ps_tombstones_remove(struct ps_tombstones *g, uint64_t key, uint64_t hash)
 {
     if (key == 0) {
         g->count -= g->has_zero;
@@ -150,7 +151,7 @@ void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash)
     }
     if (g->segments == NULL)
         return;
-    struct ps_gone_segment *s = segment_of(g, hash);
+    struct ps_tombstone_segment *s = segment_of(g, hash);
     uint32_t slot = s->count > 0 ? slot_find(s, key, hash) : 0;
     if (s->count == 0 || s->slots[slot] == 0)
         return;
@@ -159,7 +160,7 @@ void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash)
     g->count--;
 }
 
-uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max)
+uint32_t ps_tombstones_take(struct ps_tombstones *g, uint64_t *keys, uint32_t keys_max)
 {
     uint32_t taken = 0;
     if (g->has_zero) {
@@ -167,7 +168,7 @@ uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max)
         g->has_zero = false;
     }
     while (taken < keys_max && g->count > taken) {
-        struct ps_gone_segment *s = &g->segments[g->segment_at];
+        struct ps_tombstone_segment *s = &g->segments[g->segment_at];
         for (; taken < keys_max && g->slot < s->slot_count; g->slot++)
             if (s->slots[g->slot] != 0)
                 keys[taken++] = s->slots[g->slot];
@@ -179,6 +180,6 @@ uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max)
     }
     g->count -= taken;
     if (g->count == 0)
-        ps_gone_clear(g);
+        ps_tombstones_clear(g);
     return taken;
 }

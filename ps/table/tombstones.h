@@ -10,46 +10,46 @@
  * Bounded twice: by a number of keys, told with each, and by its arena. What finds no room makes the whole
  * set worthless: it is dropped, and says so. Belongs to one thread.
  */
-#ifndef PS_GONE_H
-#define PS_GONE_H
+#ifndef PS_TOMBSTONES_H
+#define PS_TOMBSTONES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ps/memory/arena.h"
 
-#define PS_GONE_SEGMENTS          1024u
-#define PS_GONE_SEGMENT_SLOTS_MAX 16384u
+#define PS_TOMBSTONE_SEGMENTS          1024u
+#define PS_TOMBSTONE_SEGMENT_SLOTS_MAX 16384u
 
-struct ps_gone_segment {
+struct ps_tombstone_segment {
     uint64_t *slots; /* 0: free */
     uint32_t slot_count, count;
 };
 
-struct ps_gone {
+struct ps_tombstones {
     struct ps_arena *arena;
     uint64_t seed;
-    struct ps_gone_segment *segments; /* [PS_GONE_SEGMENTS]; NULL before the first key */
+    struct ps_tombstone_segment *segments; /* [PS_TOMBSTONE_SEGMENTS]; NULL before the first key */
     uint64_t count;
     bool has_zero;             /* the key 0 */
-    uint32_t segment_at, slot; /* ps_gone_take()'s place */
+    uint32_t segment_at, slot; /* ps_tombstones_take()'s place */
 };
 
 /* Allocates nothing. */
-void ps_gone_init(struct ps_gone *g, struct ps_arena *arena, uint64_t seed);
+void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed);
 /* No keys; all memory goes back. */
-void ps_gone_clear(struct ps_gone *g);
+void ps_tombstones_clear(struct ps_tombstones *g);
 /* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else
- * may be done but ps_gone_clear(). */
-bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces);
+ * may be done but ps_tombstones_clear(). */
+bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces);
 /* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys
  * then. `hash` is ps_key_hash() of the key with the seed. */
-bool ps_gone_add(struct ps_gone *g, uint64_t key, uint64_t hash, uint64_t keys_max);
+bool ps_tombstones_add(struct ps_tombstones *g, uint64_t key, uint64_t hash, uint64_t keys_max);
 /* Fine for a key that is not in it. */
-void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash);
+void ps_tombstones_remove(struct ps_tombstones *g, uint64_t key, uint64_t hash);
 /* Takes up to keys_max (at least 1) keys out, and gives the memory of segments back that it is through with.
  * Returns how many; 0: there are none left. From the first call to the last nothing may be added or
  * removed. */
-uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max);
+uint32_t ps_tombstones_take(struct ps_tombstones *g, uint64_t *keys, uint32_t keys_max);
 
 #endif
