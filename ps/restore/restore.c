@@ -127,8 +127,8 @@ static void load_tombstones(struct ps_core *core, const struct ps_feature *f, co
     }
 }
 
-static enum mr_status load_sightings(struct ps_core *core, const struct ps_feature *f,
-                                     const struct ps_record *record, const uint8_t *bytes, char *text)
+static enum mr_status load_filter(struct ps_core *core, const struct ps_feature *f,
+                                  const struct ps_record *record, const uint8_t *bytes, char *text)
 {
     if (!is_own(core, (uint32_t)record->offset)) {
         return MR_OK;
@@ -188,7 +188,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
         load_tombstones(r->core, f, record, bytes);
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
-        return load_sightings(r->core, f, record, bytes, r->text);
+        return load_filter(r->core, f, record, bytes, r->text);
     default:
         return f->variable != NULL ? load_variable(f, record, bytes, r->text) : MR_OK;
     }

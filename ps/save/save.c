@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/save/save_internal.h"
-#include "ps/table/sightings.h"
+#include "ps/table/occurrence_filter.h"
 
 #define TOMBSTONE_RECORD_KEYS 1024u /* at most */
 
@@ -264,7 +264,7 @@ static enum ps_save_went tombstones_step(struct ps_core *core, struct ps_feature
 
 static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    struct ps_sightings_piece piece;
+    struct ps_occurrence_part piece;
     uint32_t bytes;
     if (!ps_table_filter_cut_next(f->table, &piece, &bytes)) {
         return PS_SAVE_THROUGH;

@@ -101,7 +101,7 @@ void ps_table_destroy(struct ps_table *t)
         return;
     t->cut_running = false;
     ps_table_clear(t);
-    ps_sightings_fini(&t->sightings);
+    ps_occurrence_fini(&t->filter);
     ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
     ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
 }
@@ -111,7 +111,7 @@ bool ps_table_destroy_some(struct ps_table *t)
     struct ps_arena_slice slice = ps_arena_slice_begin(t->arena, PS_TABLE_SLICE_PIECES);
     t->cut_running = false;
     return ps_index_clear_some(&t->index, &slice) || ps_slabs_clear_some(&t->slabs, &slice) ||
-           ps_sightings_clear_some(&t->sightings, &slice) ||
+           ps_occurrence_clear_some(&t->filter, &slice) ||
            ps_tombstones_clear_some(&t->tombstones, PS_TABLE_SLICE_PIECES) ||
            ps_tombstones_clear_some(&t->leaving, PS_TABLE_SLICE_PIECES);
 }
@@ -121,7 +121,7 @@ void ps_table_clear(struct ps_table *t)
     assert(!t->cut_running);
     ps_index_clear(&t->index);
     ps_slabs_clear(&t->slabs);
-    ps_sightings_clear(&t->sightings);
+    ps_occurrence_clear(&t->filter);
     t->evictor = (struct ps_evictor){0};
     t->counters.rows = 0;
     t->marks_hold = false;
@@ -244,12 +244,12 @@ size_t ps_table_row_bytes_total(const struct ps_table *t)
 
 size_t ps_table_filter_bytes(const struct ps_table *t)
 {
-    return t->sightings.bytes;
+    return t->filter.bytes;
 }
 
 size_t ps_table_memory_bytes(const struct ps_table *t)
 {
-    return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->sightings.bytes;
+    return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->filter.bytes;
 }
 
 void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out)
@@ -257,9 +257,9 @@ void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out)
     uint64_t rows = t->index.rows, state_bytes = t->layout.bytes - t->layout.state_offset;
     *out = (struct ps_table_memory){
         .rows = rows, .values_bytes = rows * t->layout.values_bytes, .state_bytes = rows * state_bytes};
-    out->filter_bytes = t->sightings.bytes;
+    out->filter_bytes = t->filter.bytes;
     out->slack_bytes = t->slabs.bytes - out->values_bytes - out->state_bytes;
-    out->index_bytes = ps_table_memory_bytes(t) - t->slabs.bytes - t->sightings.bytes;
+    out->index_bytes = ps_table_memory_bytes(t) - t->slabs.bytes - t->filter.bytes;
 }
 
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t)

@@ -253,14 +253,14 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
  * none left. */
 uint32_t ps_table_cut_take_tombstones(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
 uint64_t ps_table_cut_tombstones_left(const struct ps_table *t);
-/* The table's filter of sightings in the cut (ps/table/sightings.h), no effect where there is none. Begun
+/* The table's filter of sightings in the cut (ps/table/occurrence_filter.h), no effect where there is none. Begun
  * before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece after piece:
  * what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a checkpoint. */
 #define PS_FILTER_PIECE_BYTES_MAX 4104u
-struct ps_sightings_piece;
+struct ps_occurrence_part;
 enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
-bool ps_table_filter_cut_next(struct ps_table *t, struct ps_sightings_piece *piece, uint32_t *bytes);
-void ps_table_filter_cut_take(struct ps_table *t, const struct ps_sightings_piece *piece, uint8_t *out);
+bool ps_table_filter_cut_next(struct ps_table *t, struct ps_occurrence_part *piece, uint32_t *bytes);
+void ps_table_filter_cut_take(struct ps_table *t, const struct ps_occurrence_part *piece, uint8_t *out);
 /* Of all pieces, about. */
 uint64_t ps_table_filter_cut_bytes(const struct ps_table *t);
 /* Emits nothing more; the next cut must be of every row. Fine when none is running. */

@@ -12,11 +12,11 @@ bool ps_table_admission_init(struct ps_table *t)
         t->admit_below = f->admission_arg < 1.0f ? (uint64_t)((double)f->admission_arg * 0x1p64) : UINT64_MAX;
     if (f->admission != MR_ADMIT_SIGHTINGS)
         return true;
-    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_SIGHTINGS_BYTES_DEFAULT;
+    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
     /* A filter that fills the table's memory would leave none for rows, ever. */
     if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
         bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
-    return ps_sightings_init(&t->sightings, t->arena, bytes, (uint32_t)f->admission_arg);
+    return ps_occurrence_init(&t->filter, t->arena, bytes, (uint32_t)f->admission_arg);
 }
 
 /* The hash's bits choose partition and bucket: mixed again, they say nothing of those. */
@@ -29,13 +29,13 @@ static bool is_chosen(const struct ps_table *t, uint64_t hash)
 
 static bool is_seen_enough(struct ps_table *t, uint64_t hash)
 {
-    bool full = t->memory_max != 0 && ps_sightings_takes_memory(&t->sightings, hash) &&
-                ps_table_memory_bytes(t) + ps_sightings_partition_bytes(&t->sightings) > t->memory_max;
-    enum ps_sighting sighting =
-        full ? ps_sightings_not_counted(&t->sightings) : ps_sightings_add(&t->sightings, hash);
-    t->counters.keys_not_admitted_sightings += sighting != PS_SIGHTING_WANTED;
-    t->counters.sightings_not_counted += sighting == PS_SIGHTING_LOST;
-    return sighting == PS_SIGHTING_WANTED;
+    bool full = t->memory_max != 0 && ps_occurrence_takes_memory(&t->filter, hash) &&
+                ps_table_memory_bytes(t) + ps_occurrence_partition_bytes(&t->filter) > t->memory_max;
+    enum ps_occurrence sighting =
+        full ? ps_occurrence_not_counted(&t->filter) : ps_occurrence_add(&t->filter, hash);
+    t->counters.keys_not_admitted_sightings += sighting != PS_OCCURRENCE_WANTED;
+    t->counters.sightings_not_counted += sighting == PS_OCCURRENCE_LOST;
+    return sighting == PS_OCCURRENCE_WANTED;
 }
 
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash)
@@ -62,7 +62,7 @@ struct stored_piece {
     uint8_t counters[];
 };
 static_assert(PS_FILTER_PIECE_BYTES_MAX ==
-                  sizeof(struct stored_piece) + PS_SIGHTINGS_PIECE_LINES * PS_SIGHTINGS_LINE_BYTES,
+                  sizeof(struct stored_piece) + PS_OCCURRENCE_PART_LINES * PS_OCCURRENCE_LINE_BYTES,
               "the largest piece");
 
 static bool has_filter(const struct ps_table *t)
@@ -74,39 +74,39 @@ enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind k
 {
     if (!has_filter(t))
         return MR_OK;
-    return ps_sightings_cut_begin(&t->sightings, kind == PS_SAVE_DELTA) ? MR_OK : MR_OUT_OF_MEMORY;
+    return ps_occurrence_cut_begin(&t->filter, kind == PS_SAVE_DELTA) ? MR_OK : MR_OUT_OF_MEMORY;
 }
 
-bool ps_table_filter_cut_next(struct ps_table *t, struct ps_sightings_piece *piece, uint32_t *bytes)
+bool ps_table_filter_cut_next(struct ps_table *t, struct ps_occurrence_part *piece, uint32_t *bytes)
 {
-    if (!has_filter(t) || !ps_sightings_cut_next(&t->sightings, piece))
+    if (!has_filter(t) || !ps_occurrence_cut_next(&t->filter, piece))
         return false;
-    *bytes = (uint32_t)sizeof(struct stored_piece) + piece->line_count * PS_SIGHTINGS_LINE_BYTES;
+    *bytes = (uint32_t)sizeof(struct stored_piece) + piece->line_count * PS_OCCURRENCE_LINE_BYTES;
     return true;
 }
 
-void ps_table_filter_cut_take(struct ps_table *t, const struct ps_sightings_piece *piece, uint8_t *out)
+void ps_table_filter_cut_take(struct ps_table *t, const struct ps_occurrence_part *piece, uint8_t *out)
 {
-    struct stored_piece stored = {t->sightings.line_count, t->sightings.wanted};
+    struct stored_piece stored = {t->filter.line_count, t->filter.wanted};
     memcpy(out, &stored, sizeof(stored));
-    ps_sightings_cut_take(&t->sightings, piece, out + sizeof(stored));
+    ps_occurrence_cut_take(&t->filter, piece, out + sizeof(stored));
 }
 
 uint64_t ps_table_filter_cut_bytes(const struct ps_table *t)
 {
-    return has_filter(t) ? ps_sightings_cut_lines(&t->sightings) * PS_SIGHTINGS_LINE_BYTES : 0;
+    return has_filter(t) ? ps_occurrence_cut_lines(&t->filter) * PS_OCCURRENCE_LINE_BYTES : 0;
 }
 
 enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint32_t first_line,
                                     const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes)
 {
     struct stored_piece head;
-    if (!has_filter(t) || bytes <= sizeof(head) || (bytes - sizeof(head)) % PS_SIGHTINGS_LINE_BYTES != 0) {
+    if (!has_filter(t) || bytes <= sizeof(head) || (bytes - sizeof(head)) % PS_OCCURRENCE_LINE_BYTES != 0) {
         snprintf(text, text_bytes, "table %s: a piece of an admission filter that is none", t->feature.name);
         return MR_CHECKPOINT_CORRUPT;
     }
     memcpy(&head, stored, sizeof(head));
-    const struct ps_sightings *s = &t->sightings;
+    const struct ps_occurrence_filter *s = &t->filter;
     if (head.line_count != s->line_count || head.wanted != s->wanted) {
         snprintf(text, text_bytes,
                  "table %s: its admission filter has %u lines per partition and counts to %u, that of the "
@@ -114,11 +114,11 @@ enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint
                  t->feature.name, s->line_count, s->wanted, head.line_count, head.wanted);
         return MR_CHECKPOINT_CORRUPT;
     }
-    uint64_t lines = (bytes - sizeof(head)) / PS_SIGHTINGS_LINE_BYTES;
+    uint64_t lines = (bytes - sizeof(head)) / PS_OCCURRENCE_LINE_BYTES;
     if (partition >= MR_PARTITION_COUNT || lines > s->line_count || first_line > s->line_count - lines) {
         snprintf(text, text_bytes, "table %s: a piece reaches beyond its admission filter", t->feature.name);
         return MR_CHECKPOINT_CORRUPT;
     }
-    struct ps_sightings_piece piece = {partition, first_line, (uint32_t)lines};
-    return ps_sightings_load(&t->sightings, &piece, stored + sizeof(head)) ? MR_OK : MR_OUT_OF_MEMORY;
+    struct ps_occurrence_part piece = {partition, first_line, (uint32_t)lines};
+    return ps_occurrence_load(&t->filter, &piece, stored + sizeof(head)) ? MR_OK : MR_OUT_OF_MEMORY;
 }

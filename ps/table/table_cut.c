@@ -78,7 +78,7 @@ void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena)
     ps_tombstones_init(&t->tombstones, tombstone_arena, t->index.seed);
     ps_tombstones_init(&t->leaving, tombstone_arena, t->index.seed);
     if (t->feature.admission == MR_ADMIT_SIGHTINGS) /* without memory for it, there are no deltas */
-        t->keeps_marks = ps_sightings_keep_marks(&t->sightings);
+        t->keeps_marks = ps_occurrence_keep_marks(&t->filter);
 }
 
 void ps_table_note_tombstone(struct ps_table *t, uint64_t key, uint64_t hash)
@@ -101,7 +101,7 @@ static bool marks_hold(const struct ps_table *t)
 
 bool ps_table_delta_possible(const struct ps_table *t)
 {
-    return marks_hold(t) && t->sightings.cut == NULL;
+    return marks_hold(t) && t->filter.cut == NULL;
 }
 
 /* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
@@ -205,9 +205,9 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
 
 void ps_table_cut_abort(struct ps_table *t)
 {
-    if (t->cut_running || t->leaving.count > 0 || t->sightings.cut != NULL) {
+    if (t->cut_running || t->leaving.count > 0 || t->filter.cut != NULL) {
         t->marks_hold = false;
-        ps_sightings_cut_end(&t->sightings);
+        ps_occurrence_cut_end(&t->filter);
         ps_tombstones_clear(&t->leaving);
         ps_tombstones_clear(&t->tombstones);
     }

@@ -12,7 +12,7 @@
 #include "dataplane/optimizer/rule.h"
 #include "ps/row/row_layout.h"
 #include "ps/row/row_use.h"
-#include "ps/table/sightings.h"
+#include "ps/table/occurrence_filter.h"
 #include "ps/index/slab.h"
 #include "ps/table/table.h"
 
@@ -70,7 +70,7 @@ struct ps_table {
     uint64_t rows_max;    /* this core's share of capacity_rows */
     uint64_t memory_max;  /* of memory_bytes; 0: none */
     uint64_t admit_below; /* admission by probability: of a hash, mixed */
-    struct ps_sightings sightings;
+    struct ps_occurrence_filter filter;
     struct ps_row_use use;
     struct ps_evictor evictor;
     /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */

@@ -10,7 +10,7 @@
 #include "model.h"
 #include "ps/memory/arena.h"
 #include "dataplane/optimizer/kernels.h"
-#include "ps/table/sightings.h"
+#include "ps/table/occurrence_filter.h"
 #include "ps/table/table.h"
 #include "random.h"
 
@@ -47,7 +47,7 @@ struct chain {
     /* a row was loaded: what the image should be is not known, before the next cut of every row */
     bool spoilt;
     struct model image; /* the rows it has given out, as they were last */
-    struct ps_sightings filter;
+    struct ps_occurrence_filter filter;
     uint8_t counts[WORLD_KEYS_MAX]; /* sightings of w->keys when the last cut began */
     uint32_t cuts_of_changes;
 };

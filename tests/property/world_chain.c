@@ -26,9 +26,9 @@ void world_chain_make(struct world *w, struct subject *s)
         return;
     if (filters == NULL)
         filters = ps_arena_create(FILTERS_LIMIT_BYTES);
-    const struct ps_sightings *f = &s->table->sightings;
-    uint64_t bytes = (uint64_t)f->line_count * PS_SIGHTINGS_LINE_BYTES * MR_PARTITION_COUNT;
-    WORLD_CHECK(w, filters != NULL && ps_sightings_init(&c->filter, filters, bytes, f->wanted),
+    const struct ps_occurrence_filter *f = &s->table->filter;
+    uint64_t bytes = (uint64_t)f->line_count * PS_OCCURRENCE_LINE_BYTES * MR_PARTITION_COUNT;
+    WORLD_CHECK(w, filters != NULL && ps_occurrence_init(&c->filter, filters, bytes, f->wanted),
                 "no memory for the test");
 }
 
@@ -36,7 +36,7 @@ void world_chain_free(struct subject *s)
 {
     struct chain *c = &s->chain;
     model_clear(&c->image);
-    ps_sightings_fini(&c->filter);
+    ps_occurrence_fini(&c->filter);
     c->cutting = c->holds = false;
 }
 
@@ -67,11 +67,11 @@ enum ps_save_kind world_chain_begin(struct world *w, struct subject *s)
         model_clear(&c->image);
         model_init(&c->image, &s->model.feature);
         if (has_filter(s))
-            ps_sightings_clear(&c->filter);
+            ps_occurrence_clear(&c->filter);
     }
     for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++)
         c->counts[i] =
-            (uint8_t)ps_sightings_count(&s->table->sightings, ps_key_hash(w->keys[i], s->table->index.seed));
+            (uint8_t)ps_occurrence_count(&s->table->filter, ps_key_hash(w->keys[i], s->table->index.seed));
     c->cutting = true;
     c->spoilt = false;
     c->cuts_of_changes += is_delta;
@@ -112,7 +112,7 @@ static bool take_gone(struct world *w, struct subject *s)
 static bool take_filter(struct world *w, struct subject *s)
 {
     static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
-    struct ps_sightings_piece piece;
+    struct ps_occurrence_part piece;
     uint32_t bytes;
     for (uint32_t left = random_below(&w->rng, 3000); left > 0; left--) {
         if (!ps_table_filter_cut_next(s->table, &piece, &bytes))
@@ -122,8 +122,8 @@ static bool take_filter(struct world *w, struct subject *s)
             return false;
         }
         ps_table_filter_cut_take(s->table, &piece, stored);
-        const uint8_t *counters = stored + bytes - piece.line_count * PS_SIGHTINGS_LINE_BYTES;
-        WORLD_CHECK(w, ps_sightings_load(&s->chain.filter, &piece, counters), "no memory for the test");
+        const uint8_t *counters = stored + bytes - piece.line_count * PS_OCCURRENCE_LINE_BYTES;
+        WORLD_CHECK(w, ps_occurrence_load(&s->chain.filter, &piece, counters), "no memory for the test");
     }
     return true;
 }
@@ -162,7 +162,7 @@ void world_chain_end(struct world *w, struct subject *s)
                         row->key);
         }
     for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++) {
-        uint32_t got = ps_sightings_count(&c->filter, ps_key_hash(w->keys[i], s->table->index.seed));
+        uint32_t got = ps_occurrence_count(&c->filter, ps_key_hash(w->keys[i], s->table->index.seed));
         WORLD_CHECK(w, got == c->counts[i], "key %#" PRIx64 ": %u sightings, expected %u", w->keys[i], got,
                     c->counts[i]);
     }

@@ -312,7 +312,7 @@ static void why_there_is_none(void **state)
     /* There is no room for a bit for each piece of the largest filter; the table itself is made all the
      * same. */
     enum {
-        BITS_BYTES = MR_FILTER_BYTES_MAX / PS_SIGHTINGS_LINE_BYTES / PS_SIGHTINGS_PIECE_LINES / 8,
+        BITS_BYTES = MR_FILTER_BYTES_MAX / PS_OCCURRENCE_LINE_BYTES / PS_OCCURRENCE_PART_LINES / 8,
         MOST = 256
     };
     void *taken[MOST];

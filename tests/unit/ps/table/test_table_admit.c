@@ -1,7 +1,7 @@
 #include <math.h>
 #include <string.h>
 #include <stdio.h>
-#include "ps/table/sightings.h"
+#include "ps/table/occurrence_filter.h"
 #include "ps/row/initializer.h"
 #include "ps/base/key_hash.h"
 #include "ps/row/row_layout.h"
@@ -179,10 +179,10 @@ static void push_call(struct ps_table *t, const uint64_t *keys, const float *gra
 
 static void check_same_filters(const struct ps_table *a, const struct ps_table *b)
 {
-    size_t bytes = ps_sightings_partition_bytes(&a->sightings);
+    size_t bytes = ps_occurrence_partition_bytes(&a->filter);
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
-        const uint8_t *of_a = ps_sightings_partition(&a->sightings, i);
-        const uint8_t *of_b = ps_sightings_partition(&b->sightings, i);
+        const uint8_t *of_a = ps_occurrence_partition(&a->filter, i);
+        const uint8_t *of_b = ps_occurrence_partition(&b->filter, i);
         assert_int_equal(of_a == NULL, of_b == NULL);
         if (of_a != NULL)
             assert_memory_equal(of_a, of_b, bytes);
@@ -292,7 +292,7 @@ static void sightings_are_read_and_put_back(void **state)
     for (uint64_t key = 0; key < 500; key++)
         for (uint64_t i = 0; i < key % 3; i++)
             look_up(from, key);
-    struct ps_sightings_piece piece;
+    struct ps_occurrence_part piece;
     uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
     char text[200] = "";
     uint32_t bytes, pieces = 0;
@@ -393,9 +393,9 @@ static void the_filter_stops_at_the_tables_memory(void **state)
         float wanted;
         uint64_t room_bytes;
         bool is_counted;
-    } cases[] = {{2, PS_SIGHTINGS_LINE_BYTES - 1, false},
-                 {2, PS_SIGHTINGS_LINE_BYTES, true},
-                 {1, PS_SIGHTINGS_LINE_BYTES - 1, false}};
+    } cases[] = {{2, PS_OCCURRENCE_LINE_BYTES - 1, false},
+                 {2, PS_OCCURRENCE_LINE_BYTES, true},
+                 {1, PS_OCCURRENCE_LINE_BYTES - 1, false}};
     struct mr_feature f = fixture_adagrad(DIM);
     f.admission = MR_ADMIT_SIGHTINGS;
     f.admission_arg = 2;
@@ -408,12 +408,12 @@ static void the_filter_stops_at_the_tables_memory(void **state)
         f.memory_bytes = used_bytes + cases[i].room_bytes;
         struct ps_table *t = table_of_rows(&f, ROWS);
         assert_int_equal(ps_table_memory_bytes(t), used_bytes);
-        assert_int_equal(ps_sightings_partition_bytes(&t->sightings), PS_SIGHTINGS_LINE_BYTES);
+        assert_int_equal(ps_occurrence_partition_bytes(&t->filter), PS_OCCURRENCE_LINE_BYTES);
         bool is_admitted = cases[i].wanted == 1;
         look_up(t, ROWS);
         assert_int_equal(has_row(t, ROWS), is_admitted);
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
-        assert_int_equal(ps_sightings_count(&t->sightings, ps_key_hash(ROWS, f.seed)), cases[i].is_counted);
+        assert_int_equal(ps_occurrence_count(&t->filter, ps_key_hash(ROWS, f.seed)), cases[i].is_counted);
         assert_int_equal(ps_table_counters(t)->sightings_not_counted, !cases[i].is_counted && !is_admitted);
         assert_int_equal(ps_table_counters(t)->keys_not_admitted_sightings, !is_admitted);
         ps_table_destroy(t);

@@ -391,7 +391,7 @@ static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
     struct ps_table *t = fixture_table(&feature, f->arena);
     const uint64_t key = 9;
     float out[DIM];
-    struct ps_sightings_piece piece;
+    struct ps_occurrence_part piece;
     static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
     uint32_t bytes, pieces = 0;
     ps_table_keep_marks(t, f->arena);

@@ -21,7 +21,7 @@ static int set_up(void **state)
     assert_non_null(f);
     f->arena = ps_arena_create(LIMIT_BYTES);
     assert_non_null(f->arena);
-    ps_tombstones_init(&f->set, f->arena, SEED);
+    ps_tombstones_init(&f->tombstones, f->arena, SEED);
     f->bytes_before = ps_arena_allocated_bytes(f->arena);
     *state = f;
     return 0;
@@ -30,7 +30,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    ps_tombstones_clear(&f->set);
+    ps_tombstones_clear(&f->tombstones);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
     ps_arena_destroy(f->arena);
     free(f);
@@ -45,12 +45,12 @@ static uint64_t key_at(uint32_t i)
 
 static bool add(struct fixture *f, uint64_t key)
 {
-    return ps_tombstones_add(&f->set, key, ps_key_hash(key, SEED), UINT64_MAX);
+    return ps_tombstones_add(&f->tombstones, key, ps_key_hash(key, SEED), UINT64_MAX);
 }
 
 static void remove_key(struct fixture *f, uint64_t key)
 {
-    ps_tombstones_remove(&f->set, key, ps_key_hash(key, SEED));
+    ps_tombstones_remove(&f->tombstones, key, ps_key_hash(key, SEED));
 }
 
 /* Each key of the list comes once, and no other. */
@@ -58,7 +58,7 @@ static void take_all(struct fixture *f, bool *is_in, uint32_t most)
 {
     uint64_t keys[64];
     uint32_t count, number = 0;
-    while ((count = ps_tombstones_take(&f->set, keys, most)) > 0) {
+    while ((count = ps_tombstones_take(&f->tombstones, keys, most)) > 0) {
         assert_true(count <= most);
         for (uint32_t i = 0; i < count; i++) {
             for (number = 0; key_at(number) != keys[i]; number++)
@@ -69,7 +69,7 @@ static void take_all(struct fixture *f, bool *is_in, uint32_t most)
     }
     for (number = 0; number < UNIVERSE; number++)
         assert_false(is_in[number]);
-    assert_int_equal(f->set.count, 0);
+    assert_int_equal(f->tombstones.count, 0);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
 }
 
@@ -90,7 +90,7 @@ static void test_random_keys_come_and_go(void **state)
                 assert_true(add(f, key_at(number)));
             else
                 remove_key(f, key_at(number));
-            assert_int_equal(f->set.count, count);
+            assert_int_equal(f->tombstones.count, count);
         }
         take_all(f, is_in, 1 + random_below(&rng, 64));
     }
@@ -100,9 +100,9 @@ static void test_a_full_set_says_so_and_is_empty(void **state)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 100; i++)
-        assert_true(ps_tombstones_add(&f->set, key_at(i), ps_key_hash(key_at(i), SEED), 100));
-    assert_false(ps_tombstones_add(&f->set, key_at(100), ps_key_hash(key_at(100), SEED), 100));
-    assert_int_equal(f->set.count, 0);
+        assert_true(ps_tombstones_add(&f->tombstones, key_at(i), ps_key_hash(key_at(i), SEED), 100));
+    assert_false(ps_tombstones_add(&f->tombstones, key_at(100), ps_key_hash(key_at(100), SEED), 100));
+    assert_int_equal(f->tombstones.count, 0);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
 }
 
@@ -112,7 +112,7 @@ static void test_without_memory_it_says_so_and_is_empty(void **state)
     uint64_t key = 1;
     while (add(f, key))
         key++;
-    assert_int_equal(f->set.count, 0);
+    assert_int_equal(f->tombstones.count, 0);
     assert_in_range(key, LIMIT_BYTES / 24, LIMIT_BYTES / 8); /* bytes a key, growing segments counted twice */
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
     assert_true(add(f, key));

@@ -3,17 +3,17 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/table/sightings.h"
+#include "ps/table/occurrence_filter.h"
 
-#define LINE        PS_SIGHTINGS_LINE_BYTES
-#define LINES       PS_SIGHTINGS_PIECE_LINES
+#define LINE        PS_OCCURRENCE_LINE_BYTES
+#define LINES       PS_OCCURRENCE_PART_LINES
 #define BLOCK_LINES 256u
-#define BLOCKS_MAX  (PS_SIGHTINGS_ASIDE_MAX / BLOCK_LINES)
+#define BLOCKS_MAX  (PS_OCCURRENCE_ASIDE_MAX / BLOCK_LINES)
 #define MARKS_ALIGN 64u
 #define WORD_BITS   64u
 
 static_assert(LINES <= WORD_BITS, "a word has a bit per line of a piece");
-static_assert(PS_SIGHTINGS_ASIDE_MAX % BLOCK_LINES == 0, "lines come in whole blocks");
+static_assert(PS_OCCURRENCE_ASIDE_MAX % BLOCK_LINES == 0, "lines come in whole blocks");
 
 /* A line as it was at the cut. */
 struct aside {
@@ -28,7 +28,7 @@ struct piece_state {
     uint32_t first;    /* of those: number + 1 */
 };
 
-struct ps_sightings_cut {
+struct ps_occurrence_cut {
     uint32_t next; /* piece */
     uint32_t aside_count;
     struct aside *blocks[BLOCKS_MAX];
@@ -38,27 +38,27 @@ struct ps_sightings_cut {
 
 /* ---- pieces: numbered from the first partition to the last ---- */
 
-static uint32_t pieces_per_partition(const struct ps_sightings *s)
+static uint32_t pieces_per_partition(const struct ps_occurrence_filter *s)
 {
     return (s->line_count + LINES - 1) / LINES;
 }
 
-static uint32_t piece_count(const struct ps_sightings *s)
+static uint32_t piece_count(const struct ps_occurrence_filter *s)
 {
     return pieces_per_partition(s) * MR_PARTITION_COUNT;
 }
 
 /* MR_PARTITION_COUNT is a multiple of a word's bits. */
-static size_t bits_bytes(const struct ps_sightings *s)
+static size_t bits_bytes(const struct ps_occurrence_filter *s)
 {
     return piece_count(s) / 8;
 }
 
-static struct ps_sightings_piece piece_at(const struct ps_sightings *s, uint32_t number)
+static struct ps_occurrence_part piece_at(const struct ps_occurrence_filter *s, uint32_t number)
 {
     uint32_t per_partition = pieces_per_partition(s), first_line = number % per_partition * LINES;
     uint32_t left = s->line_count - first_line;
-    return (struct ps_sightings_piece){.partition = number / per_partition,
+    return (struct ps_occurrence_part){.partition = number / per_partition,
                                        .first_line = first_line,
                                        .line_count = left < LINES ? left : LINES};
 }
@@ -70,14 +70,14 @@ static bool bit_is_set(const uint64_t *bits, uint32_t number)
 
 /* ---- marks ---- */
 
-bool ps_sightings_keep_marks(struct ps_sightings *s)
+bool ps_occurrence_keep_marks(struct ps_occurrence_filter *s)
 {
     s->changed = ps_arena_alloc(s->arena, bits_bytes(s), MARKS_ALIGN);
     s->bytes += s->changed != NULL ? bits_bytes(s) : 0;
     return s->changed != NULL;
 }
 
-void ps_sightings_forget_marks(struct ps_sightings *s)
+void ps_occurrence_forget_marks(struct ps_occurrence_filter *s)
 {
     if (s->changed == NULL)
         return;
@@ -88,7 +88,7 @@ void ps_sightings_forget_marks(struct ps_sightings *s)
 
 /* ---- cuts ---- */
 
-void ps_sightings_cut_end(struct ps_sightings *s)
+void ps_occurrence_cut_end(struct ps_occurrence_filter *s)
 {
     if (s->cut == NULL)
         return;
@@ -101,7 +101,7 @@ void ps_sightings_cut_end(struct ps_sightings *s)
 }
 
 /* All pieces of partitions that have counters. */
-static void pending_set_all(struct ps_sightings *s)
+static void pending_set_all(struct ps_occurrence_filter *s)
 {
     uint32_t per_partition = pieces_per_partition(s);
     for (uint32_t number = 0; number < piece_count(s); number++)
@@ -109,7 +109,7 @@ static void pending_set_all(struct ps_sightings *s)
             s->cut->pending[number / WORD_BITS] |= (uint64_t)1 << number % WORD_BITS;
 }
 
-bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only)
+bool ps_occurrence_cut_begin(struct ps_occurrence_filter *s, bool changed_only)
 {
     assert(s->cut == NULL && (!changed_only || s->changed != NULL));
     s->cut = calloc(1, sizeof(*s->cut));
@@ -118,7 +118,7 @@ bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only)
     s->cut->pending = calloc(1, bits_bytes(s));
     s->cut->pieces = calloc(piece_count(s), sizeof(*s->cut->pieces));
     if (s->cut->pending == NULL || s->cut->pieces == NULL) {
-        ps_sightings_cut_end(s);
+        ps_occurrence_cut_end(s);
         return false;
     }
     if (changed_only)
@@ -130,7 +130,7 @@ bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only)
     return true;
 }
 
-uint64_t ps_sightings_cut_lines(const struct ps_sightings *s)
+uint64_t ps_occurrence_cut_lines(const struct ps_occurrence_filter *s)
 {
     uint64_t pieces = 0;
     for (uint32_t i = 0; s->cut != NULL && i < piece_count(s) / WORD_BITS; i++)
@@ -138,9 +138,9 @@ uint64_t ps_sightings_cut_lines(const struct ps_sightings *s)
     return pieces * (s->line_count < LINES ? s->line_count : LINES);
 }
 
-bool ps_sightings_cut_next(struct ps_sightings *s, struct ps_sightings_piece *out)
+bool ps_occurrence_cut_next(struct ps_occurrence_filter *s, struct ps_occurrence_part *out)
 {
-    struct ps_sightings_cut *cut = s->cut;
+    struct ps_occurrence_cut *cut = s->cut;
     if (cut == NULL)
         return false;
     for (; cut->next < piece_count(s); cut->next++) {
@@ -154,18 +154,19 @@ bool ps_sightings_cut_next(struct ps_sightings *s, struct ps_sightings_piece *ou
             return true;
         }
     }
-    ps_sightings_cut_end(s);
+    ps_occurrence_cut_end(s);
     return false;
 }
 
-static struct aside *aside_at(const struct ps_sightings_cut *cut, uint32_t number)
+static struct aside *aside_at(const struct ps_occurrence_cut *cut, uint32_t number)
 {
     return &cut->blocks[number / BLOCK_LINES][number % BLOCK_LINES];
 }
 
-void ps_sightings_cut_take(struct ps_sightings *s, const struct ps_sightings_piece *piece, uint8_t *counters)
+void ps_occurrence_cut_take(struct ps_occurrence_filter *s, const struct ps_occurrence_part *piece,
+                            uint8_t *counters)
 {
-    struct ps_sightings_cut *cut = s->cut;
+    struct ps_occurrence_cut *cut = s->cut;
     const uint8_t *now = s->counters[piece->partition];
     assert(bit_is_set(cut->pending, cut->next) && now != NULL);
     memcpy(counters, now + (size_t)piece->first_line * LINE, (size_t)piece->line_count * LINE);
@@ -177,9 +178,9 @@ void ps_sightings_cut_take(struct ps_sightings *s, const struct ps_sightings_pie
 }
 
 /* NULL when there is no room. */
-static struct aside *aside_take(struct ps_sightings_cut *cut)
+static struct aside *aside_take(struct ps_occurrence_cut *cut)
 {
-    if (cut->aside_count == PS_SIGHTINGS_ASIDE_MAX)
+    if (cut->aside_count == PS_OCCURRENCE_ASIDE_MAX)
         return NULL;
     struct aside **block = &cut->blocks[cut->aside_count / BLOCK_LINES];
     if (*block == NULL && (*block = malloc(BLOCK_LINES * sizeof(**block))) == NULL)
@@ -187,7 +188,7 @@ static struct aside *aside_take(struct ps_sightings_cut *cut)
     return aside_at(cut, cut->aside_count++);
 }
 
-static bool line_keep(struct ps_sightings *s, uint32_t number, const uint8_t *counters, uint32_t line)
+static bool line_keep(struct ps_occurrence_filter *s, uint32_t number, const uint8_t *counters, uint32_t line)
 {
     struct piece_state *state = &s->cut->pieces[number];
     if ((state->is_aside >> line & 1) != 0)
@@ -203,7 +204,7 @@ static bool line_keep(struct ps_sightings *s, uint32_t number, const uint8_t *co
     return true;
 }
 
-bool ps_sightings_before_change(struct ps_sightings *s, uint32_t partition, uint32_t line)
+bool ps_occurrence_before_change(struct ps_occurrence_filter *s, uint32_t partition, uint32_t line)
 {
     uint32_t number = partition * pieces_per_partition(s) + line / LINES;
     if (__builtin_expect(s->cut != NULL, 0) && bit_is_set(s->cut->pending, number) &&

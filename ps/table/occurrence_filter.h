@@ -5,19 +5,19 @@
  * sighting costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
  * smallest of the four; a sighting raises only those that are that small (conservative update: Estan,
  * Varghese, SIGCOMM 2002). So a count is never too small. It is too large only if other keys share all four
- * counters, with d keys on a line with probability (1 - (15/16)^d)^4; see ps_sightings_error().
+ * counters, with d keys on a line with probability (1 - (15/16)^d)^4; see ps_occurrence_error().
  *
  * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of
  * them, as Lossy Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds
  * 1/16, however many keys come by. The price is that a key's sightings are forgotten, one by one, when more
- * than about PS_SIGHTINGS_KEYS_PER_LINE others on its line came after them.
+ * than about PS_OCCURRENCE_KEYS_PER_LINE others on its line came after them.
  *
  * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings
  * give the same counts on any number of cores, and counters can move with their partitions. Memory is taken
  * per partition, with the first sighting in it. Belongs to one thread.
  */
-#ifndef PS_SIGHTINGS_H
-#define PS_SIGHTINGS_H
+#ifndef PS_OCCURRENCE_FILTER_H
+#define PS_OCCURRENCE_FILTER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,14 +25,14 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/memory/arena.h"
 
-#define PS_SIGHTINGS_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */
-#define PS_SIGHTINGS_LINE_BYTES    64u
-#define PS_SIGHTINGS_HASHES        4u
-#define PS_SIGHTINGS_KEYS_PER_LINE 10u /* take half of the counters, about */
+#define PS_OCCURRENCE_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */
+#define PS_OCCURRENCE_LINE_BYTES    64u
+#define PS_OCCURRENCE_HASHES        4u
+#define PS_OCCURRENCE_KEYS_PER_LINE 10u /* take half of the counters, about */
 
-struct ps_sightings_cut;
+struct ps_occurrence_cut;
 
-struct ps_sightings {
+struct ps_occurrence_filter {
     struct ps_arena *arena;
     uint8_t **counters;  /* [MR_PARTITION_COUNT]: lines of a partition, NULL before the first sighting */
     uint32_t line_count; /* of a partition */
@@ -40,78 +40,79 @@ struct ps_sightings {
     size_t bytes;        /* taken from the arena */
     uint64_t fadings;    /* times that one was taken off a line's counters */
     uint64_t *changed;   /* a bit per piece, set since the last cut began; NULL: not kept */
-    struct ps_sightings_cut *cut; /* NULL: none is running */
+    struct ps_occurrence_cut *cut; /* NULL: none is running */
 };
 
 /* filter_bytes: of all partitions together, rounded up to whole lines (256 KiB); at most MR_FILTER_BYTES_MAX.
  * wanted: 1..MR_SIGHTINGS_MAX. False when the arena has no room. */
-bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t filter_bytes,
-                       uint32_t wanted);
+bool ps_occurrence_init(struct ps_occurrence_filter *s, struct ps_arena *arena, uint64_t filter_bytes,
+                        uint32_t wanted);
 /* All counters to zero; their memory goes back. */
-void ps_sightings_clear(struct ps_sightings *s);
+void ps_occurrence_clear(struct ps_occurrence_filter *s);
 /* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
- * ps_sightings_clear(). */
-bool ps_sightings_clear_some(struct ps_sightings *s, struct ps_arena_slice *slice);
+ * ps_occurrence_clear(). */
+bool ps_occurrence_clear_some(struct ps_occurrence_filter *s, struct ps_arena_slice *slice);
 /* Everything goes back. A filter of zeros, never begun, is fine. */
-void ps_sightings_fini(struct ps_sightings *s);
+void ps_occurrence_fini(struct ps_occurrence_filter *s);
 
-enum ps_sighting {
-    PS_SIGHTING_WANTED, /* the last that was wanted, or more */
-    PS_SIGHTING_COUNTED,
-    PS_SIGHTING_LOST, /* no memory to count it */
+enum ps_occurrence {
+    PS_OCCURRENCE_WANTED, /* the last that was wanted, or more */
+    PS_OCCURRENCE_COUNTED,
+    PS_OCCURRENCE_LOST, /* no memory to count it */
 };
 /* What a sighting comes to that there is no memory to count: the first one is known without. */
-static inline enum ps_sighting ps_sightings_not_counted(const struct ps_sightings *s)
+static inline enum ps_occurrence ps_occurrence_not_counted(const struct ps_occurrence_filter *s)
 {
-    return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
+    return s->wanted == 1 ? PS_OCCURRENCE_WANTED : PS_OCCURRENCE_LOST;
 }
 /* A key with this hash was seen. */
-enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash);
+enum ps_occurrence ps_occurrence_add(struct ps_occurrence_filter *s, uint64_t hash);
 /* Sightings counted: never too few, but for those that faded; not above `wanted`. */
-uint32_t ps_sightings_count(const struct ps_sightings *s, uint64_t hash);
-/* The first sighting in this hash's partition would take ps_sightings_partition_bytes(). */
-static inline bool ps_sightings_takes_memory(const struct ps_sightings *s, uint64_t hash)
+uint32_t ps_occurrence_count(const struct ps_occurrence_filter *s, uint64_t hash);
+/* The first sighting in this hash's partition would take ps_occurrence_partition_bytes(). */
+static inline bool ps_occurrence_takes_memory(const struct ps_occurrence_filter *s, uint64_t hash)
 {
     return s->counters[mr_partition_of(hash)] == NULL;
 }
 /* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of
  * that many lines: with this probability at most. */
-double ps_sightings_error(uint64_t keys, uint64_t lines);
+double ps_occurrence_error(uint64_t keys, uint64_t lines);
 
-size_t ps_sightings_partition_bytes(const struct ps_sightings *s);
+size_t ps_occurrence_partition_bytes(const struct ps_occurrence_filter *s);
 /* The counters of a partition; NULL when all are zero. */
-const uint8_t *ps_sightings_partition(const struct ps_sightings *s, uint32_t partition);
+const uint8_t *ps_occurrence_partition(const struct ps_occurrence_filter *s, uint32_t partition);
 
-/* ---- cuts, for checkpoints (ps/table/sightings_cut.c) ----
- * Partitions go in pieces of up to PS_SIGHTINGS_PIECE_LINES lines. Between cut_begin and the end of the cut
+/* ---- cuts, for checkpoints (ps/table/occurrence_filter_cut.c) ----
+ * Partitions go in pieces of up to PS_OCCURRENCE_PART_LINES lines. Between cut_begin and the end of the cut
  * each piece is given out once, as it was at cut_begin, while sightings go on: a line that changes before its
- * piece was taken is kept aside first, up to PS_SIGHTINGS_ASIDE_MAX of them (1.2 MiB from the heap); beyond
+ * piece was taken is kept aside first, up to PS_OCCURRENCE_ASIDE_MAX of them (1.2 MiB from the heap); beyond
  * that sightings are lost. */
-#define PS_SIGHTINGS_PIECE_LINES 64u
-#define PS_SIGHTINGS_ASIDE_MAX   16384u
+#define PS_OCCURRENCE_PART_LINES 64u
+#define PS_OCCURRENCE_ASIDE_MAX  16384u
 
-struct ps_sightings_piece {
+struct ps_occurrence_part {
     uint32_t partition, first_line, line_count;
 };
 /* From now on it is known what changes from one cut to the next. False when the arena has no room. */
-bool ps_sightings_keep_marks(struct ps_sightings *s);
-void ps_sightings_forget_marks(struct ps_sightings *s);
+bool ps_occurrence_keep_marks(struct ps_occurrence_filter *s);
+void ps_occurrence_forget_marks(struct ps_occurrence_filter *s);
 /* All that is not zero, or what changed since the last cut began. None may be running. False when memory is
  * short: nothing was begun then, and what changed is as it was. */
-bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only);
+bool ps_occurrence_cut_begin(struct ps_occurrence_filter *s, bool changed_only);
 /* Lines of pieces that are left. */
-uint64_t ps_sightings_cut_lines(const struct ps_sightings *s);
+uint64_t ps_occurrence_cut_lines(const struct ps_occurrence_filter *s);
 /* The next piece to be taken, the same until it is; false when there is none left, or no cut is running: it
  * is over. */
-bool ps_sightings_cut_next(struct ps_sightings *s, struct ps_sightings_piece *out);
-void ps_sightings_cut_take(struct ps_sightings *s, const struct ps_sightings_piece *piece, uint8_t *counters);
+bool ps_occurrence_cut_next(struct ps_occurrence_filter *s, struct ps_occurrence_part *out);
+void ps_occurrence_cut_take(struct ps_occurrence_filter *s, const struct ps_occurrence_part *piece,
+                            uint8_t *counters);
 /* Gives out nothing more. Fine when none is running. */
-void ps_sightings_cut_end(struct ps_sightings *s);
+void ps_occurrence_cut_end(struct ps_occurrence_filter *s);
 /* Before a line changes. False when there is no room to keep it aside: it must not change. */
-bool ps_sightings_before_change(struct ps_sightings *s, uint32_t partition, uint32_t line);
+bool ps_occurrence_before_change(struct ps_occurrence_filter *s, uint32_t partition, uint32_t line);
 /* Puts counters back, of a filter of the same size and `wanted`, not as a change. The piece lies within it.
  * False when the arena has no room. */
-bool ps_sightings_load(struct ps_sightings *s, const struct ps_sightings_piece *piece,
-                       const uint8_t *counters);
+bool ps_occurrence_load(struct ps_occurrence_filter *s, const struct ps_occurrence_part *piece,
+                        const uint8_t *counters);
 
 #endif
