@@ -153,7 +153,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
 /* The application has work for core `index` where its core_poll finds it: that is called soon, also when the
  * core sleeps. Any thread; never blocks. */
 void dp_wake(struct dp *dp, uint32_t index);
-/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: whenever there is a turn. The
+/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: in every poll. The
  * core's thread. */
 void dp_core_due(struct dp_core *core, uint64_t due_us);
 

@@ -12,17 +12,17 @@
 #include "dataplane/wire/base/clock.h"
 
 /* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them,
- * so that a turn, with a slice of a long call, takes no longer than a small call alone; else up to 25 us,
+ * so that a poll, with a slice of a long call, takes no longer than a small call alone; else up to 25 us,
  * which the first of the next ones may have to wait. The kernel's copy path takes 1.5 to 2 us for one, and a
  * burst out costs a system call. */
-#define SEGMENTS_PER_TURN_KERNEL_BUSY 4u
-#define SEGMENTS_PER_TURN_KERNEL      16u
-#define SEGMENTS_PER_TURN             32u
+#define SEGMENTS_PER_POLL_KERNEL_BUSY 4u
+#define SEGMENTS_PER_POLL_KERNEL      16u
+#define SEGMENTS_PER_POLL             32u
 #define CALLS_KEEP_COMING_US          200u
 /* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is
- * served: else the two sides work by turns. */
+ * served: else the two sides would take turns. */
 #define PACKETS_PER_FLUSH 4u
-#define TASKS_PER_TURN    16u
+#define TASKS_PER_POLL    16u
 #define WINDOW_US         1000000u
 #define DP_SESSIONS_MAX   65536u /* of an endpoint */
 
@@ -72,8 +72,8 @@ static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 
 static uint32_t run_tasks(struct dp_core *core)
 {
-    void *tasks[TASKS_PER_TURN];
-    uint32_t count = rte_ring_dequeue_burst(core->tasks, tasks, TASKS_PER_TURN, NULL);
+    void *tasks[TASKS_PER_POLL];
+    uint32_t count = rte_ring_dequeue_burst(core->tasks, tasks, TASKS_PER_POLL, NULL);
 
     for (uint32_t i = 0; i < count; i++) {
         struct dp_task *task = tasks[i];
@@ -83,20 +83,20 @@ static uint32_t run_tasks(struct dp_core *core)
     return count;
 }
 
-static uint32_t segments_per_turn(struct dp_core *core, uint64_t now_us)
+static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 {
     uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
 
     if (!core->dp->port.kernel_driven)
-        return SEGMENTS_PER_TURN;
+        return SEGMENTS_PER_POLL;
     if (core->calls_served != served) {
         core->calls_served = served;
         core->calls_until_us = now_us + CALLS_KEEP_COMING_US;
     }
-    return now_us < core->calls_until_us ? SEGMENTS_PER_TURN_KERNEL_BUSY : SEGMENTS_PER_TURN_KERNEL;
+    return now_us < core->calls_until_us ? SEGMENTS_PER_POLL_KERNEL_BUSY : SEGMENTS_PER_POLL_KERNEL;
 }
 
-static bool turn(struct dp_core *core, uint64_t now_us)
+static bool poll_once(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_app *app = &core->dp->app;
     uint32_t work = receive_from_port(core, now_us) + receive_steered(core, now_us);
@@ -104,13 +104,13 @@ static bool turn(struct dp_core *core, uint64_t now_us)
     work += run_tasks(core);
     if (work > 0)
         flush(core, now_us); /* answers leave before the background work */
-    /* Before core_poll looks: who wakes it later is found by the next turn, or by nothing_waits(). */
+    /* Before core_poll looks: who wakes it later is found by the next poll, or by nothing_waits(). */
     if (atomic_load_explicit(&core->woken, memory_order_relaxed))
         (void)atomic_exchange(&core->woken, false);
     if (app->core_poll != NULL && app->core_poll(core->app, now_us))
         work++;
     core->tx_refused = false;
-    core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_turn(core, now_us));
+    core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_poll(core, now_us));
     if (core->app_due_us < core->endpoint_due_us)
         core->endpoint_due_us = core->app_due_us;
     if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
@@ -146,8 +146,8 @@ static void account(struct dp_core *core, uint64_t now_us, bool busy)
     core->counters.loops++;
     core->counters.loops_busy += busy;
     if (busy)
-        core->window_busy_us += now_us - core->turn_us;
-    core->turn_us = now_us;
+        core->window_busy_us += now_us - core->poll_us;
+    core->poll_us = now_us;
     uint64_t window_us = now_us - core->window_start_us;
     if (window_us >= WINDOW_US) {
         atomic_store_explicit(&core->busy_ppm, (uint32_t)(core->window_busy_us * 1000000u / window_us),
@@ -162,9 +162,9 @@ static void loop(struct dp_core *core)
     const struct dp_config *config = &core->dp->config;
     uint64_t now_us = dp_now_us();
 
-    core->turn_us = core->window_start_us = now_us;
+    core->poll_us = core->window_start_us = now_us;
     while (!atomic_load_explicit(&core->dp->stop, memory_order_relaxed)) {
-        bool busy = turn(core, now_us);
+        bool busy = poll_once(core, now_us);
 
         if (busy)
             core->idle_since_us = 0;

@@ -62,12 +62,12 @@ struct dp_core {
 
     struct rte_ring *tasks;
     struct dp_waiter waiter;
-    _Atomic bool woken; /* dp_wake() since the last turn */
+    _Atomic bool woken; /* dp_wake() since the last poll */
 
-    uint64_t calls_served;    /* as of the last turn */
+    uint64_t calls_served;    /* as of the last poll */
     uint64_t calls_until_us;  /* until then more of them are expected */
-    uint64_t turn_us;         /* when the running turn began */
-    uint64_t idle_since_us;   /* 0 = was busy in the last turn */
+    uint64_t poll_us;         /* when the running poll began */
+    uint64_t idle_since_us;   /* 0 = was busy in the last poll */
     uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
     uint64_t app_due_us;      /* and when the application does */
     /* The share of time with work, measured over windows of a fixed length. */

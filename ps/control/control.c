@@ -172,8 +172,8 @@ static void *run(void *arg)
         } else if (atomic_load(&c->stop)) {
             return NULL;
         }
-        ps_control_saves_turn(c);
-        ps_control_left_out_turn(c);
+        ps_control_saves_poll(c);
+        ps_control_left_out_poll(c);
     }
 }
 

@@ -56,7 +56,7 @@ enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
 /* Logs what was asked of features and not done, a line a minute for each at most; when it has to be called
  * again without being woken, UINT64_MAX: it has not. (ps/control/control_left_out.c) */
-void ps_control_left_out_turn(struct ps_control *c);
+void ps_control_left_out_poll(struct ps_control *c);
 uint64_t ps_control_left_out_next_us(const struct ps_control *c);
 /* Logs which of the features that checkpoint `id` restored hold NaN or Inf: they are loaded as they are. */
 void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_plan *plan, uint64_t id);

@@ -80,7 +80,7 @@ static void look(struct ps_control *c, uint64_t now_us)
     free(all);
 }
 
-void ps_control_left_out_turn(struct ps_control *c)
+void ps_control_left_out_poll(struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
     if (now_us < ps_control_left_out_next_us(c)) {

@@ -375,9 +375,9 @@ static void look_at_cut(struct ps_control *c)
     }
 }
 
-/* ---- the turn ---- */
+/* ---- each round of the thread ---- */
 
-void ps_control_saves_turn(struct ps_control *c)
+void ps_control_saves_poll(struct ps_control *c)
 {
     ps_control_save_progress(c);
     if (c->gate != PS_GATE_OPEN) {

@@ -47,8 +47,8 @@ struct ps_saves {
 /* Begins a save, or has it wait. *id is 0 while it waits. Logs and answers why not. */
 enum mr_status ps_control_save(struct ps_control *c, struct ps_save_request *request, uint64_t *id,
                                char *text);
-/* The thread's turn: looks after everything here. */
-void ps_control_saves_turn(struct ps_control *c);
+/* Looks after everything here. */
+void ps_control_saves_poll(struct ps_control *c);
 /* Something may be due without a call: the thread looks after it every few milliseconds. */
 bool ps_control_saves_pending(const struct ps_control *c);
 /* All that wait are given up, with that reason. */

@@ -274,14 +274,14 @@ bool ps_core_poll(void *self, uint64_t now_us)
         ps_answer_commands(core);
     }
     if (core->rpc != NULL) {
-        ps_rpc_turn(core->rpc, now_us);
+        ps_rpc_poll(core->rpc, now_us);
     }
     more |= ps_long_calls_step(core, now_us);
     if (core->save.writer != NULL) {
-        more |= ps_save_turn(core, now_us);
+        more |= ps_save_poll(core, now_us);
     }
-    if (!more || ++core->upkeep_turns >= PS_UPKEEP_TURNS_BETWEEN) {
-        core->upkeep_turns = 0;
+    if (!more || ++core->upkeep_polls >= PS_UPKEEP_POLLS_BETWEEN) {
+        core->upkeep_polls = 0;
         more |= ps_leaving_step(core);
         more |= upkeep_step(core);
     }

@@ -31,11 +31,11 @@
     16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
 #define PS_TOMBSTONE_SHARE     64u    /* of the memory for tables: keys of rows that went, for deltas */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
-#define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
+#define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per poll, so that a poll stays short */
 
-#define PS_UPKEEP_BUDGET_BYTES  (16u << 10) /* memory touched by the tables' upkeep in one turn: about 3 us */
-#define PS_UPKEEP_TABLES_MAX    8u          /* looked at in one turn */
-#define PS_UPKEEP_TURNS_BETWEEN 32u         /* turns with other work between two with upkeep */
+#define PS_UPKEEP_BUDGET_BYTES  (16u << 10) /* memory touched by the tables' upkeep in one poll: about 3 us */
+#define PS_UPKEEP_TABLES_MAX    8u          /* looked at in one poll */
+#define PS_UPKEEP_POLLS_BETWEEN 32u         /* polls with other work between two with upkeep */
 
 /* X(name, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
@@ -141,7 +141,7 @@ struct ps_core {
         clock_offset_us;   /* from the monotonic clock to the node's: the time that its tables were served */
     uint32_t now_s;        /* of that, as of the last look: what rows are stamped with */
     uint32_t upkeep_id;    /* feature that upkeep looked at last */
-    uint32_t upkeep_turns; /* turns since there was time for it */
+    uint32_t upkeep_polls; /* polls since there was time for it */
     _Atomic uint32_t clients_held; /* noted by the gate */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
@@ -187,7 +187,7 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
-/* It serves no longer, and its memory goes back in the turns to come. Nothing when there is none. */
+/* It serves no longer, and its memory goes back in the polls to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
 /* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in slices.
  * Nobody else may have it any more, and no cut may be at it. */

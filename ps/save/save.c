@@ -372,7 +372,7 @@ static uint64_t other_work(const struct ps_core *core)
     return wire->rx_packets + wire->tx_packets + core->counters.slices;
 }
 
-bool ps_save_turn(struct ps_core *core, uint64_t now_us)
+bool ps_save_poll(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
     ps_save_pace_look(&save->pace, other_work(core), now_us);

@@ -3,7 +3,7 @@
  * At the cut the core copies what is small (learnt streams, clients and their pushes: at most what
  * PS_RECORD_MIB holds) and begins a cut of every table, all in one task on its own thread: a push is either
  * in the cut with its learnt record, or neither is. Afterwards a cursor writes out the copy, variables and
- * tables a little per turn of the poll loop, at the pace of ps/save/save_pace.h, while pushes go on; each
+ * tables a little per poll, at the pace of ps/save/save_pace.h, while pushes go on; each
  * hands over the old rows of those it is about to change, for which there must be room in the writer's
  * buffers first. A variable is written where it is; before a change what is left of it is copied,
  * PS_SAVE_VARIABLES_BYTES of all variables at most, else the push waits for the cursor.
@@ -28,7 +28,7 @@
 #include "ps/save/save_pace.h"
 #include "ps/table/table.h"
 
-#define PS_SAVE_STEP_US         10         /* of writing out per turn of the poll loop; */
+#define PS_SAVE_STEP_US         10         /* of writing out per poll; */
 #define PS_SAVE_STEP_BUSY_US    5          /* while there are calls, which wait for it */
 #define PS_SAVE_STEP_BUCKETS    8u         /* between two looks at the clock */
 #define PS_SAVE_RECORD_ROWS     16u        /* rows per record at most */
@@ -59,7 +59,7 @@ struct ps_save {
     uint64_t wanted_until_us;
     uint64_t reserved_bytes; /* room kept for a push that is done in slices */
     struct ps_save_pace pace;
-    bool yielded; /* the last turn, although there was more to do */
+    bool yielded; /* in the last poll, although there was more to do */
     bool in_step; /* the cursor is at it, no call */
 };
 
@@ -84,9 +84,9 @@ enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table
 void ps_save_marks_lost(struct ps_core *core);
 /* What serves is what was loaded just now, whole, of a checkpoint that the next save may be a delta on. */
 void ps_save_is_as_saved(struct ps_core *core);
-/* Once a turn of the poll loop: a step if it is time for one. True when there is more to do right now; now
- * and then false all the same, for a turn without work lets others have the processor. */
-bool ps_save_turn(struct ps_core *core, uint64_t now_us);
+/* Once a poll: a step if it is time for one. True when there is more to do right now; now
+ * and then false all the same, for a poll without work lets others have the processor. */
+bool ps_save_poll(struct ps_core *core, uint64_t now_us);
 /* A little writing, for so long. True when there is more to do right now. */
 bool ps_save_step(struct ps_core *core, uint64_t now_us, uint64_t step_us);
 /* Ends the cut whether complete or not; the writer is not touched afterwards. */

@@ -4,9 +4,9 @@
  *
  * Work is a count of what the core has done for others (packets, slices of long calls). A core is busy for
  * PS_SAVE_PACE_BUSY_US after it has changed. Then steps are taken only when those so far have been worth
- * their time: a step of t us is worth t * 100 / share. A turn that comes late finds what it is late by made
+ * their time: a step of t us is worth t * 100 / share. A poll that comes late finds what it is late by made
  * up for, PS_SAVE_PACE_LATE_US_MAX of it at most. A step counts as PS_SAVE_PACE_STEP_US_MAX at most, for the
- * scheduler may have taken the processor meanwhile: so whatever happens, a core that goes on turning takes
+ * scheduler may have taken the processor meanwhile: so whatever happens, a core that goes on polling takes
  * steps at a rate that has a lower bound.
  *
  * What calls do for the checkpoint, handing over rows before they change, counts as steps do: the share is of
@@ -35,7 +35,7 @@ struct ps_save_pace {
 
 /* Not busy until work is seen to change. */
 struct ps_save_pace ps_save_pace_start(uint32_t busy_share_percent, uint64_t work, uint64_t now_us);
-/* Once a turn, whether or not a step follows. */
+/* Once a poll, whether or not a step follows. */
 void ps_save_pace_look(struct ps_save_pace *p, uint64_t work, uint64_t now_us);
 static inline bool ps_save_pace_is_busy(const struct ps_save_pace *p, uint64_t now_us)
 {
@@ -46,7 +46,7 @@ static inline bool ps_save_pace_may_step(const struct ps_save_pace *p, uint64_t 
 {
     return !ps_save_pace_is_busy(p, now_us) || now_us >= p->next_us || now_us >= p->own_next_us;
 }
-/* One was taken, and took so long. now_us: its turn's, as for the others. */
+/* One was taken, and took so long. now_us: its poll's, as for the others. */
 void ps_save_pace_stepped(struct ps_save_pace *p, uint64_t took_us, uint64_t now_us);
 /* A call has done so much of it. */
 static inline void ps_save_pace_called(struct ps_save_pace *p, uint64_t took_ns)

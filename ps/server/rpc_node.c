@@ -197,7 +197,7 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
     return status;
 }
 
-void ps_rpc_turn(struct ps_rpc *rpc, uint64_t now)
+void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
 {
     if (!rpc->stirred && now < rpc->next_us && !mr_agent_has_work(rpc->agent)) {
         return;

@@ -42,7 +42,7 @@ void ps_rpc_destroy(struct ps_rpc *rpc);
 enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *core, uint32_t incarnation,
                             char error[DP_ERROR_BYTES]);
 /* The agent's part of core_poll. */
-void ps_rpc_turn(struct ps_rpc *rpc, uint64_t now_us);
+void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now_us);
 /* Looks up those counters that are not counted as they change. */
 void ps_rpc_count(struct ps_rpc *rpc);
 /* The core's last turn is over. */

@@ -105,7 +105,7 @@ bool ps_table_delta_possible(const struct ps_table *t)
 }
 
 /* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
-static void tombstones_turn(struct ps_table *t, enum ps_save_kind kind)
+static void tombstones_swap(struct ps_table *t, enum ps_save_kind kind)
 {
     if (!t->keeps_marks)
         return;
@@ -132,7 +132,7 @@ uint64_t ps_table_cut_tombstones_left(const struct ps_table *t)
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind)
 {
     assert(!t->cut_running && (kind == PS_SAVE_FULL || marks_hold(t)));
-    tombstones_turn(t, kind);
+    tombstones_swap(t, kind);
     t->cut_running = t->marks_hold = true;
     t->cut = *cut;
     t->cut_rows_left = ps_index_cut_begin(&t->index, kind == PS_SAVE_DELTA);

@@ -397,7 +397,7 @@ static void other_work_makes_it_step_aside(void **state)
         bool is_busy = turn % 3 == 1;
         now_us += 1000;
         f->core->counters.slices += is_busy;
-        goes_on |= ps_save_turn(f->core, now_us);
+        goes_on |= ps_save_poll(f->core, now_us);
         assert_int_equal(ps_save_pace_is_busy(&f->core->save.pace, now_us), is_busy);
     }
     assert_true(goes_on); /* every second step in idle time */
