@@ -11,7 +11,7 @@
 
 void ps_core_clear(struct ps_core *core)
 {
-    assert(core->long_calls.running == NULL);
+    assert(core->coop_tasks.running == NULL);
     ps_batch_cache_clear(core->batches);
     ps_learnt_clear(core->learnt);
     ps_clients_clear(core->clients);
@@ -142,7 +142,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     core->pushes = ps_pushes_create(core->batch_arena);
     uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
     if (core->batches == NULL || core->learnt == NULL || core->clients == NULL || core->pushes == NULL ||
-        !ps_long_calls_init(&core->long_calls, calls_max)) {
+        !ps_coop_tasks_init(&core->coop_tasks, calls_max)) {
         goto fail;
     }
     return core;
@@ -165,7 +165,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_shadow_end(core);
     ps_leaving_end(core);
     ps_drop_answers(core);
-    ps_long_calls_free(&core->long_calls);
+    ps_coop_tasks_free(&core->coop_tasks);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
     ps_clients_destroy(core->clients);
@@ -276,7 +276,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (core->rpc != NULL) {
         ps_rpc_poll(core->rpc, now_us);
     }
-    more |= ps_long_calls_step(core, now_us);
+    more |= ps_coop_tasks_step(core, now_us);
     if (core->save.writer != NULL) {
         more |= ps_save_poll(core, now_us);
     }

@@ -12,7 +12,7 @@
 #include "dataplane/wire/format/op.h"
 #include "ps/core/batch_cache.h"
 #include "ps/core/left_out.h"
-#include "ps/core/long_call.h"
+#include "ps/core/coop_task.h"
 #include "ps/core/node.h"
 #include "ps/core/shadow.h"
 #include "ps/core/step_clock.h"
@@ -108,7 +108,7 @@ struct ps_feature {
 struct ps_rpc;
 
 struct ps_core {
-    struct ps_long_calls long_calls; /* first: it is aligned to 64 bytes */
+    struct ps_coop_tasks coop_tasks; /* first: it is aligned to 64 bytes */
     struct ps_node *node;
     struct dp_core *dp_core;
     struct mr_endpoint *ep;

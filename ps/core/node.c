@@ -30,7 +30,7 @@ static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *
 {
     (void)core;
     struct ps_core_task *t = MR_CONTAINER(task, struct ps_core_task, task);
-    ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
+    ps_coop_tasks_settle(core_app); /* what it does must not fall into the middle of a call */
     if (t->missing != NULL) {
         wait_for_all(t->missing);
     }

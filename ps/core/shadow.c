@@ -80,7 +80,7 @@ uint32_t ps_shadow_id_max(const struct ps_core *core)
 void ps_shadow_swap(struct ps_core *core)
 {
     struct ps_shadow *s = core->shadow;
-    assert(s->whole && core->long_calls.running == NULL);
+    assert(s->whole && core->coop_tasks.running == NULL);
     uint32_t id_max = s->id_max > core->feature_id_max ? s->id_max : core->feature_id_max;
     for (uint32_t id = 1; id <= id_max; id++) {
         EXCHANGE(s->features[id], core->features[id]);

@@ -239,7 +239,7 @@ static bool drop_feed(const struct ps_op *op, void *state)
     return true;
 }
 
-static const struct ps_job feed_job = {
+static const struct ps_coop_task feed_job = {
     .step = feed_step, .drop = drop_feed, .state_bytes = sizeof(struct feed)};
 
 void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -316,7 +316,7 @@ static bool drop_lookup(const struct ps_op *op, void *state)
     return true;
 }
 
-static const struct ps_job lookup_job = {
+static const struct ps_coop_task lookup_job = {
     .step = lookup_step, .drop = drop_lookup, .state_bytes = sizeof(struct batch_lookup)};
 
 static bool check_batch_lookup(const struct ps_op *op, struct batch_lookup *call)

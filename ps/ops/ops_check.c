@@ -14,13 +14,13 @@
 struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_core *core = core_app;
-    bool came_now = core->long_calls.turn != request && core->long_calls.running != request;
+    bool came_now = core->coop_tasks.starting != request && core->coop_tasks.running != request;
     return (struct ps_op){.core = core,
                           .ep = ep,
                           .request = request,
                           .tensors = request->message->tensors,
                           .tensor_count = request->message->preamble.tensor_count,
-                          .now_us = came_now ? request->now_us : core->long_calls.now_us};
+                          .now_us = came_now ? request->now_us : core->coop_tasks.now_us};
 }
 
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)

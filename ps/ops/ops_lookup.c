@@ -67,8 +67,8 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
     return true;
 }
 
-static const struct ps_job job = {.step = step, .state_bytes = offsetof(struct lookup, sum)};
-static const struct ps_job narrow_bags_job = {.step = step, .state_bytes = sizeof(struct lookup)};
+static const struct ps_coop_task job = {.step = step, .state_bytes = offsetof(struct lookup, sum)};
+static const struct ps_coop_task narrow_bags_job = {.step = step, .state_bytes = sizeof(struct lookup)};
 
 static bool check_lookup(const struct ps_op *op, struct lookup *call)
 {

@@ -35,8 +35,8 @@ static bool step_echo(const struct ps_op *op, void *state, uint64_t budget_bytes
     return true;
 }
 
-static const struct ps_job echo_job = {.step = step_echo, .state_bytes = sizeof(struct echo)};
-static_assert(sizeof(struct echo) <= PS_LONG_STATE_BYTES, "an echo waits in place");
+static const struct ps_coop_task echo_job = {.step = step_echo, .state_bytes = sizeof(struct echo)};
+static_assert(sizeof(struct echo) <= PS_COOP_STATE_BYTES, "an echo waits in place");
 
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {

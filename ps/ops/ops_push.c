@@ -127,7 +127,7 @@ uint64_t ps_push_cost_bytes(const struct ps_push *push)
 
 static bool is_in_slices(const struct ps_op *op)
 {
-    return op->core->long_calls.running == op->request;
+    return op->core->coop_tasks.running == op->request;
 }
 
 bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
@@ -366,9 +366,9 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     return true;
 }
 
-static const struct ps_job push_job = {
+static const struct ps_coop_task push_job = {
     .step = step_push, .drop = ps_push_drop, .state_bytes = sizeof(struct ps_push)};
-static_assert(sizeof(struct ps_push) <= PS_LONG_STATE_BYTES, "a push waits in place");
+static_assert(sizeof(struct ps_push) <= PS_COOP_STATE_BYTES, "a push waits in place");
 
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {

@@ -44,7 +44,7 @@ bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint
 bool ps_push_check_variable(const struct ps_op *op, struct ps_push_part *part, uint32_t *at);
 /* Leaves out variables that live in these partitions, and notes them for the keys. */
 void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64]);
-/* Of all parts, as ps/core/long_call.h counts. */
+/* Of all parts, as ps/core/coop_task.h counts. */
 uint64_t ps_push_cost_bytes(const struct ps_push *push);
 /* A checkpoint under way has room for the rows that this push will make it write. */
 bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
@@ -59,7 +59,7 @@ void ps_push_start(const struct ps_op *op, struct ps_push *push);
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
 /* The push under way learns a batch of this stream. */
 bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream);
-/* ps_job.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
+/* ps_coop_task.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
 bool ps_push_drop(const struct ps_op *op, void *state);
 
 #endif

@@ -123,20 +123,20 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     return true;
 }
 
-static const struct ps_job batch_job = {
+static const struct ps_coop_task batch_job = {
     .step = step_batch, .drop = ps_push_drop, .state_bytes = sizeof(struct ps_push)};
 
 /* The push under way learns this batch. */
 static bool is_being_learnt(const struct ps_core *core, uint64_t batch_id)
 {
-    const struct ps_long_calls *l = &core->long_calls;
+    const struct ps_coop_tasks *l = &core->coop_tasks;
     return l->running != NULL && l->job == &batch_job &&
            ps_tensor_u64(l->running->message->tensors, 0) == batch_id;
 }
 
 bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream)
 {
-    const struct ps_long_calls *l = &core->long_calls;
+    const struct ps_coop_tasks *l = &core->coop_tasks;
     return l->running != NULL && l->job == &batch_job &&
            mr_batch_stream(ps_tensor_u64(l->running->message->tensors, 0)) == stream;
 }

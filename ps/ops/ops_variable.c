@@ -67,7 +67,7 @@ static bool step_pull(const struct ps_op *op, void *state, uint64_t budget_bytes
     return true;
 }
 
-static const struct ps_job pull_job = {.step = step_pull, .state_bytes = sizeof(struct ps_copy)};
+static const struct ps_coop_task pull_job = {.step = step_pull, .state_bytes = sizeof(struct ps_copy)};
 
 void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {

@@ -48,7 +48,7 @@ struct loader {
     _Atomic uint64_t *progress;
     uint32_t last_link;
     uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
-    uint32_t turn;
+    uint32_t round; /* how many were begun */
     struct round rounds[ROUNDS];
     struct ps_learnt_merge *learnt;
     struct ps_push_merge *pushes;
@@ -334,7 +334,7 @@ static enum mr_status end_all(struct loader *l)
 static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct loader *l = arg;
-    struct round *r = &l->rounds[l->turn++ % l->held];
+    struct round *r = &l->rounds[l->round++ % l->held];
     if (count == 0) {
         return end_all(l);
     }
@@ -349,7 +349,7 @@ static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *cons
     for (uint32_t i = 0; i < count && status == MR_OK; i++) {
         status = ps_block_each(blocks[i], note_record, r);
     }
-    enum mr_status ended = round_end(&l->rounds[l->turn % l->held]);
+    enum mr_status ended = round_end(&l->rounds[l->round % l->held]);
     return status == MR_OK ? ended : status;
 }
 

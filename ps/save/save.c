@@ -106,7 +106,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
                              uint64_t *bytes)
 {
     struct ps_save *save = &core->save;
-    assert(save->writer == NULL && core->long_calls.running == NULL);
+    assert(save->writer == NULL && core->coop_tasks.running == NULL);
     assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
     struct ps_save begun = {
         .writer = writer,

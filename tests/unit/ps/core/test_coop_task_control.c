@@ -6,7 +6,7 @@
 #include "dataplane/wire/base/buddy.h"
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
-#include "long_call_fixture.h"
+#include "coop_task_fixture.h"
 #include "ps/core/core.h"
 
 static void a_cut_waits_for_the_push_under_way(void **state)
@@ -133,7 +133,7 @@ static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
     fake_dp_wait_posted(0, 1); /* the cut */
     long_post_lookup(n, &calls[2], table, LONG_KEYS);
     long_post_push_batch(n, &calls[3], 7, table, LONG_KEYS);
-    while (core->long_calls.count + (core->long_calls.running != NULL) < 2) {
+    while (core->coop_tasks.count + (core->coop_tasks.running != NULL) < 2) {
         fake_dp_turn(0);
     }
     assert_non_null(core->save.writer);

@@ -1,4 +1,4 @@
-#include "long_call_fixture.h"
+#include "coop_task_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

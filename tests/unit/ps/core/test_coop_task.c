@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "fake_dp.h"
-#include "long_call_fixture.h"
+#include "coop_task_fixture.h"
 
 static void small_calls_go_before(void **state)
 {

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
-#include "long_call_fixture.h"
+#include "coop_task_fixture.h"
 
 /* ---- batches ---- */
 

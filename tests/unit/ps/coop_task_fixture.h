@@ -1,7 +1,7 @@
 /* Calls that are long enough to be done in slices, and a core that goes turn by turn, so that each test knows
  * what has been done when. */
-#ifndef LONG_CALL_FIXTURE_H
-#define LONG_CALL_FIXTURE_H
+#ifndef COOP_TASK_FIXTURE_H
+#define COOP_TASK_FIXTURE_H
 
 #include "node_fixture.h"
 

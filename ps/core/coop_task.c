@@ -1,18 +1,18 @@
-#include "ps/core/long_call.h"
+#include "ps/core/coop_task.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ps/ops/ops.h"
 
-bool ps_long_calls_init(struct ps_long_calls *l, uint32_t waiting_max)
+bool ps_coop_tasks_init(struct ps_coop_tasks *l, uint32_t waiting_max)
 {
     l->waiting = calloc(waiting_max, sizeof(void *));
     l->waiting_max = waiting_max;
     return l->waiting != NULL;
 }
 
-void ps_long_calls_free(struct ps_long_calls *l)
+void ps_coop_tasks_free(struct ps_coop_tasks *l)
 {
     free(l->waiting);
 }
@@ -21,8 +21,8 @@ void ps_long_calls_free(struct ps_long_calls *l)
 
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
 {
-    struct ps_long_calls *l = &op->core->long_calls;
-    if (cost_bytes <= PS_SLICE_BYTES || l->turn == op->request) {
+    struct ps_coop_tasks *l = &op->core->coop_tasks;
+    if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request) {
         return false;
     }
     const struct mr_request *request = l->count < l->waiting_max ? mr_reply_later(op->ep, op->request) : NULL;
@@ -34,16 +34,16 @@ bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
     return true;
 }
 
-void ps_run(const struct ps_op *op, const struct ps_job *job, void *state)
+void ps_run(const struct ps_op *op, const struct ps_coop_task *job, void *state)
 {
-    struct ps_long_calls *l = &op->core->long_calls;
-    if (l->turn != op->request) {
+    struct ps_coop_tasks *l = &op->core->coop_tasks;
+    if (l->starting != op->request) {
         op->core->counters.calls_between_slices += l->running != NULL;
         while (!job->step(op, state, UINT64_MAX)) {
         }
         return;
     }
-    assert(l->running == NULL && job->state_bytes <= PS_LONG_STATE_BYTES);
+    assert(l->running == NULL && job->state_bytes <= PS_COOP_STATE_BYTES);
     memcpy(l->state, state, job->state_bytes);
     l->running = op->request;
     l->job = job;
@@ -51,17 +51,17 @@ void ps_run(const struct ps_op *op, const struct ps_job *job, void *state)
 
 void ps_reply_advance(const struct ps_op *op, const void *end)
 {
-    if (op->core->long_calls.running == op->request) {
+    if (op->core->coop_tasks.running == op->request) {
         mr_reply_advance(op->ep, op->request->ref, end);
     }
 }
 
-/* ---- turns ---- */
+/* ---- slices ---- */
 
 /* The first that waits and that somebody waits for. */
 static const struct mr_request *take_next(struct ps_core *core)
 {
-    struct ps_long_calls *l = &core->long_calls;
+    struct ps_coop_tasks *l = &core->coop_tasks;
     while (l->count > 0) {
         const struct mr_request *request = l->waiting[l->first];
         l->first = (l->first + 1) % l->waiting_max;
@@ -79,17 +79,17 @@ static const struct mr_request *take_next(struct ps_core *core)
 
 static void begin(struct ps_core *core, const struct mr_request *request)
 {
-    struct ps_long_calls *l = &core->long_calls;
+    struct ps_coop_tasks *l = &core->coop_tasks;
     core->counters.calls_in_slices++;
-    l->turn = request;
+    l->starting = request;
     ps_dispatch[request->message->preamble.op](core, core->ep, request);
-    l->turn = NULL;
+    l->starting = NULL;
 }
 
 /* The call under way is through: answered by its step, or nobody's any more. */
 static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 {
-    struct ps_long_calls *l = &core->long_calls;
+    struct ps_coop_tasks *l = &core->coop_tasks;
     struct ps_op op = ps_op_of(core, core->ep, l->running);
     if (!mr_call_ref_alive(core->ep, l->running->ref) &&
         (l->job->drop == NULL || l->job->drop(&op, l->state))) {
@@ -102,13 +102,13 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 static void run(struct ps_core *core, uint64_t budget_bytes)
 {
     if (is_through(core, budget_bytes)) {
-        core->long_calls.running = NULL;
+        core->coop_tasks.running = NULL;
     }
 }
 
-bool ps_long_calls_step(struct ps_core *core, uint64_t now_us)
+bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
 {
-    struct ps_long_calls *l = &core->long_calls;
+    struct ps_coop_tasks *l = &core->coop_tasks;
     l->now_us = now_us;
     if (l->running == NULL) {
         const struct mr_request *next = take_next(core);
@@ -123,9 +123,9 @@ bool ps_long_calls_step(struct ps_core *core, uint64_t now_us)
     return l->running != NULL || l->count > 0;
 }
 
-void ps_long_calls_settle(struct ps_core *core)
+void ps_coop_tasks_settle(struct ps_core *core)
 {
-    while (core->long_calls.running != NULL) {
+    while (core->coop_tasks.running != NULL) {
         run(core, UINT64_MAX);
     }
 }
