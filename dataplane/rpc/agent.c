@@ -41,7 +41,7 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
         mr_reply_busy(ep, request->ref); /* we have not heard yet that all are there */
     else if (rank < agent->config.world_size && atomic_load(&agent->members[rank].dead))
         mr_reply_error(ep, request->ref, MR_WORKER_DIED,
-                       "worker \"%s\" (rank %u) was taken for dead, as nothing was heard of it for %u ms",
+                       "worker \"%s\" (rank %u) was taken for dead: nothing was heard of it for %u ms",
                        agent->members[rank].name, (uint32_t)rank, agent->config.dead_after_ms);
     else
         mr_reply_error(ep, request->ref, MR_UNKNOWN_WORKER, "the caller is not of this world of %u worker%s",
@@ -120,15 +120,15 @@ static enum mr_status check_config(const struct mr_agent_config *config, char *e
     const char *wrong = NULL;
 
     if (config->world_size == 0 || config->world_size > MR_RPC_WORLD_MAX)
-        wrong = "world_size goes from 1 to 1024";
+        wrong = "world_size must be 1 to 1024";
     else if (name_bytes >= MR_RPC_NAME_BYTES)
         wrong = "a worker's name has at most 63 bytes";
     else if (name_bytes == 0 && config->rank != MR_RPC_NO_RANK)
         wrong = "a worker needs a name";
     else if (config->rank != MR_RPC_NO_RANK && config->rank >= config->world_size)
-        wrong = "the rank goes from 0 to world_size - 1";
+        wrong = "the rank must be 0 to world_size - 1";
     else if (config->rank == MR_RPC_NO_RANK && !config->is_rendezvous)
-        wrong = "one that is neither a worker nor the rendezvous has nothing to do";
+        wrong = "a process that is neither a worker nor the rendezvous has nothing to do";
     if (wrong == NULL)
         return MR_OK;
     snprintf(error, error_bytes, "worker \"%s\" (rank %d of %u): %s", config->name, (int)config->rank,
@@ -268,7 +268,7 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
 
     uint64_t next_us = mr_world_turn(agent, now_us);
 
-    next_us = sooner(next_us, mr_future_turn(agent, now_us));
+    next_us = sooner(next_us, mr_rpc_future_turn(agent, now_us));
     next_us = sooner(next_us, mr_rrefs_turn(agent->rrefs, now_us));
     next_us = sooner(next_us, mr_longs_turn(agent, now_us));
     next_us = sooner(next_us, retry_answers(agent, now_us));

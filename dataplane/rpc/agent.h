@@ -23,7 +23,7 @@
 enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
                                size_t error_bytes);
 /* Going away, in this order, of which none may be left out:
- * inside: calls under way end with MR_SHUTTING_DOWN, none begins, sessions end; */
+ * inside: calls in flight end with MR_SHUTTING_DOWN, none begins, sessions end; */
 void mr_agent_close(struct mr_rpc *agent);
 /* not inside, while it is still driven: waits for the functions that run, and ends the executor's threads; */
 void mr_agent_join(struct mr_rpc *agent);
@@ -42,7 +42,7 @@ enum mr_agent_end {
     MR_AGENT_REFUSED, /* joining failed: `why` gets the line */
 };
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes);
-/* A node that is told to stop, before it closes. Inside: no other worker's call begins from now on
+/* A node that is stopped, before it closes. Inside: no other worker's call begins from now on
  * (MR_SHUTTING_DOWN), those that run may still call; */
 void mr_agent_retire(struct mr_rpc *agent);
 /* inside: functions that still run, and answers that wait for memory; */

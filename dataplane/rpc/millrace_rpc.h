@@ -135,8 +135,8 @@ MR_API enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value va
 /* Adds the next results. Languages that cannot pass a struct with a union use this. */
 MR_API enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values,
                                            uint32_t count);
-/* Adds a tensor as the next result. Write it to *data, which is 64-byte aligned, before the function returns.
- * */
+/* Adds a tensor as the next result. Write it to *data, which is 64-byte aligned, before the function
+ * returns. */
 MR_API enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
                                            const uint32_t *dims, void **data);
 /* Adds the next result: an object, which stays on this worker. destroy(object) is called when the last
@@ -197,8 +197,8 @@ MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_fu
  * timeout_ms 0: the default of calls. */
 MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
 /* Returns how many living workers have not called mr_rpc_shutdown() yet, as far as this worker knows. When
- * there are none, nobody begins anything new, and a program may release references that it kept for others.
- * */
+ * there are none, nobody begins anything new, and a program may release references that it kept for
+ * others. */
 MR_API uint32_t mr_rpc_staying(struct mr_rpc *rpc);
 /* Waits for the functions that run, then ends the worker's threads and closes its sockets. Whatever waits, or
  * is called from now on, ends with MR_SHUTTING_DOWN. Results stay valid until they are freed. After this only
@@ -322,8 +322,8 @@ MR_API struct mr_autograd *mr_rpc_context(const struct mr_rpc_call *call);
 MR_API enum mr_status mr_autograd_leaf(struct mr_autograd *context, struct mr_tensor tensor,
                                        struct mr_value *value);
 /* In the forward run of a differentiable function: saves something for its backward. It is destroyed after
- * the backward, or with the context; outside of a context, when the function returns. At most once in a call.
- * */
+ * the backward, or with the context; outside of a context, when the function returns. At most once in a
+ * call. */
 MR_API enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*destroy)(void *));
 /* Runs a function of this worker on the calling thread, and records it on the tape. MR_UNKNOWN_FUNCTION,
  * MR_WRONG_SIGNATURE, MR_NO_MEMORY, or the status of the function, with its text. `result` may be NULL. */
@@ -353,9 +353,9 @@ MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct 
  * it. */
 MR_API enum mr_status mr_autograd_backward(struct mr_autograd *context, const struct mr_value *losses,
                                            uint32_t loss_count, bool retain);
-/* Returns the gradient of a leaf, valid until the next pass in the context, or its end. Its data is NULL if
- * no loss depended on the leaf. MR_INVALID_ARGUMENT: the value is not a leaf of this context on this worker.
- * */
+/* Returns the gradient of a leaf, valid until the next pass in the context, or its end. Its data is NULL
+ * if no loss depended on the leaf. MR_INVALID_ARGUMENT: the value is not a leaf of this context on this
+ * worker. */
 MR_API enum mr_status mr_autograd_gradient(struct mr_autograd *context, const struct mr_value *leaf,
                                            struct mr_tensor *gradient);
 /* Returns the gradients of the parameters that worker `of` owns, which may be this one, as pairs of a
@@ -365,10 +365,10 @@ MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_
 
 /* ---- parameters and the distributed optimizer ---- */
 
-/* A parameter is a reference whose value is an f32 tensor that optimizers change. A reader holds one version,
- * which does not change until the reader is done with it, while optimizers make later ones. mr_rref_to_here()
- * copies the newest version; mr_rref_local_value() of a parameter is an object without meaning to programs.
- * */
+/* A parameter is a reference whose value is an f32 tensor that optimizers change. A reader holds one
+ * version, which does not change until the reader is done with it, while optimizers make later ones.
+ * mr_rref_to_here() copies the newest version; mr_rref_local_value() of a parameter is an object without
+ * meaning to programs. */
 struct mr_parameter_version;
 /* Creates a parameter with a copy of `initial`, an f32 tensor of at least one element. MR_INVALID_ARGUMENT,
  * MR_NO_MEMORY. */

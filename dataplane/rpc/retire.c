@@ -1,5 +1,5 @@
-/* A node that is stopped: it ends what it runs, and says farewell, so that nobody waits for it until its
- * silence tells. */
+/* A node that is stopped: it finishes what it runs, and says goodbye, so that nobody waits until its silence
+ * counts as death. */
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/base/rpc.h"
 

@@ -1,4 +1,4 @@
-/* What an agent tells of itself. */
+/* What an agent reports of itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

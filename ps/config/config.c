@@ -278,7 +278,7 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          3,
          {KEY(rpc_name), KEY(rpc_module), KEY(rpc_world_size)}},
         {c->rpc_name[0] != '\0' && c->rpc_rank >= c->rpc_world_size,
-         "rpc.rank goes from 0 to rpc.world_size - 1",
+         "rpc.rank must be 0 to rpc.world_size - 1",
          2,
          {KEY(rpc_rank), KEY(rpc_world_size)}},
         {c->rpc_world_size != 0 && c->transport_message_mib_max < 8,

@@ -59,9 +59,9 @@ static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size
     if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES)
         wrong = "a worker's name has 1 to 63 bytes";
     else if (world_size == 0 || world_size > MR_RPC_WORLD_MAX)
-        wrong = "world_size goes from 1 to 1024";
+        wrong = "world_size must be 1 to 1024";
     else if (rank >= world_size)
-        wrong = "the rank goes from 0 to world_size - 1";
+        wrong = "the rank must be 0 to world_size - 1";
     else if (options == NULL || options->rendezvous == NULL)
         wrong = "options.rendezvous says where the workers meet, as in \"10.0.0.1:7700\"";
     else if (options->functions == NULL && options->function_count != 0)

@@ -36,7 +36,7 @@ static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_valu
             break;
         gradient.tensor.data = entry->sum;
         if (entry->sum == NULL)
-            status = mr_rpc_fail(call, "a backward goes on in the context");
+            status = mr_rpc_fail(call, "a backward pass runs in the context");
         if (status == MR_OK)
             status = mr_rpc_return(call, mr_value_rref(entry->parameter));
         if (status == MR_OK)

@@ -55,7 +55,7 @@ void mr_pass_abort(struct mr_autograd *c)
 
     if (pass->id == 0)
         return;
-    mr_pass_fail(pass, MR_INVALID_ARGUMENT, "the context ended meanwhile");
+    mr_pass_fail(pass, MR_INVALID_ARGUMENT, "the context has ended");
     pass->id = 0;
     if (pass->is_root)
         (void)mr_agent_done(&pass->done);
@@ -69,13 +69,13 @@ void mr_pass_count(struct mr_autograd *c, struct mr_backward_message *message, s
     outbox->first = message;
 }
 
-static void tell_done(struct mr_autograd *c)
+static void notify_done(struct mr_autograd *c)
 {
     struct mr_pass *pass = &c->pass;
     struct mr_backward_message *m = mr_backward_message_new(c, pass->parent, MR_BACKWARD_DONE, 0, "", 1);
 
     if (m == NULL)
-        return; /* the root's time-out tells */
+        return; /* the root's time-out ends it */
     m->first->status = (uint16_t)pass->status;
     mr_backward_message_text(m, pass->error);
     mr_backward_post(m);
@@ -91,7 +91,7 @@ void mr_pass_rest(struct mr_autograd *c)
         (void)mr_agent_done(&pass->done);
     } else if (pass->engaged) {
         pass->engaged = false;
-        tell_done(c);
+        notify_done(c);
     }
 }
 
@@ -194,7 +194,7 @@ enum mr_status mr_pass_reach(struct mr_autograd *c, uint32_t node, struct mr_pas
 
     if (status == MR_INVALID_ARGUMENT)
         mr_pass_fail(&c->pass, status,
-                     "an earlier backward went through this run of \"%s\" already; tell that one to retain",
+                     "an earlier backward pass used this run of \"%s\"; give that pass `retain` to keep it",
                      function_of(&c->tape.nodes[gone]));
     if (status == MR_NO_MEMORY || walk.no_memory) {
         status = MR_NO_MEMORY;
@@ -237,9 +237,9 @@ static enum mr_status check_context(struct mr_autograd *c)
     if (c->over)
         wrong = "it has ended";
     else if (c->pass.broken)
-        wrong = "an earlier backward in it failed midway, so its gradients are incomplete: end it";
+        wrong = "an earlier backward pass in it failed, so its gradients are incomplete: end it";
     else if (c->pass.id != 0 && (c->pass.is_root || c->pass.engaged || !mr_pass_at_rest(&c->pass)))
-        wrong = "another backward goes on in it";
+        wrong = "another backward pass runs in it";
     if (wrong == NULL)
         return MR_OK;
     mr_context_text(c->contexts, c->id.id, text);
@@ -319,7 +319,7 @@ static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct 
         status = flow(c, id, losses, count, deadline_us);
         pass->broken = status != MR_OK;
     }
-    /* What is still under way after a time-out belongs to no pass any more. */
+    /* What is still in flight after a time-out belongs to no pass any more. */
     if (status == MR_DEADLINE_EXCEEDED) {
         pass->broken = true;
         pass->id = 0;

@@ -74,9 +74,9 @@ void mr_pass_count(struct mr_autograd *context, struct mr_backward_message *mess
 /* One that was sent to `to` is done. */
 void mr_pass_settle(struct mr_autograd *context, uint64_t id, uint32_t to, enum mr_status status,
                     const char *error);
-/* If it came to rest here, whoever engaged it is told. */
+/* If it came to rest here, notifies whoever engaged it. */
 void mr_pass_rest(struct mr_autograd *context);
-/* Reaches `node`; what must be told to others goes into the outbox. */
+/* Reaches `node`; messages to others are put into the outbox. */
 enum mr_status mr_pass_reach(struct mr_autograd *context, uint32_t node, struct mr_pass_outbox *outbox);
 
 /* ---- gradients (backward_run.c); not under the lock ---- */

@@ -47,7 +47,7 @@ static bool is_reach(const struct served *s)
     return s->in.head.kind == MR_BACKWARD_REACH_RESULTS || s->in.head.kind == MR_BACKWARD_REACH_ARGUMENTS;
 }
 
-/* Whether the message is of the pass that goes on here, or begins one. */
+/* Whether the message is of the pass that runs here, or begins one. */
 static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
 {
     struct mr_pass *pass = &c->pass;
@@ -55,16 +55,16 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
     bool later = id >> MR_RPC_ID_SHIFT != pass->id >> MR_RPC_ID_SHIFT || id > pass->id;
 
     if (c->over)
-        return mr_rpc_error(MR_INVALID_ARGUMENT, "the context ended meanwhile");
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "the context has ended");
     if (pass->id == id && id != 0) /* what has run must not wait for more, and run again */
         return is_reach(s) && pass->flows
-                   ? mr_rpc_error(MR_BAD_MESSAGE, "gradients flow in that backward already")
+                   ? mr_rpc_error(MR_BAD_MESSAGE, "gradients flow in that backward pass already")
                    : MR_OK;
     if (!is_reach(s) || !later)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
-                            "that backward is over, or another one has begun in its context");
+                            "that backward pass is over, or another one has begun in its context");
     if (pass->id != 0 && (pass->is_root || pass->engaged || !mr_pass_at_rest(pass)))
-        return mr_rpc_error(MR_INVALID_ARGUMENT, "another backward goes on in the same context");
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "another backward pass runs in the same context");
     return mr_pass_begin(c, id, s->in.head.retain != 0);
 }
 
@@ -142,7 +142,7 @@ static void answer_over(struct mr_pass *pass, struct served *s)
 static void answer_engaged(const struct mr_pass *pass, struct served *s, bool engaged_by_this)
 {
     if (pass->id != s->in.head.pass)
-        submit_answer(s, MR_INVALID_ARGUMENT, "the context ended meanwhile");
+        submit_answer(s, MR_INVALID_ARGUMENT, "the context has ended");
     else
         submit_answer(s, engaged_by_this ? MR_NOT_READY : MR_OK, "");
 }

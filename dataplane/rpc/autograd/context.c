@@ -44,20 +44,6 @@ static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id
     return c;
 }
 
-/* Records begin with their place in the map. */
-static void free_records(struct mr_id_map *map)
-{
-    struct mr_id_node *node = mr_id_map_next(map, NULL);
-
-    while (node != NULL) {
-        struct mr_id_node *next = mr_id_map_next(map, node);
-
-        free(node);
-        node = next;
-    }
-    mr_id_map_destroy(map);
-}
-
 void mr_recorded_run_free(struct mr_recorded_run *run)
 {
     if (run == NULL)
@@ -76,8 +62,8 @@ static void context_free(struct mr_autograd *c)
             mr_recorded_run_free(c->tape.nodes[i].of);
     }
     mr_tape_fini(&c->tape);
-    free_records(&c->calls);
-    free_records(&c->served);
+    mr_id_map_free(&c->calls);
+    mr_id_map_free(&c->served);
     mr_context_gradients_drop(c);
     mr_context_end_drop(c);
     free(c->pass.awaited);
@@ -136,7 +122,7 @@ static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint3
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s has ended", text);
     if (by == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s is not known here: no call in it came", text);
-    /* Its call waited here while it died: who else could tell of the end was asked before. */
+    /* Its call waited here while it died: who else could report the end was asked before. */
     if (atomic_load(&contexts->agent->members[by].dead))
         return mr_rpc_error(MR_WORKER_DIED, "%s: the worker that called died", text);
     if (contexts->map.count >= MR_CONTEXTS_MAX)
@@ -253,7 +239,7 @@ void mr_autograd_end(struct mr_autograd *c)
 
     pthread_mutex_unlock(&contexts->lock);
     if (!ended_before)
-        mr_context_end_tell(c, over_below);
+        mr_context_end_notify(c, over_below);
     mr_context_put(c, false);
 }
 
@@ -291,8 +277,8 @@ static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_b
     raise_over_below(known, over_below);
     if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
         return;
-    node =
-        calloc(1, sizeof(*node)); /* without memory a late call may bring it back, until a later end tells */
+    node = calloc(
+        1, sizeof(*node)); /* without memory a late call may bring it back, until a later end reports it */
     if (node == NULL)
         return;
     node->id = counter_of(id);
@@ -318,14 +304,14 @@ static struct mr_job *take_over(struct mr_contexts *contexts, uint32_t creator, 
     return taken;
 }
 
-static void put_chain(struct mr_job *taken, uint64_t over_below, bool tell)
+static void put_chain(struct mr_job *taken, uint64_t over_below, bool notify)
 {
     while (taken != NULL) {
         struct mr_autograd *c = MR_CONTAINER(taken, struct mr_autograd, freeing);
 
         taken = taken->next;
-        if (tell)
-            mr_context_end_tell(c, over_below);
+        if (notify)
+            mr_context_end_notify(c, over_below);
         mr_context_put(c, true);
     }
 }
@@ -344,7 +330,7 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
     put_chain(taken, over_below, true);
 }
 
-/* Under the lock: who was to tell us of an end may have died. */
+/* Under the lock: whoever was to report an end may have died. */
 static void ask_creators(struct mr_contexts *contexts)
 {
     const struct mr_id_node *node;
@@ -363,7 +349,7 @@ void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)
     pthread_mutex_lock(&contexts->lock);
     struct mr_job *taken = take_over(contexts, rank, true);
 
-    free_records(&contexts->creators[rank].over); /* that it is dead is enough to know */
+    mr_id_map_free(&contexts->creators[rank].over); /* that it is dead is enough to know */
     ask_creators(contexts);
     pthread_mutex_unlock(&contexts->lock);
     put_chain(taken, 0, false); /* all hear of the death */
@@ -419,7 +405,7 @@ void mr_contexts_free(struct mr_contexts *contexts)
         return;
     mr_id_map_destroy(&contexts->map);
     for (uint32_t i = 0; i < contexts->agent->config.world_size; i++)
-        free_records(&contexts->creators[i].over);
+        mr_id_map_free(&contexts->creators[i].over);
     free(contexts->creators);
     pthread_mutex_destroy(&contexts->lock);
     free(contexts);

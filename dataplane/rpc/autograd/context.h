@@ -1,10 +1,11 @@
 /* Autograd contexts of one worker: which there are, and what each has recorded here.
  *
  * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a
- * worker that a call in a context reaches has it from then on. Who called others in a context tells them of
- * its end (RPC_CONTEXT_END), so that the end goes the ways that the calls went; when a worker dies, which may
- * have been on the way, the others ask the creators to tell them. A context of which the end was heard does
- * not come back, whatever arrives late: see struct mr_context_creator. One whose creator died is over.
+ * worker that a call in a context reaches has it from then on. Whoever called others in a context notifies
+ * them of its end (RPC_CONTEXT_END), so that the end takes the ways that the calls took; when a worker
+ * dies, which may have been on the way, the others ask the creators to notify them. A context of which the
+ * end was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose creator
+ * died is over.
  *
  * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock`
  * guards the table; each context's own `lock` guards what it has recorded, its pass and its gradients.
@@ -68,7 +69,7 @@ static inline bool mr_invocation_is_one(uint64_t invocation)
     return invocation >> MR_RPC_ID_SHIFT == 0;
 }
 
-struct mr_context_end; /* context_end.c: tells one worker */
+struct mr_context_end; /* context_end.c: notifies one worker */
 struct mr_lent_sum;    /* autograd_gradients.c */
 
 /* What backwards have added up for a parameter of this worker, in one context. */
@@ -81,7 +82,7 @@ struct mr_parameter_gradient {
     struct mr_parameter_gradient *next; /* in the order in which they came */
 };
 
-/* A program that ends none of its contexts is told so, instead of growing for ever. */
+/* A program that ends none of its contexts gets an error, instead of growing for ever. */
 #define MR_CONTEXTS_BEGUN_MAX 4096u  /* by one worker, and not ended */
 #define MR_CONTEXTS_MAX       65536u /* that one worker knows, whoever has begun them */
 
@@ -103,7 +104,7 @@ struct mr_autograd {
     struct mr_id_map gradients; /* of parameters, by their reference's id, */
     struct mr_parameter_gradient *gradients_first, *gradients_last; /* and in order */
     struct mr_lent_sum *lent;
-    uint8_t told[MR_RPC_WORLD_MAX / 8];
+    uint8_t notified[MR_RPC_WORLD_MAX / 8];
     struct mr_context_end *ends; /* for each worker that calls of ours reached */
 };
 
@@ -145,14 +146,14 @@ void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out);
 void mr_contexts_died(struct mr_rpc *agent, uint32_t rank);
 
 /* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`;
- * MR_NO_MEMORY. It may be new here, by a call of worker `by`, which will tell us of its end; MR_RPC_NO_RANK:
- * an unknown one is MR_INVALID_ARGUMENT, too. */
+ * MR_NO_MEMORY. It may be new here, by a call of worker `by`, which will notify us of its end;
+ * MR_RPC_NO_RANK: an unknown one is MR_INVALID_ARGUMENT, too. */
 enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
                               struct mr_autograd **out);
 void mr_context_hold(struct mr_autograd *context);
 /* `inside`: the caller is, or may be: what is to be freed is left to an executor's thread. */
 void mr_context_put(struct mr_autograd *context, bool inside);
-/* What programs are told that give none. */
+/* The error of a program that gives no context. */
 #define MR_CONTEXT_IS_NULL "the context is NULL, as of a function that was called in none"
 /* "context 3 of worker \"a\" (rank 0)" */
 #define MR_CONTEXT_TEXT_BYTES 128u
@@ -160,15 +161,16 @@ void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CON
 
 /* ---- its end, see context_end.c ---- */
 
-/* Under the context's lock: that worker will be told. MR_NO_MEMORY. */
+/* Under the context's lock: that worker will be notified. MR_NO_MEMORY. */
 enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
-/* Any thread, no lock: tells all that were prepared, `over_below` of the creator with it. */
-void mr_context_end_tell(struct mr_autograd *context, uint64_t over_below);
-/* Inside: asks the creator to tell us, too, or whether it is over: whoever was to tell us may have died. */
+/* Any thread, no lock: notifies all that were prepared, `over_below` of the creator with it. */
+void mr_context_end_notify(struct mr_autograd *context, uint64_t over_below);
+/* Inside: asks the creator to notify us, too, or whether it is over: whoever was to notify us may have
+ * died. */
 void mr_context_end_ask(struct mr_rpc *agent, uint64_t id);
 /* Frees those not used. */
 void mr_context_end_drop(struct mr_autograd *context);
-/* The op RPC_CONTEXT_END. To the creator, it asks to be told. */
+/* The op RPC_CONTEXT_END. To the creator, it asks for that. */
 void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Inside: heard of an end. */
 void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);

@@ -1,5 +1,5 @@
-/* Telling the end of a context: the messages are there before they are needed, so that the end cannot fail.
- * And asking its creator to be told of it, by the same op the other way. */
+/* Notifying others of the end of a context: the messages are there before they are needed, so that the end
+ * cannot fail. Asking its creator for that notice takes the same op, the other way. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/autograd/context.h"
@@ -18,7 +18,7 @@ enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
 {
     uint8_t bit = (uint8_t)(1u << (rank % 8));
 
-    if ((c->told[rank / 8] & bit) != 0)
+    if ((c->notified[rank / 8] & bit) != 0)
         return MR_OK;
     struct mr_context_end *end = calloc(1, sizeof(*end));
 
@@ -28,7 +28,7 @@ enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
     end->words[0] = c->id.id;
     end->next = c->ends;
     c->ends = end;
-    c->told[rank / 8] |= bit;
+    c->notified[rank / 8] |= bit;
     return MR_OK;
 }
 
@@ -42,8 +42,8 @@ void mr_context_end_drop(struct mr_autograd *c)
     }
 }
 
-static bool end_told(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
-                     const struct mr_message *reply)
+static bool end_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                      const struct mr_message *reply)
 {
     free(MR_CONTAINER(call, struct mr_context_end, call));
     return false;
@@ -58,14 +58,14 @@ static void send_end(struct mr_rpc *agent, struct mr_work *work)
     end->call.control = true;
     end->call.deadline_us = UINT64_MAX;
     end->call.ended = end->ended;
-    /* It may be dead, or we have left; without memory for messages a later end tells of this one, too. */
+    /* It may be dead, or we have left; without memory for messages a later end reports this one, too. */
     if (mr_agent_begin(agent, &end->call, &tensor, 1) == MR_OK)
         mr_agent_send(agent, &end->call);
     else
         free(end);
 }
 
-void mr_context_end_tell(struct mr_autograd *c, uint64_t over_below)
+void mr_context_end_notify(struct mr_autograd *c, uint64_t over_below)
 {
     struct mr_rpc *agent = c->contexts->agent;
 
@@ -77,7 +77,7 @@ void mr_context_end_tell(struct mr_autograd *c, uint64_t over_below)
     for (; end != NULL; end = next) {
         next = end->next;
         end->words[1] = over_below;
-        end->ended = end_told;
+        end->ended = end_ended;
         end->work.run = send_end;
         mr_agent_submit(agent, &end->work);
     }
@@ -101,7 +101,7 @@ void mr_context_end_ask(struct mr_rpc *agent, uint64_t id)
     struct mr_context_end *question = calloc(1, sizeof(*question));
 
     if (question == NULL)
-        return; /* a later end of the creator's tells */
+        return; /* a later end of the creator's reports it */
     question->call.to = (uint32_t)(id >> MR_RPC_ID_SHIFT);
     question->words[0] = id;
     question->ended = answered;
@@ -109,7 +109,7 @@ void mr_context_end_ask(struct mr_rpc *agent, uint64_t id)
     mr_agent_submit(agent, &question->work);
 }
 
-/* On the creator: `from` has it, and nobody may be left to tell it. */
+/* On the creator: `from` has it, and nobody may be left to notify it. */
 static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, uint64_t id, uint32_t from,
                            struct mr_call_ref ref)
 {

@@ -6,7 +6,7 @@
  * gave is a constant here. Nodes are in the order in which they came to be, so that a node depends on earlier
  * ones only.
  *
- * Backward, a *pass*: mr_tape_reach() goes from where gradients will come in to all that they depend on, and
+ * Backward, a *pass*: mr_tape_reach() walks from where gradients will come in to all that they depend on, and
  * counts for each node how many contributions it will get. Then contributions are put into values
  * (mr_tape_put, mr_tape_arrived); a node that has all of its own is ready, and mr_tape_next() gives it out,
  * the latest first. What a node does with its gradients is its owner's.

@@ -52,7 +52,7 @@ static struct mr_job **first_that_may(struct mr_executor *e)
     return at;
 }
 
-/* The predecessor is not kept: only searched for when the last one goes. */
+/* The predecessor is not kept: only searched for when the last one is taken out. */
 static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
 {
     struct mr_job *job = *at;
@@ -269,7 +269,7 @@ void mr_executor_stop(struct mr_executor *e)
     e->stopping = true;
     pthread_cond_broadcast(&e->given);
     pthread_mutex_unlock(&e->lock);
-    /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind
+    /* One that waits for what is still in the list may be stood in for until it ends, by a thread after
      * it. */
     for (; has_made(e, e->joined); e->joined++)
         pthread_join(e->threads[e->joined], NULL);

@@ -89,3 +89,14 @@ struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_i
             return map->buckets[i];
     return NULL;
 }
+
+void mr_id_map_free(struct mr_id_map *map)
+{
+    struct mr_id_node *next;
+
+    for (struct mr_id_node *node = mr_id_map_next(map, NULL); node != NULL; node = next) {
+        next = mr_id_map_next(map, node);
+        free(node);
+    }
+    mr_id_map_destroy(map);
+}

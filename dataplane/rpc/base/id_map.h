@@ -21,6 +21,8 @@ struct mr_id_map {
 void mr_id_map_init(struct mr_id_map *map);
 /* Gives back the map's own memory; what is in it is its owners'. */
 void mr_id_map_destroy(struct mr_id_map *map);
+/* Frees what is in it, too: malloc()ed blocks that begin with their nodes. */
+void mr_id_map_free(struct mr_id_map *map);
 /* `node->id` must not be in it. */
 void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node);
 struct mr_id_node *mr_id_map_get(const struct mr_id_map *map, uint64_t id); /* NULL: none */

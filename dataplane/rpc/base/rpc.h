@@ -1,5 +1,5 @@
-/* What an agent is made of: the state of all its parts. For the files of dataplane/rpc/, and for nobody else.
- * */
+/* What an agent is made of: the state of all its parts. For the files of dataplane/rpc/, and for nobody
+ * else. */
 #ifndef MR_RPC_RPC_H
 #define MR_RPC_RPC_H
 

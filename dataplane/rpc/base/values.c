@@ -42,7 +42,7 @@ struct mr_value mr_value_rref(struct mr_rref *rref)
 
 /* ---- out ---- */
 
-/* Bytes of a value behind the table; SIZE_MAX: it cannot travel. */
+/* Bytes of a value after the table; SIZE_MAX: it cannot travel. */
 static size_t tail_bytes(const struct mr_value *value)
 {
     switch (value->kind) {

@@ -51,7 +51,7 @@ static_assert(sizeof(struct mr_value_wire) == 16, "value size");
 /* What values do with references; inside: rref/rref.c, and the tests. */
 struct mr_value_hooks {
     void *self;
-    /* A handle goes to worker `to`. */
+    /* A handle is sent to worker `to`. */
     enum mr_status (*pass_out)(void *self, struct mr_rref *rref, uint32_t to, uint64_t words[MR_RREF_WORDS]);
     /* What pass_out() gave has not left, and never will. */
     void (*unpass)(void *self, const uint64_t words[MR_RREF_WORDS]);
@@ -63,7 +63,7 @@ struct mr_value_hooks {
 /* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes
  * or reference), or there are more than MR_RPC_ARGUMENTS_MAX. */
 size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count);
-/* About what the message takes, of values that can travel; UINT64_MAX: more than can be told. */
+/* About what the message takes, of values that can travel; UINT64_MAX: too many to count. */
 uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32_t count);
 /* Passes the references among the values out to `to`, each into the next MR_RREF_WORDS of `words` (room for
  * `count` of them). All, or none and why one could not be. */

@@ -1,5 +1,5 @@
-/* Work for the thread inside an agent, holds of the agent, and lines of errors: what every part of it uses.
- * */
+/* Work for the thread inside an agent, holds of the agent, and lines of errors: what every part of it
+ * uses. */
 #ifndef MR_RPC_WORK_H
 #define MR_RPC_WORK_H
 

@@ -8,9 +8,10 @@
 #include "dataplane/rpc/call/executing.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
-struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to, uint32_t timeout_ms)
+struct mr_rpc_future *mr_rpc_future_begin(struct mr_rpc *agent, const char *name, uint32_t to,
+                                          uint32_t timeout_ms)
 {
-    struct mr_rpc_future *f = mr_future_new(agent, name, to);
+    struct mr_rpc_future *f = mr_rpc_future_new(agent, name, to);
 
     if (f == NULL)
         return NULL;
@@ -24,7 +25,7 @@ struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uin
 
 /* ---- what is wrong at once ---- */
 
-static enum mr_status check_references(struct mr_rpc *agent, const struct mr_call_order *order)
+static enum mr_status check_references(struct mr_rpc *agent, const struct mr_rpc_order *order)
 {
     for (uint32_t i = 0; i < order->argument_count; i++) {
         const struct mr_value *value = &order->arguments[i];
@@ -40,7 +41,7 @@ static enum mr_status check_references(struct mr_rpc *agent, const struct mr_cal
     return MR_OK;
 }
 
-static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_rpc_order *order, uint64_t bytes)
 {
     return mr_rpc_error(MR_TOO_LARGE,
                         "%s: %s: the arguments take %llu MiB, and a message of this worker's at most %zu "
@@ -50,7 +51,7 @@ static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_call_
                         agent->config.long_bytes_max >> 20);
 }
 
-static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
+static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *order)
 {
     if (agent->rrefs == NULL)
         return mr_rpc_error(MR_UNSUPPORTED, "%s: this process is no worker of a world", order->caller);
@@ -108,15 +109,15 @@ static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
         mr_remote_never(f->rref, f->status == MR_OK ? MR_CANCELLED : f->status);
 }
 
-bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
-                   const struct mr_message *reply)
+bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                         const struct mr_message *reply)
 {
     struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
     struct mr_rpc_result *result = NULL;
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
 
-    mr_future_block_free(f);
+    mr_rpc_future_block_free(f);
     agent->counters.calls_made++;
     agent->counters.calls_made_failed += status != MR_OK;
     if (call->cancelled)
@@ -133,11 +134,11 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
         result = NULL;
     }
     if (status == MR_WORKER_DIED && why[0] == 0)
-        snprintf(why, sizeof(why), "it died while the call was under way, or was restarted");
+        snprintf(why, sizeof(why), "it died or was restarted while the call was in flight");
     if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
         mr_remote_never(f->rref, status); /* it keeps nothing */
-    mr_future_end(f, status, why, result);
-    mr_future_put(f);
+    mr_rpc_future_end(f, status, why, result);
+    mr_rpc_future_put(f);
     return keep;
 }
 
@@ -199,7 +200,7 @@ static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f
         return status;
     }
     mr_agent_send(agent, &f->call);
-    mr_future_arm(f, now_us);
+    mr_rpc_future_arm(f, now_us);
     return MR_OK;
 }
 
@@ -210,20 +211,20 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 
     mr_rrefs_release(f->waiting, f->waiting_count);
     f->waiting_count = 0;
-    if (f->call.out == NULL) /* else it goes from there, until the call has ended */
-        mr_future_block_free(f);
+    if (f->call.out == NULL) /* else it is sent from there until the call has ended */
+        mr_rpc_future_block_free(f);
     if (status == MR_OK)
         return;
-    mr_future_end(f, status, mr_rpc_last_error(), NULL);
-    mr_future_put(f);
+    mr_rpc_future_end(f, status, mr_rpc_last_error(), NULL);
+    mr_rpc_future_put(f);
 }
 
-static bool is_long(const struct mr_rpc *agent, const struct mr_call_order *order)
+static bool is_long(const struct mr_rpc *agent, const struct mr_rpc_order *order)
 {
     return mr_long_is(agent, mr_values_bytes(order->function, order->arguments, order->argument_count));
 }
 
-static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_rpc_order *order, uint64_t bytes)
 {
     return mr_rpc_error(MR_NO_MEMORY,
                         "%s: %s: the arguments take %llu MiB, and %llu MiB of the %zu MiB for long messages "
@@ -236,7 +237,7 @@ static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_call_o
 
 /* Somebody else is inside, or it is long: copies. */
 static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future *f,
-                                     const struct mr_call_order *order)
+                                     const struct mr_rpc_order *order)
 {
     size_t values_bytes = (order->argument_count * sizeof(struct mr_value) + 63) / 64 * 64;
     size_t bytes = values_bytes + mr_values_copy_bytes(order->arguments, order->argument_count);
@@ -264,13 +265,13 @@ static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future 
 }
 
 static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f,
-                                   const struct mr_call_order *order)
+                                   const struct mr_rpc_order *order)
 {
     struct mr_agent_driver *driver = &agent->config.driver;
 
     f->call.op = MR_OP_RPC_CALL;
     f->call.depth = (uint8_t)f->head.depth;
-    f->call.ended = mr_call_ended;
+    f->call.ended = mr_rpc_future_ended;
     f->call.stays = is_long(agent, order);
     f->call.over = &f->ended;
     f->call.unread = unread;
@@ -291,9 +292,9 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
 /* ---- both ---- */
 
-/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the line.
- * */
-static enum mr_status start(struct mr_rpc *agent, const struct mr_call_order *order,
+/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the
+ * line. */
+static enum mr_status start(struct mr_rpc *agent, const struct mr_rpc_order *order,
                             struct mr_rpc_future **out)
 {
     const struct mr_rpc_call_options *options = order->options;
@@ -304,7 +305,7 @@ static enum mr_status start(struct mr_rpc *agent, const struct mr_call_order *or
     if (status != MR_OK)
         return status;
     struct mr_rpc_future *f =
-        mr_call_future(agent, order->function, order->to, options == NULL ? 0 : options->timeout_ms);
+        mr_rpc_future_begin(agent, order->function, order->to, options == NULL ? 0 : options->timeout_ms);
 
     if (f == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", order->caller, order->function);
@@ -322,12 +323,12 @@ static enum mr_status start(struct mr_rpc *agent, const struct mr_call_order *or
         status = mr_autograd_call_out(options->context, order->to, order->function, order->arguments,
                                       order->argument_count, &f->head.context, &f->head.invocation);
     if (status == MR_OK)
-        status = order->to == agent->config.rank ? mr_call_start_local(agent, f, order)
+        status = order->to == agent->config.rank ? mr_local_call_start(agent, f, order)
                                                  : start_remote(agent, f, order);
     if (status != MR_OK) {
         atomic_fetch_sub(&agent->in_flight, 1);
-        mr_future_put(f);
-        mr_future_put(f);
+        mr_rpc_future_put(f);
+        mr_rpc_future_put(f);
         return status;
     }
     *out = f;
@@ -338,12 +339,12 @@ enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *funct
                             const struct mr_value *arguments, uint32_t argument_count,
                             const struct mr_rpc_call_options *options, struct mr_rpc_future **future)
 {
-    struct mr_call_order order = {.caller = "mr_rpc_async",
-                                  .to = to,
-                                  .function = function,
-                                  .arguments = arguments,
-                                  .argument_count = argument_count,
-                                  .options = options};
+    struct mr_rpc_order order = {.caller = "mr_rpc_async",
+                                 .to = to,
+                                 .function = function,
+                                 .arguments = arguments,
+                                 .argument_count = argument_count,
+                                 .options = options};
 
     return start(agent, &order, future);
 }
@@ -352,20 +353,20 @@ enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *functi
                            const struct mr_value *arguments, uint32_t argument_count,
                            const struct mr_rpc_call_options *options, struct mr_rpc_result **result)
 {
-    struct mr_call_order order = {.caller = "mr_rpc_sync",
-                                  .to = to,
-                                  .function = function,
-                                  .arguments = arguments,
-                                  .argument_count = argument_count,
-                                  .options = options,
-                                  .waits = true};
+    struct mr_rpc_order order = {.caller = "mr_rpc_sync",
+                                 .to = to,
+                                 .function = function,
+                                 .arguments = arguments,
+                                 .argument_count = argument_count,
+                                 .options = options,
+                                 .waits = true};
     struct mr_rpc_future *future;
     enum mr_status status = start(agent, &order, &future);
 
     if (status != MR_OK)
         return status;
     status = mr_rpc_wait(future, result);
-    mr_future_put(future);
+    mr_rpc_future_put(future);
     return status;
 }
 
@@ -383,14 +384,14 @@ enum mr_status mr_remote(struct mr_rpc *agent, uint32_t to, const char *function
 
     if (r == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "mr_remote: no memory for a reference");
-    struct mr_call_order order = {.caller = "mr_remote",
-                                  .to = to,
-                                  .function = function,
-                                  .arguments = arguments,
-                                  .argument_count = argument_count,
-                                  .options = options,
-                                  .flags = MR_RPC_REMOTE,
-                                  .rref = r};
+    struct mr_rpc_order order = {.caller = "mr_remote",
+                                 .to = to,
+                                 .function = function,
+                                 .arguments = arguments,
+                                 .argument_count = argument_count,
+                                 .options = options,
+                                 .flags = MR_RPC_REMOTE,
+                                 .rref = r};
     enum mr_status status = start(agent, &order, &future);
 
     if (status != MR_OK) {
@@ -439,19 +440,19 @@ static void cancel(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, cancel_work);
     bool ended = f->ended;
 
-    mr_future_end(f, MR_CANCELLED, NULL, NULL);
+    mr_rpc_future_end(f, MR_CANCELLED, NULL, NULL);
     if (!ended && f->local)
-        mr_call_cancel_local(agent, f);
+        mr_local_call_cancel(agent, f);
     else if (!ended && !mr_agent_withdraw(agent, &f->call))
         send_cancel(agent, f);
-    mr_future_put(f);
+    mr_rpc_future_put(f);
 }
 
 void mr_rpc_cancel(struct mr_rpc_future *f)
 {
     if (mr_rpc_done(f) || atomic_exchange(&f->cancelled, true))
         return;
-    mr_future_hold(f);
+    mr_rpc_future_hold(f);
     f->cancel_work.run = cancel;
     mr_agent_submit(f->agent, &f->cancel_work);
 }

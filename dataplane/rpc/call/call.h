@@ -4,7 +4,7 @@
 
 #include "dataplane/rpc/call/future.h"
 
-struct mr_call_order {
+struct mr_rpc_order {
     const char *caller; /* the public function, for error lines */
     uint32_t to;
     const char *function;
@@ -17,19 +17,19 @@ struct mr_call_order {
 };
 
 /* The future of a call whose answer are values; it counts as in flight. NULL: no memory. */
-struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to,
-                                     uint32_t timeout_ms);
+struct mr_rpc_future *mr_rpc_future_begin(struct mr_rpc *agent, const char *name, uint32_t to,
+                                          uint32_t timeout_ms);
 /* mr_agent_call.ended of such calls. */
-bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
-                   const struct mr_message *reply);
+bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                         const struct mr_message *reply);
 
 /* ---- call_local.c ---- */
 
 /* A call of a function of ours. */
-enum mr_status mr_call_start_local(struct mr_rpc *agent, struct mr_rpc_future *future,
-                                   const struct mr_call_order *order);
+enum mr_status mr_local_call_start(struct mr_rpc *agent, struct mr_rpc_future *future,
+                                   const struct mr_rpc_order *order);
 /* If it has not begun it will not. */
-void mr_call_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future);
+void mr_local_call_cancel(struct mr_rpc *agent, const struct mr_rpc_future *future);
 
 /* ---- call_fetch.c; inside ---- */
 

@@ -31,7 +31,7 @@ static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
     if (status != MR_OK)
         return status;
     mr_agent_send(agent, &f->call);
-    mr_future_arm(f, f->begun_us);
+    mr_rpc_future_arm(f, f->begun_us);
     return MR_OK;
 }
 
@@ -42,8 +42,8 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 
     if (status == MR_OK)
         return;
-    mr_future_end(f, status, mr_rpc_last_error(), NULL);
-    mr_future_put(f);
+    mr_rpc_future_end(f, status, mr_rpc_last_error(), NULL);
+    mr_rpc_future_put(f);
 }
 
 static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
@@ -52,13 +52,13 @@ static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rp
 
     if (mr_rref_is_over(r, TO_HERE))
         return MR_SHUTTING_DOWN;
-    struct mr_rpc_future *f = mr_call_future(agent, TO_HERE, r->owner, timeout_ms);
+    struct mr_rpc_future *f = mr_rpc_future_begin(agent, TO_HERE, r->owner, timeout_ms);
 
     if (f == NULL)
         return mr_rpc_error(MR_NO_MEMORY, TO_HERE ": no memory for the call");
     f->call.op = MR_OP_RPC_FETCH;
     f->call.fetch = true;
-    f->call.ended = mr_call_ended;
+    f->call.ended = mr_rpc_future_ended;
     f->call.over = &f->ended;
     f->work.run = send_waiting;
     (void)mr_rref_pin(r, TO_HERE);
@@ -66,7 +66,7 @@ static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rp
     mr_agent_submit(agent, &f->work);
     enum mr_status status = mr_rpc_wait(f, result);
 
-    mr_future_put(f);
+    mr_rpc_future_put(f);
     return status;
 }
 

@@ -49,8 +49,8 @@ static void finish_local(struct mr_rpc_call *call)
 
     memcpy(error, call->error, sizeof(error));
     mr_executing_free(call);
-    mr_future_end(future, status, error, result);
-    mr_future_put(future);
+    mr_rpc_future_end(future, status, error, result);
+    mr_rpc_future_put(future);
 }
 
 static void end_local(struct mr_rpc *agent, struct mr_work *work)
@@ -86,10 +86,10 @@ static void begin_local(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
 
     (void)agent;
-    mr_future_arm(f, f->begun_us);
+    mr_rpc_future_arm(f, f->begun_us);
 }
 
-static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_call_order *order)
+static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_rpc_order *order)
 {
     size_t bytes = mr_values_copy_bytes(order->arguments, order->argument_count);
 
@@ -105,7 +105,7 @@ static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_c
     return MR_OK;
 }
 
-static enum mr_status wrong_arguments(const struct mr_call_order *order, const struct mr_function *function)
+static enum mr_status wrong_arguments(const struct mr_rpc_order *order, const struct mr_function *function)
 {
     char text[192];
 
@@ -114,8 +114,8 @@ static enum mr_status wrong_arguments(const struct mr_call_order *order, const s
                         order->function, text, function->arguments_text);
 }
 
-enum mr_status mr_call_start_local(struct mr_rpc *agent, struct mr_rpc_future *f,
-                                   const struct mr_call_order *order)
+enum mr_status mr_local_call_start(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_rpc_order *order)
 {
     struct mr_function *function = mr_functions_find(&agent->functions, order->function);
 
@@ -158,7 +158,7 @@ static bool is_of_future(const struct mr_job *job, const void *arg)
     return job->run == run_local && MR_CONTAINER(job, struct mr_rpc_call, job)->future == arg;
 }
 
-void mr_call_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future)
+void mr_local_call_cancel(struct mr_rpc *agent, const struct mr_rpc_future *future)
 {
     struct mr_job *job = mr_executor_take_back(agent->executor, is_of_future, future);
 

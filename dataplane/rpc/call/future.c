@@ -6,7 +6,7 @@
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "dataplane/wire/base/list.h"
 
-struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to)
+struct mr_rpc_future *mr_rpc_future_new(struct mr_rpc *agent, const char *function, uint32_t to)
 {
     struct mr_rpc_future *f = mr_pool_take(&agent->futures);
 
@@ -23,12 +23,12 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
     return f;
 }
 
-void mr_future_hold(struct mr_rpc_future *f)
+void mr_rpc_future_hold(struct mr_rpc_future *f)
 {
     atomic_fetch_add(&f->holds, 1);
 }
 
-void mr_future_block_free(struct mr_rpc_future *f)
+void mr_rpc_future_block_free(struct mr_rpc_future *f)
 {
     free(f->block);
     f->block = NULL;
@@ -36,7 +36,7 @@ void mr_future_block_free(struct mr_rpc_future *f)
     f->reserved_bytes = 0;
 }
 
-void mr_future_put(struct mr_rpc_future *f)
+void mr_rpc_future_put(struct mr_rpc_future *f)
 {
     if (atomic_fetch_sub(&f->holds, 1) != 1)
         return;
@@ -46,14 +46,14 @@ void mr_future_put(struct mr_rpc_future *f)
     if (f->rref != NULL)
         mr_rref_unpin(f->rref);
     free(f->passed);
-    mr_future_block_free(f);
+    mr_rpc_future_block_free(f);
     mr_pool_give(&agent->futures, f);
     mr_agent_put(agent);
 }
 
 /* ---- time ---- */
 
-void mr_future_arm(struct mr_rpc_future *f, uint64_t now_us)
+void mr_rpc_future_arm(struct mr_rpc_future *f, uint64_t now_us)
 {
     struct mr_rpc *agent = f->agent;
 
@@ -64,7 +64,7 @@ void mr_future_arm(struct mr_rpc_future *f, uint64_t now_us)
         agent->deadlines_next_us = f->deadline_us;
 }
 
-uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_rpc_future_turn(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_timer *timer;
 
@@ -73,10 +73,10 @@ uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
     while ((timer = mr_timer_take(&agent->deadlines, now_us)) != NULL) {
         struct mr_rpc_future *f = MR_CONTAINER(timer, struct mr_rpc_future, timer);
 
-        mr_future_end(f, MR_DEADLINE_EXCEEDED,
-                      f->local ? "it did not end within the call's time-out"
-                               : "no answer came within the call's time-out",
-                      NULL);
+        mr_rpc_future_end(f, MR_DEADLINE_EXCEEDED,
+                          f->local ? "it did not end within the call's time-out"
+                                   : "no answer came within the call's time-out",
+                          NULL);
         if (!f->local)
             (void)mr_agent_withdraw(agent, &f->call);
     }
@@ -93,7 +93,7 @@ static void run_then(struct mr_job *job)
 
     f->result = NULL;
     f->then(f->then_user, f->status, f->error, result);
-    mr_future_put(f);
+    mr_rpc_future_put(f);
 }
 
 static void begin_then(struct mr_rpc_future *f)
@@ -102,8 +102,8 @@ static void begin_then(struct mr_rpc_future *f)
     mr_executor_give_one(f->agent->executor, &f->then_job);
 }
 
-void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *why,
-                   struct mr_rpc_result *result)
+void mr_rpc_future_end(struct mr_rpc_future *f, enum mr_status status, const char *why,
+                       struct mr_rpc_result *result)
 {
     struct mr_rpc *agent = f->agent;
     char who[MR_MEMBER_TEXT_BYTES];
@@ -123,9 +123,9 @@ void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *w
     }
     uint32_t before = mr_agent_done(&f->word);
 
-    if ((before & MR_FUTURE_THEN) != 0)
+    if ((before & MR_RPC_FUTURE_THEN) != 0)
         begin_then(f);
-    /* Last: what the `then` does counts as under way, too. */
+    /* Last: what the `then` does counts as in flight, too. */
     atomic_fetch_sub(&agent->in_flight, 1);
 }
 
@@ -159,7 +159,7 @@ enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *
         return mr_agent_check_process(f->agent, "mr_rpc_then");
     f->then = then;
     f->then_user = user;
-    if ((atomic_fetch_or(&f->word, MR_FUTURE_THEN) & MR_DONE) != 0)
+    if ((atomic_fetch_or(&f->word, MR_RPC_FUTURE_THEN) & MR_DONE) != 0)
         begin_then(f);
     return MR_OK;
 }
@@ -167,5 +167,5 @@ enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *
 void mr_rpc_future_destroy(struct mr_rpc_future *f)
 {
     if (f != NULL && !mr_agent_is_inherited(f->agent))
-        mr_future_put(f);
+        mr_rpc_future_put(f);
 }

@@ -10,8 +10,8 @@
 #include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/timer_wheel.h"
 
-#define MR_FUTURE_BYTES_INLINE 192u
-#define MR_FUTURE_THEN         4u /* bit of the word, beside MR_DONE and MR_DONE_SLEEPER */
+#define MR_RPC_FUTURE_BYTES_INLINE 192u
+#define MR_RPC_FUTURE_THEN         4u /* bit of the word, beside MR_DONE and MR_DONE_SLEEPER */
 
 struct mr_rpc_future {
     _Atomic uint32_t word;
@@ -45,23 +45,23 @@ struct mr_rpc_future {
     uint64_t reserved_bytes; /* of the memory for long messages, for the block */
     char function[MR_RPC_NAME_BYTES];
     char error[MR_RPC_ERROR_BYTES]; /* the whole line, when status is not MR_OK */
-    _Alignas(64) uint8_t bytes_inline[MR_FUTURE_BYTES_INLINE];
+    _Alignas(64) uint8_t bytes_inline[MR_RPC_FUTURE_BYTES_INLINE];
 };
 
 /* Any thread. One that is pending, held twice: by the caller, and for the agent. NULL: no memory. */
-struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to);
+struct mr_rpc_future *mr_rpc_future_new(struct mr_rpc *agent, const char *function, uint32_t to);
 /* Any thread. */
-void mr_future_hold(struct mr_rpc_future *future);
-void mr_future_put(struct mr_rpc_future *future);
+void mr_rpc_future_hold(struct mr_rpc_future *future);
+void mr_rpc_future_put(struct mr_rpc_future *future);
 /* The copies of arguments are needed no more. */
-void mr_future_block_free(struct mr_rpc_future *future);
+void mr_rpc_future_block_free(struct mr_rpc_future *future);
 /* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time
  * is up end; when the next one's is. */
-void mr_future_arm(struct mr_rpc_future *future, uint64_t now_us);
-uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);
+void mr_rpc_future_arm(struct mr_rpc_future *future, uint64_t now_us);
+uint64_t mr_rpc_future_turn(struct mr_rpc *agent, uint64_t now_us);
 /* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text after "function on
  * worker: ", NULL: the status' own. Only the first time counts. */
-void mr_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,
-                   struct mr_rpc_result *result);
+void mr_rpc_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,
+                       struct mr_rpc_result *result);
 
 #endif

@@ -5,7 +5,7 @@
 #include "dataplane/rpc/call/executing.h"
 #include "dataplane/wire/base/clock.h"
 
-/* A quarter of the way towards each new time: brief ones stay brief, one long run shows at once. */
+/* A quarter of the way towards each new time: short ones stay short, one long run shows at once. */
 static void note_time(struct mr_function *function, uint64_t ns)
 {
     uint32_t before = atomic_load_explicit(&function->run_ns, memory_order_relaxed);

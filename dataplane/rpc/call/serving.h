@@ -19,7 +19,7 @@ void mr_serving_drop_all(struct mr_rpc *agent);
 enum mr_answered {
     MR_ANSWER_LATER, /* there is no memory for it now */
     MR_ANSWER_SENT,
-    MR_ANSWER_HELD, /* it goes in parts: the values must stay until release(of) */
+    MR_ANSWER_HELD, /* it is sent in parts: the values must stay until release(of) */
 };
 struct mr_answer_hold {
     void (*release)(void *of);

@@ -44,7 +44,7 @@ static enum mr_status check_options(const struct mr_dist_optimizer_options *o, c
         return refuse(error, bytes, "kind", "is none of MR_DIST_SGD, MR_DIST_ADAGRAD, MR_DIST_ADAM");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         if (!(options[i].value >= 0 && options[i].value < options[i].below)) {
-            snprintf(why, sizeof(why), "is %g; it goes from 0 to below %g", (double)options[i].value,
+            snprintf(why, sizeof(why), "is %g; it must be at least 0 and below %g", (double)options[i].value,
                      (double)options[i].below);
             return refuse(error, bytes, options[i].name, why);
         }

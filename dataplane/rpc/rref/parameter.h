@@ -13,7 +13,7 @@
  * or another worker's. */
 struct mr_versions *mr_parameter_versions(struct mr_rref *parameter);
 
-/* What destroys the object that a parameter is, and tells it from others'. */
+/* Destroys the object that a parameter is. References to an object with this function are parameters. */
 void mr_parameter_destroy(void *versions);
 
 #endif

@@ -48,13 +48,12 @@ void mr_references_destroy(struct mr_references *refs)
         return;
     mr_references_stop(refs);
     refs->destroying = true; /* values may hold handles, and release them */
-    mr_owned_destroy_all(refs);
-    mr_hold_destroy_all(refs);
-    mr_id_map_destroy(&refs->owned);
-    mr_id_map_destroy(&refs->forks);
-    mr_id_map_destroy(&refs->holds);
-    mr_id_map_destroy(&refs->lost);
-    mr_id_map_destroy(&refs->children);
+    mr_owned_free_values(refs);
+    mr_id_map_free(&refs->owned);
+    mr_id_map_free(&refs->forks);
+    mr_id_map_free(&refs->holds);
+    mr_id_map_free(&refs->lost);
+    mr_id_map_free(&refs->children);
     while (refs->spares != NULL) {
         struct mr_spare *spare = refs->spares;
         refs->spares = spare->next;

@@ -4,8 +4,8 @@
  * a *fork*, has a number of its own, and is unknown to the owner, then known, then deleted. The value is
  * freed when the owner itself has no handle of it and no fork is left. A fork comes to be
  *   - at the owner, which passes the value to another worker: known from the start;
- *   - at a user (the *parent*), who passes it to another one (the *child*): the child tells the owner (FORK),
- *     the owner confirms (CONFIRMED), the child tells its parent (ACCEPTED);
+ *   - at a user (the *parent*), who passes it to another one (the *child*): the child notifies the owner
+ *     (FORK), the owner confirms (CONFIRMED), the child notifies its parent (ACCEPTED);
  *   - at a user who has the owner make the value (mr_remote): the owner confirms when the call arrives.
  * What a user passes to the owner has a number, too, and is accepted as soon as it arrives.
  *
@@ -15,7 +15,7 @@
  * all living workers (SETTLE). Each takes that worker for dead from then on, and answers (SETTLED) once none
  * of its forks from there waits for this owner's confirmation. If others die meanwhile, the forks of all of
  * them stay until all have been asked about each. And whoever passed something to a worker that died before
- * it accepted tells the owner of that fork (FORK, in the dead worker's name) and takes the owner's
+ * it accepted notifies the owner of that fork (FORK, in the dead worker's name) and takes the owner's
  * confirmation for the acceptance.
  *
  * What the owner of this state machine provides
@@ -147,7 +147,7 @@ enum mr_status mr_references_pass(struct mr_references *refs, struct mr_referenc
                                   struct mr_reference_ticket *ticket);
 /* The ticket never left and never will. */
 void mr_references_unpass(struct mr_references *refs, const struct mr_reference_ticket *ticket);
-/* A ticket arrived: *out is held once more by the caller; its status tells when the owner is dead.
+/* A ticket arrived: *out is held once more by the caller; its status says when the owner is dead.
  * MR_WORKER_DIED (`from` is dead: drop the message), MR_NO_MEMORY (nothing is changed), MR_BAD_MESSAGE. */
 enum mr_status mr_references_take(struct mr_references *refs, uint32_t from,
                                   const struct mr_reference_ticket *ticket, struct mr_reference **out);
@@ -164,7 +164,7 @@ void mr_references_wait_confirmed(struct mr_references *refs, struct mr_referenc
 void mr_references_wait_value(struct mr_references *refs, struct mr_reference *handle,
                               struct mr_reference_waiter *waiter);
 /* On the owner: user `from` with this ticket (owner, reference, and its fork) asks for the value. May come
- * before all else that tells of the fork, and counts as that. The waiter runs unless this fails:
+ * before anything else reports the fork, and counts as that. The waiter runs unless this fails:
  * MR_WORKER_DIED (`from`), MR_NO_MEMORY, MR_BAD_MESSAGE. */
 enum mr_status mr_references_fetch(struct mr_references *refs, uint32_t from,
                                    const struct mr_reference_ticket *ticket,

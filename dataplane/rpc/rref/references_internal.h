@@ -114,7 +114,7 @@ void mr_owned_handle_released(struct mr_references *refs, struct mr_owned *owned
 /* What `rank` was to make will not come. */
 void mr_owned_creator_died(struct mr_references *refs, uint32_t rank);
 void mr_owned_stop_all(struct mr_references *refs); /* waiters end */
-void mr_owned_destroy_all(struct mr_references *refs);
+void mr_owned_free_values(struct mr_references *refs);
 
 /* references_user.c */
 void mr_hold_on_confirmed(struct mr_references *refs, uint32_t from, uint64_t reference, uint64_t fork);
@@ -123,7 +123,6 @@ void mr_hold_owner_died(struct mr_references *refs, uint32_t rank);
 /* What was passed to `rank`: its owner is to know. */
 void mr_hold_child_died(struct mr_references *refs, uint32_t rank);
 void mr_hold_stop_all(struct mr_references *refs);
-void mr_hold_destroy_all(struct mr_references *refs);
 
 /* references_death.c */
 /* A fork of a worker that is dead and not settled has been added. */

@@ -125,7 +125,7 @@ void mr_owned_on_deleted(struct mr_references *refs, uint32_t from, uint64_t id)
 {
     struct mr_id_node *node = mr_id_map_get(&refs->forks, id);
     struct mr_fork *fork = node == NULL ? NULL : MR_CONTAINER(node, struct mr_fork, by_fork);
-    /* A dead worker's forks go when it is settled: its parent, who told us of one, does not delete it. */
+    /* A dead worker's forks are removed when it is settled; its parent, who reported one, deletes none. */
     if (fork != NULL && fork->holder == from)
         mr_fork_remove(refs, fork);
 }
@@ -142,23 +142,25 @@ struct mr_reference *mr_references_own(struct mr_references *refs, uint64_t refe
     return &owned->handle;
 }
 
-static bool is_ticket(const struct mr_references *refs, uint32_t from,
-                      const struct mr_reference_ticket *ticket)
+/* A call of `from` came with this ticket, so that it has the fork. */
+static enum mr_status learn_ticket(struct mr_references *refs, uint32_t from,
+                                   const struct mr_reference_ticket *ticket, bool *fresh)
 {
-    return from < refs->config.world_size && from != refs->config.rank &&
-           ticket->owner == refs->config.rank && ticket->fork != 0 &&
-           maker_of(ticket->reference) < refs->config.world_size;
+    if (from >= refs->config.world_size || from == refs->config.rank || ticket->owner != refs->config.rank ||
+        ticket->fork == 0 || maker_of(ticket->reference) >= refs->config.world_size)
+        return MR_BAD_MESSAGE;
+    if (refs->peers[from].dead)
+        return MR_WORKER_DIED;
+    return learn_fork(refs, ticket->reference, ticket->fork, from, fresh);
 }
 
 enum mr_status mr_references_remote_arrived(struct mr_references *refs, uint32_t from,
                                             const struct mr_reference_ticket *ticket, bool *run)
 {
     bool fresh;
-    if (!is_ticket(refs, from, ticket) || maker_of(ticket->reference) != from)
+    if (maker_of(ticket->reference) != from)
         return MR_BAD_MESSAGE;
-    if (refs->peers[from].dead)
-        return MR_WORKER_DIED;
-    enum mr_status status = learn_fork(refs, ticket->reference, ticket->fork, from, &fresh);
+    enum mr_status status = learn_ticket(refs, from, ticket, &fresh);
     if (status != MR_OK)
         return status;
     struct mr_owned *owned = owned_get(refs, ticket->reference);
@@ -210,11 +212,7 @@ enum mr_status mr_references_fetch(struct mr_references *refs, uint32_t from,
                                    struct mr_reference_waiter *waiter)
 {
     bool fresh;
-    if (!is_ticket(refs, from, ticket))
-        return MR_BAD_MESSAGE;
-    if (refs->peers[from].dead)
-        return MR_WORKER_DIED;
-    enum mr_status status = learn_fork(refs, ticket->reference, ticket->fork, from, &fresh);
+    enum mr_status status = learn_ticket(refs, from, ticket, &fresh);
     if (status != MR_OK)
         return status;
     struct mr_owned *owned = owned_get(refs, ticket->reference);
@@ -252,20 +250,12 @@ void mr_owned_stop_all(struct mr_references *refs)
                            NULL);
 }
 
-void mr_owned_destroy_all(struct mr_references *refs)
+void mr_owned_free_values(struct mr_references *refs)
 {
-    struct mr_id_node *node;
-    for (node = mr_id_map_next(&refs->owned, NULL); node != NULL; node = mr_id_map_next(&refs->owned, node)) {
+    for (struct mr_id_node *node = mr_id_map_next(&refs->owned, NULL); node != NULL;
+         node = mr_id_map_next(&refs->owned, node)) {
         struct mr_owned *owned = MR_CONTAINER(node, struct mr_owned, by_id);
         if (owned->value != NULL)
             refs->config.free_value(refs->config.self, owned->value);
-    }
-    while ((node = mr_id_map_next(&refs->forks, NULL)) != NULL) {
-        mr_id_map_remove(&refs->forks, node);
-        free(MR_CONTAINER(node, struct mr_fork, by_fork));
-    }
-    while ((node = mr_id_map_next(&refs->owned, NULL)) != NULL) {
-        mr_id_map_remove(&refs->owned, node);
-        free(MR_CONTAINER(node, struct mr_owned, by_id));
     }
 }

@@ -278,20 +278,3 @@ void mr_hold_stop_all(struct mr_references *refs)
         mr_references_wake(refs, &MR_CONTAINER(node, struct mr_reference, by_fork)->waiters, MR_SHUTTING_DOWN,
                            NULL);
 }
-
-void mr_hold_destroy_all(struct mr_references *refs)
-{
-    struct mr_id_node *node;
-    while ((node = mr_id_map_next(&refs->children, NULL)) != NULL) {
-        mr_id_map_remove(&refs->children, node);
-        free(MR_CONTAINER(node, struct mr_child, by_fork));
-    }
-    while ((node = mr_id_map_next(&refs->holds, NULL)) != NULL) {
-        mr_id_map_remove(&refs->holds, node);
-        free(MR_CONTAINER(node, struct mr_reference, by_fork));
-    }
-    while ((node = mr_id_map_next(&refs->lost, NULL)) != NULL) {
-        mr_id_map_remove(&refs->lost, node);
-        free(MR_CONTAINER(node, struct mr_reference, by_fork));
-    }
-}

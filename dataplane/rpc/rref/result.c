@@ -20,7 +20,7 @@ static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, si
     mr_agent_hold(agent);
     if (values_fit && bytes_fit)
         return r;
-    /* The bytes behind the values: see bytes_of(). */
+    /* The bytes follow the values: see bytes_of(). */
     r->block = aligned_alloc(64, values_bytes + (bytes_fit ? 0 : (bytes + 63) / 64 * 64));
     if (r->block == NULL) {
         mr_pool_give(&agent->results, r);
@@ -111,7 +111,7 @@ static void result_free(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_result *r = MR_CONTAINER(work, struct mr_rpc_result, freeing);
 
-    /* A node's endpoint goes on, on a core of its own: what was to be given back before stays there. */
+    /* A node's endpoint outlives the agent, on a core of its own: this thread must not free its messages. */
     bool stays = agent->config.is_node && atomic_load(&agent->over);
 
     mr_agent_free(agent, stays ? NULL : r->kept, r->kept_in);
@@ -131,7 +131,7 @@ void mr_rpc_result_free(struct mr_rpc_result *r)
         result_free(agent, &r->freeing);
         return;
     }
-    /* The endpoint's memory goes back inside. */
+    /* The endpoint's memory is returned inside. */
     r->freeing.run = result_free;
     mr_agent_submit(agent, &r->freeing);
 }

@@ -1,5 +1,5 @@
 /* What came back from a call: values, and the memory they lie in. Small ones are copied into the result
- * itself; large ones stay in the reply's receive buffer, which goes back to the endpoint when the result is
+ * itself; large ones stay in the reply's receive buffer, which is returned to the endpoint when the result is
  * freed. */
 #ifndef MR_RPC_RESULT_H
 #define MR_RPC_RESULT_H

@@ -3,7 +3,7 @@
  *
  * A struct mr_rref is one handle: the program's, or of a value that was received. It counts its own holders,
  * and holds once what it refers to. What the state machine knows of it is made when it is first needed
- * inside, and let go by submitted work. Released handles are kept for a while, so that one that is used
+ * inside, and freed by submitted work. Released handles are kept for a while, so that one that is used
  * afterwards is an error instead of a crash.
  *
  * For the other parts of the library (a struct mr_rref that the caller holds, any thread):

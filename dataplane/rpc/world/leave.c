@@ -265,7 +265,7 @@ uint32_t mr_leave_staying(const struct mr_rpc *agent)
 static const char *own_reason(struct mr_rpc *agent, char *what, size_t bytes)
 {
     if (atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0)
-        return "has calls under way";
+        return "has calls in flight";
     if (!mr_rrefs_held(agent->rrefs, what, bytes))
         return "has answers to send";
     return what;
@@ -275,7 +275,7 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
 {
     static const char *const what[] = {[MR_LEAVE_MISSING] = "has not called mr_rpc_shutdown",
                                        [MR_LEAVE_BUSY] =
-                                           "has calls under way, or references tie it to others"};
+                                           "has calls in flight, or references tie it to others"};
     char held[320];
     size_t used = 0;
 

@@ -196,10 +196,10 @@ void mr_long_busy(struct mr_rpc *agent, const struct mr_request *request)
         mr_reply_busy(agent->config.endpoint, request->ref);
 }
 
-/* ---- telling the sender that we are done with it ---- */
+/* ---- notifying the sender that we are done with it ---- */
 
-static bool told(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
-                 const struct mr_message *reply)
+static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                     const struct mr_message *reply)
 {
     (void)agent;
     (void)status; /* an error says that it is gone */
@@ -209,7 +209,7 @@ static bool told(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_statu
 }
 
 /* Nothing more of it is on its way. */
-static void tell(struct mr_long_in *in)
+static void notify(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
 
@@ -225,8 +225,11 @@ static void tell(struct mr_long_in *in)
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, WORDS, words);
 
     in->state = MR_LONG_TELLS;
-    in->done = (struct mr_agent_call){
-        .to = in->from->rank, .op = MR_OP_RPC_PART, .parts = true, .deadline_us = UINT64_MAX, .ended = told};
+    in->done = (struct mr_agent_call){.to = in->from->rank,
+                                      .op = MR_OP_RPC_PART,
+                                      .parts = true,
+                                      .deadline_us = UINT64_MAX,
+                                      .ended = notified};
     enum mr_status status = mr_agent_begin(agent, &in->done, &tensor, 1);
 
     if (status == MR_NO_MEMORY) {
@@ -330,7 +333,7 @@ static void go_on(struct mr_long_in *in)
     if (in->status == MR_OK)
         ask_all(in);
     if (!any_asked(in) && (in->left == 0 || in->status != MR_OK))
-        tell(in);
+        notify(in);
 }
 
 /* ---- begin ---- */
@@ -396,7 +399,7 @@ void mr_longs_init(struct mr_rpc *agent)
         config->long_memory_bytes = MR_LONG_MEMORY_TIMES * config->long_bytes_max;
 }
 
-/* One that goes on may end others, of this list or of what is still to be looked at. */
+/* Continuing one may end others, of this list or of what is still to be looked at. */
 static void go_on_all(struct mr_rpc *agent)
 {
     struct mr_link rest;

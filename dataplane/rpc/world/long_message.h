@@ -1,7 +1,7 @@
 /* Messages that are longer than one of the transport's should be: they stay with their sender, which sends a
  * note in their place, and the receiver fetches them in parts.
  *
- * The note has the op, and goes the way, of the message: as a request, or as an answer. So what is promised
+ * The note has the op of the message, and takes its way: as a request, or as an answer. So what is promised
  * of calls holds, and the parts need promise nothing: RPC_PART reads, in any order and again. The receiver
  * says when it is done with a message, and whether it has had it whole; if not it has not looked at any of
  * it, which is as if it had never left: references in it are taken back.
@@ -15,9 +15,9 @@
 #include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/list.h"
 
-#define MR_LONG_FROM_BYTES   (7u << 20)        /* longer ones go in parts, unless agents are told otherwise */
-#define MR_LONG_MESSAGE_MAX  ((size_t)1 << 30) /* default of the longest message, */
-#define MR_LONG_MEMORY_TIMES 2u                /* and of the memory, in such messages */
+#define MR_LONG_FROM_BYTES   (7u << 20) /* longer ones go in parts, unless the configuration says otherwise */
+#define MR_LONG_MESSAGE_MAX  ((size_t)1 << 30)    /* default of the longest message, */
+#define MR_LONG_MEMORY_TIMES 2u                   /* and of the memory, in such messages */
 #define MR_LONG_PART_BYTES   ((256u << 10) - 64u) /* with its head a block of message memory */
 #define MR_LONG_PARTS_AHEAD  8u                   /* asked for at a time, of one message */
 #define MR_LONG_NOTE_WORDS   2u                   /* u64 {id, bytes} */
@@ -26,7 +26,7 @@
 #define MR_LONG_MEMORY_KEY "rpc.long_memory_mib" /* and long_memory_bytes */
 
 enum mr_long_taken {
-    MR_LONG_ANSWERED, /* and then it goes */
+    MR_LONG_ANSWERED, /* and is freed then */
     MR_LONG_CLAIMED,  /* and perhaps freed already */
     MR_LONG_BUSY,
 };
@@ -44,7 +44,7 @@ struct mr_longs {
     _Atomic uint64_t bytes; /* any thread: memory of long messages on this worker */
 };
 
-/* One that goes out. */
+/* One that is sent. */
 struct mr_long_out {
     struct mr_link link;
     uint64_t id, bytes;
@@ -76,7 +76,7 @@ enum mr_long_state {
     MR_LONG_IS_OVER, /* somebody's */
 };
 
-/* One that comes in. */
+/* One that is received. */
 struct mr_long_in {
     struct mr_link link; /* until it is over */
     struct mr_rpc *agent;
@@ -103,7 +103,7 @@ void mr_longs_init(struct mr_rpc *agent);
 void mr_longs_close(struct mr_rpc *agent);
 /* That member has died, and calls to it have ended. */
 void mr_longs_died(struct mr_rpc *agent, uint32_t rank);
-/* What waits goes on where it can. Returns when it wants to be called again. */
+/* Continues what waits, where it can. Returns when it wants to be called again. */
 uint64_t mr_longs_turn(struct mr_rpc *agent, uint64_t now_us);
 /* Whether there are messages that are not where they are to be, or not answered. */
 bool mr_longs_unfinished(const struct mr_rpc *agent);
@@ -143,7 +143,7 @@ const struct mr_request *mr_long_later(struct mr_rpc *agent, const struct mr_req
 bool mr_long_is_whole(const struct mr_rpc *agent, const struct mr_request *request);
 /* mr_reply_busy(), also for those that were fetched: they are handed on again a little later. */
 void mr_long_busy(struct mr_rpc *agent, const struct mr_request *request);
-/* Its memory goes. NULL is fine. */
+/* Frees its memory. NULL is fine. */
 void mr_long_release(struct mr_long_in *in);
 
 #endif

@@ -115,7 +115,7 @@ static void forget_out(struct mr_rpc *agent, void *of)
     ((struct mr_agent_call *)of)->out = NULL;
 }
 
-/* In its place a note goes. */
+/* Sends a note in its place. */
 static enum mr_status begin_long(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
                                  uint32_t tensor_count)
 {

@@ -27,14 +27,14 @@ struct mr_agent_call {
     bool fetch; /* in another one: for what waits there for functions, and must not hold them up */
     bool parts; /* in another one: parts of long messages */
     /* Its tensors with data stay until it has ended, so that it may be too long for the transport; what it
-     * goes in then. */
+     * is sent as then. */
     bool stays;
     /* of such a call, or one with such an answer: set once nobody wants it any more; or NULL */
     const bool *over;
     /* Of such a call: the other worker has not looked at it, and never will. May be NULL. */
     void (*unread)(struct mr_rpc *agent, struct mr_agent_call *call);
-    /* of calls of functions, which have a session for each: those that wait for others do not hold these up
-     * */
+    /* of calls of functions, which have a session for each: those that wait for others do not hold these
+     * up */
     uint8_t depth;
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
     /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns

@@ -199,7 +199,7 @@ static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
     return true;
 }
 
-/* One who is told to try again. */
+/* Whether to answer BUSY, so that it tries again. */
 static bool may_come_later(struct mr_rpc *agent, const struct mr_join_wire *join,
                            const struct mr_request *request)
 {

@@ -1,13 +1,13 @@
 /* Who is in the world: joining it, staying alive, leaving it together. Inside.
  *
- * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and get
- * the list then; ALIVE tells it of them, and its answer tells them who died. A worker that is not heard of
- * for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
+ * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and
+ * get the list then; ALIVE keeps it informed of them, and its answer lists who died. A worker that is not
+ * heard of for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
- * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls under way,
+ * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls in flight,
  * nothing of its own held by others), and a number that rises with its every call and execution. When all
  * living workers said so in one epoch, the next begins. If all were quiet in two epochs in a row and no
- * number rose, there was an instant at which nothing was under way anywhere, and nothing can begin again:
+ * number rose, there was an instant at which nothing was in flight anywhere, and nothing can begin again:
  * everybody may go (the double count of Mattern, "Algorithms for distributed termination detection", 1987).
  * Nodes do not shut down: they count as quiet.
  */
@@ -77,8 +77,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* LEAVE of a node that is stopped goes to everybody, with MR_LEAVE_GONE: it is dead from then on. The answer
- * has nothing in it. */
+/* LEAVE of a node that is stopped is sent to everybody, with MR_LEAVE_GONE: it is dead from then on. The
+ * answer has nothing in it. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
@@ -88,7 +88,7 @@ struct mr_leaving {
     uint64_t next_us, epoch, bye_until_us;
     bool in_flight;
     struct mr_agent_call call;
-    uint8_t *states; /* enum mr_leave_state of each rank, as last told; of mr_rpc's */
+    uint8_t *states; /* enum mr_leave_state of each rank, as last reported; of mr_rpc's */
     /* At the rendezvous. */
     uint64_t world_epoch;
     bool all_may_go;

@@ -107,7 +107,7 @@ static uint32_t unfinished(struct net *net, uint32_t node)
     return left;
 }
 
-static void say_farewell(struct net *net, uint32_t node)
+static void say_goodbye(struct net *net, uint32_t node)
 {
     bool waits;
     do {
@@ -145,7 +145,7 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     mr_rpc_future_destroy(future);
     while (unfinished(net, 1) > 0)
         ;
-    say_farewell(net, 1);
+    say_goodbye(net, 1);
     /* Nobody waits for its silence; the others are as before, and leave. */
     expect(mr_rpc_sync(net->workers[0].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
            "worker \"w1\" (rank 1)");
@@ -154,7 +154,7 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
 }
 
-static void the_rendezvous_says_farewell_too(void **state)
+static void the_rendezvous_says_goodbye_too(void **state)
 {
     struct net *net = *state;
     world(net, 3, 0);
@@ -162,7 +162,7 @@ static void the_rendezvous_says_farewell_too(void **state)
     pthread_mutex_lock(&net->lock);
     mr_agent_retire(net->workers[0].rpc);
     pthread_mutex_unlock(&net->lock);
-    say_farewell(net, 0);
+    say_goodbye(net, 0);
     expect(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
            "worker \"w0\" (rank 0)");
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
@@ -186,13 +186,13 @@ static void a_farewell_is_said_until_it_is_heard(void **state)
     expect(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
            "worker \"w1\" (rank 1)");
     net_mute(net, 1, 0, false);
-    say_farewell(net, 1);
+    say_goodbye(net, 1);
     expect(mr_rpc_sync(net->workers[0].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
            "worker \"w1\" (rank 1)");
 }
 
 /* A program that says that it goes does not die for it: it leaves with the others. */
-static void only_nodes_say_farewell(void **state)
+static void only_nodes_say_goodbye(void **state)
 {
     struct net *net = *state;
     world(net, 3, 0);
@@ -358,9 +358,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(what_runs_ends_and_nothing_else_begins),
-        test(the_rendezvous_says_farewell_too),
+        test(the_rendezvous_says_goodbye_too),
         test(a_farewell_is_said_until_it_is_heard),
-        test(only_nodes_say_farewell),
+        test(only_nodes_say_goodbye),
         test(a_node_does_not_shut_down),
         test(a_held_one_waits_and_lets_wait),
         test(a_world_is_over_when_all_have_left),

@@ -422,8 +422,7 @@ static void keys_of_rpc_are_checked_against_each_other(void **state)
     (void)state;
     rpc_refused("[rpc]\nname = a\n", 2, "rpc.world_size is 0");
     rpc_refused("[rpc]\n\nmodule = a.so\n", 3, "rpc.world_size is 0");
-    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4,
-                "rpc.rank goes from 0 to rpc.world_size - 1");
+    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4, "rpc.rank must be 0 to rpc.world_size - 1");
     rpc_refused("[rpc]\nworld_size = 2\nrank = 1\n", 3, "only with a name: give it one with rpc.name");
     rpc_refused("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
     rpc_refused("[rpc]\nworld_size = 2\nrendezvous = 10.0.0.2:7700\n", 3, "is one of them: give it a name");

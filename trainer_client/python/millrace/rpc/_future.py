@@ -1,4 +1,4 @@
-"""Outcomes of calls under way."""
+"""Outcomes of calls in flight."""
 from __future__ import annotations
 
 import asyncio

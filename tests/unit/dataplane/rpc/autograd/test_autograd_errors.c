@@ -246,7 +246,7 @@ static void a_wrong_backward_is_named(void **state)
             /* Some gradients have flowed: there is no other try. */
             loss = graph_call1(g, 0, "sum", x);
             expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(g->context, &loss, 1, false),
-                         "failed midway");
+                         "an earlier backward pass in it failed");
             graph_end(g);
         }
     }
@@ -305,7 +305,7 @@ static void two_at_once(void **state)
     struct back b;
     pthread_t thread = start_slow(state, &b, 1);
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
-                 "another backward goes on");
+                 "another backward pass runs");
     gate_open();
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_OK);
@@ -320,7 +320,8 @@ static void the_time_out(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_DEADLINE_EXCEEDED);
     expect_text(b.error, "time-out");
-    expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false), "failed midway");
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
+                 "an earlier backward pass in it failed");
     gate_open();
     graph_end(b.g);
 }
@@ -413,7 +414,7 @@ static void backward_by_another_worker(void **state)
         if (ends == 0)
             graph_expect(b.g, b.loss, (float[]){1, 1, 1, 1}, ELEMENTS);
         else
-            expect_text(b.error, "the context ended meanwhile");
+            expect_text(b.error, "the context has ended");
         gate.open = false;
         graph_end(b.g);
     }

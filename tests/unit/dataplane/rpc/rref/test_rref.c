@@ -443,7 +443,8 @@ static bool somebody_waits(struct net *net, const struct mr_rref *rref)
     return waits;
 }
 
-/* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its end. */
+/* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its end.
+ * */
 static void waits_end_when_the_worker_does(void **state)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
@@ -604,7 +605,7 @@ static enum mr_status shut_down_at_rest(struct mr_rpc *rpc)
 
     do
         status = mr_rpc_shutdown(rpc, 1);
-    while (status == MR_DEADLINE_EXCEEDED && strstr(mr_rpc_last_error(), ") has calls under way;") != NULL &&
+    while (status == MR_DEADLINE_EXCEEDED && strstr(mr_rpc_last_error(), ") has calls in flight;") != NULL &&
            ++tries < 10000);
     return status;
 }

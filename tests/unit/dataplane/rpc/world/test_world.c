@@ -165,7 +165,7 @@ static void a_bad_configuration_is_refused(void **state)
     (void)net_add(net, "a", 0);
     struct mr_agent_config config = {.name = "x", .rank = 2, .world_size = 2};
     assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    expect_text(error, "the rank goes from 0");
+    expect_text(error, "the rank must be 0");
     config = (struct mr_agent_config){.name = "", .rank = 0, .world_size = 2};
     assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     expect_text(error, "needs a name");
@@ -716,7 +716,7 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         pthread_join(leavers[i].thread, NULL);
         assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
-        expect_text(leavers[i].error, "(rank 1) has calls under way");
+        expect_text(leavers[i].error, "(rank 1) has calls in flight");
     }
     for (uint32_t i = 0; i < 3; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
@@ -754,7 +754,7 @@ static void nobody_leaves_while_a_function_runs(void **state)
     blocker_open(&blocker);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
-        expect_text(leavers[i].error, "(rank 1) has calls under way");
+        expect_text(leavers[i].error, "(rank 1) has calls in flight");
     }
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
