@@ -244,7 +244,7 @@ struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent)
     return &agent->config.driver;
 }
 
-/* ---- its turn ---- */
+/* ---- polled by the driver ---- */
 
 static uint64_t sooner(uint64_t a_us, uint64_t b_us)
 {
@@ -259,18 +259,18 @@ static uint64_t retry_answers(struct mr_rpc *agent, uint64_t now_us)
     return agent->unanswered == NULL && agent->unanswered_fetches == NULL ? UINT64_MAX : now_us + RETRY_US;
 }
 
-uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_agent_poll(struct mr_rpc *agent, uint64_t now_us)
 {
     mr_agent_run_work(agent);
     if (agent->closing)
         return UINT64_MAX;
     mr_agent_give_jobs(agent);
 
-    uint64_t next_us = mr_world_turn(agent, now_us);
+    uint64_t next_us = mr_world_tick(agent, now_us);
 
-    next_us = sooner(next_us, mr_rpc_future_turn(agent, now_us));
-    next_us = sooner(next_us, mr_rrefs_turn(agent->rrefs, now_us));
-    next_us = sooner(next_us, mr_longs_turn(agent, now_us));
+    next_us = sooner(next_us, mr_rpc_future_tick(agent, now_us));
+    next_us = sooner(next_us, mr_rrefs_tick(agent->rrefs, now_us));
+    next_us = sooner(next_us, mr_longs_tick(agent, now_us));
     next_us = sooner(next_us, retry_answers(agent, now_us));
     next_us = sooner(next_us, mr_agent_nudge_jobs(agent, now_us));
     /* What the timers did may have made more. */

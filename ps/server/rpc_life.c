@@ -6,11 +6,11 @@
 #include "ps/base/log.h"
 #include "ps/server/rpc_internal.h"
 
-#define LOOK_US     1000u
-#define TELL_US     5000000u /* functions that run so long after an end are said */
-#define FAREWELL_US 3000000u
-#define DRAIN_US    1000000u /* for the last answers */
-#define AGAIN_MS    1000u    /* after joining was refused */
+#define LOOK_US    1000u
+#define TELL_US    5000000u /* functions that run so long after an end are said */
+#define GOODBYE_US 3000000u
+#define DRAIN_US   1000000u /* for the last answers */
+#define AGAIN_MS   1000u    /* after joining was refused */
 
 /* ---- core 0 is asked ---- */
 
@@ -67,7 +67,7 @@ static uint32_t unfinished(struct ps_rpc *rpc)
     return mr_agent_unfinished(rpc->agent);
 }
 
-static uint32_t farewell(struct ps_rpc *rpc)
+static uint32_t goodbye(struct ps_rpc *rpc)
 {
     return mr_agent_say_goodbye(rpc->agent);
 }
@@ -215,7 +215,7 @@ void ps_rpc_close(struct ps_rpc *rpc)
     ps_rpc_modules_exit(&rpc->modules, rpc->agent);
     (void)wait_for_functions(rpc, true); /* of the modules' last calls */
     ask_until_none(rpc, unsent, DRAIN_US);
-    ask_until_none(rpc, farewell, FAREWELL_US);
+    ask_until_none(rpc, goodbye, GOODBYE_US);
     (void)ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
 }

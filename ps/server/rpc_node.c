@@ -203,7 +203,7 @@ void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
         return;
     }
     rpc->stirred = false;
-    rpc->next_us = mr_agent_turn(rpc->agent, now);
+    rpc->next_us = mr_agent_poll(rpc->agent, now);
     dp_core_due(rpc->core, rpc->next_us);
 }
 

@@ -41,7 +41,7 @@ static void a_node_that_is_stopped_ends_what_it_runs(void **state)
     rpc_node_open_gate(x);
     rpc_node_let_go(1, &future);
     for (uint32_t i = 0; i < 2; i++) {
-        do { /* until we have heard its farewell */
+        do { /* until we have heard its goodbye */
             status = mr_rpc_sync(x->workers.rpcs[i], NODE, "held", NULL, 0, NULL, NULL);
         } while (status == MR_SHUTTING_DOWN);
         rpc_workers_refused(status, MR_WORKER_DIED, "worker \"server\" (rank 0)");

@@ -32,7 +32,7 @@ static void settle_inside(struct mrc_rpc_driver *d)
 {
     for (uint32_t i = 0; i < SETTLE_ROUNDS_MAX; i++) {
         uint64_t now_us = mrc_now_us();
-        uint64_t next_us = mr_agent_turn(d->agent, now_us);
+        uint64_t next_us = mr_agent_poll(d->agent, now_us);
         uint64_t endpoint_us = mr_endpoint_poll(d->ep, now_us, SEGMENT_BUDGET);
 
         d->unsent = 0;

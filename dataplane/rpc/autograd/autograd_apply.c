@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/call/executing.h"
+#include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/result.h"
 #include "dataplane/rpc/rref/rref.h"
 
@@ -69,7 +69,7 @@ enum mr_status mr_autograd_apply(struct mr_autograd *c, const char *name, const 
 
     if (call == NULL)
         return mr_rpc_error(MR_NO_MEMORY, CALLER ": %s: no memory for the call", name);
-    mr_executing_run(call);
+    mr_function_run(call);
     enum mr_status status = take_results(agent, call, result);
 
     mr_executing_free(call);

@@ -45,8 +45,8 @@ struct mr_rpc {
     /* Any thread. */
     _Atomic uint32_t holds;       /* mr_agent_destroy()'s, and one for each handle that is out */
     struct mr_work *_Atomic work; /* the newest first */
-    pthread_mutex_t late; /* once it is over: of being inside. Only tried, but by mr_agent_destroy() */
-    _Atomic bool over;    /* destroyed, but for what is held */
+    pthread_mutex_t late; /* taken to be inside once it is over; only mr_agent_destroy() waits for it */
+    _Atomic bool over;    /* mr_agent_destroy() was called */
     void (*free)(struct mr_rpc *agent); /* the last put's */
     void (*freed)(void *driver);        /* mr_agent_destroy()'s */
     _Atomic uint64_t activity;          /* calls begun and executions begun */
@@ -56,29 +56,29 @@ struct mr_rpc {
     enum mr_status join_status;
     _Atomic uint32_t left_world; /* MR_DONE once leaving has ended, with */
     enum mr_status leave_status;
-    pthread_mutex_t stepping;    /* by optimizers of the library's, see dist_optimizer_owner.c */
+    pthread_mutex_t stepping;    /* held by an optimizer's step, see dist_optimizer_owner.c */
     _Atomic bool leave_reported; /* mr_rpc_shutdown() has returned that */
     _Atomic bool complete;       /* all have joined: `members` may be read */
-    _Atomic bool left;           /* no calls any more */
-    _Atomic bool fenced;         /* the others take us for dead */
+    _Atomic bool left;           /* no call begins any more */
+    _Atomic bool fenced;         /* this worker counts as dead for the others */
     _Atomic bool held;           /* not released yet */
     char join_error[MR_RPC_ERROR_BYTES];
 
     /* Inside. */
-    struct mr_member rendezvous; /* how it is reached; not a member as such */
+    struct mr_member rendezvous; /* where it is; not a member as such */
     struct mr_agent_call join;
     uint64_t join_next_us, join_wait_us, alive_next_us;
     uint8_t *joined_ranks; /* [world_size] as last reported */
     struct mr_leaving leaving;
     struct mr_timer_wheel deadlines; /* of calls */
     uint64_t deadlines_next_us;      /* no call ends before; perhaps none does then */
-    /* Executed, and values asked for: there was no memory for the answer, or the value was being changed. */
+    /* Answers that are sent again later: there was no memory for them, or the value was being changed. */
     struct mr_rpc_call *unanswered;
     struct mr_fetch *unanswered_fetches;
     struct mr_job *jobs_first, *jobs_last;
     struct mr_longs longs;
-    uint64_t nudge_us;  /* jobs were given: see then whether they have begun; 0: not */
-    uint32_t job_count; /* of this burst, not yet given to the executor */
+    uint64_t nudge_us;  /* when to see whether the jobs that were given have begun; 0: none were given */
+    uint32_t job_count; /* of this burst, not given to the executor yet */
     struct mr_agent_counters counters;
     bool join_in_flight;
     bool retiring; /* no function begins any more */

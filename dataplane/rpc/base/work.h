@@ -21,43 +21,43 @@ struct mr_work {
 
 /* ---- any thread ---- */
 
-/* Runs it inside, in the order of submission; after mr_agent_destroy() at once. */
+/* Has the work run inside, in the order of submission; after mr_agent_destroy() at once. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
-/* The same without waking anybody: whoever submits many calls mr_agent_wake() after the last. */
+/* Does the same without waking the driver: whoever submits many calls mr_agent_wake() after the last. */
 void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work);
 void mr_agent_wake(struct mr_rpc *agent);
 bool mr_agent_has_work(const struct mr_rpc *agent);
-/* *done has MR_DONE and nothing else now, and who sleeps on it is woken; `done` may be gone when this
- * returns. Returns what it was. */
+/* Sets *done to MR_DONE alone, and wakes whoever sleeps on it; `done` may be gone when this returns. Returns
+ * its value before. */
 uint32_t mr_agent_done(_Atomic uint32_t *done);
-/* Waits, not inside, until *done has MR_DONE; on a thread that runs functions another may run meanwhile.
- * False: at the deadline. */
+/* Waits, not inside, until *done has MR_DONE (true) or the deadline (false). On a thread that runs functions,
+ * another may take its place meanwhile. */
 bool mr_agent_wait(struct mr_rpc *agent, _Atomic uint32_t *done, uint64_t deadline_us);
-/* Whoever has something of the agent's that it does not know of, or that outlives it, holds it. The last put
- * frees it. */
+/* Holds the agent, for whoever has something of it that it does not know of, or that outlives it. The last
+ * put frees the agent. */
 void mr_agent_hold(struct mr_rpc *agent);
 void mr_agent_put(struct mr_rpc *agent);
-/* timeout_ms as in mr_rpc_call_options, as an absolute time. */
+/* Returns a call's deadline; timeout_ms is as in mr_rpc_call_options. */
 uint64_t mr_agent_deadline_us(const struct mr_rpc *agent, uint64_t now_us, uint32_t timeout_ms);
-/* Whether the worker belongs to a process that this one was forked from. */
+/* Returns whether this process is a fork of the worker's. */
 bool mr_agent_is_inherited(const struct mr_rpc *agent);
-/* MR_FORKED then, with the line. */
+/* Returns MR_FORKED then, with the line; else MR_OK. */
 enum mr_status mr_agent_check_process(const struct mr_rpc *agent, const char *caller);
-/* The line of mr_rpc_last_error() of this thread. */
+/* Sets the line of mr_rpc_last_error() for this thread. */
 void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define mr_rpc_error(status, ...) (mr_rpc_error_line(__VA_ARGS__), (status))
 
 /* ---- inside ---- */
 
-/* Runs all that was submitted, and what that submits. */
+/* Runs all work that was submitted, and what that submits. */
 void mr_agent_run_work(struct mr_rpc *agent);
-/* After the end, by any thread: whoever submits pushes first and tries the lock then, so that either he gets
- * it or it is seen here. */
+/* Runs it after mr_agent_destroy(), on any thread. Whoever submits pushes first and tries the lock then:
+ * either that succeeds, or the holder of the lock sees the work. */
 void mr_agent_run_late(struct mr_rpc *agent);
-/* For the executor, with the next mr_agent_give_jobs(). */
+/* Collects a job for the executor, which gets it with the next mr_agent_give_jobs(). */
 void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job);
 void mr_agent_give_jobs(struct mr_rpc *agent);
-/* Sees to those that were given a while ago and have not begun. Returns when it wants to be called again. */
+/* Wakes another thread if jobs that were given a while ago have not begun. Returns when to call it again. */
 uint64_t mr_agent_nudge_jobs(struct mr_rpc *agent, uint64_t now_us);
 
 #endif

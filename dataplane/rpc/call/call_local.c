@@ -140,7 +140,7 @@ enum mr_status mr_local_call_start(struct mr_rpc *agent, struct mr_rpc_future *f
     call->future = f;
     f->local = true;
     if ((function->flags & MR_RPC_INLINE) != 0) {
-        mr_executing_run(call);
+        mr_function_run(call);
         end_inline(call);
         return MR_OK;
     }

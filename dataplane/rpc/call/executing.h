@@ -60,9 +60,6 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
                                      uint32_t argument_count);
 /* Gives back references among arguments and results, too. */
 void mr_executing_free(struct mr_rpc_call *call);
-/* run.c: runs the function on this thread, and checks its results against the signature. call->status and
- * ->error have the outcome. */
-void mr_executing_run(struct mr_rpc_call *call);
 /* Its results are nobody's: not while inside, as what destroys an object may block. */
 void mr_executing_drop_results(struct mr_rpc_call *call);
 

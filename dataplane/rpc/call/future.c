@@ -64,7 +64,7 @@ void mr_rpc_future_arm(struct mr_rpc_future *f, uint64_t now_us)
         agent->deadlines_next_us = f->deadline_us;
 }
 
-uint64_t mr_rpc_future_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_rpc_future_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_timer *timer;
 

@@ -58,7 +58,7 @@ void mr_rpc_future_block_free(struct mr_rpc_future *future);
 /* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time
  * is up end; when the next one's is. */
 void mr_rpc_future_arm(struct mr_rpc_future *future, uint64_t now_us);
-uint64_t mr_rpc_future_turn(struct mr_rpc *agent, uint64_t now_us);
+uint64_t mr_rpc_future_tick(struct mr_rpc *agent, uint64_t now_us);
 /* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text after "function on
  * worker: ", NULL: the status' own. Only the first time counts. */
 void mr_rpc_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,

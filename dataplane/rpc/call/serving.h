@@ -45,6 +45,10 @@ enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_ans
 
 /* ---- shared with calls of our own functions ---- */
 
+/* Runs the function of a call on this thread, in its context, and checks the results against the signature.
+ * call->status and call->error have the outcome. Any thread. */
+void mr_function_run(struct mr_rpc_call *call);
+
 /* What the executor gets. Any thread. */
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
 /* On the executor's thread: runs the function, unless no thread can be had or the caller's time is up;

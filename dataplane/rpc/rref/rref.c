@@ -357,7 +357,7 @@ void mr_rrefs_count(const struct mr_rrefs *all, uint64_t *owned, uint64_t *holds
     *holds = counts.holds;
 }
 
-uint64_t mr_rrefs_turn(struct mr_rrefs *all, uint64_t now_us)
+uint64_t mr_rrefs_tick(struct mr_rrefs *all, uint64_t now_us)
 {
     if (all == NULL || !all->retries)
         return UINT64_MAX;

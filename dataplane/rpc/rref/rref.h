@@ -39,7 +39,7 @@ struct mr_rrefs; /* an agent's */
 /* Makes the agent's references, and its hooks for values. MR_NO_MEMORY. */
 enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out);
 /* Inside: messages that found no memory go out. Returns when it wants to be called again. NULL is fine. */
-uint64_t mr_rrefs_turn(struct mr_rrefs *all, uint64_t now_us);
+uint64_t mr_rrefs_tick(struct mr_rrefs *all, uint64_t now_us);
 /* Inside; of an agent that is no worker, too. */
 void mr_rrefs_died(struct mr_rpc *agent, uint32_t rank);
 /* Inside: values of ours that somebody holds, and our holds of others'. NULL is fine. */

@@ -90,7 +90,7 @@ void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us)
     }
 }
 
-uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     uint64_t interval_us = dead_after_us(agent) / ALIVE_PER_DEATH;
     bool alone = atomic_load(&agent->rendezvous.dead);

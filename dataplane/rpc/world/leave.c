@@ -147,7 +147,7 @@ static bool others_are_gone(const struct mr_rpc *agent)
     return true;
 }
 
-static uint64_t rendezvous_turn(struct mr_rpc *agent, uint64_t now_us)
+static uint64_t rendezvous_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_leaving *leaving = &agent->leaving;
     struct mr_leave_wire said = {.phase = MR_LEAVE_CALLED,
@@ -217,14 +217,14 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
     mr_agent_send(agent, &leaving->call);
 }
 
-uint64_t mr_leave_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_leaving *leaving = &agent->leaving;
 
     if (leaving->step == MR_LEAVING_NOT || leaving->step == MR_LEAVING_DONE)
         return UINT64_MAX;
     if (agent->config.is_rendezvous)
-        return rendezvous_turn(agent, now_us);
+        return rendezvous_tick(agent, now_us);
     if (atomic_load(&agent->rendezvous.dead) || atomic_load(&agent->fenced)) {
         atomic_store(&agent->left, true);
         over(agent, leaving->step == MR_LEAVING_BYE ? MR_OK : MR_WORKER_DIED);

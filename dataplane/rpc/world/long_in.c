@@ -445,7 +445,7 @@ void mr_longs_close(struct mr_rpc *agent)
     end_answers(agent, MR_RPC_NO_RANK);
 }
 
-uint64_t mr_longs_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_longs_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_longs *longs = &agent->longs;
 

@@ -104,7 +104,7 @@ void mr_longs_close(struct mr_rpc *agent);
 /* That member has died, and calls to it have ended. */
 void mr_longs_died(struct mr_rpc *agent, uint32_t rank);
 /* Continues what waits, where it can. Returns when it wants to be called again. */
-uint64_t mr_longs_turn(struct mr_rpc *agent, uint64_t now_us);
+uint64_t mr_longs_tick(struct mr_rpc *agent, uint64_t now_us);
 /* Whether there are messages that are not where they are to be, or not answered. */
 bool mr_longs_unfinished(const struct mr_rpc *agent);
 

@@ -1,5 +1,5 @@
-/* Another worker, as an agent knows it: who it is, the sessions to it, and whether it is alive. Inside, but
- * for what is said. */
+/* Another worker as an agent knows it: who it is, the sessions to it, calls to it, and whether it is alive.
+ * Inside, unless said otherwise. */
 #ifndef MR_RPC_MEMBER_H
 #define MR_RPC_MEMBER_H
 
@@ -16,56 +16,57 @@ struct mr_long_out;
 
 /* ---- messages to other workers, of any RPC op ---- */
 
-/* One call of an op; whoever makes it owns it until ended() is called. preamble.step of the request says our
- * rank. */
+/* A call of an RPC op. Whoever makes it owns it until ended() is called. The request's preamble.step is the
+ * caller's rank. */
 struct mr_agent_call {
     uint32_t to; /* not our own rank */
     uint8_t op;
-    /* In a session of its own: functions that take long over there do not hold it up. For what never waits
-     * there. */
-    bool control;
-    bool fetch; /* in another one: for what waits there for functions, and must not hold them up */
-    bool parts; /* in another one: parts of long messages */
-    /* Its tensors with data stay until it has ended, so that it may be too long for the transport; what it
-     * is sent as then. */
-    bool stays;
-    /* of such a call, or one with such an answer: set once nobody wants it any more; or NULL */
-    const bool *over;
-    /* Of such a call: the other worker has not looked at it, and never will. May be NULL. */
-    void (*unread)(struct mr_rpc *agent, struct mr_agent_call *call);
-    /* of calls of functions, which have a session for each: those that wait for others do not hold these
-     * up */
+    /* Which session the call takes: one for each depth of calls of functions, so that calls that wait for
+     * others do not hold these up; or one of these. */
     uint8_t depth;
-    uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
-    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns
-     * true, until mr_agent_free(agent, call->wire, call->in): whoever wants that notes both. Deadlines are
-     * MR_DEADLINE_EXCEEDED, whatever was sent; a worker that died or was restarted is MR_WORKER_DIED. */
+    bool control; /* for ops whose handler never waits */
+    bool fetch;   /* for fetches, which wait for functions there */
+    bool parts;   /* for parts of long messages */
+    /* Tensors with data stay valid until the call has ended, so that the request may be sent in parts. */
+    bool stays;
+    /* Set once nobody wants the call any more: then parts of its request or answer are not sent or fetched
+     * any more. May be NULL. */
+    const bool *over;
+    /* The other worker has not looked at the request (sent in parts), and never will. May be NULL. */
+    void (*unread)(struct mr_rpc *agent, struct mr_agent_call *call);
+    uint64_t deadline_us; /* UINT64_MAX: none; the call ends when the worker dies */
+    /* Called once, inside. `reply` is NULL unless one came. It is valid until this returns; or, if this
+     * returns true, until mr_agent_free(agent, call->wire, call->in), so note both. After the deadline the
+     * status is MR_DEADLINE_EXCEEDED, whatever was sent; if the worker died or was restarted, it is
+     * MR_WORKER_DIED. */
     bool (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                   const struct mr_message *reply);
 
-    struct mr_call *wire; /* from here on the agent's. NULL once an answer comes in parts, as: */
+    /* The agent's. */
+    struct mr_call *wire; /* NULL once the answer comes in parts, in: */
     struct mr_long_in *in;
     struct mr_long_out *out; /* the request, in parts */
     struct mr_member *member;
     bool cancelled;
 };
 
-/* tensors as in mr_call_begin: with data, copied (or they stay, see mr_agent_call); without, `data` is set to
- * where the caller writes before mr_agent_send(). If it fails ended() is not called: MR_UNKNOWN_WORKER,
- * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
+/* Begins a call. Tensors are as in mr_call_begin(): those with data are copied, unless call->stays; for the
+ * others `data` is set to where the caller writes before mr_agent_send(). If this fails ended() is not
+ * called. MR_UNKNOWN_WORKER, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
 enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
                               uint32_t tensor_count);
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
-/* Begun and not sent: forgotten, ended() is not called. */
+/* Forgets a call that was begun and not sent; ended() is not called. */
 void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
-/* Ends it with MR_CANCELLED, through ended(), if the other worker cannot have begun with it. False: nothing
- * is changed. */
+/* Ends a call with MR_CANCELLED, through ended(), unless the other worker may have begun with it. False:
+ * nothing changed. */
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
+/* Frees what a reply lies in; each may be NULL. */
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in);
 
 /* ---- the endpoint's handlers ---- */
 
-/* All calls of the endpoint are the agent's, and so are all its sessions. */
+/* For all calls and all sessions of the endpoint: they are the agent's. */
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
@@ -93,7 +94,6 @@ struct mr_member {
     struct mr_address address;
 
     _Atomic bool dead; /* any thread; never again alive */
-    bool away;         /* a session says so, since */
     struct mr_client_session *sessions[MR_MEMBER_SESSIONS];
     uint32_t calls_pending;
     uint64_t pending_since_us; /* while calls_pending > 0 */
@@ -109,18 +109,19 @@ struct mr_member {
     uint64_t leave_activity;
 };
 
-/* Why nobody could be called there now; MR_OK. The line is said. Any thread. */
+/* Returns why that worker cannot be called now, with the line; else MR_OK. Any thread. */
 enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank);
-/* mr_agent_begin() to this one, without asking whether it is a member. */
+/* Does the same as mr_agent_begin(), without a check of the member; for ops of the world itself. */
 enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *member, struct mr_agent_call *call,
                                struct mr_tensor *tensors, uint32_t tensor_count);
-/* It is dead from now on: calls to it end with MR_WORKER_DIED. Nothing if it was. */
+/* Takes the member for dead from now on: calls to it end with MR_WORKER_DIED, and agent->died hears of it.
+ * Again does nothing. */
 void mr_member_died(struct mr_rpc *agent, struct mr_member *member);
-/* Says BYE on its sessions; calls end. */
+/* Closes the sessions to it; calls end. */
 void mr_member_close(struct mr_rpc *agent, struct mr_member *member);
-/* The member whose request this is; NULL: none that is alive. */
+/* Returns the member that sent the request; NULL: no living one did. */
 struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_request *request);
-/* "worker \"b\" (rank 1)"; any thread. */
+/* Writes "worker \"b\" (rank 1)". Any thread. */
 #define MR_MEMBER_TEXT_BYTES 96u
 void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES]);
 

@@ -318,7 +318,7 @@ static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
     return false;
 }
 
-static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
+static uint64_t join_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_join_wire join = {.rank = agent->config.rank,
                                 .world_size = agent->config.world_size,
@@ -378,10 +378,10 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
     return there != 0;
 }
 
-uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us)
+uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us)
 {
-    uint64_t join_us = join_turn(agent, now_us), alive_us = mr_alive_turn(agent, now_us);
-    uint64_t leave_us = mr_leave_turn(agent, now_us);
+    uint64_t join_us = join_tick(agent, now_us), alive_us = mr_alive_tick(agent, now_us);
+    uint64_t leave_us = mr_leave_tick(agent, now_us);
     uint64_t next_us = join_us < alive_us ? join_us : alive_us;
 
     return leave_us < next_us ? leave_us : next_us;

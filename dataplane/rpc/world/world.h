@@ -82,7 +82,7 @@ enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
-/* mr_rpc_shutdown() on its way. */
+/* The state of mr_rpc_shutdown(). */
 struct mr_leaving {
     enum mr_leaving_step step;
     uint64_t next_us, epoch, bye_until_us;
@@ -96,28 +96,29 @@ struct mr_leaving {
 
 enum mr_status mr_world_init(struct mr_rpc *agent);
 void mr_world_fini(struct mr_rpc *agent);
-/* Timers; of alive.c alone. */
-uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us);
-uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us);
-/* It died, or was restarted: from now on the workers ask each other. */
+/* Runs the timers of the world, and those of alive.c. Returns when to call it again. */
+uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us);
+uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us);
+/* The rendezvous died or was restarted: from now on the workers ask each other. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
-/* As it stands in the list of members. */
+/* Writes a member as it is in the list of members. */
 void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
-/* The rendezvous' ops. */
+/* The ops JOIN, LEAVE and ALIVE. */
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False:
  * nobody is known to have. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
-/* Inside: living workers, also this one, that have not called mr_rpc_shutdown(), as far as is known here. */
+/* Returns how many living workers, including this one, have not called mr_rpc_shutdown(), as far as is known
+ * here. */
 uint32_t mr_leave_staying(const struct mr_rpc *agent);
-/* Who keeps us from leaving. */
+/* Writes who keeps this worker from leaving. */
 void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes);
-/* The leaving part: begin (again), one turn. */
+/* Begins to leave, unless it has begun; runs its timers. */
 void mr_leave_begin(struct mr_rpc *agent);
-uint64_t mr_leave_turn(struct mr_rpc *agent, uint64_t now_us);
-/* A member died: at the rendezvous all others may have said it by now. */
+uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us);
+/* A member died: at the rendezvous it may have been the last that had not said LEAVE. */
 void mr_leave_died(struct mr_rpc *agent, uint32_t rank);
 
 #endif

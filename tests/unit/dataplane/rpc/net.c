@@ -172,7 +172,7 @@ static bool turn_all(struct net *net)
         if (w->ep == NULL)
             continue;
         if (w->rpc != NULL) {
-            (void)mr_agent_turn(w->rpc, now_us(w));
+            (void)mr_agent_poll(w->rpc, now_us(w));
             busy |= mr_agent_has_work(w->rpc);
         }
         (void)mr_endpoint_poll(w->ep, now_us(w), 64);
@@ -382,7 +382,7 @@ static void destroy_worker(struct net_worker *w)
 {
     struct mr_rpc *rpc = w->rpc;
     if (rpc != NULL) {
-        (void)mr_agent_turn(rpc, now_us(w)); /* what was submitted */
+        (void)mr_agent_poll(rpc, now_us(w)); /* what was submitted */
         assert_int_equal(pool_taken(&rpc->futures), 0);
         assert_int_equal(pool_taken(&rpc->executing), 0);
         assert_false(mr_longs_unfinished(rpc));

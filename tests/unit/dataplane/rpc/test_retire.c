@@ -170,7 +170,7 @@ static void the_rendezvous_says_goodbye_too(void **state)
 }
 
 /* To one that does not answer it is said again, until it does. */
-static void a_farewell_is_said_until_it_is_heard(void **state)
+static void a_goodbye_is_said_until_it_is_heard(void **state)
 {
     struct net *net = *state;
     world(net, 3, 1);
@@ -359,7 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(what_runs_ends_and_nothing_else_begins),
         test(the_rendezvous_says_goodbye_too),
-        test(a_farewell_is_said_until_it_is_heard),
+        test(a_goodbye_is_said_until_it_is_heard),
         test(only_nodes_say_goodbye),
         test(a_node_does_not_shut_down),
         test(a_held_one_waits_and_lets_wait),

@@ -268,7 +268,7 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
     atomic_store(&no_realloc, true);
     for (uint32_t i = 0; i < MANY; i++)
         mr_rref_release(rrefs[i]);
-    (void)mr_agent_turn(worker(state, 0), mr_agent_now(worker(state, 0)));
+    (void)mr_agent_poll(worker(state, 0), mr_agent_now(worker(state, 0)));
     atomic_store(&no_realloc, false);
     pthread_mutex_unlock(&net->lock);
     assert_true(soon(is_dead, worker(state, 0)));
