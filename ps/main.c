@@ -50,10 +50,10 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
     const struct cli_option options[] = {
         {"config", CLI_STRING, &a->config_path, "FILE", "serve with this configuration"},
         {"set", CLI_LIST, &a->sets, "S.KEY=VALUE",
-         "one key, in place of the file's; of one key the last counts"},
+         "one key, in place of the file's; if a key is set more than once, the last value counts"},
         {"restore", CLI_STRING, &a->restore, "WHAT", "what to load at start, in place of checkpoint.restore"},
         {"serve", CLI_STRING, &a->serve, "PATH",
-         "serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\nlearnt or saved"},
+         "serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\ntrained or saved"},
         {"check-config", CLI_STRING, &a->check_path, "FILE",
          "check a configuration and its key files, and exit"},
         {"print-config", CLI_FLAG, &a->print_config, NULL,
@@ -67,7 +67,7 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
                     "       millraced --print-config",
         .summary = "A node of the Millrace parameter server.\n\n"
                    "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. It prints a line\n"
-                   "\"millraced: ready ...\" once it serves.",
+                   "\"millraced: ready ...\" when it is ready to serve.",
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0]),
         .has_version = true,

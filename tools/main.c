@@ -10,10 +10,10 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"ctl", tool_ctl, "make features, save, restore, freeze, look at one server"},
-    {"top", tool_top, "what each core does, live"},
-    {"ckpt", tool_ckpt, "checkpoints on disk: list, verify, compare, dump, export, import"},
-    {"doctor", tool_doctor, "what of this machine is in the way, and the command that mends it"},
+    {"ctl", tool_ctl, "make tables and variables, save, restore, freeze and inspect one server"},
+    {"top", tool_top, "show what each core does, live"},
+    {"ckpt", tool_ckpt, "list, verify, compare, dump, export and import checkpoints on disk"},
+    {"doctor", tool_doctor, "show what is in the way on this machine, and the command that fixes it"},
 };
 
 static void print_help(void)

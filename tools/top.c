@@ -146,22 +146,19 @@ int tool_top(int argc, char **argv)
     uint32_t count = 0;
     const struct cli_option options[] = {
         {"interval", CLI_FLOAT, &interval_s, "SECONDS", "default 1"},
-        {"count", CLI_U32, &count, "N", "end after so many blocks; default: never"},
+        {"count", CLI_U32, &count, "N", "end after this many blocks; default: never"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary =
-            "What each core does: calls, keys and packets per second, busy share, rows, memory, "
-            "cached batches;\n"
-            "below that the checkpoint being written, and what waits (JSON has it with core 0), and what "
-            "was\n"
-            "asked for and not done since the server's start: rows refused at a limit, gradients without a "
-            "row\n"
-            "or with NaN or Inf, steps too far off to count. millrace ctl list has it for each table.\n"
-            "A terminal is refreshed; in a pipe there is one block per interval. A server that ends is "
-            "waited\nfor, also in a pipe.",
+        .summary = "Shows what each core does: calls, keys and packets per second, busy share, rows,\n"
+                   "memory, cached batches. Below that it shows the checkpoint that is being written,\n"
+                   "the saves that wait (JSON has both with core 0), and what was left out since the\n"
+                   "server's start: rows refused at a limit, gradients without a row or with NaN or Inf,\n"
+                   "steps too far off to count. millrace ctl list shows this for each table.\n"
+                   "On a terminal the display is refreshed; in a pipe there is one block per interval.\n"
+                   "If the server ends, top waits for it to return, also in a pipe.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

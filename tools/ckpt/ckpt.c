@@ -15,20 +15,20 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"list", ckpt_list, "the checkpoints of a directory"},
+    {"list", ckpt_list, "list the checkpoints of a directory"},
     {"verify", ckpt_verify, "read every block; name the file and block of any damage"},
-    {"info", ckpt_info, "what a checkpoint holds"},
-    {"diff", ckpt_diff, "what differs between two checkpoints"},
-    {"dump", ckpt_dump, "rows of a table as CSV or .npy"},
-    {"export", ckpt_export, "a table as one .safetensors or .npy file"},
-    {"compact", ckpt_compact, "a full and its deltas as one full"},
-    {"import", ckpt_import, "a checkpoint with a table from .npy files"},
+    {"info", ckpt_info, "show what a checkpoint holds"},
+    {"diff", ckpt_diff, "show what differs between two checkpoints"},
+    {"dump", ckpt_dump, "write the rows of a table as CSV or .npy"},
+    {"export", ckpt_export, "write a table as one .safetensors or .npy file"},
+    {"compact", ckpt_compact, "write a full checkpoint and its deltas as one full"},
+    {"import", ckpt_import, "make a checkpoint with a table from .npy files"},
 };
 
 static void print_help(void)
 {
     (void)printf("usage: millrace ckpt COMMAND [arguments]\n\n"
-                 "Looks at checkpoints on disk and makes new ones; no server is needed.\n\n");
+                 "Inspects checkpoints on disk, and makes new ones; no server is needed.\n\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
     (void)printf("\nmillrace ckpt COMMAND --help tells more.\n");

@@ -108,17 +108,16 @@ int ckpt_compact(int argc, char **argv)
     const char *out = NULL;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
     const struct cli_option options[] = {
-        {"out", CLI_STRING, &out, "DIR", "write it there under the same number"},
-        CKPT_MEMORY_OPTION(&memory_mib, "for keys of deltas"),
+        {"out", CLI_STRING, &out, "DIR", "write it to this directory, under the same number"},
+        CKPT_MEMORY_OPTION(&memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
-        .summary = "A checkpoint and all that it builds upon as one full. Without --out it is written beside "
-                   "them, as the\n"
-                   "next number; that needs the newest checkpoint of a directory that no server writes to. "
-                   "The old ones\n"
-                   "stay. It appears whole, once all is on disk, or not at all.",
+        .summary = "Writes a checkpoint, together with those that it builds on, as one full checkpoint.\n"
+                   "Without --out it is written beside them under the next number; this takes the newest\n"
+                   "checkpoint of a directory to which no server writes. The old checkpoints stay. The\n"
+                   "new one appears as a whole, once all of it is on disk, or not at all.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

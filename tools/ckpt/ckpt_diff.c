@@ -244,13 +244,13 @@ int ckpt_diff(int argc, char **argv)
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N DIR/ckpt-M [options]",
-        .summary =
-            "What differs between two checkpoints, each with all that it builds upon. Of tables: rows added, "
-            "removed,\n"
-            "changed (a value differs by a bit), with another state of the optimizer, and the largest "
-            "absolute\n"
-            "difference of a value. When rows were last used is not compared. Tables are matched by name.\n"
-            "Exit code 0: nothing differs; 3: something does; 1: they cannot be read.",
+        .summary = "Shows what differs between two checkpoints, each together with those that it builds\n"
+                   "on. For tables it counts rows that were added, removed, changed (any bit of a value\n"
+                   "differs) or have a different optimizer state, and shows the largest absolute\n"
+                   "difference of a value. The times at which rows were last used are not compared.\n"
+                   "Tables are matched by name.\n"
+                   "The exit code is 0 if nothing differs, 3 if something does, and 1 if the checkpoints\n"
+                   "cannot be read.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 2,

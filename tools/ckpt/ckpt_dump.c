@@ -219,22 +219,22 @@ int ckpt_dump(int argc, char **argv)
 {
     struct dump d = {.format = "csv", .memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
-        {"table", CLI_STRING, &d.table, "NAME", "which table"},
+        {"table", CLI_STRING, &d.table, "NAME", "the table"},
         {"format", CLI_STRING, &d.format, "NAME", "csv (default), npy"},
-        {"out", CLI_STRING, &d.out, "PATH", "csv: a file, default standard output; npy: a directory"},
-        {"state", CLI_FLAG, &d.with_state, NULL, "also what the optimizer and eviction keep beside each row"},
-        {"as-f32", CLI_FLAG, &d.as_f32, NULL, "npy: values of f16 and bf16 as f32"},
-        CKPT_MEMORY_OPTION(&d.memory_mib, "for keys of deltas"),
+        {"out", CLI_STRING, &d.out, "PATH", "csv: a file, by default standard output; npy: a directory"},
+        {"state", CLI_FLAG, &d.with_state, NULL,
+         "also write what the optimizer and eviction keep with each row"},
+        {"as-f32", CLI_FLAG, &d.as_f32, NULL, "npy: write values of f16 and bf16 as f32"},
+        CKPT_MEMORY_OPTION(&d.memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME [options]",
-        .summary = "The rows of a table, in no order. CSV has a heading, keys in decimal, and numbers with "
-                   "as many digits\n"
-                   "as tell them apart. npy writes keys.npy and values.npy, and with --state a file for each "
-                   "part of it;\n"
-                   "row i of all belongs together. There bf16 is '<u2', the upper halves of f32, unless "
-                   "--as-f32 is given.",
+        .summary = "Writes the rows of a table, in no particular order. CSV has a header line, keys in\n"
+                   "decimal, and numbers with as many digits as distinguish them. npy writes keys.npy\n"
+                   "and values.npy, and with --state a file for each part of the state; row i of all\n"
+                   "files belongs to the same key. In npy, bf16 is written as '<u2', the upper halves of\n"
+                   "f32, unless --as-f32 is given.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

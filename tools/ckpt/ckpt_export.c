@@ -165,21 +165,21 @@ int ckpt_export(int argc, char **argv)
 {
     struct export e = {.memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
-        {"table", CLI_STRING, &e.table, "NAME", "which table"},
-        {"out", CLI_STRING, &e.out, "FILE", "ends in .safetensors or .npy"},
+        {"table", CLI_STRING, &e.table, "NAME", "the table"},
+        {"out", CLI_STRING, &e.out, "FILE", "file to write; its name ends in .safetensors or .npy"},
         {"values-only", CLI_FLAG, &e.values_only, NULL, "leave out what the optimizer and eviction keep"},
-        {"as-f32", CLI_FLAG, &e.as_f32, NULL, "values of f16 and bf16 as f32"},
-        {"i64-keys", CLI_FLAG, &e.i64_keys, NULL, "keys as i64 of the same bits, for readers without u64"},
-        CKPT_MEMORY_OPTION(&e.memory_mib, "for keys of deltas"),
+        {"as-f32", CLI_FLAG, &e.as_f32, NULL, "write values of f16 and bf16 as f32"},
+        {"i64-keys", CLI_FLAG, &e.i64_keys, NULL,
+         "write keys as i64 with the same bits, for readers without u64"},
+        CKPT_MEMORY_OPTION(&e.memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME --out FILE [options]",
-        .summary =
-            "A table as one file. safetensors: the tensors keys [rows], values [rows, dim] and, by name, "
-            "what the\n"
-            "optimizer keeps; row i of all belongs together. npy: a structured array, so that\n"
-            "numpy.load(FILE)[\"values\"] has the values; bf16 is '<u2' there, the upper halves of f32.",
+        .summary = "Writes a table to one file. safetensors: the tensors keys [rows], values [rows, dim]\n"
+                   "and, by name, what the optimizer keeps; row i of all tensors belongs to the same\n"
+                   "key. npy: a structured array, so that numpy.load(FILE)[\"values\"] has the values;\n"
+                   "bf16 is written as '<u2', the upper halves of f32.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

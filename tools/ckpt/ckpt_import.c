@@ -125,19 +125,19 @@ int ckpt_import(int argc, char **argv)
     const struct cli_option own[OWN_ROWS] = {
         {"keys", CLI_STRING, &x.keys, "FILE", ".npy, u64 [rows]; each key once"},
         {"values", CLI_STRING, &x.values, "FILE", ".npy, f32 or f16 [rows, dim]; u16 for the bits of bf16"},
-        {"table", CLI_STRING, &x.table, "NAME", "what the table is called"},
-        {"out", CLI_STRING, &x.out, "DIR", "where the checkpoint goes, as the next number there"},
+        {"table", CLI_STRING, &x.table, "NAME", "name of the table"},
+        {"out", CLI_STRING, &x.out, "DIR", "directory that gets the checkpoint, under the next number"},
         {"check-mib", CLI_U32, &x.check_mib, "N",
-         "memory for finding keys that come twice; with less, more passes; default 1024"},
+         "memory for finding duplicate keys; with less, more passes; default 1024"},
     };
     memcpy(options, own, sizeof(own));
     tool_feature_args_init(&x.args, options + OWN_ROWS);
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "--keys FILE --values FILE --table NAME --out DIR [options]",
-        .summary = "A checkpoint with one table from .npy files, which millraced --restore and ctl restore "
-                   "load. The table's\n"
-                   "options are those of ctl create table; the optimizer's state begins as for new rows.\n\n"
+        .summary = "Makes a checkpoint with one table from .npy files. millraced --restore and ctl\n"
+                   "restore can load it. The table's options are those of ctl create table; the\n"
+                   "optimizer's state begins as for new rows.\n\n"
                    "  millrace ckpt import --keys keys.npy --values values.npy --table user --out DIR \\\n"
                    "                       --optimizer adagrad --learning-rate 0.1",
         .options = options,

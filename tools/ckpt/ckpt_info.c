@@ -200,16 +200,15 @@ int ckpt_info(int argc, char **argv)
     bool json = false;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
     const struct cli_option options[] = {
-        CKPT_MEMORY_OPTION(&memory_mib, "for keys of deltas"),
+        CKPT_MEMORY_OPTION(&memory_mib, "for the keys of deltas"),
         {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
-        .summary = "What a checkpoint holds, with all that it builds upon: tables and variables with the "
-                   "options of\n"
-                   "ctl create that made them, rows of each table, streams of batches, clients. Reads all "
-                   "its blocks.",
+        .summary = "Shows what a checkpoint holds, together with those that it builds on: tables and\n"
+                   "variables with the options of ctl create that made them, the number of rows of each\n"
+                   "table, streams of batches, clients. It reads all blocks.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

@@ -139,17 +139,16 @@ int ckpt_list(int argc, char **argv)
 {
     bool verify = false, json = false;
     const struct cli_option options[] = {
-        {"verify", CLI_FLAG, &verify, NULL, "read every block of each"},
+        {"verify", CLI_FLAG, &verify, NULL, "read every block of each checkpoint"},
         {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
     };
     const struct cli_usage usage = {
         .program = "millrace ckpt list",
         .synopsis = "DIR|DIR/ckpt-N [options]",
-        .summary =
-            "The checkpoints of a directory, oldest first: what each builds upon, the step it was cut at "
-            "(with a +\n"
-            "where later pushes may be in it), when it was written, and what its own files take on disk.\n"
-            "Ends with exit code 1 if one is damaged, with 0 if there is none.",
+        .summary = "Lists the checkpoints of a directory, oldest first: what each builds on, the step at\n"
+                   "which it was cut (with a + if it may contain later pushes), when it was written, and\n"
+                   "how much space its own files take on disk.\n"
+                   "The exit code is 1 if a checkpoint is damaged, and 0 if there is none.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

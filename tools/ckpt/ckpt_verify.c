@@ -65,11 +65,10 @@ int ckpt_verify(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "DIR|DIR/ckpt-N [options]",
-        .summary =
-            "Reads every block of a checkpoint and of those it builds upon, or of all checkpoints of a "
-            "directory,\n"
-            "and checks each against its hash. Names file and block of the first damage in each chain.\n"
-            "Exit code 0: all can be restored; 1: one cannot, or there is none.",
+        .summary = "Reads every block of a checkpoint and of those that it builds on, or of all\n"
+                   "checkpoints of a directory, and checks each block against its hash. Names the file\n"
+                   "and the block of the first damage in each chain.\n"
+                   "The exit code is 0 if all can be restored, and 1 if one cannot or there is none.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

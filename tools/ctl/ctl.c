@@ -15,17 +15,17 @@ static const struct {
 } commands[] = {
     {"create", tool_ctl_create, "make a table or a variable"},
     {"freeze", tool_ctl_freeze, "take no new rows, or no updates at all; or end that"},
-    {"save", tool_ctl_save, "start a checkpoint; training goes on"},
+    {"save", tool_ctl_save, "start a checkpoint; training continues"},
     {"restore", tool_ctl_restore, "go back to a checkpoint"},
-    {"status", tool_ctl_status, "the checkpoint under way, and how the last one ended"},
+    {"status", tool_ctl_status, "the checkpoint that is being written, and how the last one ended"},
     {"checkpoints", tool_ctl_checkpoints, "the saves that wait, and the last ones"},
     {"heartbeat", tool_ctl_heartbeat, "state and load of each core"},
     {"list", tool_ctl_list, "tables and variables"},
     {"memory", tool_ctl_memory, "where every byte of each core is"},
     {"rpc", tool_ctl_rpc, "remote calls: the workers of the world, and what the node's functions do"},
     {"stats", tool_ctl_stats, "every counter of every core"},
-    {"streams", tool_ctl_streams, "the plans whose batches the server knows to be learnt"},
-    {"forget-stream", tool_ctl_forget_stream, "drop the record of plans that will not go on"},
+    {"streams", tool_ctl_streams, "the plans of which the server has applied batches"},
+    {"forget-stream", tool_ctl_forget_stream, "drop the record of plans that must not continue"},
 };
 
 int tool_print_json(const char *command, json_t *value)

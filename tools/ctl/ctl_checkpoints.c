@@ -69,7 +69,8 @@ int tool_ctl_status(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "The checkpoint being written or loaded, if any, what waits, and how the last one ended.",
+        .summary = "Shows the checkpoint that is being written or loaded, the saves that wait, and how\n"
+                   "the last one ended.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
@@ -157,8 +158,8 @@ int tool_ctl_checkpoints(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
-                   "and what it was restored from.",
+        .summary = "Shows the saves that wait, the one that is being written, and the last ones since\n"
+                   "the server's start; and the checkpoint from which the server was restored.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

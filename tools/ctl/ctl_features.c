@@ -26,9 +26,9 @@ int tool_ctl_create(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "table|variable NAME [options]",
-        .summary = "Makes a table (u64 key -> row) or a variable (dense tensor). The same again is fine, a "
-                   "different\n"
-                   "one under a known name is refused. Prints the number by which calls name it.\n\n"
+        .summary = "Makes a table (u64 key -> row) or a variable (dense tensor). Making the same one\n"
+                   "again succeeds; a different one under an existing name is refused. Prints the number\n"
+                   "by which calls refer to it.\n\n"
                    "  millrace ctl create table user --dim 16 --optimizer adagrad --learning-rate 0.1 \\\n"
                    "                                 --init normal --init-b 0.01\n"
                    "  millrace ctl create variable bias --shape 1",
@@ -70,7 +70,7 @@ int tool_ctl_freeze(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "off|admit|all [options]",
-        .summary = "admit: no new rows. all: read only, for evaluation and serving. off: as before.",
+        .summary = "admit: no new rows. all: read only, for evaluation and serving. off: back to normal.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,
@@ -146,11 +146,10 @@ int tool_ctl_list(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "The tables and variables of the server, with their rows, the memory held for them, what "
-                   "was asked\n"
-                   "of them and not done (rows refused at a limit, gradients of keys without a row, "
-                   "gradients skipped\n"
-                   "for NaN or Inf), and the options of ctl create that are not at their defaults.",
+        .summary = "Lists the tables and variables of the server, with their rows, the memory held for\n"
+                   "them, what was left out (rows refused at a limit, gradients of keys without a row,\n"
+                   "gradients skipped for NaN or Inf), and the options of ctl create that differ from\n"
+                   "their defaults.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

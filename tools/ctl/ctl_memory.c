@@ -174,9 +174,9 @@ int tool_ctl_memory(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary =
-            "Where every byte is: the node's limit and what is taken of it, and each table's index, values,\n"
-            "optimizer state, slack and filter. \"over\" is what a table takes over its values and state.",
+        .summary = "Shows where every byte is: the node's limit and how much of it is taken, and each\n"
+                   "table's index, values, optimizer state, slack and filter. \"over\" is what a table\n"
+                   "takes in addition to its values and state.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -52,11 +52,9 @@ int tool_ctl_heartbeat(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "State and load of each core, and what was asked of it and not done since the server's "
-                   "start: rows\n"
-                   "refused at a limit, gradients of keys without a row, gradients skipped for NaN or Inf, "
-                   "calls with\n"
-                   "steps too far off to count.",
+        .summary = "Shows the state and load of each core, and what it has left out since the server's\n"
+                   "start: rows refused at a limit, gradients of keys without a row, gradients skipped\n"
+                   "for NaN or Inf, calls with steps too far off to count.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
@@ -115,8 +113,8 @@ int tool_ctl_stats(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary =
-            "Every counter of every core. They rise from the server's start; millrace top shows rates.",
+        .summary = "Shows every counter of every core. They count from the server's start; millrace top\n"
+                   "shows rates.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -90,20 +90,20 @@ int tool_ctl_restore(int argc, char **argv)
     args.tables = (struct cli_list){.items = items, .items_max = TABLES_MAX};
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &args.directory, "DIR",
-         "on the server's machine; default: as configured there"},
+         "on the server's machine; default: as configured on the server"},
         {"id", CLI_U64, &args.id, "N", "default: the newest that verifies"},
         {"table", CLI_LIST, &args.tables, "NAME[:NEW]",
-         "only this table or variable, under its name or a new one; may be given again"},
-        {"replace", CLI_FLAG, &args.replace, NULL, "with --table: in place of what has that name already"},
+         "restore only this table or variable, under its name or a new one; may be given several times"},
+        {"replace", CLI_FLAG, &args.replace, NULL, "with --table, replace what already has that name"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "Replaces all tables and variables by those of a checkpoint, or with --table puts single "
-                   "ones of them\n"
-                   "beside what the server holds. Returns when that is done; if it fails, all is as before.\n"
-                   "For names that hold colons themselves write NAME=NEW.",
+        .summary = "Replaces all tables and variables by those of a checkpoint, or with --table adds\n"
+                   "single ones of them to what the server holds. Returns when that is done; if it\n"
+                   "fails, nothing has changed.\n"
+                   "For names that contain colons write NAME=NEW.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -123,9 +123,9 @@ int tool_ctl_rpc(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary =
-            "The world of workers that the node takes part in: who they are, and who of them is alive; the\n"
-            "node's functions, and what they do. Counters rise from the start of the world.",
+        .summary = "Shows the world of workers in which the node takes part: who they are, and which of\n"
+                   "them are alive; the node's functions, and their load. Counters count from the start\n"
+                   "of the world.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -187,25 +187,27 @@ int tool_ctl_save(int argc, char **argv)
     uint64_t cancelled = 0;
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &wish.directory, "DIR",
-         "on the server's machine; default: as configured there"},
-        {"full", CLI_FLAG, &full, NULL, "all of it, whatever the server is configured to do"},
+         "on the server's machine; default: as configured on the server"},
+        {"full", CLI_FLAG, &full, NULL, "save everything, whatever the server is configured to do"},
         {"delta", CLI_FLAG, &delta, NULL,
-         "what has changed since the last one; an error if that is not known"},
-        {"step", CLI_U64, &wish.step, "S", "all pushes up to step S, and none behind; see --trainers"},
+         "save what has changed since the last checkpoint; an error if that is not known"},
+        {"step", CLI_U64, &wish.step, "S", "save all pushes up to step S, and none after it; see --trainers"},
         {"trainers", CLI_U32, &wish.trainers, "N",
-         "how many trainers a step has; default: as configured. Without --step: at the step they are at"},
-        {"queue", CLI_FLAG, &wish.queue, NULL, "wait while another save is under way; default: an error"},
+         "how many trainers a step has; default: as configured. Without --step, cut at the step they have "
+         "reached"},
+        {"queue", CLI_FLAG, &wish.queue, NULL, "wait while another save is running; default: an error"},
         {"wait", CLI_FLAG, &wait, NULL,
-         "return when it is on disk; progress on a terminal. With --deadline-ms: then at the latest"},
+         "return when it is on disk, with progress on a terminal; with --deadline-ms, after that time at the "
+         "latest"},
         {"cancel", CLI_U64, &cancelled, "NUMBER",
-         "withdraw a save that waits or is being written; ctl checkpoints has the numbers"},
+         "cancel a save that waits or is being written; ctl checkpoints shows the numbers"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.\n"
-                   "Ends with exit code 3 when --wait has met its deadline: the save goes on then.",
+        .summary = "Starts a checkpoint and prints its number. Training continues meanwhile.\n"
+                   "The exit code is 3 if --wait has reached its deadline while the save continues.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -52,9 +52,9 @@ int tool_ctl_streams(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "The streams of batches that the server has a record of: batches learnt, how often one "
-                   "was learnt\n"
-                   "again, when the stream was used (of two the higher was used later), and its plan.",
+        .summary = "Shows the streams of batches of which the server has a record: how many batches were\n"
+                   "applied, how often one was applied again, when the stream was used (of two, the one\n"
+                   "with the higher number was used later), and its plan.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };
@@ -83,9 +83,8 @@ int tool_ctl_forget_stream(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "NUMBER.. [options]",
-        .summary =
-            "Drops the record of these streams: of plans that will not go on. One that does would be learnt\n"
-            "from its start.",
+        .summary = "Drops the record of these streams, whose plans must not continue: such a plan would\n"
+                   "be trained on from its start again.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
         .words_min = 1,

@@ -81,7 +81,7 @@ int tool_doctor(int argc, char **argv)
     const char *root = "";
     const struct cli_option options[] = {
         {"server", CLI_STRING, &connection.server, "HOST:PORT",
-         "also ask this server how its packets find their cores"},
+         "also ask this server how packets reach its cores"},
         {"key-file", CLI_STRING, &connection.key_file, "FILE",
          "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
         {"json", CLI_FLAG, &connection.json, NULL, "one JSON list instead of text"},
@@ -90,11 +90,10 @@ int tool_doctor(int argc, char **argv)
     const struct cli_usage usage = {
         .program = "millrace doctor",
         .synopsis = "[options]",
-        .summary =
-            "Looks at what the server and its clients need of this machine: memory, cpus, NICs, limits. "
-            "Each\n"
-            "finding is ok, an advice (it works, and could be faster) or a problem (it does not work), with\n"
-            "the command that mends it. Exit code 1 when there is a problem.",
+        .summary = "Checks what the server and its clients need on this machine: memory, CPUs, NICs,\n"
+                   "limits. Each finding is ok, advice (it works, but could be faster) or a problem (it\n"
+                   "does not work), with the command that fixes it. The exit code is 1 if there is a\n"
+                   "problem.",
         .options = options,
         .option_count = sizeof(options) / sizeof(*options),
     };

@@ -30,10 +30,10 @@ static struct hub_config parse_arguments(int argc, char **argv)
         {"key-file", CLI_STRING, &config.key_file, "FILE",
          "pre-shared key, 64 hexadecimal digits; default $MILLRACE_KEY_FILE"},
         {"prefetch", CLI_U32_IN(1, HUB_PREFETCH_MAX), &config.prefetch, "N",
-         "batches fed ahead of the trainers, 1 to 64; default 4. More hides the server's\n"
-         "latency better; a looked-up batch is older by as many when it is trained on"},
+         "batches fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
+         "latency better, but a looked-up batch is that many batches old when it is trained on"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",
-         "seconds after which a batch that its trainer did not finish goes to another one; default 15"},
+         "seconds after which another trainer gets a batch that its trainer did not finish; default 15"},
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
