@@ -95,9 +95,10 @@ struct ps_index {
     uint32_t partitions_used; /* that have buckets */
     struct ps_index_move move;
     uint32_t gather_count,
-        gather_next;   /* partitions before the latter were moved out of that unit: ps_arena_clear_begin() */
-    uint64_t rewrites; /* partitions given other buckets so far: when it changes, homes may be elsewhere */
-    uint32_t base, mark;      /* codes of state */
+        /* partitions before the latter were moved out of that huge page: ps_arena_clear_begin() */
+        gather_next;
+    uint64_t rewrites;   /* partitions given other buckets so far: when it changes, homes may be elsewhere */
+    uint32_t base, mark; /* codes of state */
     uint32_t pending_codes;   /* a bit per code: the running cut's; 0 when none is */
     bool is_unswept;          /* entries with codes of no meaning may be there, */
     uint32_t sweep_partition; /* from this one on */

@@ -1,10 +1,10 @@
-/* Partitions do not all grow in the order that their buckets lie in memory: where the next one is full before
- * its turn, holes are left, which are too small for what comes. So with each partition that gets other
- * buckets, a few arrays of others are moved out of the unit that is emptiest, which goes back to the kernel
- * then. Their buckets keep their numbers. */
+/* Partitions do not all grow in the order that their buckets lie in memory: where the next one is full
+ * before its turn, holes are left, which are too small for what comes. So with each partition that gets
+ * other buckets, a few arrays of others are moved out of the huge page that is emptiest, which goes back
+ * to the kernel then. Their buckets keep their numbers. */
 #include <string.h>
 #include "ps/index/index_internal.h"
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 
 #define LOOK_PARTITIONS 1024u
 #define MOVE_ARRAYS     3u

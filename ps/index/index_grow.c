@@ -13,8 +13,8 @@
 
 /* ---- sizes ---- */
 
-/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/pieces.h), so that nothing is
- * lost to rounding. */
+/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/size_classes.h), so that
+ * nothing is lost to rounding. */
 static uint32_t bucket_step(uint32_t count)
 {
     return count < STEPS_PER_DOUBLING ? 1

@@ -1,7 +1,7 @@
 /* Bucket arrays, and moving a partition from one into another. */
 #include <string.h>
 #include "ps/index/index_internal.h"
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 
 #define BUCKET_ALIGN 64u
 #define RESCUE_SIZES 8u  /* tried for a partition whose keys find no place in its new buckets, */
@@ -22,16 +22,16 @@ bool ps_partition_is_empty(const struct ps_partition *p)
 
 /* ---- memory ---- */
 
-static size_t units_of(size_t bytes)
+static size_t huge_pages_of(size_t bytes)
 {
-    return (bytes + PS_ARENA_UNIT_BYTES - 1) / PS_ARENA_UNIT_BYTES * PS_ARENA_UNIT_BYTES;
+    return (bytes + PS_ARENA_HUGE_PAGE_BYTES - 1) / PS_ARENA_HUGE_PAGE_BYTES * PS_ARENA_HUGE_PAGE_BYTES;
 }
 
 /* As accounted. */
 static size_t array_bytes(uint32_t bucket_count)
 {
     size_t bytes = bucket_count * sizeof(struct ps_bucket);
-    return bytes > PS_PIECE_BYTES_MAX ? units_of(bytes) : bytes;
+    return bytes > PS_PIECE_BYTES_MAX ? huge_pages_of(bytes) : bytes;
 }
 
 /* Empty buckets, or NULL. */

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 
 #define PADDING_SHARE      16u /* rows are padded to whole lines as long as that costs at most 1/16 */
 #define STRIDE_ALIGN_MIN   4u

@@ -9,19 +9,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 #include "ps/memory/prefault.h"
-#include "ps/memory/units.h"
+#include "ps/memory/huge_pages.h"
 
-#define UNIT                    PS_ARENA_UNIT_BYTES
+#define UNIT                    PS_ARENA_HUGE_PAGE_BYTES
 #define RESTORE_SHARE           64u
 #define RESTORE_LIMIT_BYTES_MIN (16 * UNIT)
 
 struct ps_arena {
     extent_hooks_t hooks; /* first: the hooks get this pointer back */
     unsigned jemalloc_arena;
-    struct ps_units units;
-    struct ps_pieces pieces, slabs;
+    struct ps_huge_pages huge_pages;
+    struct ps_size_classes pieces, slabs;
     _Atomic size_t allocated_bytes;
     struct scratch {
         void *memory;
@@ -42,7 +42,7 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
 {
     if (new_addr != NULL) /* extending in place is not offered */
         return NULL;
-    void *p = ps_units_take(&((struct ps_arena *)hooks)->units, size, alignment);
+    void *p = ps_huge_pages_take(&((struct ps_arena *)hooks)->huge_pages, size, alignment);
     if (p == NULL)
         return NULL;
     *zero = true;
@@ -50,12 +50,12 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
     return p;
 }
 
-/* Whole units go back to the kernel; true keeps the rest with jemalloc for its next request. */
+/* Whole huge pages go back to the kernel; true keeps the rest with jemalloc for its next request. */
 static bool hook_dalloc(extent_hooks_t *hooks, void *addr, size_t size, bool committed, unsigned arena)
 {
     if ((uintptr_t)addr % UNIT != 0 || size % UNIT != 0)
         return true;
-    return !ps_units_give(&((struct ps_arena *)hooks)->units, addr, size);
+    return !ps_huge_pages_give(&((struct ps_arena *)hooks)->huge_pages, addr, size);
 }
 
 /* ps_arena_destroy() unmaps the whole reservation afterwards. */
@@ -66,7 +66,7 @@ static void hook_destroy(extent_hooks_t *hooks, void *addr, size_t size, bool co
 static bool hook_split(extent_hooks_t *hooks, void *addr, size_t size, size_t size_a, size_t size_b,
                        bool committed, unsigned arena)
 {
-    return false; /* all units are one reservation: any cut and any join is fine */
+    return false; /* all huge pages are one reservation: any cut and any join is fine */
 }
 
 static bool hook_merge(extent_hooks_t *hooks, void *addr_a, size_t size_a, void *addr_b, size_t size_b,
@@ -88,12 +88,12 @@ static bool jemalloc_start(struct ps_arena *a)
         return false;
     char name[64];
     /* Freed memory goes at once to where it is joined with its neighbours and used again. Its pages stay:
-     * there is no purge hook, because giving back parts of units would split huge pages and cost system calls
-     * on a polling core. */
+     * there is no purge hook, because giving back parts of huge pages would split huge pages and cost
+     * system calls on a polling core. */
     ssize_t at_once = 0;
     snprintf(name, sizeof(name), "arena.%u.dirty_decay_ms", a->jemalloc_arena);
     (void)mallctl(name, NULL, NULL, &at_once, sizeof(at_once));
-    /* Take units one by one, not in ever larger runs. */
+    /* Take huge pages one by one, not in ever larger runs. */
     size_t grow_bytes = UNIT;
     snprintf(name, sizeof(name), "arena.%u.retain_grow_limit", a->jemalloc_arena);
     (void)mallctl(name, NULL, NULL, &grow_bytes, sizeof(grow_bytes));
@@ -135,22 +135,22 @@ struct ps_arena *ps_arena_create(size_t limit_bytes)
     struct ps_arena *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return NULL;
-    if (!ps_units_init(&a->units, limit_bytes))
+    if (!ps_huge_pages_init(&a->huge_pages, limit_bytes))
         goto fail;
-    if (!ps_pieces_init(&a->pieces, &a->units))
-        goto fail_units;
-    if (!ps_pieces_init(&a->slabs, &a->units))
+    if (!ps_size_classes_init(&a->pieces, &a->huge_pages))
+        goto fail_huge_pages;
+    if (!ps_size_classes_init(&a->slabs, &a->huge_pages))
         goto fail_slabs;
     if (!scratch_start(a) || !jemalloc_start(a))
         goto fail_pieces;
     return a;
 
 fail_pieces:
-    ps_pieces_free(&a->slabs);
+    ps_size_classes_free(&a->slabs);
 fail_slabs:
-    ps_pieces_free(&a->pieces);
-fail_units:
-    ps_units_free(&a->units);
+    ps_size_classes_free(&a->pieces);
+fail_huge_pages:
+    ps_huge_pages_free(&a->huge_pages);
 fail:
     scratch_free(a);
     free(a);
@@ -161,11 +161,11 @@ void ps_arena_destroy(struct ps_arena *a)
 {
     if (a == NULL)
         return;
-    ps_prefault_detach(&a->units);
+    ps_prefault_detach(&a->huge_pages);
     jemalloc_stop(a);
-    ps_pieces_free(&a->slabs);
-    ps_pieces_free(&a->pieces);
-    ps_units_free(&a->units);
+    ps_size_classes_free(&a->slabs);
+    ps_size_classes_free(&a->pieces);
+    ps_huge_pages_free(&a->huge_pages);
     scratch_free(a);
     free(a);
 }
@@ -178,7 +178,7 @@ static int jemalloc_flags(const struct ps_arena *a, size_t alignment)
 void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment)
 {
     assert(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0 && alignment <= UNIT);
-    void *p = bytes % UNIT == 0 ? ps_units_take(&a->units, bytes, UNIT)
+    void *p = bytes % UNIT == 0 ? ps_huge_pages_take(&a->huge_pages, bytes, UNIT)
                                 : mallocx(bytes, jemalloc_flags(a, alignment) | MALLOCX_ZERO);
     if (p != NULL)
         account(&a->allocated_bytes, bytes, 0);
@@ -191,14 +191,14 @@ void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment)
         return;
     account(&a->allocated_bytes, 0, bytes);
     if (bytes % UNIT == 0)
-        (void)ps_units_give(&a->units, p, bytes);
+        (void)ps_huge_pages_give(&a->huge_pages, p, bytes);
     else
         sdallocx(p, bytes, jemalloc_flags(a, alignment));
 }
 
 void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes)
 {
-    void *p = ps_pieces_take(&a->pieces, bytes);
+    void *p = ps_size_classes_take(&a->pieces, bytes);
     if (p != NULL)
         account(&a->allocated_bytes, bytes, 0);
     return p;
@@ -207,19 +207,19 @@ void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes)
 void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes)
 {
     account(&a->allocated_bytes, 0, bytes);
-    ps_pieces_give(&a->pieces, p, bytes);
+    ps_size_classes_give(&a->pieces, p, bytes);
 }
 
 bool ps_arena_clear_begin(struct ps_arena *a, uint32_t *count)
 {
-    bool begun = ps_pieces_clear_begin(&a->pieces);
+    bool begun = ps_size_classes_clear_begin(&a->pieces);
     *count = a->pieces.clear_count;
     return begun;
 }
 
 void ps_arena_clear_end(struct ps_arena *a)
 {
-    ps_pieces_clear_end(&a->pieces);
+    ps_size_classes_clear_end(&a->pieces);
 }
 
 bool ps_arena_piece_is_leaving(const struct ps_arena *a, const void *p)
@@ -229,7 +229,7 @@ bool ps_arena_piece_is_leaving(const struct ps_arena *a, const void *p)
 
 void *ps_arena_slab_alloc(struct ps_arena *a, size_t bytes)
 {
-    void *p = ps_pieces_take(&a->slabs, bytes);
+    void *p = ps_size_classes_take(&a->slabs, bytes);
     if (p != NULL)
         account(&a->allocated_bytes, bytes, 0);
     return p;
@@ -238,32 +238,32 @@ void *ps_arena_slab_alloc(struct ps_arena *a, size_t bytes)
 void ps_arena_slab_free(struct ps_arena *a, void *p, size_t bytes)
 {
     account(&a->allocated_bytes, 0, bytes);
-    ps_pieces_give(&a->slabs, p, bytes);
+    ps_size_classes_give(&a->slabs, p, bytes);
 }
 
 uint8_t *ps_arena_base(const struct ps_arena *a)
 {
-    return a->units.base;
+    return a->huge_pages.base;
 }
 
 void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper)
 {
-    ps_prefault_attach(helper, &a->units);
+    ps_prefault_attach(helper, &a->huge_pages);
 }
 
 size_t ps_arena_mapped_bytes(const struct ps_arena *a)
 {
-    return ps_units_mapped_bytes(&a->units);
+    return ps_huge_pages_mapped_bytes(&a->huge_pages);
 }
 
 size_t ps_arena_ahead_bytes(const struct ps_arena *a)
 {
-    return atomic_load_explicit(&a->units.ahead_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&a->huge_pages.ahead_bytes, memory_order_relaxed);
 }
 
-uint64_t ps_arena_units_failed(const struct ps_arena *a)
+uint64_t ps_arena_huge_pages_failed(const struct ps_arena *a)
 {
-    return atomic_load_explicit(&a->units.units_failed, memory_order_relaxed);
+    return atomic_load_explicit(&a->huge_pages.huge_pages_failed, memory_order_relaxed);
 }
 
 size_t ps_arena_allocated_bytes(const struct ps_arena *a)
@@ -273,36 +273,37 @@ size_t ps_arena_allocated_bytes(const struct ps_arena *a)
 
 size_t ps_arena_limit_bytes(const struct ps_arena *a)
 {
-    return a->units.limit_bytes;
+    return a->huge_pages.limit_bytes;
 }
 
 size_t ps_arena_keep(struct ps_arena *a, size_t bytes)
 {
-    size_t before = a->units.kept_bytes;
-    assert(bytes <= a->units.limit_bytes);
-    a->units.kept_bytes = bytes;
+    size_t before = a->huge_pages.kept_bytes;
+    assert(bytes <= a->huge_pages.limit_bytes);
+    a->huge_pages.kept_bytes = bytes;
     return before;
 }
 
 size_t ps_arena_restore_bytes(size_t limit_bytes)
 {
-    size_t units = (limit_bytes / RESTORE_SHARE + UNIT - 1) / UNIT;
-    return limit_bytes < RESTORE_LIMIT_BYTES_MIN ? 0 : units * UNIT;
+    size_t huge_pages = (limit_bytes / RESTORE_SHARE + UNIT - 1) / UNIT;
+    return limit_bytes < RESTORE_LIMIT_BYTES_MIN ? 0 : huge_pages * UNIT;
 }
 
-uint64_t ps_arena_units_given(const struct ps_arena *a)
+uint64_t ps_arena_huge_pages_given(const struct ps_arena *a)
 {
-    return a->units.given;
+    return a->huge_pages.given;
 }
 
 struct ps_arena_slice ps_arena_slice_begin(const struct ps_arena *a, uint32_t pieces)
 {
-    return (struct ps_arena_slice){.arena = a, .pieces = pieces, .units_given = ps_arena_units_given(a)};
+    return (struct ps_arena_slice){
+        .arena = a, .pieces = pieces, .huge_pages_given = ps_arena_huge_pages_given(a)};
 }
 
 bool ps_arena_slice_take(struct ps_arena_slice *s)
 {
-    if (s->pieces == 0 || ps_arena_units_given(s->arena) != s->units_given)
+    if (s->pieces == 0 || ps_arena_huge_pages_given(s->arena) != s->huge_pages_given)
         return false;
     s->pieces--;
     return true;

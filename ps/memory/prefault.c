@@ -7,22 +7,22 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include "ps/base/keep_off.h"
-#include "ps/memory/units.h"
+#include "ps/memory/huge_pages.h"
 
 struct ps_prefault {
     pthread_t thread;
     sem_t wanted;
     atomic_bool stop;
-    pthread_mutex_t lock;   /* of the list; held while a unit is made ready, so that detach waits for it */
-    struct ps_units *first; /* attached ones */
+    pthread_mutex_t lock; /* of the list; held while a huge page is made ready, so that detach waits for it */
+    struct ps_huge_pages *first; /* attached ones */
 };
 
 static bool prepare_one(struct ps_prefault *p)
 {
     bool found = false;
     pthread_mutex_lock(&p->lock);
-    for (struct ps_units *u = p->first; u != NULL && !found; u = u->helper_next)
-        found = ps_units_serve(u);
+    for (struct ps_huge_pages *u = p->first; u != NULL && !found; u = u->helper_next)
+        found = ps_huge_pages_serve(u);
     pthread_mutex_unlock(&p->lock);
     return found;
 }
@@ -70,28 +70,28 @@ void ps_prefault_destroy(struct ps_prefault *p)
     free(p);
 }
 
-void ps_prefault_attach(struct ps_prefault *p, struct ps_units *units)
+void ps_prefault_attach(struct ps_prefault *p, struct ps_huge_pages *huge_pages)
 {
-    assert(units->helper == NULL);
-    units->helper = p;
+    assert(huge_pages->helper == NULL);
+    huge_pages->helper = p;
     pthread_mutex_lock(&p->lock);
-    units->helper_next = p->first;
-    p->first = units;
+    huge_pages->helper_next = p->first;
+    p->first = huge_pages;
     pthread_mutex_unlock(&p->lock);
 }
 
-void ps_prefault_detach(struct ps_units *units)
+void ps_prefault_detach(struct ps_huge_pages *huge_pages)
 {
-    struct ps_prefault *p = units->helper;
+    struct ps_prefault *p = huge_pages->helper;
     if (p == NULL)
         return;
     pthread_mutex_lock(&p->lock);
-    struct ps_units **at = &p->first;
-    while (*at != units)
+    struct ps_huge_pages **at = &p->first;
+    while (*at != huge_pages)
         at = &(*at)->helper_next;
-    *at = units->helper_next;
+    *at = huge_pages->helper_next;
     pthread_mutex_unlock(&p->lock);
-    units->helper = NULL;
+    huge_pages->helper = NULL;
 }
 
 void ps_prefault_wake(struct ps_prefault *p)

@@ -16,7 +16,7 @@ static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE
         ps_arena_mapped_bytes(core->arena),
         ps_arena_allocated_bytes(core->arena),
         ps_arena_ahead_bytes(core->arena),
-        ps_arena_units_failed(core->arena),
+        ps_arena_huge_pages_failed(core->arena),
         ps_arena_limit_bytes(core->batch_arena),
         ps_arena_mapped_bytes(core->batch_arena),
         ps_batch_cache_bytes(core->batches),

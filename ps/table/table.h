@@ -102,11 +102,11 @@ struct ps_hint {
 };
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count); /* up to PS_HINT_KEYS_MAX */
 
-/* ---- lookups and pushes, in steps ----
- * So that a long call does not hold up others: a step does as much of the work as touches about *budget_bytes
- * of memory (at least one group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this
- * table may be called between two steps. What the pointers point to stays the caller's and must stay there.
- * The results are the same in one step or in many, bit for bit. */
+/* ---- lookups and pushes, in steps ---- So that a long call does not hold up others: a step does as much
+ * of the work as touches about *budget_bytes of memory (at least one group of keys; UINT64_MAX: all of it)
+ * and takes it off, and any other function of this table may be called between two steps. What the
+ * pointers point to stays the caller's and must stay there. The results are the same in one step or in
+ * many, bit for bit. */
 #define PS_KEY_COST_BYTES 128u /* of a budget, for finding a key's row: about what two cache misses cost */
 
 /* The keys of one table in a call, in bags or by themselves. */
@@ -121,13 +121,14 @@ struct ps_bags {
     const float *divisors;
 };
 
-/* A row per key, or per bag: bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says, in the
- * order of the keys; an empty bag gives zeros. Offsets never fall, and the last is the number of keys (checked
- * by the caller). */
+/* A row per key, or per bag: bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says,
+ * in the order of the keys; an empty bag gives zeros. Offsets never fall, and the last is the number of
+ * keys (checked by the caller). */
 struct ps_table_lookup {
     struct ps_bags in;
-    /* A key without a row gets one (initial values), if it is admitted, unless memory or capacity is used up;
-     * and rows there are count as used. Else a key is answered with its initial values and nothing is stored. */
+    /* A key without a row gets one (initial values), if it is admitted, unless memory or capacity is used
+     * up; and rows there are count as used. Else a key is answered with its initial values and nothing is
+     * stored. */
     bool insert;
     /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of
      * dataplane/wire/format/convert.h. Rows of the table's own type are copied as they are. */
@@ -178,10 +179,10 @@ struct ps_push_scratch {
     float *sums;
 };
 
-/* Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer
- * runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf is left out
- * and counted, and so is a sum that overflows. Cannot fail for well-formed input, so exactly-once needs no
- * undo. */
+/* Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the
+ * optimizer runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or
+ * Inf is left out and counted, and so is a sum that overflows. Cannot fail for well-formed input, so
+ * exactly-once needs no undo. */
 struct ps_table_push {
     struct ps_bags in;             /* with bags a gradient is of a bag */
     enum mr_dtype gradients_dtype; /* f32 (also for 0), f16, bf16 or i8 */
@@ -227,10 +228,10 @@ enum ps_save_kind {
     /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
     PS_SAVE_DELTA,
 };
-/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of changes
- * can be taken. These keys take memory of `tombstone_arena`: when that is short, or they are more than
- * PS_TABLE_TOMBSTONE_MIN and a PS_TABLE_TOMBSTONE_SHARE-th of the rows, they are forgotten, and the next cut must be of
- * every row. Before the first row. */
+/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of
+ * changes can be taken. These keys take memory of `tombstone_arena`: when that is short, or they are more
+ * than PS_TABLE_TOMBSTONE_MIN and a PS_TABLE_TOMBSTONE_SHARE-th of the rows, they are forgotten, and the
+ * next cut must be of every row. Before the first row. */
 #define PS_TABLE_TOMBSTONE_SHARE 4u
 #define PS_TABLE_TOMBSTONE_MIN   1024u
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena);
@@ -253,9 +254,10 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
  * none left. */
 uint32_t ps_table_cut_take_tombstones(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
 uint64_t ps_table_cut_tombstones_left(const struct ps_table *t);
-/* The table's filter of sightings in the cut (ps/table/occurrence_filter.h), no effect where there is none. Begun
- * before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece after piece:
- * what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a checkpoint. */
+/* The table's filter of sightings in the cut (ps/table/occurrence_filter.h), no effect where there is
+ * none. Begun before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece
+ * after piece: what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a
+ * checkpoint. */
 #define PS_FILTER_PIECE_BYTES_MAX 4104u
 struct ps_occurrence_part;
 enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
@@ -304,9 +306,9 @@ enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint
                                     const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
-/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at most,
- * and one unit (ps/memory/units.h) at most unless a piece is larger. True when there is more; only this and
- * ps_table_destroy() may be called from now on. */
+/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at
+ * most, and one huge page (ps/memory/huge_pages.h) at most unless a piece is larger. True when there is
+ * more; only this and ps_table_destroy() may be called from now on. */
 #define PS_TABLE_SLICE_PIECES 64u
 bool ps_table_destroy_some(struct ps_table *t);
 

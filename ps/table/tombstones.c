@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "ps/base/key_hash.h"
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 
 #define SLOTS_MIN      8u
 #define LOAD_NUM       3u /* of a segment's slots, so many are taken at most */

@@ -25,11 +25,11 @@ static uint64_t element_count(const struct mr_feature *f)
     return elements;
 }
 
-/* A large one has units of its own, so that it can go back unit by unit. */
+/* A large one has huge pages of its own, so that it can go back huge page by huge page. */
 static size_t bytes_taken(uint64_t stored_bytes)
 {
-    size_t unit = PS_ARENA_UNIT_BYTES;
-    return stored_bytes > unit ? (stored_bytes + unit - 1) / unit * unit : stored_bytes;
+    size_t huge_page = PS_ARENA_HUGE_PAGE_BYTES;
+    return stored_bytes > huge_page ? (stored_bytes + huge_page - 1) / huge_page * huge_page : stored_bytes;
 }
 
 enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -76,10 +76,10 @@ void ps_variable_destroy(struct ps_variable *v)
 
 bool ps_variable_destroy_some(struct ps_variable *v)
 {
-    if (v->values_bytes <= PS_ARENA_UNIT_BYTES)
+    if (v->values_bytes <= PS_ARENA_HUGE_PAGE_BYTES)
         return false;
-    v->values_bytes -= PS_ARENA_UNIT_BYTES;
-    ps_arena_free(v->arena, (uint8_t *)v->values + v->values_bytes, PS_ARENA_UNIT_BYTES, VARIABLE_ALIGN);
+    v->values_bytes -= PS_ARENA_HUGE_PAGE_BYTES;
+    ps_arena_free(v->arena, (uint8_t *)v->values + v->values_bytes, PS_ARENA_HUGE_PAGE_BYTES, VARIABLE_ALIGN);
     return true;
 }
 

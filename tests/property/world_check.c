@@ -30,10 +30,11 @@ bool world_has_row(const struct subject *s, uint64_t key)
 static void check_refused(struct world *w, struct subject *s, uint64_t refused)
 {
     const struct mr_feature *f = &s->model.feature;
-    bool full =
-        (f->capacity_rows != 0 && s->model.row_count >= f->capacity_rows) ||
-        (f->memory_bytes != 0 && ps_table_memory_bytes(s->table) + 2 * PS_ARENA_UNIT_BYTES > f->memory_bytes);
-    bool no_memory = ps_arena_mapped_bytes(w->arena) + PS_ARENA_UNIT_BYTES > ps_arena_limit_bytes(w->arena);
+    bool full = (f->capacity_rows != 0 && s->model.row_count >= f->capacity_rows) ||
+                (f->memory_bytes != 0 &&
+                 ps_table_memory_bytes(s->table) + 2 * PS_ARENA_HUGE_PAGE_BYTES > f->memory_bytes);
+    bool no_memory =
+        ps_arena_mapped_bytes(w->arena) + PS_ARENA_HUGE_PAGE_BYTES > ps_arena_limit_bytes(w->arena);
     WORLD_CHECK(w, refused == 0 || full || no_memory,
                 "%" PRIu64 " rows were refused with %" PRIu64 " of %" PRIu64 " rows and %zu bytes in use",
                 refused, s->model.row_count, f->capacity_rows, ps_arena_mapped_bytes(w->arena));

@@ -83,7 +83,7 @@ static bool is_at_limit(const struct subject *s)
     const struct mr_feature *f = &s->model.feature;
     const struct ps_arena *arena = s->world->arena;
     return (f->capacity_rows != 0 && ps_table_rows(s->table) >= f->capacity_rows) || f->memory_bytes != 0 ||
-           ps_arena_mapped_bytes(arena) + PS_ARENA_UNIT_BYTES > ps_arena_limit_bytes(arena);
+           ps_arena_mapped_bytes(arena) + PS_ARENA_HUGE_PAGE_BYTES > ps_arena_limit_bytes(arena);
 }
 
 static bool may_go(const struct subject *s, const struct model_row *row)

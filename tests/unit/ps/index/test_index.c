@@ -3,7 +3,7 @@
 #include <string.h>
 #include "index_fixture.h"
 #include "ps/index/index_internal.h"
-#include "ps/memory/pieces.h"
+#include "ps/memory/size_classes.h"
 
 static uint32_t find(const struct fixture *f, uint64_t key)
 {
@@ -123,7 +123,7 @@ static void test_a_growing_index_leaves_little_memory_unused(void **state)
         assert_true(grown || rewritten == 0);
         most = rewritten > most ? rewritten : most;
         size_t mapped = i % STEP == 0 ? ps_arena_mapped_bytes(f->arena) : 0;
-        assert_true(mapped <= f->ix.bytes + f->ix.bytes / 8 + 4 * PS_UNIT_BYTES);
+        assert_true(mapped <= f->ix.bytes + f->ix.bytes / 8 + 4 * PS_HUGE_PAGE_BYTES);
     }
     assert_int_equal(most, 1 + ARRAYS_AT_A_TIME);
     check_counts(&f->ix);
@@ -411,7 +411,7 @@ static void test_the_largest_piece_is_accounted_as_one(void **state)
     assert_true(ps_move_at_once(&f->ix, 77, most));
     assert_int_equal(f->ix.bytes, PS_PIECE_BYTES_MAX);
     assert_true(ps_move_at_once(&f->ix, 77, ps_next_bucket_count(most)));
-    assert_int_equal(f->ix.bytes % PS_ARENA_UNIT_BYTES, 0);
+    assert_int_equal(f->ix.bytes % PS_ARENA_HUGE_PAGE_BYTES, 0);
 }
 
 /* After most keys have gone, partitions grow by small steps again, from the sizes that they have now. */

@@ -46,8 +46,8 @@ static void make_large(struct fixture *f, uint64_t *rng)
         ps_index_remove(&f->ix, ps_index_find(&f->ix, hash_in_chosen(rng)));
 }
 
-/* Places there are, and yet not for these: most are refused, for no memory, whatever their row's number is, and
- * others come as before. */
+/* Places there are, and yet not for these: most are refused, for no memory, whatever their row's number
+ * is, and others come as before. */
 static void test_keys_chosen_to_collide_are_refused(void **state)
 {
     enum { CHOSEN = 40, OTHERS = 200 };
@@ -129,7 +129,8 @@ static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state
         assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
 }
 
-/* Of so many buckets, from `first` on, each number holds too few of these keys; none is in the way of the rest. */
+/* Of so many buckets, from `first` on, each number holds too few of these keys; none is in the way of the
+ * rest. */
 static void choose_against(uint64_t *rng, uint32_t first, uint32_t sizes, uint64_t *hashes, uint32_t count)
 {
     hashes[0] = hash_in_chosen(rng);
@@ -179,10 +180,10 @@ static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
         assert_true(ps_index_insert(&f->ix, hash, i, false));
     assert_true(ps_move_begin(&f->ix, CHOSEN_PARTITION, ps_next_bucket_count(count)));
     assert_true(ps_index_insert(&f->ix, hash, TWO_BUCKETS, false)); /* the others are not on their way yet */
-    const uint64_t units_given = ps_arena_units_given(f->arena);
+    const uint64_t huge_pages_given = ps_arena_huge_pages_given(f->arena);
     ps_move_step(&f->ix, UINT32_MAX);
     assert_int_equal(f->ix.move.partition, CHOSEN_PARTITION);
-    assert_int_equal(ps_arena_units_given(f->arena), units_given);
+    assert_int_equal(ps_arena_huge_pages_given(f->arena), huge_pages_given);
     /* With what was in the way gone it waits for more rows all the same, and then goes on. */
     const uint32_t done = f->ix.move.done;
     ps_index_remove(&f->ix, ps_index_find(&f->ix, hash));

@@ -31,7 +31,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 }
 
 #define LIMIT ((size_t)32 << 20)
-#define UNIT  PS_ARENA_UNIT_BYTES
+#define UNIT  PS_ARENA_HUGE_PAGE_BYTES
 
 static bool all_zero(const uint8_t *p, size_t bytes)
 {
@@ -99,21 +99,21 @@ static void test_the_account_is_exact(void **state)
 static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
-    void *units[LIMIT / UNIT] = {0};
+    void *huge_pages[LIMIT / UNIT] = {0};
     uint32_t count = 0;
-    while ((units[count] = ps_arena_alloc(a, UNIT, 64)) != NULL) {
+    while ((huge_pages[count] = ps_arena_alloc(a, UNIT, 64)) != NULL) {
         assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
         count++;
     }
     assert_in_range(count, LIMIT / UNIT - 2, LIMIT / UNIT);
     assert_null(ps_arena_alloc(a, UNIT, 64));
-    /* Two units that are not neighbours are no room for two in a row. */
-    ps_arena_free(a, units[1], UNIT, 64);
-    ps_arena_free(a, units[3], UNIT, 64);
+    /* Two huge pages that are not neighbours are no room for two in a row. */
+    ps_arena_free(a, huge_pages[1], UNIT, 64);
+    ps_arena_free(a, huge_pages[3], UNIT, 64);
     assert_null(ps_arena_alloc(a, 2 * UNIT, 64));
-    ps_arena_free(a, units[2], UNIT, 64);
+    ps_arena_free(a, huge_pages[2], UNIT, 64);
     void *three = ps_arena_alloc(a, 3 * UNIT, 64);
-    assert_ptr_equal(three, units[1]);
+    assert_ptr_equal(three, huge_pages[1]);
     assert_true(all_zero(three, 3 * UNIT));
     ps_arena_destroy(a);
 }

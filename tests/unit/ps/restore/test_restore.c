@@ -214,19 +214,19 @@ static void what_a_restore_took_away_goes_back_between_calls(void **state)
         if (is_leaving && turns++ == 0) {
             node_post(n, 0, &lookup, &lookup_options, &asked, 1);
         }
-        given = ps_arena_units_given(core->arena);
+        given = ps_arena_huge_pages_given(core->arena);
         fake_dp_turn(0);
         node_look(n);
         was_answered_meanwhile |= lookup.is_answered && is_open && core->leaving != NULL;
-        if (is_leaving && ps_arena_units_given(core->arena) - given > longest) {
-            longest = ps_arena_units_given(core->arena) - given;
+        if (is_leaving && ps_arena_huge_pages_given(core->arena) - given > longest) {
+            longest = ps_arena_huge_pages_given(core->arena) - given;
         }
     }
     fake_dp_release(0);
     node_check(node_wait(n, &restore), MR_OK, NULL);
     node_check(node_wait(n, &lookup), MR_OK, NULL);
     assert_in_range(longest, 1, 2);
-    assert_true(turns >= WIDE_ROWS * MR_DIM_MAX * sizeof(float) / PS_ARENA_UNIT_BYTES / 2);
+    assert_true(turns >= WIDE_ROWS * MR_DIM_MAX * sizeof(float) / PS_ARENA_HUGE_PAGE_BYTES / 2);
     assert_true(was_answered_meanwhile);
     check_values(n, table, 99);
     node_call_end(&restore);

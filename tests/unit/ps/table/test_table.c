@@ -131,7 +131,7 @@ static void test_many_rows_and_what_they_cost(void **state)
     assert_int_equal(ps_table_rows(t), COUNT);
     assert_int_equal(ps_table_counters(t)->keys_missing, COUNT);
     assert_true(ps_table_row_bytes_total(t) >= (size_t)COUNT * DIM * 8);
-    assert_true(ps_table_row_bytes_total(t) <= (size_t)COUNT * DIM * 8 + PS_ARENA_UNIT_BYTES);
+    assert_true(ps_table_row_bytes_total(t) <= (size_t)COUNT * DIM * 8 + PS_ARENA_HUGE_PAGE_BYTES);
     assert_true(ps_table_index_bytes(t) < (size_t)COUNT * 20 + (128u << 10));
     ps_table_destroy(t);
 }
@@ -154,15 +154,16 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
         table_lookup(t, keys, CALL, true, out);
     }
     assert_int_equal(ps_table_rows(t), COUNT);
-    uint64_t first = ps_arena_units_given(arena), before = first;
+    uint64_t first = ps_arena_huge_pages_given(arena), before = first;
     uint32_t slices = 1;
     for (; ps_table_destroy_some(t); slices++) {
-        assert_true(ps_arena_units_given(arena) - before <= 1);
-        before = ps_arena_units_given(arena);
+        assert_true(ps_arena_huge_pages_given(arena) - before <= 1);
+        before = ps_arena_huge_pages_given(arena);
         assert_true(slices < 100000);
     }
-    assert_true(ps_arena_units_given(arena) - before <= 1);
-    assert_true(ps_arena_units_given(arena) - first >= (size_t)COUNT * DIM * 8 / PS_ARENA_UNIT_BYTES);
+    assert_true(ps_arena_huge_pages_given(arena) - before <= 1);
+    assert_true(ps_arena_huge_pages_given(arena) - first >=
+                (size_t)COUNT * DIM * 8 / PS_ARENA_HUGE_PAGE_BYTES);
     /* Each partition has buckets and counters of its own. */
     assert_true(slices >= 2 * MR_PARTITION_COUNT / PS_TABLE_SLICE_PIECES);
     assert_true(ps_arena_allocated_bytes(arena) < 256u << 10); /* the heads are left */
@@ -199,7 +200,7 @@ static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
 static void test_at_the_memory_limit_the_table_serves_on(void **state)
 {
     enum { CALL = 512, DIM = 64 };
-    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_HUGE_PAGE_BYTES);
     struct mr_feature f = fixture_adagrad(DIM);
     struct ps_table *t = fixture_table(&f, small);
     static float out[CALL * DIM], again[CALL * DIM];
@@ -288,7 +289,7 @@ static void test_clear_starts_afresh_and_gives_memory_back(void **state)
         assert_int_equal(mapped, peak); /* what was cleared is used again */
         ps_table_clear(t);
         assert_int_equal(ps_table_row_bytes_total(t), 0);
-        assert_true(ps_arena_mapped_bytes(arena) + 2 * PS_ARENA_UNIT_BYTES <= mapped);
+        assert_true(ps_arena_mapped_bytes(arena) + 2 * PS_ARENA_HUGE_PAGE_BYTES <= mapped);
     }
     ps_table_destroy(t);
 }

@@ -336,7 +336,7 @@ static void a_full_partition_loses_one_of_its_own_rows(void **state)
 /* Here it is the node that has no memory for more buckets, of whatever number. */
 static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
 {
-    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_HUGE_PAGE_BYTES);
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
     uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
     f.eviction = MR_EVICT_LRU;
@@ -533,7 +533,7 @@ static void a_table_keeps_to_its_memory(void **state)
 static void check_node_limit(uint32_t dim)
 {
     enum { CALL = 100 };
-    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_HUGE_PAGE_BYTES);
     struct mr_feature f = fixture_adagrad(dim);
     f.eviction = MR_EVICT_LFU;
     struct ps_table *t = fixture_table(&f, small);

@@ -57,10 +57,10 @@ static bool is_kept(uint64_t key, uint32_t one_in)
 /* Bytes of the arena that are in memory, as the kernel says. */
 static size_t resident_bytes(const struct ps_table *t)
 {
-    static unsigned char pages[PS_UNIT_BYTES / 4096];
+    static unsigned char pages[PS_HUGE_PAGE_BYTES / 4096];
     size_t bytes = 0;
-    for (size_t at = 0; at < FIXTURE_LIMIT_BYTES; at += PS_UNIT_BYTES) {
-        if (mincore(t->slabs.base + at, PS_UNIT_BYTES, pages) != 0)
+    for (size_t at = 0; at < FIXTURE_LIMIT_BYTES; at += PS_HUGE_PAGE_BYTES) {
+        if (mincore(t->slabs.base + at, PS_HUGE_PAGE_BYTES, pages) != 0)
             continue;
         for (size_t page = 0; page < sizeof(pages); page++)
             bytes += (pages[page] & 1) != 0 ? 4096 : 0;
@@ -100,11 +100,11 @@ static void evict_and_give_back(uint64_t count, uint32_t one_in, uint64_t budget
     maintain_to_the_end(t, budget_bytes);
     check_rows(t, count, one_in);
     size_t left_bytes = ps_table_row_bytes_total(t) + t->index.bytes;
-    assert_true(left_bytes < bytes / one_in + bytes / 10 + PS_UNIT_BYTES);
+    assert_true(left_bytes < bytes / one_in + bytes / 10 + PS_HUGE_PAGE_BYTES);
     /* units that are shared, one per kind of thing, may stay in part */
-    assert_true(ps_arena_mapped_bytes(arena) <= mapped / one_in + mapped / 10 + 4 * PS_UNIT_BYTES);
-    assert_true(resident_bytes(t) <= resident / one_in + resident / 10 + 4 * PS_UNIT_BYTES);
-    assert_true(t->slabs.bytes <= t->slabs.rows * t->slabs.stride_bytes * 9 / 8 + 2 * PS_UNIT_BYTES);
+    assert_true(ps_arena_mapped_bytes(arena) <= mapped / one_in + mapped / 10 + 4 * PS_HUGE_PAGE_BYTES);
+    assert_true(resident_bytes(t) <= resident / one_in + resident / 10 + 4 * PS_HUGE_PAGE_BYTES);
+    assert_true(t->slabs.bytes <= t->slabs.rows * t->slabs.stride_bytes * 9 / 8 + 2 * PS_HUGE_PAGE_BYTES);
     ps_table_destroy(t);
 }
 

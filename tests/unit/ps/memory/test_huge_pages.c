@@ -4,10 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "ps/memory/prefault.h"
-#include "ps/memory/units.h"
+#include "ps/memory/huge_pages.h"
 #include "table_fixture.h"
 
-#define UNIT  PS_UNIT_BYTES
+#define UNIT  PS_HUGE_PAGE_BYTES
 #define UNITS 16u
 #define LIMIT (UNITS * UNIT)
 
@@ -28,30 +28,30 @@ int __wrap_madvise(void *p, size_t bytes, int advice)
 
 void *__real_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
-static _Atomic bool units_stay;
+static _Atomic bool huge_pages_stay;
 
 void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    if (units_stay && (flags & MAP_FIXED) != 0) {
+    if (huge_pages_stay && (flags & MAP_FIXED) != 0) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
     return __real_mmap64(p, bytes, protection, flags, fd, offset);
 }
 
-static void wait_until_ready(struct ps_units *u, uint32_t count)
+static void wait_until_ready(struct ps_huge_pages *u, uint32_t count)
 {
     for (uint32_t ready = 0; ready < count; sched_yield()) {
         ready = 0;
-        for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
+        for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++)
             ready += atomic_load(&u->ahead[i].state) == PS_ORDER_DONE;
     }
 }
 
-static void wait_until_failed(struct ps_units *u)
+static void wait_until_failed(struct ps_huge_pages *u)
 {
     for (bool failed = false; !failed; sched_yield())
-        for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
+        for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++)
             failed |= atomic_load(&u->ahead[i].state) == PS_ORDER_FAILED;
 }
 
@@ -74,203 +74,203 @@ static void check_zero_and_mark(uint8_t *p)
 
 static void test_units_ahead_are_there_and_counted(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, LIMIT));
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
-    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT);
     check_zero_and_mark(p);
-    assert_int_equal(u.ahead_bytes, PS_UNITS_AHEAD_MIN * UNIT);
-    assert_int_equal(u.mapped_bytes, (PS_UNITS_AHEAD_MIN + 1) * UNIT);
-    wait_until_ready(&u, PS_UNITS_AHEAD_MIN);
-    p = ps_units_take(&u, UNIT, UNIT);
+    assert_int_equal(u.ahead_bytes, PS_HUGE_PAGES_AHEAD_MIN * UNIT);
+    assert_int_equal(u.mapped_bytes, (PS_HUGE_PAGES_AHEAD_MIN + 1) * UNIT);
+    wait_until_ready(&u, PS_HUGE_PAGES_AHEAD_MIN);
+    p = ps_huge_pages_take(&u, UNIT, UNIT);
     assert_true(is_resident(p)); /* before it was touched here */
     check_zero_and_mark(p);
-    ps_units_give_ahead(&u);
+    ps_huge_pages_give_ahead(&u);
     assert_int_equal(u.ahead_bytes, 0);
     assert_int_equal(u.mapped_bytes, 2 * UNIT);
     ps_prefault_detach(&u);
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
-/* What is ahead counts, and is no loss: all units within the limit can be had, one by one or several in a
- * row. */
+/* What is ahead counts, and is no loss: all huge pages within the limit can be had, one by one or several
+ * in a row. */
 static void test_the_limit_is_exact_with_units_ahead(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, LIMIT));
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
     for (uint32_t round = 0; round < 20; round++) {
-        uint8_t *units[UNITS], *many;
+        uint8_t *huge_pages[UNITS], *many;
         for (uint32_t i = 0; i < UNITS; i++) {
-            units[i] = ps_units_take(&u, UNIT, UNIT);
-            check_zero_and_mark(units[i]);
+            huge_pages[i] = ps_huge_pages_take(&u, UNIT, UNIT);
+            check_zero_and_mark(huge_pages[i]);
             assert_true(u.mapped_bytes <= LIMIT);
         }
-        assert_null(ps_units_take(&u, UNIT, UNIT));
+        assert_null(ps_huge_pages_take(&u, UNIT, UNIT));
         assert_int_equal(u.mapped_bytes, LIMIT);
         assert_int_equal(u.ahead_bytes, 0);
         for (uint32_t i = 0; i < UNITS; i++)
-            assert_true(ps_units_give(&u, units[i], UNIT));
-        units[0] = ps_units_take(&u, UNIT, UNIT);
-        many = ps_units_take(&u, (UNITS - 1) * UNIT, UNIT);
+            assert_true(ps_huge_pages_give(&u, huge_pages[i], UNIT));
+        huge_pages[0] = ps_huge_pages_take(&u, UNIT, UNIT);
+        many = ps_huge_pages_take(&u, (UNITS - 1) * UNIT, UNIT);
         assert_non_null(many);
-        assert_true(ps_units_give(&u, many, (UNITS - 1) * UNIT));
-        assert_true(ps_units_give(&u, units[0], UNIT));
-        ps_units_give_ahead(&u);
+        assert_true(ps_huge_pages_give(&u, many, (UNITS - 1) * UNIT));
+        assert_true(ps_huge_pages_give(&u, huge_pages[0], UNIT));
+        ps_huge_pages_give_ahead(&u);
         assert_int_equal(u.mapped_bytes, 0);
     }
     ps_prefault_detach(&u);
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_the_helper_gives_units_back(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, LIMIT));
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
-    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT);
     check_zero_and_mark(p);
-    wait_until_ready(&u, PS_UNITS_AHEAD_MIN);
-    assert_true(ps_units_give(&u, p, UNIT));
+    wait_until_ready(&u, PS_HUGE_PAGES_AHEAD_MIN);
+    assert_true(ps_huge_pages_give(&u, p, UNIT));
     while (u.out_bytes > 0) /* without any doing of the owner */
         sched_yield();
-    assert_int_equal(ps_units_mapped_bytes(&u), PS_UNITS_AHEAD_MIN * UNIT);
+    assert_int_equal(ps_huge_pages_mapped_bytes(&u), PS_HUGE_PAGES_AHEAD_MIN * UNIT);
     assert_false(is_resident(p));
     ps_prefault_detach(&u);
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
-/* A helper that does not come to it: it is asleep, or busy with others' units. */
+/* A helper that does not come to it: it is asleep, or busy with others' huge pages. */
 static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    uint8_t *units[UNITS];
-    assert_true(ps_units_init(&u, LIMIT));
+    uint8_t *huge_pages[UNITS];
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     for (uint32_t i = 0; i < UNITS; i++) {
-        units[i] = ps_units_take(&u, UNIT, UNIT);
-        check_zero_and_mark(units[i]);
+        huge_pages[i] = ps_huge_pages_take(&u, UNIT, UNIT);
+        check_zero_and_mark(huge_pages[i]);
     }
     u.helper = helper; /* which does not know of it */
     for (uint32_t i = 0; i < UNITS; i++)
-        assert_true(ps_units_give(&u, units[i], UNIT));
+        assert_true(ps_huge_pages_give(&u, huge_pages[i], UNIT));
     assert_int_equal(u.mapped_bytes, 0);
-    assert_int_equal(ps_units_mapped_bytes(&u), LIMIT);
-    assert_true(is_resident(units[0]));
-    uint8_t *many = ps_units_take(&u, LIMIT, UNIT);
+    assert_int_equal(ps_huge_pages_mapped_bytes(&u), LIMIT);
+    assert_true(is_resident(huge_pages[0]));
+    uint8_t *many = ps_huge_pages_take(&u, LIMIT, UNIT);
     assert_non_null(many);
     for (uint32_t i = 0; i < UNITS; i++)
         check_zero_and_mark(many + i * UNIT);
-    assert_int_equal(ps_units_mapped_bytes(&u), LIMIT);
-    assert_null(ps_units_take(&u, UNIT, UNIT));
+    assert_int_equal(ps_huge_pages_mapped_bytes(&u), LIMIT);
+    assert_null(ps_huge_pages_take(&u, UNIT, UNIT));
     u.helper = NULL;
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_more_units_than_a_helper_is_given_go_at_once(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    size_t bytes = (PS_UNITS_OUT_MAX + 1) * UNIT;
-    assert_true(ps_units_init(&u, bytes));
-    uint8_t *p = ps_units_take(&u, bytes, UNIT);
+    size_t bytes = (PS_HUGE_PAGES_OUT_MAX + 1) * UNIT;
+    assert_true(ps_huge_pages_init(&u, bytes));
+    uint8_t *p = ps_huge_pages_take(&u, bytes, UNIT);
     assert_non_null(p);
     u.helper = helper;
-    assert_true(ps_units_give(&u, p, bytes));
-    assert_int_equal(ps_units_mapped_bytes(&u), 0);
+    assert_true(ps_huge_pages_give(&u, p, bytes));
+    assert_int_equal(ps_huge_pages_mapped_bytes(&u), 0);
     u.helper = NULL;
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, 2 * UNIT));
-    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
-    units_stay = true;
-    assert_false(ps_units_give(&u, p, UNIT));
+    assert_true(ps_huge_pages_init(&u, 2 * UNIT));
+    uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT);
+    huge_pages_stay = true;
+    assert_false(ps_huge_pages_give(&u, p, UNIT));
     ps_prefault_attach(helper, &u);
-    assert_true(ps_units_give(&u, p, UNIT)); /* it is not known yet */
+    assert_true(ps_huge_pages_give(&u, p, UNIT)); /* it is not known yet */
     while (atomic_load(&u.out[0].state) != PS_ORDER_FAILED)
         sched_yield();
-    units_stay = false;
+    huge_pages_stay = false;
     ps_prefault_detach(&u);
-    assert_non_null(ps_units_take(&u, UNIT, UNIT));
-    assert_int_equal(ps_units_mapped_bytes(&u), 2 * UNIT);
-    assert_null(ps_units_take(&u, UNIT, UNIT));
-    ps_units_free(&u);
+    assert_non_null(ps_huge_pages_take(&u, UNIT, UNIT));
+    assert_int_equal(ps_huge_pages_mapped_bytes(&u), 2 * UNIT);
+    assert_null(ps_huge_pages_take(&u, UNIT, UNIT));
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_without_memory_units_are_refused_and_counted(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, LIMIT));
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
     memory_is_short = true;
-    uint8_t *p = ps_units_take(&u, UNIT, UNIT); /* not populated: nobody knows yet */
+    uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT); /* not populated: nobody knows yet */
     assert_non_null(p);
     wait_until_failed(&u);
-    while (ps_units_take(&u, UNIT, UNIT) != NULL) /* the helper may not have come to the others */
+    while (ps_huge_pages_take(&u, UNIT, UNIT) != NULL) /* the helper may not have come to the others */
         sched_yield();
-    assert_true(u.units_failed > 0);
+    assert_true(u.huge_pages_failed > 0);
     size_t mapped = u.mapped_bytes;
-    assert_null(ps_units_take(&u, UNIT, UNIT));
+    assert_null(ps_huge_pages_take(&u, UNIT, UNIT));
     assert_int_equal(u.mapped_bytes, mapped);
     assert_int_equal(u.ahead_bytes, 0);
     memory_is_short = false;
-    uint8_t *again = ps_units_take(&u, UNIT, UNIT);
+    uint8_t *again = ps_huge_pages_take(&u, UNIT, UNIT);
     check_zero_and_mark(again);
-    assert_true(ps_units_give(&u, again, UNIT));
+    assert_true(ps_huge_pages_give(&u, again, UNIT));
     ps_prefault_detach(&u);
-    ps_units_give_ahead(&u);
-    ps_units_free(&u);
+    ps_huge_pages_give_ahead(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_a_kernel_that_cannot_populate_has_pages_touched(void **state)
 {
-    struct ps_units u;
+    struct ps_huge_pages u;
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
-    assert_true(ps_units_init(&u, LIMIT));
+    assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
     kernel_is_old = true;
-    (void)ps_units_take(&u, UNIT, UNIT);
+    (void)ps_huge_pages_take(&u, UNIT, UNIT);
     wait_until_ready(&u, 1);
     kernel_is_old = false;
-    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT);
     assert_true(is_resident(p));
     check_zero_and_mark(p);
     ps_prefault_detach(&u);
-    ps_units_free(&u);
+    ps_huge_pages_free(&u);
     ps_prefault_destroy(helper);
 }
 
 static void test_one_helper_serves_several(void **state)
 {
-    struct ps_units u[3];
+    struct ps_huge_pages u[3];
     struct ps_prefault *helper = ps_prefault_create((const int[]){0}, 1);
     for (uint32_t i = 0; i < 3; i++) {
-        assert_true(ps_units_init(&u[i], LIMIT));
+        assert_true(ps_huge_pages_init(&u[i], LIMIT));
         ps_prefault_attach(helper, &u[i]);
-        check_zero_and_mark(ps_units_take(&u[i], UNIT, UNIT));
+        check_zero_and_mark(ps_huge_pages_take(&u[i], UNIT, UNIT));
     }
     for (uint32_t i = 0; i < 3; i++)
-        wait_until_ready(&u[i], PS_UNITS_AHEAD_MIN);
+        wait_until_ready(&u[i], PS_HUGE_PAGES_AHEAD_MIN);
     for (uint32_t i = 0; i < 3; i++) {
         ps_prefault_detach(&u[(i + 1) % 3]);
         ps_prefault_detach(&u[(i + 1) % 3]);
-        ps_units_free(&u[(i + 1) % 3]);
+        ps_huge_pages_free(&u[(i + 1) % 3]);
     }
     ps_prefault_destroy(helper);
     ps_prefault_destroy(NULL);

@@ -1,4 +1,4 @@
-#include "ps/memory/units.h"
+#include "ps/memory/huge_pages.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include "ps/memory/prefault.h"
 
-#define UNIT       PS_UNIT_BYTES
+#define UNIT       PS_HUGE_PAGE_BYTES
 #define PAGE_BYTES 4096u
 
 static void account(_Atomic size_t *counter, size_t add, size_t subtract)
@@ -17,21 +17,21 @@ static void account(_Atomic size_t *counter, size_t add, size_t subtract)
                           memory_order_relaxed);
 }
 
-static uint8_t *address(const struct ps_units *u, size_t unit)
+static uint8_t *address(const struct ps_huge_pages *u, size_t huge_page)
 {
-    return u->base + unit * UNIT;
+    return u->base + huge_page * UNIT;
 }
 
-bool ps_units_init(struct ps_units *u, size_t limit_bytes)
+bool ps_huge_pages_init(struct ps_huge_pages *u, size_t limit_bytes)
 {
     memset(u, 0, sizeof(*u));
     u->limit_bytes = limit_bytes;
-    u->ahead_wanted = PS_UNITS_AHEAD_MIN;
-    u->unit_count = limit_bytes / UNIT;
-    u->used = calloc((u->unit_count + 63) / 64, sizeof(*u->used));
+    u->ahead_wanted = PS_HUGE_PAGES_AHEAD_MIN;
+    u->huge_page_count = limit_bytes / UNIT;
+    u->used = calloc((u->huge_page_count + 63) / 64, sizeof(*u->used));
     if (u->used == NULL)
         return false;
-    u->reserved_bytes = (u->unit_count + 1) * UNIT;
+    u->reserved_bytes = (u->huge_page_count + 1) * UNIT;
     u->reserved =
         mmap(NULL, u->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (u->reserved == MAP_FAILED) {
@@ -42,7 +42,7 @@ bool ps_units_init(struct ps_units *u, size_t limit_bytes)
     return true;
 }
 
-void ps_units_free(struct ps_units *u)
+void ps_huge_pages_free(struct ps_huge_pages *u)
 {
     assert(u->helper == NULL);
     munmap(u->reserved, u->reserved_bytes);
@@ -51,50 +51,51 @@ void ps_units_free(struct ps_units *u)
 
 /* ---- which are free ---- */
 
-static bool unit_is_used(const struct ps_units *u, size_t unit)
+static bool huge_page_is_used(const struct ps_huge_pages *u, size_t huge_page)
 {
-    return (u->used[unit / 64] >> (unit % 64) & 1) != 0;
+    return (u->used[huge_page / 64] >> (huge_page % 64) & 1) != 0;
 }
 
-static void bits_set(struct ps_units *u, size_t first, size_t count, bool used)
+static void bits_set(struct ps_huge_pages *u, size_t first, size_t count, bool used)
 {
-    for (size_t unit = first; unit < first + count; unit++) {
-        uint64_t bit = (uint64_t)1 << (unit % 64);
+    for (size_t huge_page = first; huge_page < first + count; huge_page++) {
+        uint64_t bit = (uint64_t)1 << (huge_page % 64);
         if (used)
-            u->used[unit / 64] |= bit;
+            u->used[huge_page / 64] |= bit;
         else
-            u->used[unit / 64] &= ~bit;
+            u->used[huge_page / 64] &= ~bit;
     }
     if (!used && first < u->search_from)
         u->search_from = first;
 }
 
-static void units_mark(struct ps_units *u, size_t first, size_t count, bool used)
+static void huge_pages_mark(struct ps_huge_pages *u, size_t first, size_t count, bool used)
 {
     bits_set(u, first, count, used);
     account(&u->mapped_bytes, used ? count * UNIT : 0, used ? 0 : count * UNIT);
 }
 
-/* First run of `count` free units that starts at a multiple of `step`; unit_count when there is none. */
-static size_t units_find(struct ps_units *u, size_t count, size_t step)
+/* First run of `count` free huge pages that starts at a multiple of `step`; huge_page_count when there is
+ * none. */
+static size_t huge_pages_find(struct ps_huge_pages *u, size_t count, size_t step)
 {
-    while (u->search_from < u->unit_count && unit_is_used(u, u->search_from))
+    while (u->search_from < u->huge_page_count && huge_page_is_used(u, u->search_from))
         u->search_from++;
     size_t first = (u->search_from + step - 1) / step * step;
-    while (first + count <= u->unit_count) {
+    while (first + count <= u->huge_page_count) {
         size_t run = 0;
-        while (run < count && !unit_is_used(u, first + run))
+        while (run < count && !huge_page_is_used(u, first + run))
             run++;
         if (run == count)
             return first;
         first = (first + run + step) / step * step;
     }
-    return u->unit_count;
+    return u->huge_page_count;
 }
 
 /* ---- the kernel's part ---- */
 
-static bool units_open(uint8_t *p, size_t bytes)
+static bool huge_pages_open(uint8_t *p, size_t bytes)
 {
     if (mprotect(p, bytes, PROT_READ | PROT_WRITE) != 0)
         return false;
@@ -103,13 +104,13 @@ static bool units_open(uint8_t *p, size_t bytes)
 }
 
 /* Mapping afresh drops the pages, and their promise of memory, in one call. */
-static bool units_close(uint8_t *p, size_t bytes)
+static bool huge_pages_close(uint8_t *p, size_t bytes)
 {
     return mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == p;
 }
 
 /* All pages are there afterwards. False when there is no memory for them. */
-static bool units_populate(uint8_t *p, size_t bytes)
+static bool huge_pages_populate(uint8_t *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
     int result;
@@ -126,37 +127,37 @@ static bool units_populate(uint8_t *p, size_t bytes)
 
 /* ---- orders ---- */
 
-static enum ps_order_state state_of(struct ps_unit_order *a)
+static enum ps_order_state state_of(struct ps_huge_page_order *a)
 {
     return (enum ps_order_state)atomic_load_explicit(&a->state, memory_order_acquire);
 }
 
-static bool state_change(struct ps_unit_order *a, enum ps_order_state from, enum ps_order_state to)
+static bool state_change(struct ps_huge_page_order *a, enum ps_order_state from, enum ps_order_state to)
 {
     uint32_t expected = from;
     return atomic_compare_exchange_strong_explicit(&a->state, &expected, to, memory_order_acq_rel,
                                                    memory_order_acquire);
 }
 
-/* ---- units on their way out ---- */
+/* ---- huge pages on their way out ---- */
 
-static void out_serve(struct ps_units *u, struct ps_unit_order *o)
+static void out_serve(struct ps_huge_pages *u, struct ps_huge_page_order *o)
 {
-    bool good = units_close(address(u, o->unit), UNIT);
+    bool good = huge_pages_close(address(u, o->huge_page), UNIT);
     atomic_fetch_sub_explicit(&u->out_bytes, UNIT, memory_order_relaxed);
     atomic_store_explicit(&o->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
 }
 
 /* Those that are gone are free. */
-static void out_collect(struct ps_units *u)
+static void out_collect(struct ps_huge_pages *u)
 {
-    for (uint32_t i = 0; u->out_count > 0 && i < PS_UNITS_OUT_MAX; i++) {
-        struct ps_unit_order *o = &u->out[i];
+    for (uint32_t i = 0; u->out_count > 0 && i < PS_HUGE_PAGES_OUT_MAX; i++) {
+        struct ps_huge_page_order *o = &u->out[i];
         enum ps_order_state state = state_of(o);
         if (state != PS_ORDER_DONE && state != PS_ORDER_FAILED)
             continue;
         if (state == PS_ORDER_DONE)
-            bits_set(u, o->unit, 1, false);
+            bits_set(u, o->huge_page, 1, false);
         else
             account(&u->mapped_bytes, UNIT, 0);
         atomic_store_explicit(&o->state, PS_ORDER_EMPTY, memory_order_relaxed);
@@ -164,9 +165,9 @@ static void out_collect(struct ps_units *u)
     }
 }
 
-static void out_finish(struct ps_units *u)
+static void out_finish(struct ps_huge_pages *u)
 {
-    for (uint32_t i = 0; u->out_count > 0 && i < PS_UNITS_OUT_MAX; i++) {
+    for (uint32_t i = 0; u->out_count > 0 && i < PS_HUGE_PAGES_OUT_MAX; i++) {
         if (state_change(&u->out[i], PS_ORDER_WANTED, PS_ORDER_BUSY))
             out_serve(u, &u->out[i]);
         while (state_of(&u->out[i]) == PS_ORDER_BUSY)
@@ -175,40 +176,40 @@ static void out_finish(struct ps_units *u)
     out_collect(u);
 }
 
-static void out_order(struct ps_units *u, size_t unit)
+static void out_order(struct ps_huge_pages *u, size_t huge_page)
 {
-    struct ps_unit_order *o = u->out;
+    struct ps_huge_page_order *o = u->out;
     while (state_of(o) != PS_ORDER_EMPTY)
         o++;
-    o->unit = unit;
+    o->huge_page = huge_page;
     u->out_count++;
     atomic_fetch_add_explicit(&u->out_bytes, UNIT, memory_order_relaxed);
     account(&u->mapped_bytes, 0, UNIT);
     atomic_store_explicit(&o->state, PS_ORDER_WANTED, memory_order_release);
 }
 
-/* ---- units ahead ---- */
+/* ---- huge pages ahead ---- */
 
-/* The slot's unit is an ordinary one in use from now on. */
-static uint8_t *ahead_leave(struct ps_units *u, struct ps_unit_order *a)
+/* The slot's huge page is an ordinary one in use from now on. */
+static uint8_t *ahead_leave(struct ps_huge_pages *u, struct ps_huge_page_order *a)
 {
     account(&u->ahead_bytes, 0, UNIT);
     atomic_store_explicit(&a->state, PS_ORDER_EMPTY, memory_order_relaxed);
-    return address(u, a->unit);
+    return address(u, a->huge_page);
 }
 
-static void ahead_failed(struct ps_units *u, struct ps_unit_order *a)
+static void ahead_failed(struct ps_huge_pages *u, struct ps_huge_page_order *a)
 {
     (void)ahead_leave(u, a);
-    units_mark(u, a->unit, 1, false);
+    huge_pages_mark(u, a->huge_page, 1, false);
     u->memory_is_short = true;
-    atomic_fetch_add_explicit(&u->units_failed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&u->huge_pages_failed, 1, memory_order_relaxed);
 }
 
-/* A unit that is ready, or NULL. */
-static uint8_t *ahead_take(struct ps_units *u)
+/* A huge page that is ready, or NULL. */
+static uint8_t *ahead_take(struct ps_huge_pages *u)
 {
-    for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
+    for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++) {
         enum ps_order_state state = state_of(&u->ahead[i]);
         if (state == PS_ORDER_FAILED)
             ahead_failed(u, &u->ahead[i]);
@@ -220,17 +221,18 @@ static uint8_t *ahead_take(struct ps_units *u)
     return NULL;
 }
 
-static void ahead_refill(struct ps_units *u)
+static void ahead_refill(struct ps_huge_pages *u)
 {
     bool wanted = false;
     for (uint32_t i = 0; u->helper != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
-        struct ps_unit_order *a = &u->ahead[i];
-        if (state_of(a) != PS_ORDER_EMPTY || ps_units_mapped_bytes(u) + UNIT > u->limit_bytes - u->kept_bytes)
+        struct ps_huge_page_order *a = &u->ahead[i];
+        if (state_of(a) != PS_ORDER_EMPTY ||
+            ps_huge_pages_mapped_bytes(u) + UNIT > u->limit_bytes - u->kept_bytes)
             continue;
-        a->unit = units_find(u, 1, 1);
-        if (a->unit >= u->unit_count)
+        a->huge_page = huge_pages_find(u, 1, 1);
+        if (a->huge_page >= u->huge_page_count)
             return;
-        units_mark(u, a->unit, 1, true);
+        huge_pages_mark(u, a->huge_page, 1, true);
         account(&u->ahead_bytes, UNIT, 0);
         atomic_store_explicit(&a->state, PS_ORDER_WANTED, memory_order_release);
         wanted = true;
@@ -239,24 +241,24 @@ static void ahead_refill(struct ps_units *u)
         ps_prefault_wake(u->helper);
 }
 
-static bool give_now(struct ps_units *u, uint8_t *p, size_t bytes)
+static bool give_now(struct ps_huge_pages *u, uint8_t *p, size_t bytes)
 {
-    if (!units_close(p, bytes))
+    if (!huge_pages_close(p, bytes))
         return false;
-    units_mark(u, (size_t)(p - u->base) / UNIT, bytes / UNIT, false);
+    huge_pages_mark(u, (size_t)(p - u->base) / UNIT, bytes / UNIT, false);
     return true;
 }
 
-void ps_units_give_ahead(struct ps_units *u)
+void ps_huge_pages_give_ahead(struct ps_huge_pages *u)
 {
-    for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
-        struct ps_unit_order *a = &u->ahead[i];
+    for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++) {
+        struct ps_huge_page_order *a = &u->ahead[i];
         if (state_change(a, PS_ORDER_WANTED, PS_ORDER_FAILED)) { /* it was not begun, and is closed still */
             (void)ahead_leave(u, a);
-            units_mark(u, a->unit, 1, false);
+            huge_pages_mark(u, a->huge_page, 1, false);
             continue;
         }
-        while (state_of(a) == PS_ORDER_BUSY) /* for as long as one unit takes; at the limit only */
+        while (state_of(a) == PS_ORDER_BUSY) /* for as long as one huge page takes; at the limit only */
             sched_yield();
         if (state_of(a) == PS_ORDER_FAILED)
             ahead_failed(u, a);
@@ -266,24 +268,24 @@ void ps_units_give_ahead(struct ps_units *u)
     out_finish(u);
 }
 
-static void ahead_serve(struct ps_units *u, struct ps_unit_order *a)
+static void ahead_serve(struct ps_huge_pages *u, struct ps_huge_page_order *a)
 {
-    uint8_t *p = address(u, a->unit);
-    bool good = units_open(p, UNIT) && units_populate(p, UNIT);
+    uint8_t *p = address(u, a->huge_page);
+    bool good = huge_pages_open(p, UNIT) && huge_pages_populate(p, UNIT);
     if (!good)
-        (void)units_close(p, UNIT);
+        (void)huge_pages_close(p, UNIT);
     atomic_store_explicit(&a->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
 }
 
-bool ps_units_serve(struct ps_units *u)
+bool ps_huge_pages_serve(struct ps_huge_pages *u)
 {
-    for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
+    for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++) {
         if (state_change(&u->ahead[i], PS_ORDER_WANTED, PS_ORDER_BUSY)) {
             ahead_serve(u, &u->ahead[i]);
             return true;
         }
     }
-    for (uint32_t i = 0; i < PS_UNITS_OUT_MAX; i++) {
+    for (uint32_t i = 0; i < PS_HUGE_PAGES_OUT_MAX; i++) {
         if (state_change(&u->out[i], PS_ORDER_WANTED, PS_ORDER_BUSY)) {
             out_serve(u, &u->out[i]);
             return true;
@@ -294,44 +296,44 @@ bool ps_units_serve(struct ps_units *u)
 
 /* ---- taking and giving ---- */
 
-static uint8_t *take_now(struct ps_units *u, size_t bytes, size_t alignment)
+static uint8_t *take_now(struct ps_huge_pages *u, size_t bytes, size_t alignment)
 {
     size_t step = alignment > UNIT ? alignment / UNIT : 1;
-    size_t first = ps_units_mapped_bytes(u) + bytes > u->limit_bytes - u->kept_bytes
-                       ? u->unit_count
-                       : units_find(u, bytes / UNIT, step);
-    if (first >= u->unit_count)
+    size_t first = ps_huge_pages_mapped_bytes(u) + bytes > u->limit_bytes - u->kept_bytes
+                       ? u->huge_page_count
+                       : huge_pages_find(u, bytes / UNIT, step);
+    if (first >= u->huge_page_count)
         return NULL;
     uint8_t *p = address(u, first);
-    if ((uintptr_t)p % alignment != 0) /* more than a unit, and the base is not aligned to as much */
+    if ((uintptr_t)p % alignment != 0) /* more than a huge page, and the base is not aligned to as much */
         return NULL;
-    if (!units_open(p, bytes))
+    if (!huge_pages_open(p, bytes))
         return NULL;
     if (u->memory_is_short) {
-        u->memory_is_short = !units_populate(p, bytes);
+        u->memory_is_short = !huge_pages_populate(p, bytes);
         if (u->memory_is_short) {
-            (void)units_close(p, bytes);
-            atomic_fetch_add_explicit(&u->units_failed, bytes / UNIT, memory_order_relaxed);
+            (void)huge_pages_close(p, bytes);
+            atomic_fetch_add_explicit(&u->huge_pages_failed, bytes / UNIT, memory_order_relaxed);
             return NULL;
         }
     }
-    units_mark(u, first, bytes / UNIT, true);
+    huge_pages_mark(u, first, bytes / UNIT, true);
     return p;
 }
 
-static void ahead_adapt(struct ps_units *u, bool in_time)
+static void ahead_adapt(struct ps_huge_pages *u, bool in_time)
 {
     uint32_t wanted = u->ahead_wanted;
     u->takes_in_time = in_time ? u->takes_in_time + 1 : 0;
     if (!in_time) {
-        u->ahead_wanted = 2 * wanted < PS_UNITS_AHEAD_MAX ? 2 * wanted : PS_UNITS_AHEAD_MAX;
-    } else if (u->takes_in_time == PS_UNITS_IN_TIME) {
-        u->ahead_wanted = wanted > PS_UNITS_AHEAD_MIN ? wanted - 1 : wanted;
+        u->ahead_wanted = 2 * wanted < PS_HUGE_PAGES_AHEAD_MAX ? 2 * wanted : PS_HUGE_PAGES_AHEAD_MAX;
+    } else if (u->takes_in_time == PS_HUGE_PAGES_IN_TIME) {
+        u->ahead_wanted = wanted > PS_HUGE_PAGES_AHEAD_MIN ? wanted - 1 : wanted;
         u->takes_in_time = 0;
     }
 }
 
-void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment)
+void *ps_huge_pages_take(struct ps_huge_pages *u, size_t bytes, size_t alignment)
 {
     bytes = (bytes + UNIT - 1) / UNIT * UNIT;
     bool is_one = bytes == UNIT && alignment <= UNIT;
@@ -343,22 +345,22 @@ void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment)
     if (p == NULL)
         p = take_now(u, bytes, alignment);
     if (p == NULL && (u->out_count > 0 || atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed) > 0)) {
-        ps_units_give_ahead(u);
+        ps_huge_pages_give_ahead(u);
         p = take_now(u, bytes, alignment);
     }
     ahead_refill(u);
     return p;
 }
 
-bool ps_units_give(struct ps_units *u, uint8_t *p, size_t bytes)
+bool ps_huge_pages_give(struct ps_huge_pages *u, uint8_t *p, size_t bytes)
 {
     size_t first = (size_t)(p - u->base) / UNIT, count = bytes / UNIT;
     out_collect(u);
     u->given += count;
-    if (u->helper == NULL || u->out_count + count > PS_UNITS_OUT_MAX)
+    if (u->helper == NULL || u->out_count + count > PS_HUGE_PAGES_OUT_MAX)
         return give_now(u, p, bytes);
-    for (size_t unit = first; unit < first + count; unit++)
-        out_order(u, unit);
+    for (size_t huge_page = first; huge_page < first + count; huge_page++)
+        out_order(u, huge_page);
     ps_prefault_wake(u->helper);
     return true;
 }
