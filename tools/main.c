@@ -21,7 +21,7 @@ static void print_help(void)
     (void)printf("usage: millrace COMMAND [arguments]\n\nTools for the Millrace parameter server.\n\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
-    (void)printf("  %-12s%s\n  %-12s%s\n\nmillrace COMMAND --help tells more.\n", "--version",
+    (void)printf("  %-12s%s\n  %-12s%s\n\nmillrace COMMAND --help says more.\n", "--version",
                  "print the version", "--help", "this text");
 }
 

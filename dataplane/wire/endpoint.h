@@ -85,7 +85,7 @@ typedef void (*mr_on_prefetch)(void *app, const struct mr_prefetch *requests, ui
 enum mr_client_session_event {
     /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
     MR_SESSION_UP,
-    /* accepted anew: by another incarnation, or (incarnation as before) by a server that had forgotten the
+    /* accepted again: by another incarnation, or (incarnation as before) by a server that had forgotten the
      * session; calls that are not repeatable (neither by their op nor numbered) and were sent whole have
      * ended with MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
     MR_SESSION_RESTARTED,

@@ -192,7 +192,7 @@ struct mr_client_session {
     uint8_t handshake; /* enum mr_handshake */
     /* of the protocol, that the server is said to speak; 0: nothing is said since it was last heard */
     uint8_t other_version;
-    bool held; /* made anew, and not released by its user */
+    bool held; /* opened again, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
     bool has_previous_key;

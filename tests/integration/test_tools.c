@@ -289,10 +289,10 @@ static void test_checkpoints(void **state)
     expect_refused(x, "ctl save --cancel 4 --wait", 2, "--cancel withdraws a save, and starts none");
     /* No trainer comes, and the save goes on beyond the deadline. */
     expect_refused(x, "ctl save --step 7 --trainers 2 --wait --deadline-ms 1500", 3,
-                   "save 6 goes on: it waits for step 7, where 0 of 2 trainers are; training is at step 0; "
+                   "save 6 continues: it waits for step 7, where 0 of 2 trainers are; training is at step 0; "
                    "millrace ctl checkpoints shows it, millrace ctl save --cancel 6 withdraws it");
     run(x, "ctl save --step 8 --trainers 2 --queue --wait --deadline-ms 1500 --json");
-    program_expect(&x->result, 3, "save 7 goes on: it waits for another save");
+    program_expect(&x->result, 3, "save 7 continues: it waits for another save");
     assert_non_null(strstr(x->result.out, "\"state\": \"queued\""));
     expect_text(x, "ctl save --cancel 6", "save 6 was withdrawn");
     expect_text(x, "ctl save --cancel 7", "save 7 was withdrawn");

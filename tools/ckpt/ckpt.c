@@ -31,7 +31,7 @@ static void print_help(void)
                  "Inspects checkpoints on disk, and makes new ones; no server is needed.\n\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
-    (void)printf("\nmillrace ckpt COMMAND --help tells more.\n");
+    (void)printf("\nmillrace ckpt COMMAND --help says more.\n");
 }
 
 int tool_ckpt(int argc, char **argv)

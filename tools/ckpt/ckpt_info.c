@@ -149,7 +149,7 @@ static void print_head(const struct info *x)
                  x->time, m->incarnation, m->file_count, mr_plural(m->file_count), m->version);
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,
-                     m->is_at_step ? ": all pushes up to it, none behind it" : " or later");
+                     m->is_at_step ? ": all pushes up to it, none after it" : " or later");
     (void)printf("files        %s\nstreams      %" PRIu64 "\nclients      %" PRIu64 "\npush lanes   %" PRIu64
                  "\n",
                  disk, x->counts[STREAMS], x->counts[CLIENTS], x->counts[LANES]);

@@ -44,7 +44,7 @@ static void print_help(void)
     (void)printf("usage: millrace ctl COMMAND [arguments]\n\nControls one server.\n\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
         (void)printf("  %-15s%s\n", commands[i].name, commands[i].help);
-    (void)printf("\nmillrace ctl COMMAND --help tells more.\n");
+    (void)printf("\nmillrace ctl COMMAND --help says more.\n");
 }
 
 int tool_ctl(int argc, char **argv)

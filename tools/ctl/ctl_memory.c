@@ -111,7 +111,7 @@ static void print_account(const struct account *a, const struct mr_feature_info 
     print_line("record", c->batch_mapped_bytes, "mapped for batches and records, beside the above");
     print_line("record limit", c->batch_limit_bytes, "");
     print_line("scratch", c->scratch_bytes, "working memory of pushes, beside the limits");
-    print_line("checkpoint", c->checkpoint_bytes, "buffers of a checkpoint under way, beside the limits");
+    print_line("checkpoint", c->checkpoint_bytes, "buffers of a running checkpoint, beside the limits");
     if (c->units_failed > 0)
         (void)printf("the machine had no memory for 2 MiB units %" PRIu64 " times\n", c->units_failed);
     (void)printf("\n%-24s %12s %10s %10s %10s %10s %10s %10s %8s\n", "table", "rows", "total MiB", "index",

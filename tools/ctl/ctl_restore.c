@@ -53,7 +53,7 @@ static void print_restored(const struct mr_restored *r, bool is_whole)
     else
         (void)printf("restored checkpoint %" PRIu64 "%s: %s\n", r->id, step, what);
     if (is_whole && r->is_at_step)
-        (void)printf("training goes on with step %" PRIu64 "\n", r->step + 1);
+        (void)printf("training continues with step %" PRIu64 "\n", r->step + 1);
 }
 
 static int restore(const struct tool_connection *c, const struct restore_args *args)

@@ -61,7 +61,7 @@ static int look_failed(const struct waiting *w, enum mr_status status)
 {
     if (mr_client_start_id(w->client) != w->start_id)
         return cli_fail(command,
-                        "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
+                        "the server was restarted while save %" PRIu64 " was in progress; millrace ctl "
                         "checkpoints says what it was restored from",
                         w->save.number);
     return tool_call_failed(command, status);
@@ -72,7 +72,8 @@ static int goes_on(const struct waiting *w)
     char stands[TOOL_SAVE_LINE_BYTES];
     tool_save_stands(&w->save, &w->info, &w->now, stands);
     (void)cli_fail(command,
-                   "the deadline has passed and save %" PRIu64 " goes on: %s; millrace ctl checkpoints shows "
+                   "the deadline has passed and save %" PRIu64
+                   " continues: %s; millrace ctl checkpoints shows "
                    "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
                    w->save.number, stands, w->save.number);
     return EXIT_GOES_ON;

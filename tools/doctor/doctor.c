@@ -1,4 +1,4 @@
-/* millrace doctor: what of this machine is in the way, and the command that mends it. */
+/* millrace doctor: checks this machine, and names the command that fixes each problem. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static void print_text(const struct doctor_findings *findings)
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct doctor_finding *f = &findings->list[i];
         (void)printf("%-8s %-12s %s\n", doctor_level_name(f->level), f->check, f->what);
-        if (f->mend[0] != '\0')
-            (void)printf("%-8s %-12s mend: %s\n", "", "", f->mend);
+        if (f->fix[0] != '\0')
+            (void)printf("%-8s %-12s fix: %s\n", "", "", f->fix);
     }
     (void)printf("%u ok, %u advice, %u problem%s\n", doctor_count(findings, DOCTOR_OK),
                  doctor_count(findings, DOCTOR_ADVICE), doctor_count(findings, DOCTOR_PROBLEM),
@@ -30,7 +30,7 @@ static void print_json(const struct doctor_findings *findings)
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct doctor_finding *f = &findings->list[i];
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "check", f->check, "level",
-                                              doctor_level_name(f->level), "what", f->what, "mend", f->mend));
+                                              doctor_level_name(f->level), "what", f->what, "mend", f->fix));
     }
     char *text = json_dumps(list, JSON_INDENT(2));
     if (text)

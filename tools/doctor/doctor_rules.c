@@ -24,20 +24,20 @@ found(struct doctor_findings *out, const char *check, enum doctor_level level, c
     struct doctor_finding *f = &out->list[out->count++];
     f->check = check;
     f->level = level;
-    f->mend[0] = '\0';
+    f->fix[0] = '\0';
     va_list args;
     va_start(args, format);
     (void)vsnprintf(f->what, sizeof(f->what), format, args);
     va_end(args);
 }
 
-/* How to mend the last finding. */
-static void __attribute__((format(printf, 2, 3))) mend(struct doctor_findings *out, const char *format, ...)
+/* How to fix the last finding. */
+static void __attribute__((format(printf, 2, 3))) fix(struct doctor_findings *out, const char *format, ...)
 {
     struct doctor_finding *f = &out->list[out->count - 1];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(f->mend, sizeof(f->mend), format, args);
+    (void)vsnprintf(f->fix, sizeof(f->fix), format, args);
     va_end(args);
 }
 
@@ -47,7 +47,7 @@ static void judge_proc(const struct doctor_facts *f, struct doctor_findings *out
         return;
     found(out, "proc", DOCTOR_PROBLEM,
           "/proc/meminfo cannot be read, so nothing can be known of this machine");
-    mend(out, "mount -t proc proc /proc");
+    fix(out, "mount -t proc proc /proc");
 }
 
 static void judge_hugepages(const struct doctor_facts *f, struct doctor_findings *out)
@@ -64,7 +64,7 @@ static void judge_hugepages(const struct doctor_facts *f, struct doctor_findings
         found(out, "hugepages", DOCTOR_OK, "%llu of %llu free, %llu kB each", free_pages, total, kib);
         return;
     }
-    mend(out, "sudo sysctl -w vm.nr_hugepages=%llu", total + wanted);
+    fix(out, "sudo sysctl -w vm.nr_hugepages=%llu", total + wanted);
 }
 
 static void judge_numa(const struct doctor_facts *f, struct doctor_findings *out)
@@ -79,9 +79,9 @@ static void judge_numa(const struct doctor_facts *f, struct doctor_findings *out
             continue;
         found(out, "numa", DOCTOR_ADVICE,
               "node %u has no hugepages: cores there would use another node's memory", node);
-        mend(out,
-             "echo 1024 | sudo tee /sys/devices/system/node/node%u/hugepages/hugepages-%llukB/nr_hugepages",
-             node, (unsigned long long)f->hugepage_kib);
+        fix(out,
+            "echo 1024 | sudo tee /sys/devices/system/node/node%u/hugepages/hugepages-%llukB/nr_hugepages",
+            node, (unsigned long long)f->hugepage_kib);
         return;
     }
     found(out, "numa", DOCTOR_OK, "%u nodes: put data cores on the NIC's node", f->node_count);
@@ -99,12 +99,12 @@ static void judge_cores(const struct doctor_facts *f, struct doctor_findings *ou
         const uint32_t last = f->cpu_count - 1;
         found(out, "cores", DOCTOR_ADVICE,
               "none of %u cpus is isolated: other work interrupts the data cores", f->cpu_count);
-        mend(out,
-             "add \"isolcpus=%u-%u nohz_full=%u-%u rcu_nocbs=%u-%u\" to GRUB_CMDLINE_LINUX in "
-             "/etc/default/grub, "
-             "then: sudo update-grub && sudo reboot",
-             last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last,
-             last);
+        fix(out,
+            "add \"isolcpus=%u-%u nohz_full=%u-%u rcu_nocbs=%u-%u\" to GRUB_CMDLINE_LINUX in "
+            "/etc/default/grub, "
+            "then: sudo update-grub && sudo reboot",
+            last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last,
+            last);
     }
 }
 
@@ -118,7 +118,7 @@ static void judge_governor(const struct doctor_facts *f, struct doctor_findings 
     else {
         found(out, "governor", DOCTOR_ADVICE, "%s on %u of %u cpus: the clock falls between bursts",
               f->governor, f->slow_governor_count, f->governed_count);
-        mend(out, "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
+        fix(out, "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
     }
 }
 
@@ -128,15 +128,15 @@ static void judge_vectors(const struct doctor_facts *f, struct doctor_findings *
         found(out, "vectors", DOCTOR_OK, "not an x86 cpu: baseline code is used");
     } else if (!f->has_sse42) {
         found(out, "vectors", DOCTOR_PROBLEM, "the cpu has no SSE4.2, which DPDK needs");
-        mend(out,
-             "run on another machine, or give the virtual machine the host's cpu model (qemu: -cpu host)");
+        fix(out,
+            "run on another machine, or give the virtual machine the host's cpu model (qemu: -cpu host)");
     } else if (f->has_avx512) {
         found(out, "vectors", DOCTOR_OK, "AVX-512");
     } else if (f->has_avx2) {
         found(out, "vectors", DOCTOR_OK, "AVX2");
     } else {
         found(out, "vectors", DOCTOR_ADVICE, "no AVX2: rows are added up with baseline code");
-        mend(out, "give the virtual machine the host's cpu model (qemu: -cpu host)");
+        fix(out, "give the virtual machine the host's cpu model (qemu: -cpu host)");
     }
 }
 
@@ -185,12 +185,12 @@ static void judge_ports(const struct doctor_facts *f, struct doctor_findings *ou
               f->dpdk_nic_count > 0 ? "a device bound to DPDK"
               : f->has_af_packet    ? "AF_PACKET"
                                     : "a tap");
-        mend(out, "install a kernel with CONFIG_XDP_SOCKETS=y (Debian's own has it): sudo apt-get install "
-                  "linux-image-amd64");
+        fix(out, "install a kernel with CONFIG_XDP_SOCKETS=y (Debian's own has it): sudo apt-get install "
+                 "linux-image-amd64");
     } else {
         found(out, "ports", DOCTOR_PROBLEM,
               "no AF_XDP, no AF_PACKET, no /dev/net/tun and no device bound to DPDK");
-        mend(out, "sudo modprobe af_packet");
+        fix(out, "sudo modprobe af_packet");
     }
 }
 
@@ -200,24 +200,24 @@ static void judge_buffer(const char *check, uint64_t bytes, struct doctor_findin
         found(out, check, DOCTOR_OK, "%llu bytes", (unsigned long long)bytes);
         return;
     }
-    found(out, check, DOCTOR_ADVICE, "%llu bytes: a client may have less under way than it could",
+    found(out, check, DOCTOR_ADVICE, "%llu bytes: a client can have less in flight than it could",
           (unsigned long long)bytes);
-    mend(out, "sudo sysctl -w net.core.%s=%u", check, SOCKET_BUFFER_BYTES);
+    fix(out, "sudo sysctl -w net.core.%s=%u", check, SOCKET_BUFFER_BYTES);
 }
 
 static void judge_io_uring(const struct doctor_facts *f, struct doctor_findings *out)
 {
     if (f->io_uring_error == EPERM && f->io_uring_disabled == 0) {
         found(out, "io_uring", DOCTOR_ADVICE, "forbidden by a seccomp filter: checkpoints use plain writes");
-        mend(out,
-             "run the container with --security-opt seccomp=unconfined, or a profile that allows io_uring");
+        fix(out,
+            "run the container with --security-opt seccomp=unconfined, or a profile that allows io_uring");
     } else if (f->io_uring_error == ENOSYS) {
         found(out, "io_uring", DOCTOR_ADVICE, "the kernel has none: checkpoints use plain writes");
-        mend(out, "install a kernel with CONFIG_IO_URING=y: sudo apt-get install linux-image-amd64");
+        fix(out, "install a kernel with CONFIG_IO_URING=y: sudo apt-get install linux-image-amd64");
     } else if (f->has_io_uring_switch && f->io_uring_disabled > 0) {
         found(out, "io_uring", DOCTOR_ADVICE, "switched off (%llu): checkpoints use plain writes",
               (unsigned long long)f->io_uring_disabled);
-        mend(out, "sudo sysctl -w kernel.io_uring_disabled=0");
+        fix(out, "sudo sysctl -w kernel.io_uring_disabled=0");
     } else {
         found(out, "io_uring", DOCTOR_OK, "allowed");
     }
@@ -232,7 +232,7 @@ static void judge_rights(const struct doctor_facts *f, struct doctor_findings *o
         found(out, "rights", DOCTOR_PROBLEM,
               "this user may not open ports: the server needs CAP_NET_ADMIN and "
               "CAP_NET_RAW");
-        mend(out, "start the server with sudo, or through its systemd unit, which gives it what it needs");
+        fix(out, "start the server with sudo, or through its systemd unit, which gives it what it needs");
     }
     if (f->memory_lock_bytes >= MEMORY_LOCK_BYTES || (f->capabilities & CAPABILITY_IPC_LOCK)) {
         found(out, "memory lock", DOCTOR_OK, "%s",
@@ -241,7 +241,7 @@ static void judge_rights(const struct doctor_facts *f, struct doctor_findings *o
     }
     found(out, "memory lock", DOCTOR_ADVICE, "%llu kB: registered buffers may be refused",
           (unsigned long long)f->memory_lock_bytes / 1024);
-    mend(out, "ulimit -l unlimited (in a systemd unit: LimitMEMLOCK=infinity)");
+    fix(out, "ulimit -l unlimited (in a systemd unit: LimitMEMLOCK=infinity)");
 }
 
 static void judge_transparent(const struct doctor_facts *f, struct doctor_findings *out)
@@ -251,7 +251,7 @@ static void judge_transparent(const struct doctor_facts *f, struct doctor_findin
         return;
     }
     found(out, "thp", DOCTOR_ADVICE, "transparent hugepages are off: table memory uses small pages");
-    mend(out, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+    fix(out, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
 }
 
 void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *findings)
@@ -301,11 +301,11 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
     if (!rings)
         return;
     if (port->queues < port->core_count)
-        mend(findings,
-             "give the port a queue for each core, for instance: sudo ethtool -L INTERFACE combined %u",
-             port->core_count);
+        fix(findings,
+            "give the port a queue for each core, for instance: sudo ethtool -L INTERFACE combined %u",
+            port->core_count);
     else
-        mend(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
+        fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
 }
 
 const char *doctor_level_name(enum doctor_level level)

@@ -1,5 +1,5 @@
 /* Judging a machine's facts: what is fine, what would be better, what does not work, and the command that
- * mends it. Pure. */
+ * fixes it. Pure. */
 #ifndef TOOL_DOCTOR_RULES_H
 #define TOOL_DOCTOR_RULES_H
 
@@ -14,7 +14,7 @@ struct doctor_finding {
     const char *check; /* "hugepages" */
     enum doctor_level level;
     char what[200];
-    char mend[240]; /* a command, or a line to put into a named file; "" when nothing is to be done */
+    char fix[240]; /* a command, or a line to put into a named file; "" when nothing is to be done */
 };
 
 struct doctor_findings {

@@ -29,7 +29,7 @@ struct mrc_part {
     uint32_t request_bytes;
     uint32_t unread_bytes; /* of a reply for which there was no room; 0: there was */
     bool replied;          /* by the server; otherwise the call ended here */
-    uint64_t moved;        /* not 0: it was split anew, under this sequence, when the node's cores changed */
+    uint64_t moved;        /* not 0: it was split again, under this sequence, when the node's cores changed */
     struct mr_link mover;  /* of mrc_remap.movers, while `moved` */
     enum mr_status moved_status; /* why a piece of it will not be applied; MR_OK: none is known */
     bool withdrawn;              /* the node's cores changed before it was sent: its number counts no more */
@@ -98,7 +98,7 @@ void mrc_future_free_locked(struct mr_future *f);
 /* The call was split by a map that the node has no more. Under the lock. */
 bool mrc_map_has_changed(const struct mr_future *f);
 /* What mrc_future_begin() and mrc_future_run() return then: nothing was sent, and the call is to be made
- * anew. */
+ * again. */
 #define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
 
 /* The endpoint ended a part's call. Under the lock. */

@@ -220,7 +220,7 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
 
     if (silent->refused)
         snprintf(error, error_bytes,
-                 "%s: nothing listens there (tried for %.1f s): start the server, or mend the address",
+                 "%s: nothing listens there (tried for %.1f s): start the server, or correct the address",
                  silent->name, waited_s);
     else
         snprintf(

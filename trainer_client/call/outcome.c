@@ -165,7 +165,7 @@ enum mr_status mrc_outcome(struct mr_future *f)
         return MR_OK;
     if (is_overtaken(f, failed))
         return mrc_error(MR_CANCELLED,
-                         "%s: %s: the node's cores changed while the call was under way: make it again",
+                         "%s: %s: the node's cores changed while the call was in flight: make it again",
                          failed->link->name, mr_op_name(f->options.op));
     describe(failed, text);
     return good > 0 && !mr_op_repeatable(f->options.op) && !failed->kept

@@ -104,7 +104,7 @@ static bool run(struct evaluation *e)
             break;
         case MR_END_OF_DATA:
             return true;
-        case MR_NOT_STARTED: /* the hub restarted: it begins anew, and so do the scores */
+        case MR_NOT_STARTED: /* the hub restarted: it begins again, and so do the scores */
             done_count = 0;
             ok = start(e);
             break;

@@ -119,7 +119,7 @@ static bool drop_step(struct trainer *t, struct fm_step *s, enum mr_status statu
     if (!fm_may_go_on(&t->client, status, what)) {
         return false;
     }
-    /* The server came back without a checkpoint: begin anew there. */
+    /* The server came back without a checkpoint: begin again there. */
     return !unknown || fm_create(&t->client);
 }
 

@@ -195,7 +195,7 @@ int main(int argc, char **argv)
     const struct cli_usage usage = {
         .program = worker.program,
         .synopsis = "--rank N [options]",
-        .summary = "Rank 0 holds a model; the others have it score samples, many calls under way.",
+        .summary = "Rank 0 holds a model; the others have it score samples, many calls in flight.",
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0])};
     struct mr_rpc_options rpc_options = {0};

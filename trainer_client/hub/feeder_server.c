@@ -150,7 +150,7 @@ void hub_feeder_ask_record(struct feeder *f)
     free(bitmap);
     if (behind) {
         f->table = 0;
-        hub_log("the parameter server holds an earlier state: going on behind it");
+        hub_log("the parameter server holds an earlier state: continuing after it");
     }
 }
 

@@ -204,7 +204,7 @@ bool tde_configuration_parse(const char *text, struct tde_configuration *out, ch
     text += *text == '/';
     if (*text != '\0' && *text != '?') {
         (void)snprintf(error, error_bytes,
-                       "behind the server there must be nothing or /?NAME=VALUE&NAME=VALUE, not \"%.100s\"",
+                       "after the server there must be nothing or /?NAME=VALUE&NAME=VALUE, not \"%.100s\"",
                        text);
         return false;
     }

@@ -15,7 +15,7 @@
 enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_PSK_BYTES], const char **why);
 
 /* Read and parse a file. On failure MR_INVALID_ARGUMENT, `key` is untouched, and `error` gets one line: what,
- * where, how to mend it. */
+ * where, how to fix it. */
 enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes);
 
 #endif

@@ -7,7 +7,7 @@ nothing had happened.
 Kill the server at any moment and start it again: the loop below does not notice, but for the wait. The client
 is made with `replay`, so it gives a server that comes back from its newest checkpoint the gradients that it
 lacks. If this program ends as
-well, start it again behind the server: checkpoints are cut at a step, and it goes on with the next.
+well, start it again after the server: checkpoints are cut at a step, and it goes on with the next.
 
 It learns whether flights are late from seven features of each, with a trainer of its own and no hub; a ledger
 at the server, a variable with an element for each step, counts what was learnt.

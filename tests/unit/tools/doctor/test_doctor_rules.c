@@ -42,9 +42,9 @@ static struct doctor_facts good(void)
     return f;
 }
 
-/* The machine has exactly one thing that is not ok: this check, at this level, with a mend that holds these
+/* The machine has exactly one thing that is not ok: this check, at this level, with a fix that holds these
  * words. */
-static void expect(const struct doctor_facts *f, const char *check, enum doctor_level level, const char *mend)
+static void expect(const struct doctor_facts *f, const char *check, enum doctor_level level, const char *fix)
 {
     doctor_judge(f, &findings);
     uint32_t seen = 0;
@@ -52,14 +52,14 @@ static void expect(const struct doctor_facts *f, const char *check, enum doctor_
         const struct doctor_finding *found = &findings.list[i];
         assert_int_not_equal(found->what[0], '\0');
         if (found->level == DOCTOR_OK) {
-            assert_string_equal(found->mend, "");
+            assert_string_equal(found->fix, "");
             continue;
         }
         seen++;
         assert_string_equal(found->check, check);
         assert_int_equal(found->level, level);
-        if (!strstr(found->mend, mend))
-            fail_msg("%s: \"%s\" does not say \"%s\"", check, found->mend, mend);
+        if (!strstr(found->fix, fix))
+            fail_msg("%s: \"%s\" does not say \"%s\"", check, found->fix, fix);
     }
     assert_int_equal(seen, 1);
     assert_int_equal(doctor_count(&findings, level), 1);
@@ -208,7 +208,7 @@ static void test_queues_decide_how_cores_share_a_nic(void **state)
 }
 
 static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level level, const char *says,
-                        const char *mend)
+                        const char *fix)
 {
     static const char *const names[] = {"port.steering", "port.queues", "port.rx_frames", "port.steered_in",
                                         "wire.rx_packets"};
@@ -224,7 +224,7 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
     assert_int_equal(findings.list[0].level, level);
     if (!strstr(findings.list[0].what, says))
         fail_msg("\"%s\" does not say \"%s\"", findings.list[0].what, says);
-    assert_non_null(strstr(findings.list[0].mend, mend));
+    assert_non_null(strstr(findings.list[0].fix, fix));
 }
 
 static void test_a_running_server_tells_its_steering(void **state)

@@ -69,7 +69,7 @@ static void test_mistakes_are_named(void **state)
     bad("", "must begin with the server");
     bad("/?prefix=a", "must begin with the server");
     bad("?prefix=a", "must begin with the server");
-    bad("a/b", "behind the server");
+    bad("a/b", "after the server");
     bad("a?prefx=b", "\"prefx=b\" is no option; there are key_file, prefix,");
     bad("a?server=b", "is no option");
     bad("a?prefix", "\"prefix\" is no option");
