@@ -218,7 +218,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     return MR_OK;
 }
 
-/* Data calls go on; while features are replaced, for a moment, they are told to try again. */
+/* Data calls go on; while features are replaced, for a moment, calls are answered BUSY. */
 static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;

@@ -43,16 +43,16 @@ static uint64_t memory_bytes(const struct ps_core *core)
 }
 
 /* The control thread logs what is new. */
-static void tell_left_out(struct ps_core *core)
+static void notify_left_out(struct ps_core *core)
 {
     const struct ps_table_counters *c = &core->table_counters;
     uint64_t sum = c->rows_refused + c->gradients_without_row + c->gradients_skipped +
                    core->counters.variable_gradients_skipped;
-    _Atomic uint64_t *told = &core->node->left_out[core->index];
-    if (sum == atomic_load_explicit(told, memory_order_relaxed)) {
+    _Atomic uint64_t *reported = &core->node->left_out[core->index];
+    if (sum == atomic_load_explicit(reported, memory_order_relaxed)) {
         return;
     }
-    atomic_store_explicit(told, sum, memory_order_relaxed);
+    atomic_store_explicit(reported, sum, memory_order_relaxed);
     if (core->node->control != NULL) {
         ps_control_wake(core->node->control);
     }
@@ -71,7 +71,7 @@ void ps_core_refresh_gauges(struct ps_core *core)
 #undef ADD_TABLE_COUNTER
     }
     core->table_counters = sum;
-    tell_left_out(core);
+    notify_left_out(core);
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
     core->counters.streams = ps_learnt_streams(core->learnt);

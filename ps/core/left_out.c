@@ -6,23 +6,23 @@
 #include <string.h>
 
 /* A feature that was restored, or another under the same number, counts from 0 again. */
-static uint64_t more_than(uint64_t now, uint64_t told)
+static uint64_t more_than(uint64_t now, uint64_t reported)
 {
-    return now >= told ? now - told : now;
+    return now >= reported ? now - reported : now;
 }
 
-static struct ps_left_out difference(const struct ps_left_out *now, const struct ps_left_out *told)
+static struct ps_left_out difference(const struct ps_left_out *now, const struct ps_left_out *reported)
 {
     return (struct ps_left_out){
-        .rows_refused = more_than(now->rows_refused, told->rows_refused),
-        .gradients_without_row = more_than(now->gradients_without_row, told->gradients_without_row),
-        .gradients_skipped = more_than(now->gradients_skipped, told->gradients_skipped),
+        .rows_refused = more_than(now->rows_refused, reported->rows_refused),
+        .gradients_without_row = more_than(now->gradients_without_row, reported->gradients_without_row),
+        .gradients_skipped = more_than(now->gradients_skipped, reported->gradients_skipped),
         .limit = now->limit};
 }
 
 bool ps_left_out_pends(const struct ps_left_out_log *log, const struct ps_left_out *now)
 {
-    struct ps_left_out since = difference(now, &log->told);
+    struct ps_left_out since = difference(now, &log->reported);
     return ps_left_out_sum(&since) > 0;
 }
 
@@ -32,8 +32,8 @@ bool ps_left_out_due(struct ps_left_out_log *log, const struct ps_left_out *now,
     if (now_us < log->next_us || !ps_left_out_pends(log, now)) {
         return false;
     }
-    *since = difference(now, &log->told);
-    *log = (struct ps_left_out_log){.told = *now, .next_us = now_us + PS_LEFT_OUT_INTERVAL_US};
+    *since = difference(now, &log->reported);
+    *log = (struct ps_left_out_log){.reported = *now, .next_us = now_us + PS_LEFT_OUT_INTERVAL_US};
     return true;
 }
 

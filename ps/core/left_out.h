@@ -20,7 +20,7 @@ struct ps_left_out {
 
 /* What has been said of a feature; zero to begin with. */
 struct ps_left_out_log {
-    struct ps_left_out told;
+    struct ps_left_out reported;
     uint64_t next_us; /* nothing is said before */
 };
 

@@ -135,7 +135,7 @@ bool ps_check_writable(const struct ps_op *op);
 bool ps_check_not_frozen(const struct ps_op *op);
 
 /* Before rows of the table are looked up or changed: the time, and the step that training has come to. */
-void ps_tell_now(const struct ps_op *op, struct ps_table *table);
+void ps_set_now(const struct ps_op *op, struct ps_table *table);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);
 

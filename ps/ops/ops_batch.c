@@ -163,7 +163,7 @@ static void begin_part(const struct ps_op *op, struct feed *feed)
 {
     struct ps_batch_part *part = &feed->batch->parts[feed->at];
     const struct ps_key_list *list = &feed->tables[feed->at].list;
-    ps_tell_now(op, list->table->table);
+    ps_set_now(op, list->table->table);
     uint64_t offsets_bytes = ((uint64_t)list->in.bag_count + 1) * sizeof(uint32_t);
     feed->copies[0] = copy_of(part->keys, list->in.keys, list->in.key_count * sizeof(uint64_t));
     feed->copies[1] = copy_of(part->offsets, list->in.offsets, offsets_bytes);

@@ -397,7 +397,7 @@ bool ps_check_not_frozen(const struct ps_op *op)
            (ps_check_writable(op) && ps_refuse(op, MR_FROZEN, "the node is frozen (level all)"));
 }
 
-void ps_tell_now(const struct ps_op *op, struct ps_table *table)
+void ps_set_now(const struct ps_op *op, struct ps_table *table)
 {
     ps_table_set_now(table, op->core->now_s, op->core->step_clock.step);
 }

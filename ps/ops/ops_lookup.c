@@ -43,7 +43,7 @@ static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t
                                  .out = reply[0].data,
                                  .scales = call->dtype == MR_I8 ? reply[1].data : NULL,
                                  .sum = call->sum};
-    ps_tell_now(op, list->table->table);
+    ps_set_now(op, list->table->table);
     call->is_begun = true;
     return check;
 }

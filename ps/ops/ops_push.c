@@ -146,7 +146,7 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
 
 /* What was applied before was counted then, for whoever asked, and nobody can say any more what became of the
  * whole. */
-static bool tells_counts(const struct ps_op *op, const struct ps_push *push)
+static bool reports_counts(const struct ps_op *op, const struct ps_push *push)
 {
     return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->leaves_out;
 }
@@ -155,7 +155,7 @@ bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const st
 {
     struct mr_tensor tensors[2];
     uint32_t count = 0;
-    bool tells = tells_counts(op, push);
+    bool tells = reports_counts(op, push);
     if (first != NULL) {
         tensors[count++] = *first;
     }
@@ -166,11 +166,11 @@ bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const st
         mr_reply_busy(op->ep, op->request->ref);
         return false;
     }
-    push->told = tells ? tensors[count - 1].data : NULL;
+    push->reported = tells ? tensors[count - 1].data : NULL;
     return true;
 }
 
-static void tell_counts(const struct ps_op *op, const struct ps_push *push)
+static void report_counts(const struct ps_op *op, const struct ps_push *push)
 {
     const struct ps_push_counts *c = &push->counts;
     const uint32_t words[MR_PUSHED_WORDS] = {[MR_PUSHED_SENT] =
@@ -179,8 +179,8 @@ static void tell_counts(const struct ps_op *op, const struct ps_push *push)
                                              [MR_PUSHED_REFUSED] = c->refused,
                                              [MR_PUSHED_WITHOUT_ROW] = c->without_row,
                                              [MR_PUSHED_NOT_FINITE] = c->not_finite};
-    if (push->told != NULL && mr_call_ref_alive(op->ep, op->request->ref)) {
-        memcpy(push->told, words, sizeof(words));
+    if (push->reported != NULL && mr_call_ref_alive(op->ep, op->request->ref)) {
+        memcpy(push->reported, words, sizeof(words));
     }
 }
 
@@ -237,7 +237,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
 {
     const struct ps_push_part *part = &push->parts[push->at];
     if (!push->in_part) {
-        ps_tell_now(op, part->feature->table);
+        ps_set_now(op, part->feature->table);
         push->rows = (struct ps_table_push){.in = part->list.in,
                                             .gradients_dtype = part->gradient.dtype,
                                             .gradients = part->gradient.values,
@@ -279,7 +279,7 @@ bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budge
     }
     ps_note_push(op);
     ps_push_end(op);
-    tell_counts(op, push);
+    report_counts(op, push);
     return true;
 }
 

@@ -29,7 +29,7 @@ struct ps_push {
     struct ps_table_push rows;
     struct ps_batch *batch; /* pinned; NULL: by keys */
     bool leaves_out;        /* partitions that have it already */
-    uint32_t *told;         /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be told */
+    uint32_t *reported;     /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
     struct ps_push_counts counts;                 /* of the parts before `at` */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
     uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
@@ -49,7 +49,7 @@ uint64_t ps_push_cost_bytes(const struct ps_push *push);
 /* A checkpoint under way has room for the rows that this push will make it write. */
 bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
 /* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first`
- * NULL: none. False: the call was told to try again. */
+ * NULL: none. False: the call was answered BUSY. */
 bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first);
 /* Nothing can stand against the push any more: it keeps that room, and is under way until ps_push_apply() is
  * through. */

@@ -279,7 +279,7 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
 }
 
 /* Fewer cores have fewer places for the lanes of as many clients. */
-static void tell_forgotten(const struct loader *l)
+static void log_forgotten(const struct loader *l)
 {
     uint64_t forgotten = 0;
     for (uint32_t i = 0; i < l->node->core_count; i++) {
@@ -374,7 +374,7 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
         ps_node_each_core(l->node, give_back, NULL);
         return status;
     }
-    tell_forgotten(l);
+    log_forgotten(l);
     return MR_OK;
 }
 

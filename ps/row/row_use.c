@@ -29,14 +29,14 @@ uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step)
     return ps_row_use_is_by_limit(u) ? 0 : u->now - before;
 }
 
-static bool is_told(const struct ps_row_use *u)
+static bool is_by_clock(const struct ps_row_use *u)
 {
     return u->eviction == MR_EVICT_AGE || u->eviction == MR_EVICT_NORM;
 }
 
 void ps_row_use_load_from(struct ps_row_use *u, uint32_t clock_s, uint32_t now_s)
 {
-    if (!is_told(u))
+    if (!is_by_clock(u))
         return;
     u->now = now_s;
     u->load_clock = clock_s;
@@ -57,7 +57,7 @@ void ps_row_use_loaded(struct ps_row_use *u, uint8_t *row)
 {
     if (u->seen_offset == PS_ROW_NO_FIELD)
         return;
-    if (is_told(u)) {
+    if (is_by_clock(u)) {
         move_stamp(u, row);
         return;
     }

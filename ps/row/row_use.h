@@ -128,7 +128,7 @@ static inline uint64_t ps_row_idleness(const struct ps_row_use *u, uint32_t seen
 }
 
 /* LRU, LFU: no call in progress can hold the row. */
-static inline bool ps_row_is_let_go(const struct ps_row_use *u, uint32_t seen)
+static inline bool ps_row_is_released(const struct ps_row_use *u, uint32_t seen)
 {
     return ps_age(u, seen) > (PS_USES_HELD >> u->tick_shift) + 1;
 }

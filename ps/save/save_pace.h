@@ -26,7 +26,7 @@
 
 struct ps_save_pace {
     uint32_t busy_share_percent; /* 1..100; 100: all the time, busy or not */
-    uint64_t work;               /* as last told */
+    uint64_t work;               /* as last reported */
     uint64_t busy_until_us;
     uint64_t next_us;     /* no step before, while busy, */
     uint64_t own_next_us; /* but from here on */

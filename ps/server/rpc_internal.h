@@ -23,7 +23,7 @@ struct ps_rpc {
     uint64_t next_us;     /* when the agent wants its turn */
     bool stirred;         /* something came for it since its last one */
     bool closed;          /* the agent is */
-    bool end_told;        /* its world has ended, and the keeper knows */
+    bool end_reported;    /* its world has ended, and the keeper knows */
     enum mr_agent_end end;
     char why[MR_RPC_ERROR_BYTES];      /* written before the keeper is told */
     struct mr_agent_counters counters; /* of the agent there is */

@@ -6,11 +6,11 @@
 #include "ps/base/log.h"
 #include "ps/server/rpc_internal.h"
 
-#define LOOK_US    1000u
-#define TELL_US    5000000u /* functions that run so long after an end are said */
-#define GOODBYE_US 3000000u
-#define DRAIN_US   1000000u /* for the last answers */
-#define AGAIN_MS   1000u    /* after joining was refused */
+#define LOOK_US      1000u
+#define LOG_AFTER_US 5000000u /* functions that run so long after an end are said */
+#define GOODBYE_US   3000000u
+#define DRAIN_US     1000000u /* for the last answers */
+#define AGAIN_MS     1000u    /* after joining was refused */
 
 /* ---- core 0 is asked ---- */
 
@@ -111,15 +111,15 @@ static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rp
 /* False: the node is to stop meanwhile. */
 static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 {
-    uint64_t tell_us = dp_now_us() + TELL_US;
+    uint64_t log_us = dp_now_us() + LOG_AFTER_US;
     for (uint32_t left = ask(rpc, unfinished); left > 0; left = ask(rpc, unfinished)) {
         if (!stops && atomic_load(&rpc->stopping)) {
             return false;
         }
-        if (dp_now_us() >= tell_us) {
+        if (dp_now_us() >= log_us) {
             ps_log("%s: waiting for %u function%s of modules to end",
                    stops ? "stopping" : "the world is over", left, mr_plural(left));
-            tell_us = UINT64_MAX;
+            log_us = UINT64_MAX;
         }
         sleep_us(LOOK_US);
     }
@@ -140,7 +140,7 @@ enum mr_status ps_rpc_load(struct ps_rpc *rpc, char *error, size_t error_bytes)
     return status;
 }
 
-static void tell_end(const struct ps_rpc *rpc)
+static void log_end(const struct ps_rpc *rpc)
 {
     static const char *const what[] = {[MR_AGENT_OVER] = "the world is over: all others have left or died",
                                        [MR_AGENT_FENCED] = "the other workers have taken this node for dead",
@@ -155,7 +155,7 @@ static void renew(struct ps_rpc *rpc)
 {
     char error[512];
     bool again = rpc->end == MR_AGENT_REFUSED;
-    tell_end(rpc);
+    log_end(rpc);
     (void)ask(rpc, retire);
     if (!wait_for_functions(rpc, false)) {
         return;

@@ -178,7 +178,7 @@ enum mr_status ps_rpc_make_agent(struct ps_rpc *rpc, char *error, size_t error_b
     if (status == MR_OK) {
         rpc->agent = made;
         rpc->next_us = 0;
-        rpc->closed = rpc->end_told = false;
+        rpc->closed = rpc->end_reported = false;
     }
     return status;
 }
@@ -214,12 +214,12 @@ void ps_rpc_count(struct ps_rpc *rpc)
     }
     mr_agent_count(rpc->agent);
     rpc->counters = *mr_agent_counters(rpc->agent);
-    if (rpc->end_told) {
+    if (rpc->end_reported) {
         return;
     }
     rpc->end = mr_agent_end(rpc->agent, rpc->why, sizeof(rpc->why));
     if (rpc->end != MR_AGENT_GOES_ON) {
-        rpc->end_told = true;
+        rpc->end_reported = true;
         sem_post(&rpc->ended);
     }
 }

@@ -232,7 +232,7 @@ static void pool_fill(struct ps_table *t)
     (void)sample_fill(t, &s, PS_EVICT_SAMPLE_BUCKETS_MAX, PS_EVICT_SAMPLE_ROWS);
     for (uint32_t i = 0; i < s.count; i++) {
         struct ps_evict_candidate c = candidate_at(t, s.places[i]);
-        if (ps_row_is_let_go(&t->use, c.seen))
+        if (ps_row_is_released(&t->use, c.seen))
             pool_offer(t, &c);
     }
 }
@@ -291,7 +291,7 @@ static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_
     sample_near(t, &s, hash, of_group);
     for (uint32_t i = 0; i < s.count; i++) {
         struct ps_evict_candidate c = candidate_at(t, s.places[i]);
-        if (ps_row_is_let_go(&t->use, c.seen) && idleness_of(t, &c) >= best_idleness) {
+        if (ps_row_is_released(&t->use, c.seen) && idleness_of(t, &c) >= best_idleness) {
             best = s.places[i];
             best_idleness = idleness_of(t, &c);
         }

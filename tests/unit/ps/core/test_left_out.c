@@ -35,7 +35,7 @@ static void a_line_a_minute_with_what_came_since(void **state)
 /* The table was restored: its counts began again. */
 static void counts_that_begin_again_are_counted_whole(void **state)
 {
-    struct ps_left_out_log log = {.told = {.rows_refused = 1000, .gradients_skipped = 5}};
+    struct ps_left_out_log log = {.reported = {.rows_refused = 1000, .gradients_skipped = 5}};
     struct ps_left_out now = {.rows_refused = 7, .gradients_skipped = 5}, since;
     (void)state;
     assert_true(ps_left_out_due(&log, &now, 1, &since));

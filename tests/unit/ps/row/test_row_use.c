@@ -178,9 +178,9 @@ static void the_idlest_row_goes_first(void **state)
     assert_true(ps_row_idleness(&lru, 100, 0) > ps_row_idleness(&lru, 101, 0));
     assert_true(ps_row_idleness(&lfu, 900, 256) > ps_row_idleness(&lfu, 100, 512));
     assert_true(ps_row_idleness(&lfu, 100, 256) > ps_row_idleness(&lfu, 900, 256));
-    assert_false(ps_row_is_let_go(&lru, 1000));
-    assert_false(ps_row_is_let_go(&lru, 1000 - PS_USES_HELD));
-    assert_true(ps_row_is_let_go(&lru, 1000 - PS_USES_HELD - 2));
+    assert_false(ps_row_is_released(&lru, 1000));
+    assert_false(ps_row_is_released(&lru, 1000 - PS_USES_HELD));
+    assert_true(ps_row_is_released(&lru, 1000 - PS_USES_HELD - 2));
 }
 
 int main(void)
