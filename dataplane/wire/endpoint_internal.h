@@ -179,7 +179,7 @@ void mr_client_session_notify(struct mr_endpoint *ep, struct mr_client_session *
                               enum mr_client_session_event event);
 void mr_client_session_sample_rtt(struct mr_endpoint *ep, struct mr_client_session *session,
                                   const struct mr_packet *packet);
-/* The call in the slot is over, and the server keeps what it has of it until told so. */
+/* The call in the slot is over, and the server keeps what it has of it until it learns so. */
 void mr_client_session_slot_over(struct mr_endpoint *ep, struct mr_client_session *session, uint32_t slot);
 
 /* Say that the calls in these slots are over, and how much of replies may be in flight. */

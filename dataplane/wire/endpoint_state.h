@@ -251,7 +251,7 @@ struct mr_endpoint {
     void *own_memory; /* mapped, unless the caller gave it */
     size_t own_memory_bytes;
     uint64_t (*last_step_hook)(void *app, const uint8_t *client_uuid);
-    uint64_t now_us;    /* of the last call that told it */
+    uint64_t now_us;    /* as of the last call into the endpoint */
     uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
     uint64_t random_state;
     uint64_t boot_nonce;

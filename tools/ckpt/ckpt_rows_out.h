@@ -36,7 +36,7 @@ struct ckpt_table_source {
 };
 enum mr_status ckpt_table_count(const struct ckpt_table_source *source, uint64_t *rows, char *text);
 /* Writes each field of each row to its column, or all to the first column, row by row. `row_count`: what
- * ckpt_table_count() said; another number of rows is an error. Errors of the columns are told by
+ * ckpt_table_count() said; another number of rows is an error. Errors of the columns are reported by
  * ckpt_column_close(). */
 enum mr_status ckpt_table_write(const struct ckpt_table_source *source, const struct ckpt_fields *fields,
                                 struct ckpt_column *columns, bool is_interleaved, uint64_t row_count,

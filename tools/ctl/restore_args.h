@@ -1,4 +1,4 @@
-/* What `millrace ctl restore` is told of tables. Pure. */
+/* The tables that `millrace ctl restore` is asked for. Pure. */
 #ifndef TOOL_RESTORE_ARGS_H
 #define TOOL_RESTORE_ARGS_H
 

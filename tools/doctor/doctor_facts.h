@@ -16,7 +16,7 @@ struct doctor_nic {
     char state[16];  /* "up", "down", "unknown" */
     uint32_t mtu;
     uint32_t queue_count; /* receive queues; 0 = not known */
-    int32_t numa_node;    /* -1 = none told */
+    int32_t numa_node;    /* -1: not known */
 };
 
 struct doctor_facts {

@@ -61,7 +61,7 @@ struct mr_client {
 /* Made by a process that this one was forked from: nothing of it but what was set at creation may be
  * touched. */
 bool mrc_is_inherited(const struct mr_client *client);
-/* MR_FORKED for such a client, told by mrc_error(); `what` was asked of it. */
+/* MR_FORKED for such a client, reported by mrc_error(); `what` was asked of it. */
 enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
 /* Adds the link to the next core, link_count. By the driving thread. */
@@ -72,7 +72,7 @@ void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struc
 /* The same for a reply's call, giving up the lock: on a client destroyed by its owner the last one frees the
  * client. */
 void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
-/* Calls under way on all links. Under the lock. */
+/* Calls in flight on all links. Under the lock. */
 uint32_t mrc_client_calls_pending(const struct mr_client *client);
 
 #endif

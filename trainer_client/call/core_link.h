@@ -58,7 +58,7 @@ struct mrc_link {
     uint32_t former_count;
     uint32_t former_cores;        /* of the map by which they were dealt out */
     struct mr_link parts;         /* calls begun and not ended: struct mrc_part.under_way */
-    struct mr_link resends;       /* those that are under way again */
+    struct mr_link resends;       /* those that are in flight again */
     uint64_t resend_us;           /* when there is something to be sent again */
     bool held;                    /* the server restarted: only calls that are ahead of the others go out */
     uint32_t forgotten;           /* times, see mrc_link_was_forgotten() ... */

@@ -83,7 +83,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
 /* Append a tensor to part i's request. */
 void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
 
-/* Make room for all requests, waiting for it while other calls are under way. On failure nothing is begun. */
+/* Make room for all requests, waiting for it while other calls are in flight. On failure nothing is begun. */
 enum mr_status mrc_future_begin(struct mr_future *f);
 /* Send (begin first where that has not happened) and then, as the options say, hand the future out, or wait,
  * write `*reply` (NULL: not wanted) and free it. Frees it on failure, too. */

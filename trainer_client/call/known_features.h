@@ -12,7 +12,7 @@ struct mrc_features {
     struct mrc_known_feature *known;
     uint32_t count, capacity;
     uint32_t void_count;
-    bool complete; /* the node has told all of them since it was last (re)started */
+    bool complete; /* the node has listed all of them since its last (re)start */
 };
 
 /* NULL when unknown. Valid until the next add or clear. */

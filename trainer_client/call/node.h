@@ -19,7 +19,7 @@ struct mrc_node {
     uint64_t start_id;    /* of the start that was seen last */
     uint32_t map_version;
     uint32_t changes; /* of the map, since the client was made */
-    bool asking;      /* NODE_INFO is under way */
+    bool asking;      /* NODE_INFO is in flight */
     bool stale;       /* it must be asked (again) ... */
     uint64_t ask_us;  /* ... but not before */
     uint32_t asked_in_vain;

@@ -25,8 +25,8 @@ struct mrc_progress {
     bool sleeping;           /* ... and sleeps, until sleep_until_us */
     uint64_t sleep_until_us; /* valid while sleeping */
     uint64_t calls_ended;    /* since the start */
-    uint64_t ended_beside;   /* of these: by senders, and mrc_progress_once() has not told of them yet */
-    uint64_t told_us; /* the caller's own loop was told to come by then, and may sleep; 0 = it is awake */
+    uint64_t ended_beside;   /* of these: by senders, and mrc_progress_once() has not reported them yet */
+    uint64_t told_us; /* the caller's own loop was asked to come by then, and may sleep; 0 = it is awake */
     struct mrc_waiter *waiters;
 };
 

@@ -14,7 +14,7 @@ struct fm_step {
 };
 
 void fm_step_free(struct fm_step *s);
-/* Ask for the parameters of s->batch. On failure nothing is under way. */
+/* Ask for the parameters of s->batch. On failure nothing is in flight. */
 enum mr_status fm_step_begin(struct fm_step *s, struct fm_client *c);
 /* Wait for them. `*pooled` [samples, slots, 1 + factors], `*bias` and `*dense` [dense] (NULL when there are
  * none) own the views and are set on success only. */
@@ -25,7 +25,7 @@ enum mr_status fm_step_parameters(struct fm_step *s, struct mr_reply **pooled, s
 enum mr_status fm_step_push(struct fm_step *s, struct fm_client *c, uint64_t step, double *loss);
 /* Wait for the push. */
 enum mr_status fm_step_end(struct fm_step *s);
-/* Drop whatever is under way, and the batch. */
+/* Drop whatever is in flight, and the batch. */
 void fm_step_drop(struct fm_step *s);
 
 #endif

@@ -31,7 +31,7 @@ struct progress {
 
 struct trainer {
     struct fm_client client;
-    /* A ring of `depth` places: first the `pushing` ones whose push is under way, from first_push on, then
+    /* A ring of `depth` places: first the `pushing` ones whose push is in flight, from first_push on, then
      * the `looking` ones that wait for their parameters, from first_push + pushing on. */
     struct fm_step steps[PIPELINE_MAX];
     uint32_t depth, first_push, pushing, looking;
@@ -286,7 +286,7 @@ int fm_train(const struct fm_options *options)
         free(t);
         return 1;
     }
-    /* One place more than batches that wait for their parameters: for the one whose push is under way. */
+    /* One place more than batches that wait for their parameters: for the one whose push is in flight. */
     t->depth = options->pipeline + 1 < PIPELINE_MAX ? options->pipeline + 1 : PIPELINE_MAX;
     bool ok = fm_start(&t->client, MR_PART_TRAIN) && fm_create(&t->client);
     t->begun_us = t->client.progress_us = fm_now_us();

@@ -17,7 +17,7 @@ struct mnist_options {
 
 /* Functions of rank 0 that trainers call besides layers.* (docs/layers.md):
  *   mnist.begin() -> network ref, parameter ref
- *   mnist.trained(images i64) -> i64     how many trainers are still at it: who is told 0 tests the model
+ *   mnist.trained(images i64) -> i64     how many trainers remain: the one that gets 0 tests the model
  *   mnist.tested(right i64, images i64)
  */
 

@@ -1,5 +1,5 @@
 /* A server holds a model, here logistic regression, and scores samples that trainers send it, a batch a call:
- * no gradient, many calls under way, a bounded number of them. See docs/score.md.
+ * no gradient, many calls in flight, a bounded number of them. See docs/score.md.
  *
  *   score --rank 0 --world-size 2 &       # server
  *   score --rank 1 --world-size 2         # asks
@@ -79,7 +79,7 @@ static int serve(const struct example_worker *worker)
 /* ---- a trainer ---- */
 
 struct request {
-    struct mr_rpc_future *future; /* NULL: none under way */
+    struct mr_rpc_future *future; /* NULL: none in flight */
     float *labels;                /* of its samples */
 };
 

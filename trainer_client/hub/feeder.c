@@ -231,7 +231,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* Ends the feed that was begun first; it waits for the server. False: none is under way. */
+/* Ends the feed that was begun first; it waits for the server. False: none is in flight. */
 static bool end_oldest_feed(struct feeder *f)
 {
     struct hub_feed *oldest = NULL;

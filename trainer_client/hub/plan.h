@@ -47,7 +47,7 @@ struct hub_plan {
     uint64_t again_below; /* those below it were handed out before the server fell behind */
     uint32_t ahead;       /* batches FEEDING or READY: at most `prefetch` */
     uint32_t claimed;     /* batches CLAIMED */
-    uint32_t generation;  /* rises when feeds under way became void */
+    uint32_t generation;  /* rises when feeds in flight became void */
     uint64_t records_asked;
     bool record_known; /* one was received: before, nothing is fed */
 

@@ -1,4 +1,4 @@
-/* Fetches: a column after the other, a few calls under way at a time, of which answers are told in order. */
+/* Fetches: a column after the other, a few calls in flight at a time, of which answers are told in order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -46,7 +46,7 @@ extern TDE_API const char *IO_type;
 
 /* NULL, and a line on stderr, when the configuration is wrong or the server does not answer. */
 TDE_API void *IO_Initialize(const char *configuration);
-/* Once all that was fetched and pushed has been told of. */
+/* Once all that was fetched and pushed has been reported. */
 TDE_API void IO_Finalize(void *instance);
 /* Tables, columns and ids are copied; the functions are called on a thread of the instance's. */
 TDE_API void IO_Fetch(void *instance, struct tde_fetch fetch);

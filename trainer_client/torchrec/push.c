@@ -1,5 +1,5 @@
 /* Pushes: a column after the other, call by call, so that of an id that comes twice the last row counts.
- * While a call is under way the rows of the next are put together. */
+ * While a call is in flight the rows of the next are put together. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct column {
     struct tde_table *table;
     float *rows;             /* of a call: */
     uint32_t first, count;   /* ids */
-    struct mr_pushed pushed; /* of the call under way */
+    struct mr_pushed pushed; /* of the call in flight */
     char error[512];
 };
 

@@ -1,4 +1,4 @@
-/* Calling side: the life of a call, from its beginning to its user's being told. */
+/* Calling side: the life of a call, from its beginning to its outcome. */
 #include <assert.h>
 #include <string.h>
 

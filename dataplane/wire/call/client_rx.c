@@ -358,7 +358,7 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
         mr_client_session_ack_slots(ep, call->session,
-                                    0); /* what it was told of the window may be lost, too */
+                                    0); /* the last report of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
         (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
     } else if (!mr_call_is_cut(call)) {

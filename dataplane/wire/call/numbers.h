@@ -11,7 +11,7 @@
 
 #define MR_NUMBERS_WORDS 8u
 #define MR_NUMBERS_REACH                                                                                     \
-    ((MR_NUMBERS_WORDS - 1) * 64u) /* so far below the newest one, it can be told whether it has come */
+    ((MR_NUMBERS_WORDS - 1) * 64u) /* so far below the newest one, it is known whether a number has come */
 
 struct mr_numbers {
     uint64_t newest; /* 0: none has come */

@@ -86,7 +86,7 @@ void mr_client_session_path_doubt(struct mr_endpoint *ep, struct mr_client_sessi
         return;
     if (!mr_path_doubt(&s->path, ep->now_us))
         return;
-    mr_client_session_ack_slots(ep, s, 0); /* what the server was told of the size may be lost */
+    mr_client_session_ack_slots(ep, s, 0); /* the last report of the size may be lost */
     if (s->handshake == MR_HANDSHAKE_NONE)
         mr_client_session_arm(ep, s);
 }

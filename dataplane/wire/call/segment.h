@@ -1,4 +1,4 @@
-/* One message of several segments under way, as its receiver and as its sender see it. Both directions use
+/* One message of several segments in flight, as its receiver and as its sender see it. Both directions use
  * both.
  *
  * The receiver tells what it has (a prefix, and a bitmap of 256 segments behind the first gap) and how far
@@ -35,7 +35,7 @@ struct mr_incoming {
     uint32_t segment_bytes;
     uint32_t window_bytes;
     uint32_t received_bytes;      /* everything below has arrived */
-    uint32_t grant_bytes;         /* what the sender has been told it may send */
+    uint32_t grant_bytes;         /* what the sender was allowed to send */
     uint32_t gap_segments;        /* arrived behind the first gap */
     uint32_t unreported_segments; /* arrived since the last report, wherever */
     uint64_t sack[MR_SACK_WORDS]; /* bit i: segment received_bytes / segment_bytes + 1 + i has arrived */
@@ -66,7 +66,7 @@ static inline bool mr_incoming_gap_certain(const struct mr_incoming *in)
 }
 /* Segments below the last one that arrived which have not. */
 uint32_t mr_incoming_missing(const struct mr_incoming *in);
-/* Fill in what the sender is to be told, and note that it was. */
+/* Fills in the report for the sender, and notes that it was made. */
 void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack);
 
 /* ---- sender ---- */

@@ -320,7 +320,7 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
     return status_message;
 }
 
-/* The client misses something of the reply. What is under way and not acknowledged may be lost; if there is
+/* The client misses something of the reply. What is in flight and not acknowledged may be lost; if there is
  * nothing of that kind, say that the request is here. */
 static void send_missing(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
@@ -379,7 +379,7 @@ static void set_segments(struct mr_endpoint *ep, struct mr_server_session *sessi
     if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > session->udp_bytes_max - MR_HEADER_BYTES ||
         segment_bytes % 8 != 0)
         return;
-    /* The client has not looked into what it was told yet. */
+    /* The client has not read the last report yet. */
     if (session->narrow_bytes != 0 && segment_bytes > session->narrow_bytes &&
         ep->now_us - session->narrow_us < MR_NARROW_US)
         return;

@@ -115,7 +115,7 @@ struct mr_ack {
 };
 static_assert(sizeof(struct mr_ack) == 48, "ack size");
 
-/* Payload of a PATH with MR_FLAG_REPLY and call id 0: a router told the server so. */
+/* Payload of a PATH with MR_FLAG_REPLY and call id 0: as a router reported to the server. */
 struct mr_path_word {
     uint32_t udp_bytes; /* no longer datagrams get through */
     uint32_t reserved;  /* zero */
