@@ -104,7 +104,7 @@ static const char *block_check_records(const uint8_t *payload, uint32_t payload_
             return "its records reach past its payload";
         at += ps_record_space(record->bytes);
     }
-    return at == payload_bytes ? NULL : "its payload goes on behind its records";
+    return at == payload_bytes ? NULL : "its payload continues after its records";
 }
 
 const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,

@@ -59,10 +59,10 @@ static enum mr_status withdraw_running(struct ps_control *c, char *text)
     }
     if (status == MR_OK) { /* all was written, and it was too late to take it back */
         snprintf(text, PS_CONTROL_TEXT_BYTES,
-                 "save %" PRIu64 " was finished before it could be withdrawn: it is checkpoint %" PRIu64,
+                 "save %" PRIu64 " was finished before it could be cancelled: it is checkpoint %" PRIu64,
                  s->running.number, s->entry.id);
     } else {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " failed before it could be withdrawn: %.200s",
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " failed before it could be cancelled: %.200s",
                  s->running.number, s->entry.text);
     }
     return MR_INVALID_ARGUMENT;

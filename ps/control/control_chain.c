@@ -111,8 +111,8 @@ void ps_chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
     ps_chain_break(
         &c->saves.chain,
         entry == NULL || entry->status != MR_CANCELLED
-            ? "the last save failed, and with it went what was known of changes: save a full one first"
-            : "the last save was withdrawn, and with it went what was known of changes: save a full one "
+            ? "the last save failed, and what was known of changes is lost: save a full one first"
+            : "the last save was cancelled, and what was known of changes is lost: save a full one "
               "first");
     ps_node_each_core(c->node, lose_marks, NULL);
 }

@@ -21,7 +21,7 @@ enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
     snprintf(
         text, PS_CONTROL_TEXT_BYTES,
         "checkpoint %llu is being written by save %llu; wait for its end, or withdraw it (ctl save --cancel "
-        "%llu); a save may be queued behind it (ctl save --queue)",
+        "%llu); a save may be queued after it (ctl save --queue)",
         (unsigned long long)c->view.id, (unsigned long long)c->saves.running.number,
         (unsigned long long)c->saves.running.number);
     return MR_CHECKPOINT_RUNNING;

@@ -60,7 +60,7 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
 static void log_ended(const struct ps_save_entry *entry)
 {
     if (entry->status == MR_CANCELLED) {
-        ps_log("the save of checkpoint %llu was withdrawn", (unsigned long long)entry->id);
+        ps_log("the save of checkpoint %llu was cancelled", (unsigned long long)entry->id);
         return;
     }
     if (entry->status != MR_OK) {

@@ -78,7 +78,7 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
 void ps_control_save_withdrawn(struct ps_control *c, uint64_t number)
 {
     note_end(c, number, MR_CANCELLED, PS_SAVE_WITHDRAWN);
-    ps_log("save %llu was withdrawn", (unsigned long long)number);
+    ps_log("save %llu was cancelled", (unsigned long long)number);
     ps_control_add_counter(&c->node->checkpoint_counters.saves_withdrawn, 1);
 }
 

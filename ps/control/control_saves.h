@@ -71,7 +71,7 @@ void ps_control_count_queued(const struct ps_control *c);
 
 /* ---- the list (control_report.c) ---- */
 
-#define PS_SAVE_WITHDRAWN "it was withdrawn"
+#define PS_SAVE_WITHDRAWN "it was cancelled by a call"
 
 /* Puts it into the list, and gives it its number. */
 void ps_control_note_save(struct ps_control *c, struct ps_save_request *request, enum ps_save_state state);

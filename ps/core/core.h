@@ -41,12 +41,12 @@
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
     X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
     X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
-    X(pushes_held_back, "pushes told to try again because a checkpoint's buffers were full")                 \
+    X(pushes_held_back, "pushes refused for the moment because a checkpoint's buffers were full")            \
     X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
     X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
     X(push_lanes_forgotten,                                                                                  \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
-    X(pushes_waiting, "numbered pushes told to try again because they were just being applied")              \
+    X(pushes_waiting, "numbered pushes refused for the moment because they were just being applied")         \
     X(variable_gradients_skipped,                                                                            \
       "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
     X(batches_fed, "batches fed")                                                                            \
@@ -55,8 +55,9 @@
     X(batches_forgotten, "batches dropped because their hub said so")                                        \
     X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
     X(requests_refused, "requests answered with an error")                                                   \
-    X(requests_held_back, "requests told to try again during a restore or a stop")                           \
-    X(calls_held_at_step, "calls told to try again because a checkpoint is cut at a step before theirs")     \
+    X(requests_held_back, "requests refused for the moment during a restore or a stop")                      \
+    X(calls_held_at_step,                                                                                    \
+      "calls refused for the moment because a checkpoint is cut at a step before theirs")                    \
     X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
     X(slices, "slices done of them")                                                                         \
     X(calls_between_slices, "small data calls done between two slices of a long one")                        \

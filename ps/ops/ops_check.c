@@ -233,7 +233,7 @@ static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list
     }
     for (uint32_t i = list->bags_checked; i < end; i++) {
         if (offsets[i] > offsets[i + 1]) {
-            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u behind bag %u", offsets[i],
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u after bag %u", offsets[i],
                              offsets[i + 1], i);
         }
     }

@@ -72,7 +72,7 @@ static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps
         is_alone = is_alone && words[i] == 0;
     }
     if (words[SAVE_CANCEL] != 0 && !is_alone) {
-        return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is withdrawn by its number, with nothing else");
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is cancelled by its number, with nothing else");
     }
     command->cancel_number = words[SAVE_CANCEL];
     return true;

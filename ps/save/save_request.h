@@ -24,7 +24,7 @@ struct ps_save_request {
     X(saves_good, "checkpoints published, deltas among them")                                                \
     X(deltas_good, "deltas published")                                                                       \
     X(saves_failed, "saves that failed, or were given up")                                                   \
-    X(saves_withdrawn, "saves that were withdrawn by a call")                                                \
+    X(saves_withdrawn, "saves that were cancelled by a call")                                                \
     X(saves_automatic, "saves that began by themselves")                                                     \
     X(saves_at_step, "checkpoints cut at a step, with all trainers held there")                              \
     X(saves_late, "automatic saves at a step that were cut at once because trainers did not come")           \
@@ -42,7 +42,7 @@ struct ps_save_request {
     X(last_status, "how the last save ended: an mr_status, 0 is good")                                       \
     X(restored_id, "the checkpoint that this node was restored from; 0: none")                               \
     X(restored_step, "its step")                                                                             \
-    X(restored_at_step, "1: it holds all pushes up to that step and none behind it")
+    X(restored_at_step, "1: it holds all pushes up to that step and none after it")
 
 struct ps_checkpoint_counters {
 #define PS_CHECKPOINT_COUNTER_FIELD(name, help) uint64_t name;

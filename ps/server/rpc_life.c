@@ -147,7 +147,7 @@ static void log_end(const struct ps_rpc *rpc)
                                        [MR_AGENT_REFUSED] = "joining was refused"};
     bool has_why = rpc->end == MR_AGENT_REFUSED;
     ps_log("remote calls: %s%s%s; %s", what[rpc->end], has_why ? ": " : "", has_why ? rpc->why : "",
-           rpc->config->rpc_rendezvous[0] == '\0' ? "the next may meet here" : "joining anew");
+           rpc->config->rpc_rendezvous[0] == '\0' ? "the next may meet here" : "joining again");
 }
 
 /* Ends what is left of a world, and begins the next. */

@@ -112,7 +112,7 @@ enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct
         enum mr_status status = modules->inits[i](rpc, arguments, why, sizeof(why));
         if (status != MR_OK) {
             (void)refuse(modules->config, i, error, error_bytes,
-                         "its start failed: %.200s; mend its arguments (\"%.80s\"), or take the line out",
+                         "its start failed: %.200s; fix its arguments (\"%.80s\"), or take the line out",
                          why[0] != '\0' ? why : mr_status_text(status), arguments);
             exit_first(modules, i, rpc);
             return status;

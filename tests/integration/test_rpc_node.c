@@ -370,7 +370,7 @@ static void modules_that_do_not_load_keep_the_node_from_starting(void **state)
     expect_refused(x, 1, "it is no module: it has no function millrace_module_init (see millrace_rpc.h)",
                    "%s --set rpc.module=%s", worker, rpc_node_no_module);
     expect_refused(x, 1,
-                   "its start failed: it takes a number, by which \"scale\" multiplies; mend its arguments "
+                   "its start failed: it takes a number, by which \"scale\" multiplies; fix its arguments "
                    "(\"two\"), or take the line out",
                    "%s --set 'rpc.module=%s two'", worker, rpc_node_module);
     expect_refused(x, 1, "function \"scale\": a function of that name is registered already",

@@ -277,25 +277,26 @@ static void test_checkpoints(void **state)
     status = run_json(x, "top --count 1 --interval 0.05");
     assert_int_equal(number(json_object_get(json_array_get(status, 0), "checkpoint"), "queued"), 1);
     json_decref(status);
-    expect_text(x, "ctl save --cancel 5", "save 5 was withdrawn");
+    expect_text(x, "ctl save --cancel 5", "save 5 was cancelled");
     status = run_json(x, "ctl save --cancel 4");
     assert_int_equal(number(status, "number"), 4);
     assert_string_equal(text(status, "state"), "cancelled");
     json_decref(status);
-    expect_text(x, "ctl checkpoints", "cancelled: it was withdrawn");
+    expect_text(x, "ctl checkpoints", "cancelled: it was cancelled by a call");
     expect_refused(x, "ctl save --cancel 4", 1, "save 4 has ended already, without a checkpoint");
     expect_refused(x, "ctl save --cancel 1", 1, "save 1 has ended already: it is checkpoint 1");
     expect_refused(x, "ctl save --cancel 9", 1, "save 9 is not known");
-    expect_refused(x, "ctl save --cancel 4 --wait", 2, "--cancel withdraws a save, and starts none");
+    expect_refused(x, "ctl save --cancel 4 --wait", 2, "--cancel cancels a save, and starts none");
     /* No trainer comes, and the save goes on beyond the deadline. */
-    expect_refused(x, "ctl save --step 7 --trainers 2 --wait --deadline-ms 1500", 3,
-                   "save 6 continues: it waits for step 7, where 0 of 2 trainers are; training is at step 0; "
-                   "millrace ctl checkpoints shows it, millrace ctl save --cancel 6 withdraws it");
+    expect_refused(
+        x, "ctl save --step 7 --trainers 2 --wait --deadline-ms 1500", 3,
+        "save 6 is still running: it waits for step 7, where 0 of 2 trainers are; training is at step 0; "
+        "millrace ctl checkpoints shows it, millrace ctl save --cancel 6 cancels it");
     run(x, "ctl save --step 8 --trainers 2 --queue --wait --deadline-ms 1500 --json");
-    program_expect(&x->result, 3, "save 7 continues: it waits for another save");
+    program_expect(&x->result, 3, "save 7 is still running: it waits for another save");
     assert_non_null(strstr(x->result.out, "\"state\": \"queued\""));
-    expect_text(x, "ctl save --cancel 6", "save 6 was withdrawn");
-    expect_text(x, "ctl save --cancel 7", "save 7 was withdrawn");
+    expect_text(x, "ctl save --cancel 6", "save 6 was cancelled");
+    expect_text(x, "ctl save --cancel 7", "save 7 was cancelled");
     expect_refused(x, "ctl restore --id 99", 1, "99");
     expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");
     expect_refused(x, "ctl restore --id many", 2, "--id");

@@ -116,7 +116,7 @@ def test_a_wait_has_a_limit_of_its_own(new_node):
         node.kill()
         future = table.lookup_async([1])
         assert not future.done()
-        with pytest.raises(TimeoutError, match="still under way"):
+        with pytest.raises(TimeoutError, match="still in flight"):
             future.result(timeout_s=0.05)
         with pytest.raises(TimeoutError):
             future.result(timeout_s=0)

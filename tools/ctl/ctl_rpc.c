@@ -101,7 +101,7 @@ static void print_world(const struct gathered *g)
                  w->functions_blocked, w->functions_waiting);
     (void)printf("served     %" PRIu64 " calls, %" PRIu64 " failed, %" PRIu64 " of these not run\n",
                  w->calls_served, w->calls_failed, w->calls_refused);
-    (void)printf("made       %" PRIu64 " calls, %" PRIu64 " failed, %" PRIu64 " under way\n", w->calls_made,
+    (void)printf("made       %" PRIu64 " calls, %" PRIu64 " failed, %" PRIu64 " in flight\n", w->calls_made,
                  w->calls_made_failed, w->calls_under_way);
     (void)printf("references %" PRIu64 " values here are held, %" PRIu64 " of others are held here\n",
                  w->values_owned, w->values_held);

@@ -61,7 +61,7 @@ static int look_failed(const struct waiting *w, enum mr_status status)
 {
     if (mr_client_start_id(w->client) != w->start_id)
         return cli_fail(command,
-                        "the server was restarted while save %" PRIu64 " was in progress; millrace ctl "
+                        "the server was restarted while save %" PRIu64 " was running; millrace ctl "
                         "checkpoints says what it was restored from",
                         w->save.number);
     return tool_call_failed(command, status);
@@ -73,8 +73,8 @@ static int goes_on(const struct waiting *w)
     tool_save_stands(&w->save, &w->info, &w->now, stands);
     (void)cli_fail(command,
                    "the deadline has passed and save %" PRIu64
-                   " continues: %s; millrace ctl checkpoints shows "
-                   "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
+                   " is still running: %s; millrace ctl checkpoints shows "
+                   "it, millrace ctl save --cancel %" PRIu64 " cancels it",
                    w->save.number, stands, w->save.number);
     return EXIT_GOES_ON;
 }
@@ -168,7 +168,7 @@ static int cancel(const struct tool_connection *c, uint64_t number)
         exit_code = tool_print_json(
             command, json_pack("{s:I, s:s}", "number", (json_int_t)number, "state", "cancelled"));
     else
-        (void)printf("save %" PRIu64 " was withdrawn\n", number);
+        (void)printf("save %" PRIu64 " was cancelled\n", number);
     mr_client_destroy(client);
     return exit_code;
 }
@@ -218,6 +218,6 @@ int tool_ctl_save(int argc, char **argv)
         cli_refuse(command, "--full or --delta, not both");
     wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
     if (cancelled != 0 && is_a_save(&wish, wait))
-        cli_refuse(command, "--cancel withdraws a save, and starts none: leave the other options out");
+        cli_refuse(command, "--cancel cancels a save, and starts none: leave the other options out");
     return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);
 }

@@ -226,7 +226,7 @@ def main() -> None:
         "--part", default="both", choices=("train", "evaluate", "both"), help="(default %(default)s)"
     )
     parser.add_argument(
-        "--staleness", type=int, default=2, help="batches under way per trainer (default %(default)s)"
+        "--staleness", type=int, default=2, help="batches in flight per trainer (default %(default)s)"
     )
     parser.add_argument(
         "--give-up", type=float, default=60, metavar="S", help="without progress for so long (default 60)"

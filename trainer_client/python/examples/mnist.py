@@ -129,7 +129,7 @@ def run_training_loop(args: argparse.Namespace, net: TrainerNet, train: Pictures
 
 
 def test(args: argparse.Namespace, net: TrainerNet, pictures: Pictures) -> None:
-    """Over the whole test set; the server is told."""
+    """Over the whole test set; reported to the server."""
     right = 0
     for first in range(0, len(pictures), TEST_BATCH):
         batch, labels = pictures.batch(slice(first, first + TEST_BATCH))

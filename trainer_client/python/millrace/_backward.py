@@ -78,7 +78,7 @@ class Pushes:
                 self._remove(feature, push)
 
     def flush(self) -> None:
-        """Waits for all. Raises the first error, behind the last of them."""
+        """Waits for all, then raises the first error."""
         failed: Optional[Error] = None
         for feature in list(self._of):
             while self._oldest(feature, 0) is not None:
@@ -95,7 +95,7 @@ _pushes_lock = threading.Lock()
 
 
 def pushes_of(client: Any) -> Pushes:
-    """Those of this client. It is told to wait for them before it closes."""
+    """The pushes of this client, which waits for them before it closes."""
     with _pushes_lock:
         known = _pushes.get(client)
         if known is None:

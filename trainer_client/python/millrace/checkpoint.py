@@ -166,7 +166,7 @@ class CheckpointCalls(Connection):
             if info.state == "ended":
                 break
             if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"{self.server}: save {number} is still under way: {info.state}")
+                raise TimeoutError(f"{self.server}: save {number} is still running: {info.state}")
             time.sleep(_POLL_S)
         if info.status != "OK":
             raise error_of(

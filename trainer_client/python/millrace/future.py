@@ -1,4 +1,4 @@
-"""Calls under way."""
+"""Calls in flight."""
 from __future__ import annotations
 
 import threading
@@ -103,7 +103,7 @@ class Future:
 
     def _look_at_time(self, until: float | None) -> None:
         if until is not None and time.monotonic() >= until:
-            raise TimeoutError(f"a call to {self._connection.server} is still under way")
+            raise TimeoutError(f"a call to {self._connection.server} is still in flight")
 
     def _wait_slice(self, slice_ms: int, until: float | None) -> None:
         """Under the lock: waits a little; keeps the outcome when the call has ended."""
@@ -164,5 +164,5 @@ class Future:
         return outcome(self).__await__()
 
     def __repr__(self) -> str:
-        state = "under way" if self._value is _PENDING else "failed" if self._error is not None else "done"
+        state = "in flight" if self._value is _PENDING else "failed" if self._error is not None else "done"
         return f"<millrace.Future of {self._connection.server}: {state}>"

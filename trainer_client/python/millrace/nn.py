@@ -43,7 +43,7 @@ class AtServer(torch.nn.Module):
         super().__init__()
         if staleness < 0:
             raise ValueError(
-                f"staleness is {staleness}; it is the number of pushes that may be under way, 0 or more"
+                f"staleness is {staleness}; it is the number of pushes that may be in flight, 0 or more"
             )
         self.feature, self.staleness = feature, staleness
         self.options = {name: value for name, value in options.items() if value is not None}

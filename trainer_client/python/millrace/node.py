@@ -70,7 +70,7 @@ class CoreMemory:
     batch_bytes: int  #: batches kept now
     variable_bytes: int
     scratch_bytes: int  #: working memory of pushes, beside the limits
-    checkpoint_bytes: int  #: buffers of a checkpoint under way, beside the limits
+    checkpoint_bytes: int  #: buffers of a running checkpoint, beside the limits
     tables: list[TableMemory]
 
 

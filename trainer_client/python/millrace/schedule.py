@@ -24,7 +24,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """lr throughout, behind `warmup_steps` steps."""
+    """lr throughout, after `warmup_steps` steps."""
 
     kind: ClassVar[int] = lib.MR_SCHEDULE_CONSTANT
 

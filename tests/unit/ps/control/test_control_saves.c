@@ -296,7 +296,7 @@ static void one_being_written_can_be_withdrawn(void **state)
     uint64_t words[4] = {2, 0, 0, 0};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT,
-               "the last save was withdrawn");
+               "the last save was cancelled");
 }
 
 static void wait_for_automatic(struct node_fixture *n, uint64_t count)

@@ -14,7 +14,7 @@ from ._contexts import waiting
 
 
 class Future:
-    """Of rpc_async(). Dropping it drops the outcome; the call goes on."""
+    """The outcome of rpc_async(). Dropping it drops the outcome; the call continues."""
 
     def __init__(self, world=None, native=None, read: Callable[[Any], Any] | None = None) -> None:
         self._world, self._native, self._read = world, native, read

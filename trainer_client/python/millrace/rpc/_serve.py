@@ -26,7 +26,7 @@ class Ungated:
 
 
 def describe(error: BaseException, world) -> tuple[str, str, str]:
-    """An exception as it is told to callers."""
+    """An exception as callers see it."""
     kind = type(error)
     lines = "".join(traceback.format_exception(error)).rstrip()
     return (
