@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "dataplane/wire/base/clock.h"
-#include "ps/base/keep_off.h"
+#include "ps/base/cpu_affinity.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_writer_internal.h"
 
@@ -106,7 +106,7 @@ static int start_thread(struct ps_writer *w, const struct ps_writer_options *opt
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) {
         (void)pthread_setname_np(w->thread, "checkpoint");
-        ps_keep_off(w->thread, options->avoid_cpus, options->avoid_cpu_count);
+        ps_cpu_affinity_avoid(w->thread, options->avoid_cpus, options->avoid_cpu_count);
     }
     return error;
 }

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "ps/base/keep_off.h"
+#include "ps/base/cpu_affinity.h"
 #include "ps/memory/huge_pages.h"
 
 struct ps_prefault {
@@ -53,7 +53,7 @@ struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count
         free(p);
         return NULL;
     }
-    ps_keep_off(p->thread, avoid_cpus, cpu_count);
+    ps_cpu_affinity_avoid(p->thread, avoid_cpus, cpu_count);
     return p;
 }
 

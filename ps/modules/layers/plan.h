@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ps/modules/layers/engine.h"
-#include "ps/modules/layers/forms.h"
+#include "ps/modules/layers/memory_layouts.h"
 #include "ps/modules/layers/network_internal.h"
 #include "ps/modules/layers/sparse_conv.h"
 

@@ -42,7 +42,7 @@ static enum mr_status convolve(const struct ps_run *run, const struct ps_stage *
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
-                                                  ps_form_plain(run->version, run->network, s->bias), NULL};
+                                                  ps_layout_plain(run->version, run->network, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
@@ -54,7 +54,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
     float *convolved = (float *)(void *)room(run, s);
     const float *weight;
     enum mr_status status =
-        ps_form_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
+        ps_layout_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
     for (uint32_t first = 0; first < run->batch && status == MR_OK; first += chunk) {
         status = convolve(run, s, in + (size_t)first * in_floats(s), weight, convolved);
         for (uint32_t i = 0; i < planes && status == MR_OK; i++, out += pooled, places += pooled)
@@ -180,7 +180,7 @@ static enum mr_status backward(const struct ps_run *run, const struct ps_stage *
     const struct work w = work_of(run, s);
     const float *weight;
     enum mr_status status =
-        ps_form_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
+        ps_layout_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
     if (status != MR_OK)
         return status;
     memset(w.weights, 0, ps_format_bytes(&s->weight_data));

@@ -17,7 +17,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
 {
     const float *weight;
     enum mr_status status =
-        ps_form_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
+        ps_layout_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
     if (status != MR_OK)
         return status;
     struct ps_argument arguments[4] = {{DNNL_ARG_SRC, &s->in, in, NULL},
@@ -26,7 +26,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
-                                                  ps_form_plain(run->version, run->network, s->bias), NULL};
+                                                  ps_layout_plain(run->version, run->network, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
@@ -59,7 +59,7 @@ static enum mr_status backward_data(const struct ps_run *run, const struct ps_st
 {
     const float *weight;
     enum mr_status status =
-        ps_form_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
+        ps_layout_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
     if (status != MR_OK)
         return status;
     const struct ps_argument arguments[3] = {{DNNL_ARG_DIFF_DST, &s->out, out_gradient, NULL},

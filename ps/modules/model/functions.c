@@ -9,7 +9,7 @@
 
 /* A forward in a context, and what its backward needs to know besides. */
 struct saved {
-    struct ps_passage *passage;
+    struct ps_forward_pass *forward_pass;
     bool wants_input;
     struct mr_tensor input; /* its shape, without data */
 };
@@ -112,18 +112,20 @@ static enum mr_status run_evaluate(struct mr_rpc_call *call, const struct mr_val
 static void saved_destroy(void *p)
 {
     struct saved *saved = p;
-    ps_passage_destroy(saved->passage);
+    ps_forward_pass_destroy(saved->forward_pass);
     free(saved);
 }
 
-static enum mr_status save(struct mr_rpc_call *call, struct ps_passage *passage, const struct mr_value *input)
+static enum mr_status save(struct mr_rpc_call *call, struct ps_forward_pass *forward_pass,
+                           const struct mr_value *input)
 {
     struct saved *saved = malloc(sizeof(*saved));
     if (saved == NULL) {
-        ps_passage_destroy(passage);
+        ps_forward_pass_destroy(forward_pass);
         return MR_NO_MEMORY;
     }
-    *saved = (struct saved){.passage = passage, .wants_input = input->gradient != 0, .input = input->tensor};
+    *saved = (struct saved){
+        .forward_pass = forward_pass, .wants_input = input->gradient != 0, .input = input->tensor};
     saved->input.data = NULL;
     enum mr_status status = mr_rpc_save(call, saved, saved_destroy);
     if (status != MR_OK)
@@ -136,7 +138,7 @@ static enum mr_status run_forward(struct mr_rpc_call *call, const struct mr_valu
 {
     const struct mr_tensor *input = &arguments[2].tensor;
     struct ps_model *model = model_of(call, &arguments[0]);
-    struct ps_passage *passage;
+    struct ps_forward_pass *forward_pass;
     void *output;
     (void)argument_count;
     if (model == NULL)
@@ -144,9 +146,10 @@ static enum mr_status run_forward(struct mr_rpc_call *call, const struct mr_valu
     uint32_t batch = batch_of(call, model, input);
     enum mr_status status = batch == 0 ? MR_FUNCTION_FAILED : return_output(call, model, batch, &output);
     if (batch != 0 && status == MR_OK)
-        status = ps_model_forward(model, (uint64_t)arguments[1].i64, input->data, batch, output, &passage);
+        status =
+            ps_model_forward(model, (uint64_t)arguments[1].i64, input->data, batch, output, &forward_pass);
     if (batch != 0 && status == MR_OK)
-        status = save(call, passage, &arguments[2]);
+        status = save(call, forward_pass, &arguments[2]);
     ps_model_release(model);
     return status;
 }
@@ -170,7 +173,8 @@ static enum mr_status back(struct mr_rpc_call *call, void *p, const struct mr_te
     else if (status == MR_OK)
         status = mr_rpc_return(call, mr_value_none());
     if (status == MR_OK && gradients[0].data != NULL)
-        status = ps_model_backward(saved->passage, gradients[0].data, input_gradient, add_gradient, call);
+        status =
+            ps_model_backward(saved->forward_pass, gradients[0].data, input_gradient, add_gradient, call);
     return status;
 }
 

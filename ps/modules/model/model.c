@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include "dataplane/wire/format/mr_tensor.h"
 #include "ps/modules/layers/parameters.h"
-#include "ps/modules/model/crew.h"
+#include "ps/modules/model/thread_pool.h"
 #include "ps/modules/model/text.h"
 
-#define SPARES_MAX   32u /* rooms kept for the next passages */
+#define SPARES_MAX   32u /* rooms kept for the next forward passes */
 #define PART_SAMPLES 4u  /* at least; fewer are not worth a thread */
 #define SLICES       4u  /* of the gradient's sum, for each part: whoever is done early takes more */
 #define ALIGN        64u
@@ -25,7 +25,7 @@ struct ps_model {
     uint32_t holders;      /* under models_lock */
     struct ps_network *network;
     struct mr_rref *parameter;
-    struct ps_crew *crew;
+    struct ps_thread_pool *pool;
     uint64_t seed;
     uint32_t parts;
     pthread_mutex_t lock; /* of what is below */
@@ -45,7 +45,7 @@ struct part {
     enum mr_status status;
 };
 
-struct ps_passage {
+struct ps_forward_pass {
     struct ps_model *model;
     uint32_t batch, part_count;
     struct part parts[];
@@ -122,7 +122,7 @@ static void model_free(struct ps_model *m)
         room_destroy(room);
     }
     mr_rref_release(m->parameter);
-    ps_crew_destroy(m->crew);
+    ps_thread_pool_destroy(m->pool);
     ps_network_destroy(m->network);
     pthread_mutex_destroy(&m->lock);
     free(m);
@@ -153,8 +153,8 @@ enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t se
     m->holders = 1;
     m->seed = seed;
     m->parts = parts;
-    m->crew = ps_crew_create(parts - 1);
-    enum mr_status status = m->crew == NULL ? MR_NO_MEMORY : make_network(m, text, error, error_bytes);
+    m->pool = ps_thread_pool_create(parts - 1);
+    enum mr_status status = m->pool == NULL ? MR_NO_MEMORY : make_network(m, text, error, error_bytes);
     if (status == MR_OK) {
         status = make_parameter(m, rpc);
         if (status != MR_OK)
@@ -208,11 +208,11 @@ struct mr_rref *ps_model_parameter(const struct ps_model *m)
     return m->parameter;
 }
 
-/* ---- passages ---- */
+/* ---- forward passes ---- */
 
-void ps_passage_destroy(void *passage)
+void ps_forward_pass_destroy(void *forward_pass)
 {
-    struct ps_passage *p = passage;
+    struct ps_forward_pass *p = forward_pass;
     if (p == NULL)
         return;
     for (uint32_t i = 0; i < p->part_count; i++)
@@ -222,11 +222,11 @@ void ps_passage_destroy(void *passage)
 }
 
 /* Parts of a batch, as even as can be, each with a room. NULL: no memory. */
-static struct ps_passage *passage_create(struct ps_model *m, uint32_t batch)
+static struct ps_forward_pass *forward_pass_create(struct ps_model *m, uint32_t batch)
 {
     uint32_t count = batch / PART_SAMPLES < m->parts ? batch / PART_SAMPLES : m->parts;
     count = count == 0 ? 1 : count;
-    struct ps_passage *p = calloc(1, sizeof(*p) + count * sizeof(p->parts[0]));
+    struct ps_forward_pass *p = calloc(1, sizeof(*p) + count * sizeof(p->parts[0]));
     if (p == NULL || ps_model_find(m) == NULL) {
         free(p);
         return NULL;
@@ -241,36 +241,36 @@ static struct ps_passage *passage_create(struct ps_model *m, uint32_t batch)
         part->count = (uint32_t)((uint64_t)batch * (i + 1) / count) - part->first;
         part->room = room_take(m);
         if (part->room == NULL) {
-            ps_passage_destroy(p);
+            ps_forward_pass_destroy(p);
             return NULL;
         }
     }
     return p;
 }
 
-static enum mr_status run_parts(struct ps_passage *p, ps_crew_part run)
+static enum mr_status run_parts(struct ps_forward_pass *p, ps_thread_pool_part run)
 {
     enum mr_status status = MR_OK;
-    ps_crew_run(p->model->crew, run, p, p->part_count);
+    ps_thread_pool_run(p->model->pool, run, p, p->part_count);
     for (uint32_t i = 0; i < p->part_count && status == MR_OK; i++)
         status = p->parts[i].status;
     return status;
 }
 
-static void run_forward(void *passage, uint32_t index)
+static void run_forward(void *forward_pass, uint32_t index)
 {
-    struct part *part = &((struct ps_passage *)passage)->parts[index];
+    struct part *part = &((struct ps_forward_pass *)forward_pass)->parts[index];
     part->status = ps_network_forward(part->model->network, part->version, &part->how, part->in, part->count,
                                       part->room->saved, part->out);
 }
 
 static enum mr_status forward(struct ps_model *m, const struct ps_forward *how, const float *input,
-                              uint32_t batch, float *output, struct ps_passage **out)
+                              uint32_t batch, float *output, struct ps_forward_pass **out)
 {
     const size_t in_floats = ps_shape_floats(ps_network_input(m->network));
     const size_t out_floats = ps_shape_floats(ps_network_output(m->network));
     struct mr_parameter_version *version;
-    struct ps_passage *p = passage_create(m, batch);
+    struct ps_forward_pass *p = forward_pass_create(m, batch);
     if (p == NULL)
         return MR_NO_MEMORY;
     enum mr_status status = mr_parameter_read(m->parameter, &version);
@@ -287,7 +287,7 @@ static enum mr_status forward(struct ps_model *m, const struct ps_forward *how, 
         mr_parameter_done(version); /* the rooms hold it */
     }
     if (status != MR_OK) {
-        ps_passage_destroy(p);
+        ps_forward_pass_destroy(p);
         return status;
     }
     *out = p;
@@ -296,28 +296,28 @@ static enum mr_status forward(struct ps_model *m, const struct ps_forward *how, 
 
 enum mr_status ps_model_evaluate(struct ps_model *m, const float *input, uint32_t batch, float *output)
 {
-    struct ps_passage *p;
+    struct ps_forward_pass *p;
     enum mr_status status = forward(m, &(struct ps_forward){.training = false}, input, batch, output, &p);
     if (status == MR_OK)
-        ps_passage_destroy(p);
+        ps_forward_pass_destroy(p);
     return status;
 }
 
 enum mr_status ps_model_forward(struct ps_model *m, uint64_t step, const float *input, uint32_t batch,
-                                float *output, struct ps_passage **out)
+                                float *output, struct ps_forward_pass **out)
 {
     const struct ps_forward how = {.training = true, .seed = m->seed, .step = step};
     return forward(m, &how, input, batch, output, out);
 }
 
-static void run_backward(void *passage, uint32_t index)
+static void run_backward(void *forward_pass, uint32_t index)
 {
-    struct part *part = &((struct ps_passage *)passage)->parts[index];
+    struct part *part = &((struct ps_forward_pass *)forward_pass)->parts[index];
     part->status = ps_network_backward(part->model->network, part->room->saved, part->in, part->out,
                                        part->room->gradients);
 }
 
-static enum mr_status gradient_rooms(struct ps_passage *p)
+static enum mr_status gradient_rooms(struct ps_forward_pass *p)
 {
     const size_t floats = ps_network_parameter_floats(p->model->network);
     for (uint32_t i = 0; i < p->part_count; i++) {
@@ -331,9 +331,9 @@ static enum mr_status gradient_rooms(struct ps_passage *p)
 }
 
 /* One slice of the parameter: the gradients of the other parts are added to the first's, in order. */
-static void add_up(void *passage, uint32_t index)
+static void add_up(void *forward_pass, uint32_t index)
 {
-    struct ps_passage *p = passage;
+    struct ps_forward_pass *p = forward_pass;
     const uint64_t floats = ps_network_parameter_floats(p->model->network), count = p->part_count * SLICES;
     const uint64_t first = floats * index / count, end = floats * (index + 1) / count;
     float *sum = p->parts[0].room->gradients;
@@ -344,8 +344,8 @@ static void add_up(void *passage, uint32_t index)
     }
 }
 
-enum mr_status ps_model_backward(struct ps_passage *p, const float *output_gradient, float *input_gradient,
-                                 ps_model_add add, void *user)
+enum mr_status ps_model_backward(struct ps_forward_pass *p, const float *output_gradient,
+                                 float *input_gradient, ps_model_add add, void *user)
 {
     const struct ps_network *network = p->model->network;
     enum mr_status status = gradient_rooms(p);
@@ -362,7 +362,7 @@ enum mr_status ps_model_backward(struct ps_passage *p, const float *output_gradi
     if (status != MR_OK)
         return status;
     if (p->part_count > 1)
-        ps_crew_run(p->model->crew, add_up, p, p->part_count * SLICES);
+        ps_thread_pool_run(p->model->pool, add_up, p, p->part_count * SLICES);
     struct mr_tensor gradient = ps_parameters_tensor(network, p->parts[0].room->gradients);
     return add(user, p->model->parameter, &gradient);
 }

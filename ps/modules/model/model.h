@@ -16,7 +16,7 @@
 #define PS_MODEL_PARTS_MAX 16u
 
 struct ps_model;
-struct ps_passage; /* a forward that was done, for its backward */
+struct ps_forward_pass; /* a forward that was done, for its backward */
 
 /* `text`: ps/modules/model/text.h; `seed`: of first values and dropout; `parts`: of a batch,
  * 1..PS_MODEL_PARTS_MAX. The parameter is made here. Held once. Else `error` gets a line. */
@@ -37,13 +37,13 @@ enum mr_status ps_model_evaluate(struct ps_model *model, const float *input, uin
 /* The same, as for training: dropout drops, by the model's seed and `step`. *out: for the backward, to be
  * destroyed; it holds the model. */
 enum mr_status ps_model_forward(struct ps_model *model, uint64_t step, const float *input, uint32_t batch,
-                                float *output, struct ps_passage **out);
+                                float *output, struct ps_forward_pass **out);
 /* Once. output_gradient: [batch, ps_network_output()]; input_gradient: [batch, sample], or NULL when not
  * wanted. `add` is called with the gradient of the parameter, a tensor of its shape. */
 typedef enum mr_status (*ps_model_add)(void *user, struct mr_rref *parameter,
                                        const struct mr_tensor *gradient);
-enum mr_status ps_model_backward(struct ps_passage *passage, const float *output_gradient,
+enum mr_status ps_model_backward(struct ps_forward_pass *forward_pass, const float *output_gradient,
                                  float *input_gradient, ps_model_add add, void *user);
-void ps_passage_destroy(void *passage); /* NULL is fine */
+void ps_forward_pass_destroy(void *forward_pass); /* NULL is fine */
 
 #endif

@@ -1,4 +1,4 @@
-#include "ps/modules/layers/forms.h"
+#include "ps/modules/layers/memory_layouts.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -6,8 +6,8 @@
 
 /* A parameter in a format of a primitive's. What it is follows from where it lies and how: any network may
  * share it. */
-struct form {
-    struct form *next;
+struct layout {
+    struct layout *next;
     uint64_t first; /* float of the version */
     ps_format plain, format;
     bool is_current; /* else it holds values of an earlier version */
@@ -15,42 +15,42 @@ struct form {
 };
 
 /* Those of a version. */
-struct forms {
+struct layouts {
     struct mr_version_extra extra;
     pthread_mutex_t lock; /* of what is below */
-    struct form *first;
+    struct layout *first;
 };
 
-static struct forms *forms_of(struct mr_version_extra *extra)
+static struct layouts *layouts_of(struct mr_version_extra *extra)
 {
-    return (struct forms *)extra;
+    return (struct layouts *)extra;
 }
 
 static struct mr_version_extra *forms_create(void)
 {
-    struct forms *forms = calloc(1, sizeof(*forms));
-    if (forms == NULL)
+    struct layouts *layouts = calloc(1, sizeof(*layouts));
+    if (layouts == NULL)
         return NULL;
-    pthread_mutex_init(&forms->lock, NULL);
-    return &forms->extra;
+    pthread_mutex_init(&layouts->lock, NULL);
+    return &layouts->extra;
 }
 
 static void forms_outdate(struct mr_version_extra *extra)
 {
-    for (struct form *f = forms_of(extra)->first; f != NULL; f = f->next)
+    for (struct layout *f = layouts_of(extra)->first; f != NULL; f = f->next)
         f->is_current = false;
 }
 
 static void forms_destroy(struct mr_version_extra *extra)
 {
-    struct forms *forms = forms_of(extra);
-    for (struct form *f = forms->first, *next; f != NULL; f = next) {
+    struct layouts *layouts = layouts_of(extra);
+    for (struct layout *f = layouts->first, *next; f != NULL; f = next) {
         next = f->next;
         free(f->values);
         free(f);
     }
-    pthread_mutex_destroy(&forms->lock);
-    free(forms);
+    pthread_mutex_destroy(&layouts->lock);
+    free(layouts);
 }
 
 static const struct mr_version_extra_kind forms_kind = {forms_create, forms_outdate, forms_destroy};
@@ -60,13 +60,13 @@ static void *take_floats(size_t count)
     return aligned_alloc(PS_LAYERS_ALIGN, ps_layers_round(count * sizeof(float) + 1));
 }
 
-static struct form *find_form(struct forms *forms, uint64_t first, const ps_format *plain,
-                              const ps_format *format)
+static struct layout *find_layout(struct layouts *layouts, uint64_t first, const ps_format *plain,
+                                  const ps_format *format)
 {
-    for (struct form *f = forms->first; f != NULL; f = f->next)
+    for (struct layout *f = layouts->first; f != NULL; f = f->next)
         if (f->first == first && ps_format_is(&f->format, format) && ps_format_is(&f->plain, plain))
             return f;
-    struct form *made = calloc(1, sizeof(*made));
+    struct layout *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return NULL;
     made->values = take_floats(ps_format_bytes(format) / sizeof(float));
@@ -77,8 +77,8 @@ static struct form *find_form(struct forms *forms, uint64_t first, const ps_form
     made->first = first;
     made->plain = *plain;
     made->format = *format;
-    made->next = forms->first;
-    forms->first = made;
+    made->next = layouts->first;
+    layouts->first = made;
     return made;
 }
 
@@ -98,14 +98,14 @@ static enum mr_status reorder(const ps_format *from, const float *values, const 
     return status;
 }
 
-const float *ps_form_plain(const struct mr_parameter_version *version, const struct ps_network *network,
-                           uint32_t index)
+const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_network *network,
+                             uint32_t index)
 {
     return mr_version_values(version) + ps_network_parameter(network, index)->first;
 }
 
-enum mr_status ps_form_as(struct mr_parameter_version *version, const struct ps_network *network,
-                          uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out)
+enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_network *network,
+                            uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out)
 {
     const struct ps_parameter_info *info = ps_network_parameter(network, index);
     const float *plain_values = mr_version_values(version) + info->first;
@@ -117,10 +117,10 @@ enum mr_status ps_form_as(struct mr_parameter_version *version, const struct ps_
     struct mr_version_extra *extra = mr_version_extra(version, &forms_kind);
     if (extra == NULL)
         return MR_NO_MEMORY;
-    struct forms *forms = forms_of(extra);
+    struct layouts *layouts = layouts_of(extra);
     enum mr_status status = MR_OK;
-    pthread_mutex_lock(&forms->lock);
-    struct form *f = find_form(forms, info->first, &plain, format);
+    pthread_mutex_lock(&layouts->lock);
+    struct layout *f = find_layout(layouts, info->first, &plain, format);
     if (f == NULL)
         status = MR_NO_MEMORY;
     else if (!f->is_current)
@@ -129,6 +129,6 @@ enum mr_status ps_form_as(struct mr_parameter_version *version, const struct ps_
         f->is_current = true;
         *out = f->values;
     }
-    pthread_mutex_unlock(&forms->lock);
+    pthread_mutex_unlock(&layouts->lock);
     return status;
 }

@@ -1,14 +1,14 @@
 /* Threads beside the data cores: these poll without a pause, and whoever shares a processor with one holds up
  * its calls. */
-#ifndef PS_KEEP_OFF_H
-#define PS_KEEP_OFF_H
+#ifndef PS_CPU_AFFINITY_H
+#define PS_CPU_AFFINITY_H
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 
 /* The thread leaves these processors (below 0: none) as far as it has others. */
-static inline void ps_keep_off(pthread_t thread, const int *cpus, uint32_t cpu_count)
+static inline void ps_cpu_affinity_avoid(pthread_t thread, const int *cpus, uint32_t cpu_count)
 {
     cpu_set_t set;
     if (pthread_getaffinity_np(thread, sizeof(set), &set) != 0)

@@ -1,4 +1,4 @@
-/* A crew: every part once, whoever takes it, however many ask, and without threads. */
+/* A pool: every part once, whoever takes it, however many ask, and without threads. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "ps/modules/model/crew.h"
+#include "ps/modules/model/thread_pool.h"
 
 enum { PARTS = 7, WORKS = 500, ASKERS = 4 };
 
@@ -20,13 +20,13 @@ static void count(void *context, uint32_t index)
     atomic_fetch_add(&((struct counted *)context)->runs[index], 1);
 }
 
-/* NULL: all was run once, by the time that the crew said so. */
+/* NULL: all was run once, by the time that the pool said so. */
 static void *ask(void *arg)
 {
     for (uint32_t w = 0; w < WORKS; w++) {
         struct counted c = {0};
         uint32_t parts = w % (PARTS + 1);
-        ps_crew_run(arg, count, &c, parts);
+        ps_thread_pool_run(arg, count, &c, parts);
         for (uint32_t i = 0; i < PARTS; i++) {
             if (atomic_load(&c.runs[i]) != (i < parts))
                 return arg;
@@ -38,19 +38,19 @@ static void *ask(void *arg)
 static void every_part_is_run_once(void **state)
 {
     for (uint32_t threads = 0; threads < 4; threads++) {
-        struct ps_crew *crew = ps_crew_create(threads);
+        struct ps_thread_pool *pool = ps_thread_pool_create(threads);
         pthread_t askers[ASKERS];
-        assert_non_null(crew);
+        assert_non_null(pool);
         for (int i = 0; i < ASKERS; i++)
-            assert_int_equal(pthread_create(&askers[i], NULL, ask, crew), 0);
+            assert_int_equal(pthread_create(&askers[i], NULL, ask, pool), 0);
         for (int i = 0; i < ASKERS; i++) {
-            void *wrong = crew;
+            void *wrong = pool;
             assert_int_equal(pthread_join(askers[i], &wrong), 0);
             assert_null(wrong);
         }
-        ps_crew_destroy(crew);
+        ps_thread_pool_destroy(pool);
     }
-    ps_crew_destroy(NULL);
+    ps_thread_pool_destroy(NULL);
 }
 
 struct meeting {
@@ -67,14 +67,14 @@ static void meet(void *context, uint32_t index)
 /* Three parts that wait for each other end only if three threads run them. */
 static void parts_run_at_once(void **state)
 {
-    struct ps_crew *crew = ps_crew_create(2);
+    struct ps_thread_pool *pool = ps_thread_pool_create(2);
     struct meeting m;
-    assert_non_null(crew);
+    assert_non_null(pool);
     assert_int_equal(pthread_barrier_init(&m.all, NULL, 3), 0);
     for (int i = 0; i < 20; i++)
-        ps_crew_run(crew, meet, &m, 3);
+        ps_thread_pool_run(pool, meet, &m, 3);
     pthread_barrier_destroy(&m.all);
-    ps_crew_destroy(crew);
+    ps_thread_pool_destroy(pool);
 }
 
 int main(void)
