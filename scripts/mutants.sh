@@ -31,7 +31,7 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE -DPS_SCRUB -DMR_MODULE_DIR=\"modules\" $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
+read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE -DPS_SCRUB -DMR_MODULE_DIR=\"modules\" -DMR_VERSION=\"mutant\" $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
 read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -linih -lcmocka -lm -pthread"
 
 # compile SOURCE...: object files next to them, in parallel.
