@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/mutation"))
-from faults import Fault  # noqa: E402 (found by the line above)
-from run import AREAS, Order, Outcome, Sample, Test, processor_share, results_of, survivors_of  # noqa: E402
+from faults import Fault, faults_of  # noqa: E402 (found by the line above)
+from run import AREAS, ROOT, Order, Outcome, Sample, Test, equivalents, processor_share, results_of, survivors_of  # noqa: E402
 
 
 def fault(path="ps/index/index_grow.c"):
@@ -57,6 +57,11 @@ class Samples(unittest.TestCase):
         for area in AREAS:
             self.assertEqual(sum(name == area for name, _ in first), 4)
         self.assertIsNone(sample.next())
+
+    def test_those_that_are_listed_as_equivalent_are_faults_of_these_sources(self):
+        for path in {name.split(":")[0] for name in equivalents()}:
+            names = {found.name for found in faults_of(path, (ROOT / path).read_text(encoding="utf-8"))}
+            self.assertLessEqual({name for name in equivalents() if name.startswith(f"{path}:")}, names)
 
     def test_one_that_was_none_is_drawn_again_from_its_area(self):
         _, sample = self.drawn(5)
