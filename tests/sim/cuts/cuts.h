@@ -36,7 +36,7 @@ enum {
     CUTS_LAST_MAX = 2 * CUTS_GROUPS_MAX, /* pushes after the last restart, two to each group */
     CUTS_STEPS_MAX = CUTS_PUSHES_MAX + CUTS_LAST_MAX,
     CUTS_COUNT_MAX = CUTS_PUSHES_MAX / 4 + 4, /* pushes to one group at most: there are 4 groups at least */
-    CUTS_VISITORS = 2,
+    CUTS_VISITORS = 3,
 };
 
 /* What trainers do; drawn, and then only read. */

@@ -192,6 +192,8 @@ static void draw_disturbances(void)
     world.restores_left = ONE_OF(0, 0, 0, 1, 2);
     world.visitors = below(CUTS_VISITORS + 1);
     world.is_backed_up = below(4) == 0;
+    if (world.is_backed_up) /* numbers of theirs come again with a copy that is older */
+        world.visitors = CUTS_VISITORS;
     world.work.replay_bytes = below(4) == 0 ? (2 + below(8)) * push_bytes : 0;
     world.work.loses = world.is_backed_up || world.work.replay_bytes > 0;
     world.write_ns = ONE_OF(1000, 1000000, 20000000);
