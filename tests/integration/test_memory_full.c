@@ -77,7 +77,7 @@ static uint64_t sum_of(const struct node_fixture *node, const char *command, con
 static uint64_t check_told(struct node_fixture *node, struct mr_client *client, uint32_t table, uint32_t set)
 {
     struct mr_core_state states[64];
-    struct mr_pushed pushed;
+    struct mr_pushed pushed = {.sent = 0};
     struct mr_options options = {.pushed = &pushed};
     uint64_t *keys = calloc(CHUNK, sizeof(*keys)), refused = 0, without_row = 0, skipped = 0;
     float *gradients = calloc((size_t)CHUNK * DIM, sizeof(*gradients));
