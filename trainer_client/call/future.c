@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/reply.h"
@@ -213,7 +214,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     mrc_resend_ended(part, reply);
     if (reply != NULL)
         mrc_survey_answered(client, reply->preamble.restores);
-    if (reply != NULL)
+    if (reply != NULL && mr_push_number(reply->preamble.sequence) > 0 &&
+        mrc_ancestry_knows(&client->ancestry, part->start_id))
         mrc_ancestry_saved(&client->ancestry, reply->preamble.restores, reply->preamble.checkpoint);
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);

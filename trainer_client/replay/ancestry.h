@@ -2,9 +2,9 @@
  *
  * Normally it has, because it comes back from its newest checkpoint. It has not if somebody put an older copy
  * of its directory back, or if the newest checkpoint was damaged. LIST names the starts that the node's state
- * comes from, and the checkpoint that each of them loaded. If the start after the newest one that this client
- * trusts loaded an older checkpoint than the newest that the client has heard of, something may be missing.
- * The number of a checkpoint alone would not do: an older copy that ran on has the same numbers. Pure. One
+ * comes from, and the checkpoint that each of them loaded. So the client looks for the start that wrote the
+ * newest checkpoint it relies on: nothing is missing if the start after it loaded that checkpoint or a later
+ * one. The number of a checkpoint alone would not do: an older copy that ran on has the same numbers. Pure. One
  * thread at a time.
  */
 #ifndef MRC_ANCESTRY_H
@@ -14,15 +14,12 @@
 #include <stdint.h>
 #include "dataplane/wire/format/op.h"
 
-#define MRC_STARTS_MAX 16u /* that are remembered */
-
 struct mrc_ancestry {
-    uint64_t trusted[MRC_STARTS_MAX]; /* starts that had everything on disk, the newest last */
-    uint32_t count;
-    uint32_t restores;   /* of the answer that named `checkpoint` */
-    uint64_t checkpoint; /* the newest that any answer has named; 0: none */
-    uint64_t judged;     /* the last start that was judged; 0: none */
-    bool lacks;          /* the verdict */
+    uint64_t start_id; /* the start that was judged last; 0: the client has met none */
+    bool lacks;        /* the verdict on it */
+    uint64_t writer;   /* the start that wrote the newest checkpoint that the client relies on; 0: unknown */
+    uint64_t checkpoint; /* which that is; 0: none */
+    uint32_t restores;   /* restores by call as of then */
 };
 
 /* What LIST says of the node. */
@@ -33,10 +30,13 @@ struct mrc_origin {
     uint32_t restores, whole;
 };
 
-/* Trusts the start of the node that this client meets first. Others are judged. */
+/* The start of the node that this client meets first, or before it has pushed anything, has everything. Others
+ * are judged. */
 void mrc_ancestry_meet(struct mrc_ancestry *ancestry, uint64_t start_id);
-/* An answer names the checkpoint (0: none) that holds what it says is on disk, after so many restores by
- * call. */
+/* Whether this is the start that was judged last. What others say to be on disk must not be relied on. */
+bool mrc_ancestry_knows(const struct mrc_ancestry *ancestry, uint64_t start_id);
+/* An answer of that start names the checkpoint (0: none) that holds what it says is on disk, after so many
+ * restores by call. */
 void mrc_ancestry_saved(struct mrc_ancestry *ancestry, uint32_t restores, uint64_t checkpoint);
 /* The node was restarted. Returns true if it may lack what was on disk; the same for the same start. */
 bool mrc_ancestry_judge(struct mrc_ancestry *ancestry, uint64_t start_id, const struct mrc_origin *origin);

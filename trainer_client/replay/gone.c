@@ -81,6 +81,12 @@ void mrc_gone_saved(struct mrc_gone *gone, uint64_t number)
         gone->given_up_to = 0;
 }
 
+/* What goes later was on disk with the server of then. */
+void mrc_gone_suspect(struct mrc_gone *gone)
+{
+    gone->is_suspect |= gone->to > 0;
+}
+
 struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor)
 {
     const uint64_t needed_to = gone->is_suspect ? gone->to : gone->given_up_to;

@@ -41,6 +41,8 @@ void mrc_gone_init(struct mrc_gone *gone);
 void mrc_gone_add(struct mrc_gone *gone, uint64_t number, uint64_t step, uint32_t restores);
 /* All up to this number are on disk. */
 void mrc_gone_saved(struct mrc_gone *gone, uint64_t number);
+/* The server was restarted, and may lack what was on disk. */
+void mrc_gone_suspect(struct mrc_gone *gone);
 /* All up to `floor` are what a server that was started again has: returns what it lacks, which is known from
  * now on. */
 struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor);

@@ -93,7 +93,8 @@ bool mrc_remap_ask(struct mr_client *client)
         struct mrc_lane_mark *mark = &client->remap.marks[i];
         struct mrc_link *own = link_of(client, mark->lane);
 
-        mark->gone.is_suspect |= lacks;
+        if (lacks)
+            mrc_gone_suspect(&mark->gone);
         if (mark->gone.to == 0)
             continue;
         if (own != NULL)

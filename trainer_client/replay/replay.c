@@ -384,7 +384,8 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     }
     if (status == MR_OK || status == MR_ALREADY_LEARNT) { /* others carry none */
         r->answered_to = number > r->answered_to ? number : r->answered_to;
-        set_floor(r, durable);
+        if (durable != MRC_FLOOR_UNKNOWN)
+            set_floor(r, durable);
     }
 }
 

@@ -21,7 +21,8 @@
 #include "trainer_client/replay/push.h"
 
 #define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait is tried again */
-#define MRC_REPLAY_TRIES_MAX 100u    /* for a batch that is not fed again */
+#define MRC_FLOOR_UNKNOWN    UINT64_MAX
+#define MRC_REPLAY_TRIES_MAX 100u /* for a batch that is not fed again */
 
 struct mrc_replay {
     uint16_t lane;
@@ -79,7 +80,7 @@ bool mrc_replay_is_open(const struct mrc_replay *r);
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push);
 
 /* A call with this push ended, the caller's own (ASKED) or a repetition (AGAIN), with an answer. `durable` is
- * the reply's floor. The push may be freed. */
+ * the reply's floor, or MRC_FLOOR_UNKNOWN. The push may be freed. */
 void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t durable,
                          uint64_t now_us);
 /* The same without an answer: the push is due until there is one. */

@@ -208,6 +208,14 @@ void mrc_resend_all_ended(struct mr_future *f)
     }
 }
 
+/* What the reply says to be on disk. A start of the node is relied on once it is judged. */
+static uint64_t floor_of(const struct mrc_part *part)
+{
+    const bool is_known = mrc_ancestry_knows(&part->future->client->ancestry, part->start_id);
+
+    return is_known ? mr_push_number(part->sequence) : MRC_FLOOR_UNKNOWN;
+}
+
 /* Nobody answered: the caller learns that, and the push stays, to be applied once all the same. One that was
  * only ever refused waits for the other parts of its call. A link that was closed keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
@@ -223,7 +231,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     if (reply != NULL)
         push->restores = reply->preamble.restores;
     if (reply != NULL || part->is_void || part->link->session == NULL) {
-        uint64_t durable = reply == NULL ? 0 : mr_push_number(reply->preamble.sequence);
+        uint64_t durable = reply == NULL ? 0 : floor_of(part);
 
         part->push = NULL;
         mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
@@ -265,8 +273,7 @@ static void resend_ended(struct mr_future *f)
 
         if (part->status == MR_OK || part->status == MR_ALREADY_LEARNT) /* else it was not applied then */
             resend->push->restores = part->restores;
-        mrc_replay_answered(resend->lane, resend->push, part->status, mr_push_number(part->sequence),
-                            mrc_now_us());
+        mrc_replay_answered(resend->lane, resend->push, part->status, floor_of(part), mrc_now_us());
         if (resend->lane->dropped != dropped)
             mrc_remap_failed(f->client, f->options.sequence, part->status);
     } else {
@@ -486,7 +493,8 @@ static void mark_asked(const struct mrc_link *link)
 static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 {
     mrc_replay_restart(lane);
-    lane->gone.is_suspect |= mrc_ancestry_lacks(&link->client->ancestry, link->start_id);
+    if (mrc_ancestry_lacks(&link->client->ancestry, link->start_id))
+        mrc_gone_suspect(&lane->gone);
 }
 
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again)

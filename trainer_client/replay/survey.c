@@ -15,7 +15,7 @@
 
 static bool keeps_pushes(const struct mr_client *client)
 {
-    bool keeps = client->remap.lane_count > 0;
+    bool keeps = client->remap.lane_count > 0 || client->remap.mark_count > 0;
 
     for (uint32_t i = 0; i < client->link_count; i++)
         keeps |= client->links[i]->own.lane != 0 || client->links[i]->former_count > 0;
@@ -43,6 +43,8 @@ void mrc_survey_session_up(struct mr_client *client, const struct mr_client_sess
     }
     if (started && (client->met.count > 0 || keeps_pushes(client)))
         mrc_survey_want(client);
+    else if (started)
+        mrc_ancestry_meet(&client->ancestry, info->start_id);
     if (!started)
         mrc_survey_answered(client, info->restores);
 }
@@ -192,7 +194,8 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     mrc_replay_review(lane, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
-    lane->gone.is_suspect |= r->lacks && lane->restarted;
+    if (r->lacks && lane->restarted)
+        mrc_gone_suspect(&lane->gone);
 }
 
 static void review_kept(struct mr_client *client, struct review *r)

@@ -91,12 +91,15 @@ static enum mr_status copy_own(struct mr_rref *r, uint32_t timeout_ms, struct mr
 
 enum mr_status mr_rref_to_here(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
 {
-    if (r != NULL && mr_agent_is_inherited(r->all->agent))
-        return mr_agent_check_process(r->all->agent, TO_HERE);
+    if (r == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, TO_HERE ": the reference is NULL");
+    enum mr_status status = mr_agent_check_process(r->all->agent, TO_HERE);
+
+    if (status != MR_OK)
+        return status;
     if (!mr_rref_pin(r, TO_HERE))
         return MR_INVALID_ARGUMENT;
-    enum mr_status status =
-        mr_rref_is_owner(r) ? copy_own(r, timeout_ms, result) : fetch(r, timeout_ms, result);
+    status = mr_rref_is_owner(r) ? copy_own(r, timeout_ms, result) : fetch(r, timeout_ms, result);
 
     mr_rref_unpin(r);
     return status;

@@ -1,5 +1,6 @@
 #include "dataplane/rpc/call/serving.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,9 @@ static struct mr_rpc_call *of_job(const struct mr_job *job)
 static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref ref, uint64_t bytes)
 {
     mr_reply_error(agent->config.endpoint, ref, MR_TOO_LARGE,
-                   "the result takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
+                   "the result takes %" PRIu64 " MiB, and a message at most %zu MiB: see message_bytes, or a "
                    "node's " MR_LONG_KEY,
-                   (unsigned long long)((bytes >> 20) + 1), agent->config.long_bytes_max >> 20);
+                   (bytes >> 20) + 1, agent->config.long_bytes_max >> 20);
     return MR_ANSWER_SENT;
 }
 

@@ -317,16 +317,16 @@ enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t
                                  struct mr_kept **out)
 {
     struct mr_kept *kept = atomic_load(&r->kept);
+    enum mr_status status = mr_agent_check_process(r->all->agent, caller);
     struct wait w;
 
-    if (mr_agent_is_inherited(r->all->agent))
-        return mr_agent_check_process(r->all->agent, caller);
+    if (status != MR_OK)
+        return status;
     if (mr_rref_is_over(r, caller))
         return MR_SHUTTING_DOWN;
     if (kept == NULL) {
         (void)wait_for(r, true, timeout_ms, &w);
-        enum mr_status status = say(r, &w, caller);
-
+        status = say(r, &w, caller);
         if (status != MR_OK)
             return status;
         kept = atomic_load(&r->kept);

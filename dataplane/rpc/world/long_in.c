@@ -1,4 +1,5 @@
 /* Long messages at their receiver. */
+#include <inttypes.h>
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,10 +61,10 @@ static bool memory_take(struct mr_long_in *in)
 
     if (in->bytes > config->long_bytes_max) {
         snprintf(why, sizeof(why),
-                 "a message of %llu MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a "
+                 "a message of %" PRIu64
+                 " MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a "
                  "node's " MR_LONG_KEY,
-                 (unsigned long long)((in->bytes >> MIB_SHIFT) + 1), agent->name,
-                 config->long_bytes_max >> MIB_SHIFT);
+                 (in->bytes >> MIB_SHIFT) + 1, agent->name, config->long_bytes_max >> MIB_SHIFT);
         give_up(in, MR_TOO_LARGE, why);
         return false;
     }

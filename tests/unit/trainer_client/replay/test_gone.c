@@ -40,6 +40,19 @@ static void test_what_was_on_disk_is_missing_where_that_may_be(void **state)
     check_loss(mrc_gone_compare(&gone, 3), 1, 104, 104);
 }
 
+/* A restart says nothing of what goes after it. */
+static void test_nothing_gone_is_nothing_to_suspect(void **state)
+{
+    struct mrc_gone gone = gone_of(1, 0);
+
+    (void)state;
+    mrc_gone_suspect(&gone);
+    mrc_gone_add(&gone, 1, 101, 0);
+    check_loss(mrc_gone_compare(&gone, 0), 0, 0, 0);
+    mrc_gone_suspect(&gone);
+    check_loss(mrc_gone_compare(&gone, 0), 1, 101, 101);
+}
+
 static void test_what_was_given_up_is_missing_until_it_is_on_disk(void **state)
 {
     struct mrc_gone gone = gone_of(1, 10);
@@ -146,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_was_on_disk_is_missing_where_that_may_be),
+        cmocka_unit_test(test_nothing_gone_is_nothing_to_suspect),
         cmocka_unit_test(test_what_was_given_up_is_missing_until_it_is_on_disk),
         cmocka_unit_test(test_what_a_restore_took_is_no_loss),
         cmocka_unit_test(test_lower_numbers_are_passed_over),
