@@ -8,7 +8,7 @@ build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch libopenblas0-pthread)
-lint_packages=(black clang-format clang-tidy cppcheck shellcheck mypy pyflakes3)
+lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 # redis-tools holds the server, too; the package redis-server would begin to serve this machine.

@@ -18,13 +18,13 @@
 static_assert(PS_WRITER_BUFFERS_MAX == PS_RING_CAPACITY, "a ring holds every buffer of its core");
 
 struct writer_core {
-    struct ps_ring full;  /* core -> writer */
-    struct ps_ring empty; /* writer -> core */
     /* the core's own */
     alignas(64) uint8_t *block; /* being filled, NULL = none */
     uintptr_t buffer;           /* its number */
     uint32_t payload_bytes, record_count;
     uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the writer */
+    struct ps_ring full;     /* core -> writer */
+    struct ps_ring empty;    /* writer -> core */
     /* the writer's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
     _Atomic bool done;              /* set by the core after its last put */

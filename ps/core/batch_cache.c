@@ -256,9 +256,9 @@ enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read
 void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_us)
 {
     uint32_t entry = (uint32_t)(b - c->entries);
-    struct ps_batch *old = ps_batch_find(c, b->id);
-    if (old != NULL) {
-        ps_batch_remove(c, old);
+    uint32_t old = c->index[place_of(c, b->id)];
+    if (old != NONE) {
+        ps_batch_remove(c, &c->entries[old]);
     } else if (c->expired_count > 0) {
         forget_expired(c, b->id);
     }

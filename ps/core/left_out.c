@@ -86,7 +86,8 @@ static void add_limit(struct line *l, const struct mr_feature *f, enum ps_limit 
 void ps_left_out_line(const struct mr_feature *feature, const struct ps_left_out *since,
                       uint64_t memory_limit_mib, char line[PS_LEFT_OUT_LINE_BYTES_MAX])
 {
-    struct line l = {.text = line};
+    struct line l = {.at = 0};
+    l.text = line;
     add(&l, "%s %.63s:", feature->kind == MR_TABLE ? "table" : "variable", feature->name);
     if (since->rows_refused > 0) {
         add_count(&l, since->rows_refused, "new row");

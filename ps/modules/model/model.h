@@ -42,7 +42,7 @@ enum mr_status ps_model_forward(struct ps_model *model, uint64_t step, const flo
  * wanted. `add` is called with the gradient of the parameter, a tensor of its shape. */
 typedef enum mr_status (*ps_model_add)(void *user, struct mr_rref *parameter,
                                        const struct mr_tensor *gradient);
-enum mr_status ps_model_backward(struct ps_forward_pass *forward_pass, const float *output_gradient,
+enum mr_status ps_model_backward(struct ps_forward_pass *p, const float *output_gradient,
                                  float *input_gradient, ps_model_add add, void *user);
 void ps_forward_pass_destroy(void *forward_pass); /* NULL is fine */
 

@@ -11,9 +11,9 @@ static inline void table_lookup_bags(struct ps_table *t, const uint64_t *keys, c
                                        .key_count = bag_count > 0 ? offsets[bag_count] : 0,
                                        .offsets = offsets,
                                        .bag_count = bag_count},
-                                .insert = insert,
-                                .out = out};
+                                .insert = insert};
     uint64_t budget_bytes = UINT64_MAX;
+    l.out = out;
     if (bag_count > 0)
         (void)ps_table_lookup_step(t, &l, &budget_bytes);
 }
@@ -21,8 +21,9 @@ static inline void table_lookup_bags(struct ps_table *t, const uint64_t *keys, c
 static inline void table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert,
                                 float *out)
 {
-    struct ps_table_lookup l = {.in = {.keys = keys, .key_count = key_count}, .insert = insert, .out = out};
+    struct ps_table_lookup l = {.in = {.keys = keys, .key_count = key_count}, .insert = insert};
     uint64_t budget_bytes = UINT64_MAX;
+    l.out = out;
     (void)ps_table_lookup_step(t, &l, &budget_bytes);
 }
 
