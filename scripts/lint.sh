@@ -44,14 +44,21 @@ cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c
     -I . -I dataplane/wire/format -I dataplane/rpc -I trainer_client "${sources[@]}" || status=1
 
 echo "== clang-tidy"
-# What the build leaves out, for want of a library, clang-tidy cannot read either.
-mapfile -t tidied < <(printf '%s\n' "${sources[@]}" | grep -Fxf <(sed -n 's|^ *"file": "\.\./\(.*\)",\?$|\1|p' build/compile_commands.json))
+# Each file once, however many programs compile it; what the build leaves out for want of a library cannot be read.
+mkdir -p build/tidy
+mapfile -t tidied < <(python3 - "${sources[@]}" <<'EOF'
+import json, os, sys
+once = {os.path.relpath(os.path.join(c["directory"], c["file"])): c for c in json.load(open("build/compile_commands.json"))}
+json.dump(list(once.values()), open("build/tidy/compile_commands.json", "w"))
+print(*(f for f in sys.argv[1:] if f in once), sep="\n")
+EOF
+)
 if [ -d build/tests/bench/peers/grpc_server.p ]; then # gRPC is here, and what it generates after this
     ninja -C build tests/bench/peers/grpc_server >/dev/null || status=1
     mapfile -t -O ${#tidied[@]} tidied < <(git ls-files '*.cc')
 fi
 printf '%s\n' "${tidied[@]}" |
-    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
+    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy --warnings-as-errors='*' 2>/dev/null || status=1
 
 echo "== black, pyflakes, mypy"
 "${black[@]}" --check "${python_files[@]}" || { echo "lint: scripts/lint.sh --fix formats the Python files"; status=1; }

@@ -314,9 +314,9 @@ void sim_client_free(struct sim *sim, struct sim_call *c);
 void sim_client_crashed(struct sim *sim, struct sim_node *node);
 
 /* ---- sim_share.c ---- */
-/* When a client begins after the start, and how many of its calls wait at most. */
-uint64_t sim_share_begins_us(struct sim *sim, uint32_t client);
-uint32_t sim_share_waiting(const struct sim *sim, uint32_t client);
+/* When client i begins after the start, and how many of its calls wait at most. */
+uint64_t sim_share_begins_us(struct sim *sim, uint32_t i);
+uint32_t sim_share_waiting(const struct sim *sim, uint32_t i);
 /* SIM_SHARE. And: a client wants next to nothing more. */
 void sim_share_settled(struct sim *sim);
 void sim_share_over(struct sim *sim);

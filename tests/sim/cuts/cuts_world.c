@@ -605,7 +605,7 @@ static void check_checkpoints(void)
 
 static void *run(void *arg)
 {
-    struct fiber *visitors[CUTS_VISITORS];
+    struct fiber *visitors[CUTS_VISITORS] = {NULL};
 
     set_wall_clock(arg);
     begin_training();
