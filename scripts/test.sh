@@ -84,6 +84,7 @@ if [ "$quick" -eq 0 ]; then
 
     stage 3 "thread sanitizer"
     configure build/tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dpeers=disabled
+    ninja -C build/tsan build.ninja # as the sources are now
     targets_of build/tsan threads | xargs ninja -C build/tsan
     run build/tsan --timeout-multiplier 4 --suite threads || status=1
 fi
