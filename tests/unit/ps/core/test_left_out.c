@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include "ps/core/left_out.h"
@@ -58,8 +59,7 @@ static void the_line_says_what_and_what_to_set(void **state)
     char expected[PS_LEFT_OUT_LINE_BYTES_MAX];
     (void)state;
 #define EXPECT(f, text)                                                                                      \
-    strcpy(expected, text);                                                                                  \
-    strcat(expected, tail);                                                                                  \
+    (void)snprintf(expected, sizeof(expected), "%s%s", text, tail);                                          \
     check_line(f, &since, expected)
     EXPECT(&t,
            "table user: 549728 new rows refused at the node's memory.limit_mib 144: raise it, or make the "

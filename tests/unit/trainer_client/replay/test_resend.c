@@ -663,7 +663,7 @@ static void test_restored_before_it_came(void **state)
 
 static void test_the_earliest_link_wakes_the_client(void **state)
 {
-    struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = MRC_NEVER_US}};
+    static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = MRC_NEVER_US}};
     static struct mr_client client;
 
     (void)state;
