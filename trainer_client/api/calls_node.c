@@ -141,7 +141,7 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
                         void (*visit)(void *arg, const char *name, uint64_t value), void *arg)
 {
     struct mr_future *f;
-    uint32_t map_changes;
+    uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_stats", client, core, &map_changes);
 
     if (status != MR_OK)
@@ -193,7 +193,7 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
                          void (*visit)(void *arg, const struct mr_table_memory *table), void *arg)
 {
     struct mr_future *f;
-    uint32_t map_changes;
+    uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_memory", client, core, &map_changes);
 
     if (status != MR_OK)
@@ -234,7 +234,7 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
                        const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
 {
     struct mr_future *f;
-    uint32_t map_changes;
+    uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_echo", client, core, &map_changes);
 
     if (status != MR_OK)

@@ -211,11 +211,11 @@ static int serve(const struct example_worker *worker)
 
 int main(int argc, char **argv)
 {
-    struct example_worker worker = {.program = "pipeline",
-                                    .rank = EXAMPLE_NOT_GIVEN,
-                                    .world_size = WORLD_SIZE,
-                                    .master_addr = "127.0.0.1",
-                                    .master_port = 29500};
+    static struct example_worker worker = {.program = "pipeline",
+                                           .rank = EXAMPLE_NOT_GIVEN,
+                                           .world_size = WORLD_SIZE,
+                                           .master_addr = "127.0.0.1",
+                                           .master_port = 29500};
     uint32_t steps = 600;
     const struct cli_option options[] = {
         EXAMPLE_WORKER_OPTIONS(&worker, WORLD_SIZE, "always 3"),

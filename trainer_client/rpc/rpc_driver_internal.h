@@ -15,12 +15,12 @@ struct mrc_rpc_sleeper {
 };
 
 struct mrc_rpc_driver {
-    uint32_t forks; /* mrc_forks() when it was made */
     struct mrc_udp_socket socket;
     struct mrc_udp_sender *sender;
     struct mrc_udp_receiver *receiver; /* of who has the role */
     struct mr_endpoint *ep;
     struct mr_rpc *agent;
+    uint32_t forks; /* mrc_forks() when it was made */
     uint32_t busy_poll_us;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t incarnation;
@@ -32,12 +32,12 @@ struct mrc_rpc_driver {
     uint32_t unsent;     /* calls since then */
 
     _Atomic uint64_t next_us;        /* when the agent or the endpoint wants to be called; written inside */
-    _Atomic bool has_unsent;         /* `unsent` is not 0 */
     pthread_mutex_t role;            /* to receive */
-    _Atomic bool awake;              /* who has the role is, and will look at the agent before he sleeps */
     _Atomic uint64_t sleep_until_us; /* of who has the role; 0: does not sleep */
     _Atomic uint64_t waited_us;      /* when a thread of the program waited last */
     _Atomic uint32_t waiters;        /* of the program's threads */
+    _Atomic bool has_unsent;         /* `unsent` is not 0 */
+    _Atomic bool awake;              /* who has the role is, and will look at the agent before he sleeps */
     _Atomic bool keeps_out;          /* our own thread does, for long */
     _Atomic bool stopping;
     _Atomic bool closed; /* no thread and no socket any more: what is submitted waits for the end */

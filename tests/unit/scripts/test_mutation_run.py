@@ -9,7 +9,18 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/mutation"))
 from faults import Fault, faults_of  # noqa: E402 (found by the line above)
-from run import AREAS, ROOT, Order, Outcome, Sample, Test, equivalents, processor_share, results_of, survivors_of  # noqa: E402
+from run import (
+    AREAS,
+    ROOT,
+    Order,
+    Outcome,
+    Sample,
+    Test,
+    equivalents,
+    processor_share,
+    results_of,
+    survivors_of,
+)  # noqa: E402
 
 
 def fault(path="ps/index/index_grow.c"):
