@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/reply.h"
@@ -208,15 +207,13 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     part->unread_bytes = mr_call_unread_bytes(call);
     part->sequence = reply != NULL ? reply->preamble.sequence : 0;
     part->restores = reply != NULL ? reply->preamble.restores : 0;
+    part->checkpoint = reply != NULL ? reply->preamble.checkpoint : 0;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
     mrc_request_ended(part);
     mrc_resend_ended(part, reply);
     if (reply != NULL)
         mrc_survey_answered(client, reply->preamble.restores);
-    if (reply != NULL && mr_push_number(reply->preamble.sequence) > 0 &&
-        mrc_ancestry_knows(&client->ancestry, part->start_id))
-        mrc_ancestry_saved(&client->ancestry, reply->preamble.restores, reply->preamble.checkpoint);
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);
     part->link->calls_held++;

@@ -39,6 +39,7 @@ struct mrc_part {
     struct mr_link under_way;    /* of mrc_link.parts */
     uint64_t sequence;           /* of the reply */
     uint32_t restores;           /* of the reply */
+    uint64_t checkpoint;         /* of the reply, see struct mr_preamble */
     enum mr_status status;       /* once ended */
     struct mr_tensor *answers;   /* of the reply: views that are valid as long as `call`, or into `copy` */
     void *copy;

@@ -37,7 +37,7 @@ static bool has_all(const struct mrc_ancestry *a, const struct mrc_origin *o)
     return false;
 }
 
-bool mrc_ancestry_judge(struct mrc_ancestry *a, uint64_t start_id, const struct mrc_origin *o)
+void mrc_ancestry_judge(struct mrc_ancestry *a, uint64_t start_id, const struct mrc_origin *o)
 {
     if (start_id != a->start_id)
         *a = (struct mrc_ancestry){
@@ -47,7 +47,6 @@ bool mrc_ancestry_judge(struct mrc_ancestry *a, uint64_t start_id, const struct 
             .checkpoint = o->count > 0 ? o->starts[0][MR_LIST_START_FROM] : 0,
             .restores = o->restores,
         };
-    return a->lacks;
 }
 
 bool mrc_ancestry_lacks(const struct mrc_ancestry *a, uint64_t start_id)

@@ -38,9 +38,9 @@ bool mrc_ancestry_knows(const struct mrc_ancestry *ancestry, uint64_t start_id);
 /* An answer of that start names the checkpoint (0: none) that holds what it says is on disk, after so many
  * restores by call. */
 void mrc_ancestry_saved(struct mrc_ancestry *ancestry, uint32_t restores, uint64_t checkpoint);
-/* The node was restarted. Returns true if it may lack what was on disk; the same for the same start. */
-bool mrc_ancestry_judge(struct mrc_ancestry *ancestry, uint64_t start_id, const struct mrc_origin *origin);
-/* The last verdict was on this start, and it was true. */
+/* The node was restarted: judges the start, unless it is the one that was judged last. */
+void mrc_ancestry_judge(struct mrc_ancestry *ancestry, uint64_t start_id, const struct mrc_origin *origin);
+/* This is the start that was judged last, and it may lack what was on disk. */
 bool mrc_ancestry_lacks(const struct mrc_ancestry *ancestry, uint64_t start_id);
 
 #endif

@@ -208,12 +208,17 @@ void mrc_resend_all_ended(struct mr_future *f)
     }
 }
 
-/* What the reply says to be on disk. A start of the node is relied on once it is judged. */
-static uint64_t floor_of(const struct mrc_part *part)
+/* What the reply says to be on disk is relied on from now on, once its start of the node is judged. */
+static uint64_t take_floor(const struct mrc_part *part)
 {
-    const bool is_known = mrc_ancestry_knows(&part->future->client->ancestry, part->start_id);
+    struct mrc_ancestry *ancestry = &part->future->client->ancestry;
+    const uint64_t floor = mr_push_number(part->sequence);
 
-    return is_known ? mr_push_number(part->sequence) : MRC_FLOOR_UNKNOWN;
+    if (!mrc_ancestry_knows(ancestry, part->start_id))
+        return MRC_FLOOR_UNKNOWN;
+    if (floor > 0)
+        mrc_ancestry_saved(ancestry, part->restores, part->checkpoint);
+    return floor;
 }
 
 /* Nobody answered: the caller learns that, and the push stays, to be applied once all the same. One that was
@@ -231,7 +236,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     if (reply != NULL)
         push->restores = reply->preamble.restores;
     if (reply != NULL || part->is_void || part->link->session == NULL) {
-        uint64_t durable = reply == NULL ? 0 : floor_of(part);
+        uint64_t durable = reply == NULL ? 0 : take_floor(part);
 
         part->push = NULL;
         mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
@@ -273,7 +278,7 @@ static void resend_ended(struct mr_future *f)
 
         if (part->status == MR_OK || part->status == MR_ALREADY_LEARNT) /* else it was not applied then */
             resend->push->restores = part->restores;
-        mrc_replay_answered(resend->lane, resend->push, part->status, floor_of(part), mrc_now_us());
+        mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mrc_now_us());
         if (resend->lane->dropped != dropped)
             mrc_remap_failed(f->client, f->options.sequence, part->status);
     } else {

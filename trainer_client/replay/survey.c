@@ -13,13 +13,10 @@
 
 /* ---- when ---- */
 
-static bool keeps_pushes(const struct mr_client *client)
+/* Each lane that was ever pushed to has a mark. */
+static bool has_pushed(const struct mr_client *client)
 {
-    bool keeps = client->remap.lane_count > 0 || client->remap.mark_count > 0;
-
-    for (uint32_t i = 0; i < client->link_count; i++)
-        keeps |= client->links[i]->own.lane != 0 || client->links[i]->former_count > 0;
-    return keeps;
+    return client->remap.mark_count > 0;
 }
 
 void mrc_survey_want(struct mr_client *client)
@@ -41,7 +38,7 @@ void mrc_survey_session_up(struct mr_client *client, const struct mr_client_sess
         s->restores = info->restores;
         mrc_ancestry_meet(&client->ancestry, info->start_id);
     }
-    if (started && (client->met.count > 0 || keeps_pushes(client)))
+    if (started && (client->met.count > 0 || has_pushed(client)))
         mrc_survey_want(client);
     else if (started)
         mrc_ancestry_meet(&client->ancestry, info->start_id);
@@ -161,7 +158,6 @@ struct review {
     const uint32_t *ids, *taken_back; /* of the features that there are */
     uint32_t count, restores, whole;
     bool same_lineage;
-    bool lacks; /* what was on disk, or some of it (ancestry.h) */
 };
 
 static uint32_t taken_back_at(const struct review *r, const struct mrc_push *push)
@@ -194,7 +190,7 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     mrc_replay_review(lane, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
-    if (r->lacks && lane->restarted)
+    if (lane->restarted && mrc_ancestry_lacks(&r->client->ancestry, r->client->node.start_id))
         mrc_gone_suspect(&lane->gone);
 }
 
@@ -228,7 +224,7 @@ static bool read_origin(struct mr_future *f, struct review *r)
                                       .restores = r->restores,
                                       .whole = r->whole};
 
-    r->lacks = mrc_ancestry_judge(&f->client->ancestry, f->parts[0].start_id, &origin);
+    mrc_ancestry_judge(&f->client->ancestry, f->parts[0].start_id, &origin);
     return true;
 }
 

@@ -120,13 +120,19 @@ static uint32_t restores_of(const struct mr_endpoint *ep, const struct mr_slot *
     return ep->config.restores - (uint8_t)(ep->config.restores - slot->restores);
 }
 
+/* What a sequence is about. */
+static uint64_t checkpoint_of(const struct mr_endpoint *ep, const struct mr_slot *slot)
+{
+    return slot->sequence != 0 ? ep->config.checkpoint : 0;
+}
+
 static struct mr_preamble reply_preamble(const struct mr_endpoint *ep, const struct mr_slot *slot)
 {
     return (struct mr_preamble){.op = slot->op,
                                 .priority = slot->priority,
                                 .status = slot->status,
                                 .restores = restores_of(ep, slot),
-                                .checkpoint = slot->sequence != 0 ? ep->config.checkpoint : 0,
+                                .checkpoint = checkpoint_of(ep, slot),
                                 .sequence = slot->sequence};
 }
 
@@ -231,7 +237,7 @@ void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint6
     struct mr_preamble *preamble = (struct mr_preamble *)(void *)slot->message;
     if (preamble != NULL) {
         preamble->sequence = sequence;
-        preamble->checkpoint = sequence != 0 ? ep->config.checkpoint : 0;
+        preamble->checkpoint = checkpoint_of(ep, slot);
     }
 }
 
