@@ -277,9 +277,9 @@ train_through_a_crash() {
     run_fm killed wait --until-learnt 0
     killed_at=$(field killed learnt)
     [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
-    say "server killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken while training went on"
+    say "server killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken during training"
     start_server --restore latest
-    say "server restored from its checkpoint; trainers go on"
+    say "server restored from its checkpoint; trainers continue"
 
     local number=0
     for pid in "${trainer_pids[@]}"; do

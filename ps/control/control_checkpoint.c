@@ -40,7 +40,7 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
     return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
 }
 
-/* Keeps others from writing to a directory while the save under way does; refused by name when another
+/* Keeps others from writing to a directory while a save is running; refused by name when another
  * process has it. */
 static enum mr_status lock_directory(struct ps_control *c, const char *directory, char *text)
 {

@@ -63,7 +63,7 @@ void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_pla
 /* Counters are written by one thread and read by others. */
 void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);
-/* Lets others write to the directory of the save that was under way. */
+/* Lets others write to the directory of the save that was running. */
 void ps_control_unlock(struct ps_control *c);
 /* MR_CHECKPOINT_RUNNING while a save is under way. */
 enum mr_status ps_control_check_idle(const struct ps_control *c, char *text);

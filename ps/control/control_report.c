@@ -53,7 +53,7 @@ static void note_end(struct ps_control *c, uint64_t number, enum mr_status statu
     pthread_mutex_unlock(&c->view_lock);
 }
 
-/* Who asks how the last save ended is told of this one, unless another is being written. */
+/* Reports this save as the last one that ended, unless another is being written. */
 static void show_failure(struct ps_control *c, enum mr_status status, const char *text)
 {
     struct ps_checkpoint_view view = c->view;

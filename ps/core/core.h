@@ -130,7 +130,7 @@ struct ps_core {
     bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
-    struct ps_shadow *shadow;   /* of the restore under way; NULL: none */
+    struct ps_shadow *shadow;   /* of the running restore; NULL: none */
     struct ps_feature *leaving; /* out of service, and not freed yet */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */

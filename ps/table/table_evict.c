@@ -2,7 +2,7 @@
  *
  * AGE, STEPS, NORM: the cursor goes round all buckets once per period (PS_EVICT_ROUNDS_PER_LIMIT rounds per
  * limit), a little at a time. A row that is over its limit goes when the cursor comes by: at most a period
- * later, and one unit of time, or two periods where the index was written anew meanwhile.
+ * later, and one unit of time, or two periods where the index was written again meanwhile.
  *
  * LRU, LFU: sampled, as in Redis. For each row that has to go the cursor looks at PS_EVICT_SAMPLE_ROWS
  * further rows, and the best PS_EVICT_POOL_ROWS met so far are kept as candidates; the best of these goes,

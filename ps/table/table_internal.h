@@ -48,8 +48,8 @@ struct ps_evict_candidate {
 struct ps_evictor {
     uint32_t partition, bucket; /* the cursor's next */
     uint16_t version;           /* of that partition, when the cursor was there last */
-    bool emits;           /* the eviction under way may take rows that a running cut has still to write */
-    uint64_t buckets_due; /* still to be looked at in this time */
+    bool emits;                 /* the running eviction may take rows that a running cut has still to write */
+    uint64_t buckets_due;       /* still to be looked at in this time */
     uint32_t pool_count;
     struct ps_evict_candidate pool[PS_EVICT_POOL_ROWS];
 };

@@ -101,7 +101,7 @@ static void push(struct cuts_pusher *p, uint64_t number)
             break;
         }
         if (p->work->replay_bytes == 0 && cuts_disturbed().put_backs == 0)
-            cuts_fail("trainer %u is told of a loss, and nothing can be lost: %s", p->index, mr_last_error());
+            cuts_fail("trainer %u reports a loss, and nothing can be lost: %s", p->index, mr_last_error());
         cuts_losses_note(&p->losses);
     }
     p->ended_ns[number] = fiber_now_ns();

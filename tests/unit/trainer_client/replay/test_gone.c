@@ -137,7 +137,7 @@ static void test_moving_keeps_what_was_given_up(void **state)
     assert_int_equal(from.given_up_to, 0);
 }
 
-/* Steps are told as widely as the notes are apart, never too narrowly. */
+/* Steps are reported as widely as the notes are apart, never too narrowly. */
 static void test_a_long_trail(void **state)
 {
     (void)state;

@@ -153,7 +153,7 @@ static void an_accept_out_of_range_opens_nothing(void **state)
         const struct mr_wire_counters *c = mr_endpoint_counters(client());
         assert_int_equal(c->drop_proof + c->drop_tag, 0);
         assert_int_equal(c->drop_range > 0, wrong_how < WRONGS);
-        assert_int_equal(p.events[MR_SESSION_UP], wrong_how == WRONGS); /* proven anew, and as it was */
+        assert_int_equal(p.events[MR_SESSION_UP], wrong_how == WRONGS); /* proven again, and as it was */
         pair_stop(&p);
     }
     (void)pair_configured(state);
