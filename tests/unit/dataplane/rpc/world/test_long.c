@@ -224,6 +224,7 @@ static void many_at_a_time_wait_for_memory(void **state)
     float *floats = floats_new(FLOATS, 3);
     struct mr_value value = tensor(floats, FLOATS);
     worker(state, 1)->config.long_bytes_max = worker(state, 1)->config.long_memory_bytes = 4 * MIB;
+    worker(state, 0)->config.long_memory_bytes = 2 * CALLS * 4 * MIB; /* all arguments, and all results */
     add_functions(state);
     for (uint32_t i = 0; i < CALLS; i++)
         futures[i] = begin(state, 1, "count_runs", &value, 1, 0);
