@@ -262,7 +262,7 @@ train_through_a_crash() {
     [ "$batches" -ge 12 ] || fail "too few samples for a crash in the middle: $batches batches, at least 12 are needed"
     [ -n "$data_argument" ] || [ "$(field plan keys)" -eq 162867 ] || fail "the flights data has 162867 keys"
 
-    # Two trainers share the batches. Each saves after a sixth of them, and pauses after a quarter: half are learnt.
+    # Two trainers share the batches. Each saves after a sixth of them, and pauses after a quarter: half are applied.
     start_trainer 1 --save-every $((batches / 6)) --pause-after $((batches / 4))
     start_trainer 2 --save-every $((batches / 6)) --pause-after $((batches / 4))
     wait_for_pause

@@ -166,7 +166,7 @@ struct mr_options {
     bool read_only;
     /* [3], for hubs: the plan whose batches the stream has, in mr_feed_sample() and mr_batch_state(). Each
      * core compares it: with another plan the call fails with MR_ALREADY_STARTED, so that its batches do not
-     * count as learnt. NULL: a stream without a plan */
+     * count as applied. NULL: a stream without a plan */
     const uint64_t *plan;
 };
 
@@ -284,7 +284,7 @@ struct mr_batch_gradient {
     struct mr_tensor gradient; /* f32 */
 };
 /* Pushes the gradients of a batch. They are applied exactly once per batch id, whoever pushes it and however
- * often. `*applied` (may be NULL): false if the node had learnt this batch before, which is no error. Each
+ * often. `*applied` (may be NULL): false if the node had applied this batch before, which is no error. Each
  * core applies all features or none. */
 MR_API enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,
                                               uint64_t batch_id, const struct mr_batch_gradient *gradients,
@@ -292,7 +292,7 @@ MR_API enum mr_status mr_push_gradients_batch(struct mr_client *client, const st
 /* Drops what the server has cached for these batches. */
 MR_API enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
                                         const uint64_t *batch_ids, uint32_t count);
-/* Returns which batches of a stream every core has learnt: all sequence numbers below *watermark, and
+/* Returns which batches of a stream every core has applied: all sequence numbers below *watermark, and
  * *watermark + i where bit i % 64 of (*bitmap)[i / 64] is set. The caller frees `*bitmap` with free(). */
 MR_API enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options,
                                      uint32_t stream, uint64_t *watermark, uint64_t **bitmap,
@@ -304,15 +304,16 @@ struct mr_stream {
     bool differs;     /* the cores have different plans for it */
     uint64_t plan[3]; /* all 0: no plan; all UINT64_MAX: from a checkpoint that does not record plans */
     uint64_t learnt;  /* batches, on the core that has the fewest */
-    uint64_t twice;   /* how often a core learnt a batch a second time: 0, unless something is wrong */
+    uint64_t twice;   /* how often a core applied a batch a second time: 0, unless something is wrong */
     uint64_t used;    /* rises with use: of two streams, the one with the higher value was used later */
 };
 /* Lists the streams of batches that any core has a record of, by number. The caller frees `*streams` with
  * free(). */
 MR_API enum mr_status mr_streams(struct mr_client *client, const struct mr_options *options,
                                  struct mr_stream **streams, uint32_t *count);
-/* Drops all that the node knows of these streams: a plan whose stream is forgotten is learnt from its start
- * again. MR_ALREADY_STARTED: one of them is in use, and that core drops nothing. Unknown streams are fine. */
+/* Drops all that the node knows of these streams: a plan whose stream is forgotten is trained on from its
+ * start again. MR_ALREADY_STARTED: one of them is in use, and that core drops nothing. Unknown streams are
+ * fine. */
 MR_API enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_options *options,
                                         const uint32_t *streams, uint32_t count);
 
@@ -562,7 +563,7 @@ struct mr_sample_plan {
     double held_out_share; /* 0..0.9; chosen at random by sample, by the seed */
     uint32_t part;         /* enum mr_sample_part */
     bool strict;           /* stop at the first broken line instead of counting it */
-    /* The same plan and run continues after what the server has learnt, also after a restart of hub or
+    /* The same plan and run continues after what the server has applied, also after a restart of hub or
      * server; another number starts from the beginning. Use another number if the samples have changed */
     uint32_t run;
     const char *table; /* table (by name) that the keys belong to, on the server the hub feeds */
@@ -590,8 +591,8 @@ struct mr_batch {
     struct mr_reply *reply; /* owns the views: mr_reply_free() */
 };
 /* Reads the next batch, for this trainer alone. `done` (may be NULL) names batches that this trainer has
- * pushed, or will not push (read-only ones). MR_END_OF_DATA: all batches are handed out and learnt.
- * MR_NOT_READY: there may be more later (other trainers' batches are not learnt yet, or the server is away).
+ * pushed, or will not push (read-only ones). MR_END_OF_DATA: all batches are handed out and applied.
+ * MR_NOT_READY: there may be more later (other trainers' batches are not applied yet, or the server is away).
  * The batches of a trainer that falls silent are handed to others. */
 MR_API enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options,
                                      const uint64_t *done, uint32_t done_count, struct mr_batch *batch);

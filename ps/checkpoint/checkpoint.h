@@ -35,7 +35,7 @@ struct ps_hash { /* XXH3-128 */
 enum ps_record_kind {
     PS_RECORD_ROWS = 1,     /* feature, count, stored row bytes; keys u64[count], rows[count] */
     PS_RECORD_VARIABLE = 2, /* feature, byte offset in the stored bytes, bytes */
-    PS_RECORD_STREAM = 3,   /* learnt batches of one stream: u64 stream, watermark, bitmap words.. */
+    PS_RECORD_STREAM = 3,   /* applied batches of one stream: u64 stream, watermark, bitmap words.. */
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
     PS_RECORD_PUSHES =
         5, /* numbered pushes of one client and lane: struct ps_stored_pushes; since version 2 */

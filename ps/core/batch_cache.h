@@ -1,4 +1,4 @@
-/* Batches that were fed and wait to be looked up and learnt: keys, offsets and the lookup's result, by batch
+/* Batches that were fed and wait to be looked up and applied: keys, offsets and the lookup's result, by batch
  * id.
  *
  * Bounded in number and in bytes; entries are made at create, their memory comes from the core's arena and is

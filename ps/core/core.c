@@ -13,7 +13,7 @@ void ps_core_clear(struct ps_core *core)
 {
     assert(core->coop_tasks.running == NULL);
     ps_batch_cache_clear(core->batches);
-    ps_learnt_clear(core->learnt);
+    ps_applied_batches_clear(core->applied);
     ps_clients_clear(core->clients);
     ps_pushes_clear(core->pushes);
     ps_partials_clear(&core->partials);
@@ -74,8 +74,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
     notify_left_out(core);
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
-    core->counters.streams = ps_learnt_streams(core->learnt);
-    core->counters.streams_dropped = ps_learnt_dropped(core->learnt);
+    core->counters.streams = ps_applied_batches_streams(core->applied);
+    core->counters.streams_dropped = ps_applied_batches_dropped(core->applied);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
     core->counters.memory_bytes = memory_bytes(core);
     core->counters.steps_ignored = core->step_clock.ignored;
@@ -137,11 +137,11 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     }
     core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
                                           config->batches_ttl_ms * 1000);
-    core->learnt = ps_learnt_create(core->batch_arena);
+    core->applied = ps_applied_batches_create(core->batch_arena);
     core->clients = ps_clients_create(core->batch_arena);
     core->pushes = ps_pushes_create(core->batch_arena);
     uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
-    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL || core->pushes == NULL ||
+    if (core->batches == NULL || core->applied == NULL || core->clients == NULL || core->pushes == NULL ||
         !ps_coop_tasks_init(&core->coop_tasks, calls_max)) {
         goto fail;
     }
@@ -169,7 +169,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
     ps_clients_destroy(core->clients);
-    ps_learnt_destroy(core->learnt);
+    ps_applied_batches_destroy(core->applied);
     ps_batch_cache_destroy(core->batches);
     if (core->batch_arena != NULL) {
         ps_arena_destroy(core->batch_arena);

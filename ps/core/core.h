@@ -1,4 +1,4 @@
-/* One data core's state: its share of every table, its variables, the batches fed to it, what it has learnt,
+/* One data core's state: its share of every table, its variables, the batches fed to it, what it has applied,
  * and its part of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches
  * it through tasks. */
 #ifndef PS_CORE_H
@@ -18,7 +18,7 @@
 #include "ps/core/step_clock.h"
 #include "ps/core/step_gate.h"
 #include "ps/exactly_once/clients.h"
-#include "ps/exactly_once/learnt.h"
+#include "ps/exactly_once/applied_batches.h"
 #include "ps/exactly_once/partial.h"
 #include "ps/exactly_once/pushes.h"
 #include "ps/memory/arena.h"
@@ -28,7 +28,7 @@
 
 #define PS_CORE_TEXT_BYTES 256
 #define PS_RECORD_MIB                                                                                        \
-    16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
+    16 /* of memory.limit_mib per core: applied batches, clients and pushes, entries of the batch cache */
 #define PS_TOMBSTONE_SHARE     64u    /* of the memory for tables: keys of rows that went, for deltas */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per poll, so that a poll stays short */
@@ -40,7 +40,7 @@
 /* X(name, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
     X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
-    X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
+    X(pushes_refused_learnt, "pushes of batches applied before, which changed nothing")                      \
     X(pushes_held_back, "pushes refused for the moment because a checkpoint's buffers were full")            \
     X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
     X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
@@ -61,7 +61,7 @@
     X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
     X(slices, "slices done of them")                                                                         \
     X(calls_between_slices, "small data calls done between two slices of a long one")                        \
-    X(batches_learnt, "batches learnt by the state this core holds, those of its checkpoint counted")        \
+    X(batches_learnt, "batches applied by the state this core holds, those of its checkpoint counted")       \
     X(streams, "streams of batches that this core has a record of")                                          \
     X(streams_dropped,                                                                                       \
       "records of streams dropped to make room: their plans would be trained from the start")                \
@@ -120,7 +120,7 @@ struct ps_core {
     struct ps_arena *tombstone_arena; /* keys of rows that went, for deltas; NULL: there are to be none */
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
-    struct ps_learnt *learnt;
+    struct ps_applied_batches *applied;
     struct ps_partials partials;
     struct ps_clients *clients;
     struct ps_pushes *pushes; /* numbered ones */
@@ -163,7 +163,7 @@ void ps_core_set_step(struct ps_core *core, uint64_t step);
 /* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
 uint64_t ps_core_clock_us(const struct ps_core *core);
 void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
-/* Drop all features, batches, learnt streams and clients. */
+/* Drop all features, batches, streams and clients. */
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
 bool ps_answer_commands(struct ps_core *core);

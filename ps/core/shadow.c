@@ -12,7 +12,7 @@ struct ps_shadow {
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by their number in the checkpoint, from 1 */
     uint64_t feature_count, batches_learnt;             /* as the core counts them */
     /* of a whole restore */
-    struct ps_learnt *learnt;
+    struct ps_applied_batches *applied;
     struct ps_clients *clients;
     struct ps_pushes *pushes;
     struct ps_partials partials;
@@ -32,10 +32,10 @@ enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_
     if (!whole) {
         return MR_OK;
     }
-    s->learnt = ps_learnt_create(core->batch_arena);
+    s->applied = ps_applied_batches_create(core->batch_arena);
     s->clients = ps_clients_create(core->batch_arena);
     s->pushes = ps_pushes_create(core->batch_arena);
-    if (s->learnt == NULL || s->clients == NULL || s->pushes == NULL) {
+    if (s->applied == NULL || s->clients == NULL || s->pushes == NULL) {
         ps_shadow_end(core);
         return MR_OUT_OF_MEMORY;
     }
@@ -91,7 +91,7 @@ void ps_shadow_swap(struct ps_core *core)
     EXCHANGE(s->id_max, core->feature_id_max);
     EXCHANGE(s->feature_count, core->counters.features);
     EXCHANGE(s->batches_learnt, core->counters.batches_learnt);
-    EXCHANGE(s->learnt, core->learnt);
+    EXCHANGE(s->applied, core->applied);
     EXCHANGE(s->clients, core->clients);
     EXCHANGE(s->pushes, core->pushes);
     EXCHANGE(s->partials, core->partials);
@@ -122,7 +122,7 @@ void ps_shadow_end(struct ps_core *core)
     ps_partials_clear(&s->partials);
     ps_pushes_destroy(s->pushes);
     ps_clients_destroy(s->clients);
-    ps_learnt_destroy(s->learnt);
+    ps_applied_batches_destroy(s->applied);
     free(s);
     core->shadow = NULL;
 }

@@ -1,8 +1,8 @@
-/* Batches that this core has learnt for a part of its keys only.
+/* Batches that this core has applied for a part of its keys only.
  *
  * They come from a checkpoint that another number of cores wrote, when its cut fell between the messages of a
- * batch (see ps/restore/learnt_merge.h). A push of such a batch leaves out the keys of the partitions that
- * hold it already; then it is learnt like any other. One thread.
+ * batch (see ps/restore/applied_batches_merge.h). A push of such a batch leaves out the keys of the
+ * partitions that hold it already; then it is applied like any other. One thread.
  */
 #ifndef PS_PARTIAL_H
 #define PS_PARTIAL_H
@@ -16,7 +16,7 @@
 
 struct ps_partial {
     uint64_t batch_id;
-    uint64_t partitions[PS_PARTIAL_BITMAP_WORDS]; /* set: learnt */
+    uint64_t partitions[PS_PARTIAL_BITMAP_WORDS]; /* set: applied */
 };
 
 struct ps_partials {
@@ -32,7 +32,7 @@ static inline bool ps_partial_has(const struct ps_partial *p, uint32_t partition
 /* Replaces what is there by a copy; false, and nothing changed, when memory is short. */
 bool ps_partials_set(struct ps_partials *p, const struct ps_partial *entries, uint32_t count);
 void ps_partials_clear(struct ps_partials *p);
-/* NULL when the batch is not partly learnt. */
+/* NULL when the batch is not partly applied. */
 const struct ps_partial *ps_partials_find(const struct ps_partials *p, uint64_t batch_id);
 void ps_partials_remove(struct ps_partials *p, uint64_t batch_id);
 /* Removes all of a stream. */

@@ -1,4 +1,4 @@
-/* Gradients by batch id: of keys that were fed before. The batch's record tells whether it was learnt. */
+/* Gradients by batch id: of keys that were fed before. The batch's record tells whether it was applied. */
 #include <inttypes.h>
 #include "dataplane/wire/base/plural.h"
 #include "ps/ops/ops_push.h"
@@ -66,16 +66,16 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
 
 static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
-    enum mr_status status = ps_learnt_reserve(op->core->learnt, batch_id);
+    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id);
     if (status == MR_OUT_OF_MEMORY) {
-        return ps_refuse(op, status, "no memory for the record of learnt batches: raise batches.memory_mib");
+        return ps_refuse(op, status, "no memory for the record of applied batches: raise batches.memory_mib");
     }
     if (status != MR_OK) {
         return ps_refuse(op, status,
                          "batch number %" PRIu64 " of stream %u is more than %u ahead of %" PRIu64
-                         ", the oldest not learnt: number batches from 0 on",
-                         mr_batch_sequence(batch_id), mr_batch_stream(batch_id), PS_LEARNT_WINDOW,
-                         ps_learnt_watermark(op->core->learnt, mr_batch_stream(batch_id)));
+                         ", the oldest not applied: number batches from 0 on",
+                         mr_batch_sequence(batch_id), mr_batch_stream(batch_id), PS_APPLIED_BATCHES_WINDOW,
+                         ps_applied_batches_watermark(op->core->applied, mr_batch_stream(batch_id)));
     }
     return true;
 }
@@ -116,7 +116,7 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     if (!ps_push_apply(op, push, &budget_bytes)) {
         return false;
     }
-    ps_learnt_add(core->learnt, push->batch->id);
+    ps_applied_batches_add(core->applied, push->batch->id);
     core->counters.batches_learnt++;
     ps_batch_unpin(core->batches, push->batch);
     mr_reply_end(op->ep, op->request->ref);
@@ -127,7 +127,7 @@ static const struct ps_coop_task batch_job = {
     .step = step_batch, .drop = ps_push_drop, .state_bytes = sizeof(struct ps_push)};
 
 /* The push under way learns this batch. */
-static bool is_being_learnt(const struct ps_core *core, uint64_t batch_id)
+static bool is_being_applied(const struct ps_core *core, uint64_t batch_id)
 {
     const struct ps_coop_tasks *l = &core->coop_tasks;
     return l->running != NULL && l->job == &batch_job &&
@@ -141,7 +141,7 @@ bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream)
            mr_batch_stream(ps_tensor_u64(l->running->message->tensors, 0)) == stream;
 }
 
-static void answer_learnt(const struct ps_op *op, uint64_t batch_id)
+static void answer_applied(const struct ps_op *op, uint64_t batch_id)
 {
     const uint32_t applied = 0;
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
@@ -169,12 +169,12 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
         return;
     }
     uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);
-    if (is_being_learnt(core, batch_id)) {
-        (void)ps_defer(&op, UINT64_MAX); /* it will have been learnt then */
+    if (is_being_applied(core, batch_id)) {
+        (void)ps_defer(&op, UINT64_MAX); /* it will have been applied then */
         return;
     }
-    if (ps_learnt_has(core->learnt, batch_id)) {
-        answer_learnt(&op, batch_id);
+    if (ps_applied_batches_has(core->applied, batch_id)) {
+        answer_applied(&op, batch_id);
         return;
     }
     if (ps_check_step(&op, true) && ps_check_not_frozen(&op) &&

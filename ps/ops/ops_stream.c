@@ -1,4 +1,4 @@
-/* Streams of batches: whose they are, what this core has learnt of them, and how they go. */
+/* Streams of batches: whose they are, what this core has applied of them, and how they are forgotten. */
 #include <inttypes.h>
 #include "ps/ops/ops_push.h"
 
@@ -30,11 +30,11 @@ bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *pla
 
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan)
 {
-    enum mr_status status = ps_learnt_claim(op->core->learnt, stream, plan);
+    enum mr_status status = ps_applied_batches_claim(op->core->applied, stream, plan);
     if (status == MR_ALREADY_STARTED) {
         return ps_refuse(
             op, status,
-            "stream %u has the batches of another plan, which this core would take for learnt: take "
+            "stream %u has the batches of another plan, which this core would take for applied: take "
             "another stream, or see millrace ctl streams",
             stream);
     }
@@ -48,7 +48,7 @@ bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_pl
 void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    const struct ps_learnt *learnt = op.core->learnt;
+    const struct ps_applied_batches *applied = op.core->applied;
     struct ps_node *node = op.core->node;
     struct mr_plan plan;
     uint32_t stream = 0;
@@ -56,42 +56,43 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
         (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan))) {
         return;
     }
-    /* A restore by call takes learnt batches back as a restart does; the upper half tells such times
+    /* A restore by call takes applied batches back as a restart does; the upper half tells such times
      * apart. */
     uint64_t incarnation =
         (uint64_t)atomic_load_explicit(&node->restores, memory_order_relaxed) << 32 | node->incarnation;
-    uint64_t state[2] = {ps_learnt_watermark(learnt, stream), incarnation};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, state),
-                                   mr_tensor_1d(MR_U64, ps_learnt_bitmap_words(learnt, stream), NULL)};
+    uint64_t state[2] = {ps_applied_batches_watermark(applied, stream), incarnation};
+    struct mr_tensor tensors[2] = {
+        mr_tensor_1d(MR_U64, 2, state),
+        mr_tensor_1d(MR_U64, ps_applied_batches_bitmap_words(applied, stream), NULL)};
     if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    ps_learnt_bitmap(learnt, stream, tensors[1].data);
+    ps_applied_batches_bitmap(applied, stream, tensors[1].data);
     mr_reply_end(ep, request->ref);
 }
 
-static void describe(const struct ps_learnt *l, uint32_t stream, uint64_t *words)
+static void describe(const struct ps_applied_batches *applied, uint32_t stream, uint64_t *words)
 {
-    const struct mr_plan *plan = ps_learnt_plan(l, stream);
+    const struct mr_plan *plan = ps_applied_batches_plan(applied, stream);
     words[0] = stream;
-    words[1] = ps_learnt_watermark(l, stream);
-    words[2] = ps_learnt_count(l, stream);
-    words[3] = ps_learnt_added(l, stream);
+    words[1] = ps_applied_batches_watermark(applied, stream);
+    words[2] = ps_applied_batches_count(applied, stream);
+    words[3] = ps_applied_batches_added(applied, stream);
     words[4] = plan->request[0];
     words[5] = plan->request[1];
     words[6] = plan->data;
-    words[7] = ps_learnt_used(l, stream);
+    words[7] = ps_applied_batches_used(applied, stream);
 }
 
 void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    const struct ps_learnt *l = op.core->learnt;
+    const struct ps_applied_batches *applied = op.core->applied;
     if (!ps_check_open(&op) || !ps_check_tensor_count(&op, 0)) {
         return;
     }
-    struct mr_tensor t = mr_tensor_2d(MR_U64, ps_learnt_streams(l), MR_STREAM_WORDS, NULL);
+    struct mr_tensor t = mr_tensor_2d(MR_U64, ps_applied_batches_streams(applied), MR_STREAM_WORDS, NULL);
     if (!ps_check_reply_bytes(&op, &t, 1)) {
         return;
     }
@@ -100,14 +101,15 @@ void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_reque
         return;
     }
     uint64_t *words = t.data;
-    for (uint32_t s = ps_learnt_next_stream(l, 0); s < PS_STREAMS_MAX; s = ps_learnt_next_stream(l, s + 1)) {
-        describe(l, s, words);
+    for (uint32_t s = ps_applied_batches_next_stream(applied, 0); s < PS_STREAMS_MAX;
+         s = ps_applied_batches_next_stream(applied, s + 1)) {
+        describe(applied, s, words);
         words += MR_STREAM_WORDS;
     }
     mr_reply_end(ep, request->ref);
 }
 
-/* Whoever forgets a stream that is trained on would have its batches learnt again. */
+/* Whoever forgets a stream that is trained on would have its batches applied again. */
 static bool check_idle(const struct ps_op *op, uint32_t stream)
 {
     uint32_t kept = ps_batch_cache_of_stream(op->core->batches, stream);
@@ -137,7 +139,7 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
     }
     for (uint32_t i = 0; i < count; i++) {
         stream = (uint32_t)ps_tensor_u64(&op.tensors[0], i);
-        ps_learnt_forget(op.core->learnt, stream);
+        ps_applied_batches_forget(op.core->applied, stream);
         ps_partials_forget(&op.core->partials, stream);
     }
     mr_reply_status(ep, request->ref, MR_OK);

@@ -9,7 +9,7 @@
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/core/core.h"
-#include "ps/restore/learnt_merge.h"
+#include "ps/restore/applied_batches_merge.h"
 #include "ps/restore/push_merge.h"
 
 #define BLOCKS_MIN 4u /* that the cores look through at a time */
@@ -50,7 +50,7 @@ struct loader {
     uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
     uint32_t round; /* how many were begun */
     struct round rounds[ROUNDS];
-    struct ps_learnt_merge *learnt;
+    struct ps_applied_batches_merge *applied;
     struct ps_push_merge *pushes;
     char *text;                /* of the caller */
     struct core_load *records; /* of each core */
@@ -247,7 +247,7 @@ static void take_over(struct ps_core *core, void *arg)
     ps_shadow_swap(core);
     char *text = l->core_text[core->index];
     uint64_t forgotten = ps_pushes_forgotten(core->pushes);
-    enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
+    enum mr_status status = ps_applied_batches_merge_load(l->applied, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
     l->lanes_forgotten[core->index] = ps_pushes_forgotten(core->pushes) - forgotten;
 }
@@ -293,7 +293,7 @@ static void log_forgotten(const struct loader *l)
     }
 }
 
-/* What the records say of learnt batches and numbered pushes; it is given out when all is here. */
+/* What the records say of applied batches and numbered pushes; it is given out when all is here. */
 static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct round *r = arg;
@@ -304,7 +304,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
         return MR_OK;
     }
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
-        return ps_learnt_merge_add(l->learnt, record, bytes, l->text);
+        return ps_applied_batches_merge_add(l->applied, record, bytes, l->text);
     }
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
@@ -362,7 +362,7 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
 /* The shadow serves on all cores, or on none. */
 static enum mr_status take_over_everywhere(struct loader *l, char *text)
 {
-    enum mr_status status = ps_learnt_merge_finish(l->learnt, text);
+    enum mr_status status = ps_applied_batches_merge_finish(l->applied, text);
     if (status == MR_OK) {
         status = ps_push_merge_finish(l->pushes, text);
     }
@@ -394,10 +394,10 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->held = whole ? ROUNDS : 1;
     l->progress = progress;
     l->text = text;
-    l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
+    l->applied = ps_applied_batches_merge_create(ps_reader_core_count(reader), node->core_count);
     l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
     l->records = calloc(node->core_count, sizeof(*l->records));
-    if (l->learnt == NULL || l->pushes == NULL || l->records == NULL) {
+    if (l->applied == NULL || l->pushes == NULL || l->records == NULL) {
         goto out;
     }
     text[0] = '\0';
@@ -411,7 +411,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
 out:
     free(l->records);
     ps_push_merge_destroy(l->pushes);
-    ps_learnt_merge_destroy(l->learnt);
+    ps_applied_batches_merge_destroy(l->applied);
     free(l);
     return status;
 }

@@ -1,8 +1,8 @@
 /* One core's part of a checkpoint: what goes into it, and at which pace.
  *
- * At the cut the core copies what is small (learnt streams, clients and their pushes: at most what
+ * At the cut the core copies what is small (the streams of batches, clients and their pushes: at most what
  * PS_RECORD_MIB holds) and begins a cut of every table, all in one task on its own thread: a push is either
- * in the cut with its learnt record, or neither is. Afterwards a cursor writes out the copy, variables and
+ * in the cut with its record, or neither is. Afterwards a cursor writes out the copy, variables and
  * tables a little per poll, at the pace of ps/save/save_pace.h, while pushes go on; each
  * hands over the old rows of those it is about to change, for which there must be room in the writer's
  * buffers first. A variable is written where it is; before a change what is left of it is copied,
@@ -40,7 +40,7 @@
 #define PS_STREAM_PLAN_WORDS (2u + MR_PLAN_WORDS)
 
 enum ps_stream_record {
-    PS_STREAM_LEARNT = 0,  /* u64 stream, watermark, bitmap words */
+    PS_STREAM_APPLIED = 0, /* u64 stream, watermark, bitmap words */
     PS_STREAM_PARTIAL = 1, /* struct ps_partial */
     PS_STREAM_PLAN = 2,    /* u64 stream, u64[3] struct mr_plan, u64 use */
 };

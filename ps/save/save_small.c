@@ -26,23 +26,23 @@ static uint8_t *add_record(uint8_t *out, size_t *at, const struct ps_record *rec
 
 static void copy_stream(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
 {
-    uint32_t words = ps_learnt_bitmap_words(core->learnt, stream);
+    uint32_t words = ps_applied_batches_bitmap_words(core->applied, stream);
     struct ps_record record = {.kind = PS_RECORD_STREAM,
                                .feature = core->index,
                                .count = core->node->core_count,
-                               .offset = ps_learnt_added(core->learnt, stream),
+                               .offset = ps_applied_batches_added(core->applied, stream),
                                .bytes = (STREAM_HEAD_WORDS + (uint64_t)words) * sizeof(uint64_t)};
     uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
     if (to != NULL) {
         to[0] = stream;
-        to[1] = ps_learnt_watermark(core->learnt, stream);
-        ps_learnt_bitmap(core->learnt, stream, to + STREAM_HEAD_WORDS);
+        to[1] = ps_applied_batches_watermark(core->applied, stream);
+        ps_applied_batches_bitmap(core->applied, stream, to + STREAM_HEAD_WORDS);
     }
 }
 
 static void copy_plan(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
 {
-    const struct mr_plan *plan = ps_learnt_plan(core->learnt, stream);
+    const struct mr_plan *plan = ps_applied_batches_plan(core->applied, stream);
     struct ps_record record = {.kind = PS_RECORD_STREAM,
                                .feature = core->index,
                                .count = core->node->core_count,
@@ -52,7 +52,7 @@ static void copy_plan(const struct ps_core *core, uint32_t stream, uint8_t *out,
     if (to != NULL) {
         to[0] = stream;
         memcpy(&to[1], plan, sizeof(*plan));
-        to[1 + MR_PLAN_WORDS] = ps_learnt_used(core->learnt, stream);
+        to[1 + MR_PLAN_WORDS] = ps_applied_batches_used(core->applied, stream);
     }
 }
 
@@ -124,8 +124,8 @@ static void copy_clients(const struct ps_core *core, uint8_t *out, size_t *at)
 static size_t copy_small(const struct ps_core *core, uint8_t *out)
 {
     size_t at = 0;
-    for (uint32_t s = ps_learnt_next_stream(core->learnt, 0); s < PS_STREAMS_MAX;
-         s = ps_learnt_next_stream(core->learnt, s + 1)) {
+    for (uint32_t s = ps_applied_batches_next_stream(core->applied, 0); s < PS_STREAMS_MAX;
+         s = ps_applied_batches_next_stream(core->applied, s + 1)) {
         copy_stream(core, s, out, &at);
         copy_plan(core, s, out, &at);
     }

@@ -71,7 +71,7 @@ AREAS = {
     ),
     "exactly-once": Area(
         (
-            "ps/**/learnt*.c",
+            "ps/**/applied_batches*.c",
             "ps/**/partial.c",
             "ps/**/push*.c",
             "ps/**/clients.c",
@@ -79,10 +79,10 @@ AREAS = {
             "trainer_client/**/push.c",
             "trainer_client/**/gone.c",
             "trainer_client/**/ancestry.c",
-            "trainer_client/**/learnt.c",
+            "trainer_client/**/applied_batches.c",
         ),
         (
-            "ps/learnt*",
+            "ps/applied_batches*",
             "ps/partial",
             "ps/push*",
             "ps/clients",

@@ -385,7 +385,7 @@ static void test_batch(void **state)
 
     feed(x, fed);
     CHECK(x, mistakes);
-    /* It is still to be learnt. */
+    /* It is still to be applied. */
     struct mr_batch_gradient gradient = {x->table, good};
     bool applied = false;
 

@@ -1,4 +1,4 @@
-/* StartSample and ReadSample: trainers, the hub process and a node, from a sample file to learnt batches. */
+/* StartSample and ReadSample: trainers, the hub process and a node, from a sample file to applied batches. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,7 +145,7 @@ static void start(struct fixture *x, const struct mr_sample_plan *plan, struct m
     assert_int_equal(other.batches, info->batches);
 }
 
-static void check_learnt(struct fixture *x, const struct mr_sample_info *info)
+static void check_applied(struct fixture *x, const struct mr_sample_info *info)
 {
     struct mr_hub_status status;
     uint64_t watermark, *bitmap;
@@ -181,7 +181,7 @@ static void test_one_pass(void **state)
     assert_int_equal(read_all(x, true), 2 * BATCHES);
     for (uint32_t i = 0; i < SAMPLES; i++)
         assert_int_equal(x->times[i], 2);
-    check_learnt(x, &info);
+    check_applied(x, &info);
     assert_int_equal(mr_hub_status(x->trainers[0], NULL, &status), MR_OK);
     assert_int_equal(status.samples_read, 2 * SAMPLES);
     assert_int_equal(status.batches_handed_out, 2 * BATCHES);
@@ -221,10 +221,10 @@ static void test_keys(void **state)
         }
         mr_reply_free(reply);
     }
-    check_learnt(x, &info);
+    check_applied(x, &info);
 }
 
-/* Both parts together are the whole, and the held-out one neither makes rows nor waits to be learnt. */
+/* Both parts together are the whole, and the held-out one neither makes rows nor waits to be applied. */
 static void test_held_out(void **state)
 {
     struct fixture *x = *state;
@@ -235,7 +235,7 @@ static void test_held_out(void **state)
     plan.shuffle_seed = 11;
     start(x, &plan, &train);
     read_all(x, true);
-    check_learnt(x, &train);
+    check_applied(x, &train);
     plan.part = MR_PART_HELD_OUT;
     start(x, &plan, &held_out);
     assert_int_equal(train.samples + held_out.samples, SAMPLES);
@@ -267,7 +267,7 @@ static void test_backpressure(void **state)
     assert_int_equal(read_all(x, true), SAMPLES / 5);
     for (uint32_t i = 0; i < SAMPLES; i++)
         assert_int_equal(x->times[i], 1);
-    check_learnt(x, &info);
+    check_applied(x, &info);
     assert_int_equal(mr_hub_status(x->trainers[0], NULL, &status), MR_OK);
     assert_int_equal(status.batches_handed_again, 0);
     assert_int_equal(status.batches_expired, 0);

@@ -7,7 +7,7 @@
  * The last argument is checkpoint.deltas: with 0 every checkpoint is full, else most of those restored are
  * chains.
  *
- * MILLRACE_KILLS: how many for each test (3 unless set); the data is learnt anew until there were that
+ * MILLRACE_KILLS: how many for each test (3 unless set); the data is applied anew until there were that
  * many. */
 #include <dirent.h>
 #include <math.h>
@@ -52,7 +52,7 @@ struct fixture {
     char samples[NODE_PATH_BYTES];
     pthread_t learner; /* of the test without a hub */
     bool has_learner;
-    atomic_bool is_learnt;
+    atomic_bool is_applied;
     atomic_uint batches;
     uint64_t random;
     uint32_t restored, chains; /* checkpoints restored, and how many of them were deltas */
@@ -113,7 +113,7 @@ static void start_trainers(struct fixture *x, uint32_t count, const char *option
 static bool is_training(const struct fixture *x)
 {
     if (x->has_learner)
-        return !atomic_load(&x->is_learnt);
+        return !atomic_load(&x->is_applied);
     for (uint32_t i = 0; i < x->trainer_count; i++) {
         siginfo_t info = {.si_pid = 0};
 
@@ -385,7 +385,7 @@ static void *learn_in_order(void *arg)
     }
     save_all(client, ids[0]);
     mr_client_destroy(client);
-    atomic_store(&x->is_learnt, true);
+    atomic_store(&x->is_applied, true);
     return NULL;
 }
 

@@ -1,9 +1,9 @@
 /* Server, hub and trainer are killed in the middle of training, each with whatever it has under way: nothing
- * hangs, what is left goes on by itself, and every batch is learnt exactly once.
+ * hangs, what is left goes on by itself, and every batch is applied exactly once.
  *
  * Trainers are processes of their own: this program again, with other arguments. Their gradients make the
  * model a record: a row falls by one per key learnt, an element of the ledger rises by one per time its batch
- * was learnt. A gate in shared memory holds the trainers until the test has done its killing, so that it
+ * was applied. A gate in shared memory holds the trainers until the test has done its killing, so that it
  * always comes in the middle. */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -392,7 +392,7 @@ static void test_server_again(void **state)
     check_exactly_once(x);
 }
 
-/* All that was learnt is gone, and learnt again. */
+/* All that was applied is gone, and applied again. */
 static void test_server_without_checkpoint(void **state)
 {
     struct fixture *x = *state;

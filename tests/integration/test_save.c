@@ -1,5 +1,5 @@
 /* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep
- * beside them, variables and batches learnt. Nothing of what came later is in it. */
+ * beside them, variables and batches applied. Nothing of what came later is in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

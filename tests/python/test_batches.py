@@ -1,4 +1,4 @@
-"""Batches that are fed, looked up and learnt exactly once."""
+"""Batches that are fed, looked up and applied exactly once."""
 import numpy as np
 import pytest
 
@@ -19,7 +19,7 @@ def batch_id(number):
     return STREAM << 48 | number
 
 
-def test_a_batch_is_looked_up_and_learnt_once(client, table):
+def test_a_batch_is_looked_up_and_applied_once(client, table):
     bias = client.variable("batch_bias", 4, optimizer=optim.SGD(lr=1.0))
     keys, offsets = np.arange(6), [0, 2, 3, 3, 6]  # two samples of two slots
     expected = table.lookup_bags(keys, offsets)

@@ -1,4 +1,4 @@
-"""DataLoader and batches: what a hub hands out is learnt once, whatever happens to the hub, the node and the
+"""DataLoader and batches: what a hub hands out is applied once, whatever happens to the hub, the node and the
 loop."""
 import os
 import subprocess
@@ -87,7 +87,7 @@ def counts_of(world):
     return world.ledger.variable.pull().round().astype(int)
 
 
-def check_learnt(world, batches):
+def check_applied(world, batches):
     counts = counts_of(world)
     assert (counts[:batches] == 1).all() and (counts[batches:] == 0).all(), counts
 
@@ -108,7 +108,7 @@ def own_bag(client, request, **options):
     )
 
 
-def test_a_batch_is_learnt_once(client, request):
+def test_a_batch_is_applied_once(client, request):
     bag = own_bag(client, request)
     other = millrace.EmbeddingBag(bag.table, num_slots=2)
     variable = millrace.nn.Variable(
@@ -204,7 +204,7 @@ def test_a_pass(new_world, staleness):
         2 * SAMPLES,
         0,
     )
-    check_learnt(world, 2 * BATCHES)
+    check_applied(world, 2 * BATCHES)
 
 
 def test_rows_learn_what_batches_bring(new_world):
@@ -242,7 +242,7 @@ def test_two_trainers_share_a_plan(new_world):
     for thread in threads:
         thread.join()
     assert sum(total) == 2 * BATCHES
-    check_learnt(world, 2 * BATCHES)
+    check_applied(world, 2 * BATCHES)
 
 
 def test_a_batch_without_gradients_is_told(new_world):
@@ -253,7 +253,7 @@ def test_a_batch_without_gradients_is_told(new_world):
         next(loader)
     for batch in loader:  # the loop may go on: the hub hands it out again
         learn(batch, world.bag, world.ledger)
-    check_learnt(world, BATCHES)
+    check_applied(world, BATCHES)
 
 
 def test_a_batch_that_is_given_back_comes_again(new_world):
@@ -267,7 +267,7 @@ def test_a_batch_that_is_given_back_comes_again(new_world):
         else:
             learn(batch, world.bag, world.ledger)
     assert (loader.counts.given_back, loader.counts.applied, len(refused)) == (3, BATCHES, 3)
-    check_learnt(world, BATCHES)
+    check_applied(world, BATCHES)
 
 
 def test_a_loop_may_stop_and_go_on(new_world):
@@ -280,7 +280,7 @@ def test_a_loop_may_stop_and_go_on(new_world):
     assert counts_of(world).sum() == 1
     for batch in loader:
         learn(batch, world.bag, world.ledger)
-    check_learnt(world, BATCHES)
+    check_applied(world, BATCHES)
 
 
 def test_the_server_is_killed_and_restored(new_world):
@@ -294,7 +294,7 @@ def test_the_server_is_killed_and_restored(new_world):
             world.node.kill()
             world.node.restart()
     assert loader.counts.applied + loader.counts.dropped > 2 * BATCHES
-    check_learnt(world, 2 * BATCHES)
+    check_applied(world, 2 * BATCHES)
 
 
 def test_the_hub_is_killed_and_started_again(new_world):
@@ -305,7 +305,7 @@ def test_the_hub_is_killed_and_started_again(new_world):
         if i == 9:
             world.hub_program.kill()
             world.hub_program.restart()
-    check_learnt(world, 2 * BATCHES)
+    check_applied(world, 2 * BATCHES)
 
 
 def test_it_gives_up(new_world):
@@ -356,7 +356,7 @@ with millrace.Client(sys.argv[1], deadline_s=60) as client, millrace.Hub(sys.arg
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{BATCHES}\n", "")
-    check_learnt(world, BATCHES)
+    check_applied(world, BATCHES)
 
 
 def test_importing_millrace_does_not_import_torch():

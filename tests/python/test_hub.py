@@ -1,4 +1,4 @@
-"""Batches from a hub, learnt on the node that it feeds."""
+"""Batches from a hub, applied on the node that it feeds."""
 import numpy as np
 import pytest
 

@@ -11,10 +11,10 @@
 #include "tools/ctl/feature_text.h"
 #include "dataplane/wire/base/cli.h"
 
-#define COMMAND       "millrace ckpt info"
-#define NAMES_BYTES   (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
-#define STREAM_LEARNT 0u                   /* row_bytes of a record of what a stream has learnt */
-#define UUID_BYTES    16u
+#define COMMAND        "millrace ckpt info"
+#define NAMES_BYTES    (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
+#define STREAM_APPLIED 0u                   /* row_bytes of a record of what a stream has applied */
+#define UUID_BYTES     16u
 enum { STREAMS, CLIENTS, LANES, COUNTED };
 
 struct info {
@@ -63,7 +63,7 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     switch (record->kind) {
     case PS_RECORD_STREAM:
         memcpy(&stream, bytes, sizeof(stream));
-        return record->row_bytes != STREAM_LEARNT ? MR_OK : count_name(x, STREAMS, stream);
+        return record->row_bytes != STREAM_APPLIED ? MR_OK : count_name(x, STREAMS, stream);
     case PS_RECORD_CLIENT:
         return count_name(x, CLIENTS, uuid_name(bytes));
     case PS_RECORD_PUSHES:

@@ -1,4 +1,4 @@
-/* Batches: feed, lookup and gradients by batch id, and what the node has learnt. */
+/* Batches: feed, lookup and gradients by batch id, and what the node has applied. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"

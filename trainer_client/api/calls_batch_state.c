@@ -1,7 +1,7 @@
-/* Which batches of a stream the whole node has learnt: what every one of its cores has. */
+/* Which batches of a stream the whole node has applied: what every one of its cores has. */
 #include <stdlib.h>
 #include "trainer_client/api/calls.h"
-#include "trainer_client/api/learnt.h"
+#include "trainer_client/api/applied_batches.h"
 
 struct state_context {
     uint64_t stream[1 + MR_PLAN_WORDS]; /* and its plan */
@@ -13,7 +13,7 @@ struct state_context {
 static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 {
     const struct state_context *context = f->context;
-    struct mrc_learnt learnt[MR_CORE_MAX], all;
+    struct mrc_applied_batches applied[MR_CORE_MAX], all;
 
     (void)reply;
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -22,10 +22,10 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 
         if (head == NULL || bits == NULL || head->dims[0] < 1)
             return mrc_part_garbled(f, i);
-        learnt[i] = (struct mrc_learnt){
+        applied[i] = (struct mrc_applied_batches){
             .watermark = *(const uint64_t *)head->data, .bitmap = bits->data, .words = bits->dims[0]};
     }
-    if (!mrc_learnt_by_all(learnt, f->part_count, &all))
+    if (!mrc_applied_by_all(applied, f->part_count, &all))
         return mrc_error(MR_NO_MEMORY, "mr_batch_state: no memory for the bitmap");
     *context->watermark = all.watermark;
     *context->bitmap = all.bitmap;

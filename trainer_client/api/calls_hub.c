@@ -5,7 +5,7 @@
 #define INFO_WORDS  8u /* samples, slots, dense, stream, batches, keys, broken lines, 0 */
 #define BATCH_WORDS 4u /* batch id, samples, epoch, first sample */
 #define STATUS_WORDS                                                                                         \
-    12u /* samples read, handed out, learnt, handed again, expired, broken lines, trainers, fed, waiting,
+    12u /* samples read, handed out, applied, handed again, expired, broken lines, trainers, fed, waiting,
                             epoch, state, 0 */
 #define PLAN_WORDS 8u
 

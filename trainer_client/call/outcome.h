@@ -5,7 +5,7 @@
 #include "trainer_client/call/future.h"
 
 /* Of an ended call, for the thread that waits for it; not under the lock. MR_OK when every core says so (or
- * that it had learnt the batch before). Else the first core's that does not, reported by mrc_error(); but
+ * that it had applied the batch before). Else the first core's that does not, reported by mrc_error(); but
  * MR_UNKNOWN_OUTCOME comes before all others, and stands, too, for a call that must not be repeated and was
  * applied by some cores only. */
 enum mr_status mrc_outcome(struct mr_future *f);

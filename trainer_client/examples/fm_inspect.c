@@ -1,8 +1,8 @@
-/* `fm plan`: what the hub finds in the samples. `fm wait`: until so many batches are learnt. `fm record`:
- * what the server says it has learnt, against the plan.
+/* `fm plan`: what the hub finds in the samples. `fm wait`: until so many batches are applied. `fm record`:
+ * what the server says it has applied, against the plan.
  *
  * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of
- * which the larger counts: how often a core learnt a batch of the stream that it had learnt, and what the
+ * which the larger counts: how often a core applied a batch of the stream again, and what the
  * ledger holds too much: a variable in which each batch's push counts itself in the same call that carries
  * its gradients, so that it shows what was applied to the state, not what was recorded.
  */
@@ -13,7 +13,7 @@
 #include "trainer_client/examples/fm.h"
 #include "trainer_client/examples/fm_client.h"
 
-static bool count_learnt(struct fm_client *c, uint64_t *learnt)
+static bool count_applied(struct fm_client *c, uint64_t *applied)
 {
     uint64_t watermark, *bitmap;
     uint32_t words;
@@ -23,15 +23,15 @@ static bool count_learnt(struct fm_client *c, uint64_t *learnt)
             return false;
         }
     }
-    *learnt = watermark;
+    *applied = watermark;
     for (uint32_t i = 0; i < words; i++) {
-        *learnt += (uint64_t)__builtin_popcountll(bitmap[i]);
+        *applied += (uint64_t)__builtin_popcountll(bitmap[i]);
     }
     free(bitmap);
     return true;
 }
 
-/* How often a core learnt a batch of this stream once more. */
+/* How often a core applied a batch of this stream once more. */
 static bool count_added(struct fm_client *c, uint64_t *twice)
 {
     struct mr_stream *streams;
@@ -97,20 +97,20 @@ int fm_plan(const struct fm_options *options)
 int fm_record(const struct fm_options *options)
 {
     struct fm_client c;
-    uint64_t learnt, added_twice;
+    uint64_t applied, added_twice;
     struct ledger ledger;
     if (!fm_connect(&c, options)) {
         return 1;
     }
-    bool ok = fm_find(&c) && fm_start(&c, MR_PART_TRAIN) && count_learnt(&c, &learnt) &&
+    bool ok = fm_find(&c) && fm_start(&c, MR_PART_TRAIN) && count_applied(&c, &applied) &&
               count_added(&c, &added_twice) && read_ledger(&c, &ledger);
     if (ok) {
-        uint64_t lost = c.info.batches > learnt ? c.info.batches - learnt : 0;
+        uint64_t lost = c.info.batches > applied ? c.info.batches - applied : 0;
         lost = lost > ledger.missing ? lost : ledger.missing;
         uint64_t twice = added_twice > ledger.surplus ? added_twice : ledger.surplus;
         printf("{\"batches\": %" PRIu64 ", \"learnt\": %" PRIu64 ", \"pushes_lost\": %" PRIu64
                ", \"pushes_twice\": %" PRIu64 ", \"ledger\": %s}\n",
-               c.info.batches, learnt, lost, twice, ledger.exists ? "true" : "false");
+               c.info.batches, applied, lost, twice, ledger.exists ? "true" : "false");
     }
     fm_disconnect(&c);
     return ok ? 0 : 1;
@@ -123,13 +123,13 @@ int fm_wait(const struct fm_options *options)
         return 1;
     }
     bool ok = true, reached = false;
-    uint64_t learnt = 0;
+    uint64_t applied = 0;
     while (ok && !reached) {
         struct mr_hub_status state;
         enum mr_status status = mr_hub_status(c.hub, NULL, &state);
         reached = status == MR_OK && (state.batches_learnt >= options->until_learnt || state.at_end);
-        if (status == MR_OK && state.batches_learnt != learnt) {
-            learnt = state.batches_learnt;
+        if (status == MR_OK && state.batches_learnt != applied) {
+            applied = state.batches_learnt;
             fm_made_progress(&c);
         }
         if (!reached) {

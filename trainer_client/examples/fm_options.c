@@ -95,7 +95,7 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
         {"held-out", CLI_DOUBLE_IN(0, 0.9), &o->plan.held_out_share, "SHARE",
          "kept for evaluation, 0 to 0.9; default 0.2"},
         {"run", CLI_U32, &o->plan.run, "N",
-         "another number trains again on a server that has learnt this plan; default 0"},
+         "another number trains again on a server that has trained on this plan; default 0"},
         {"strict", CLI_FLAG, &o->plan.strict, NULL, "stop at the first broken line"},
         {"table", CLI_STRING, &o->plan.table, "NAME",
          "of the embeddings; variables are NAME.bias, NAME.dense, NAME.ledger; default fm"},
@@ -137,12 +137,12 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
         .summary =
             "A factorization machine, or logistic regression, trained on a Millrace parameter server.\n"
             "  plan       have the hub read the samples through, and print what there is\n"
-            "  train      take batches from the hub until all are learnt; any number of trainers may run\n"
+            "  train      take batches from the hub until all are applied; any number of trainers may run\n"
             "             side by side\n"
             "  evaluate   AUC and log loss on the held-out part\n"
-            "  record     compare what the server has learnt with the plan: pushes lost, pushes applied\n"
+            "  record     compare what the server has applied with the plan: pushes lost, pushes applied\n"
             "             twice\n"
-            "  wait       until the server has learnt --until-learnt batches",
+            "  wait       until the server has applied --until-learnt batches",
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0]),
         .words_min = 1,

@@ -2,7 +2,7 @@
  * way.
  *
  * Whatever happens to a batch here, the trainer only tells the hub that it is through with it. Whether it was
- * learnt is the server's to say, and the hub hands out again what was not.
+ * applied is the server's to say, and the hub hands out again what was not.
  */
 #include <inttypes.h>
 #include <signal.h>

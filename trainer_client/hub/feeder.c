@@ -218,7 +218,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     hub_feeder_server_answered(f, status);
     hub_feeder_notice_restart(f);
     hub_feeder_check_stream(f, status);
-    /* Learnt by some cores before: what those answer to its push changes nothing, the others need it. */
+    /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
         f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;

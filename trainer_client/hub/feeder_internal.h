@@ -35,7 +35,7 @@ void hub_feeder_notice_restart(struct feeder *f);
 void hub_feeder_server_answered(struct feeder *f, enum mr_status status);
 /* Makes sure of f->table. False: the server has no such table yet, or is away. */
 bool hub_feeder_find_table(struct feeder *f);
-/* Asks the server what it has learnt, and has the plan follow. */
+/* Asks the server what it has applied, and has the plan follow. */
 void hub_feeder_ask_record(struct feeder *f);
 /* Finds the stream of f->plan, whose cores then know that it is this plan's. False: not now, or the plan
  * failed. */

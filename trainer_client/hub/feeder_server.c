@@ -56,7 +56,7 @@ void hub_feeder_notice_restart(struct feeder *f)
     if (start == f->server_start) {
         return;
     }
-    hub_log("the parameter server restarted: feeding again what it has not learnt");
+    hub_log("the parameter server restarted: feeding again what it has not applied");
     f->server_start = start;
     f->table = 0;
     f->next_record_us = 0;

@@ -20,14 +20,14 @@ struct mr_options hub_feeder_options(const struct feeder *f, uint64_t words[MR_P
 static void refuse_changed(struct feeder *f, const struct mr_stream *streams, uint32_t count, uint32_t stream)
 {
     char error[HUB_ERROR_BYTES];
-    uint64_t learnt = 0;
+    uint64_t applied = 0;
     for (uint32_t i = 0; i < count; i++) {
-        learnt = streams[i].stream == stream ? streams[i].learnt : learnt;
+        applied = streams[i].stream == stream ? streams[i].learnt : applied;
     }
     snprintf(error, sizeof(error),
-             "%.200s holds other samples than when this plan began (batches learnt of these: %" PRIu64
+             "%.200s holds other samples than when this plan began (batches applied of these: %" PRIu64
              ", stream %u): give the plan another `run` to train on these",
-             f->request.path, learnt, stream);
+             f->request.path, applied, stream);
     hub_feeder_fail_plan(f, MR_ALREADY_STARTED, error);
 }
 

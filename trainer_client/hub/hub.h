@@ -1,9 +1,9 @@
 /* The hub's two threads and what they share.
  *
  * The serving thread answers trainers (service.c). The feeding thread reads samples, feeds their keys to the
- * parameter server and asks it what it has learnt (feeder.c); it alone waits for files and for the server, so
- * that trainers get an answer whatever happens to those. Everything below `lock` is shared under it; neither
- * thread holds it while it waits.
+ * parameter server and asks it what it has applied (feeder.c); it alone waits for files and for the server,
+ * so that trainers get an answer whatever happens to those. Everything below `lock` is shared under it;
+ * neither thread holds it while it waits.
  */
 #ifndef HUB_HUB_H
 #define HUB_HUB_H
@@ -74,16 +74,16 @@ bool hub_init(struct hub *hub, const struct hub_config *config);
 void hub_free(struct hub *hub);
 /* Wakes the feeding thread. Under the lock. */
 void hub_nudge(struct hub *hub);
-/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the
+/* Frees feeds that no longer lead to a READY batch: theirs was applied, or has to be fed again. Under the
  * lock. */
 void hub_drop_void_feeds(struct hub *hub);
 
-/* Serves until hub->stop: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why it
- * could not begin or go on: `error` (HUB_ERROR_BYTES) has what, where and how to fix it. hub->port is set once it
- * listens. */
+/* Serves until hub->stop: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why
+ * it could not begin or go on: `error` (HUB_ERROR_BYTES) has what, where and how to fix it. hub->port is set
+ * once it listens. */
 enum mr_status hub_serve(struct hub *hub, char *error);
-/* The feeding thread: file -> batches -> parameter server, and the server's record of what it has learnt. Runs
- * until hub->stop; `arg` is a struct hub *. For pthread_create(). */
+/* The feeding thread: file -> batches -> parameter server, and the server's record of what it has applied.
+ * Runs until hub->stop; `arg` is a struct hub *. For pthread_create(). */
 void *hub_feeder_run(void *arg);
 
 /* One line on standard error, above a progress line if there is one. Any thread. */

@@ -32,7 +32,7 @@ static bool in_window(const struct hub_plan *p, uint64_t sequence)
 enum hub_batch_state hub_plan_state(const struct hub_plan *p, uint64_t sequence)
 {
     if (sequence < p->oldest) {
-        return HUB_BATCH_LEARNT;
+        return HUB_BATCH_APPLIED;
     }
     return in_window(p, sequence) ? p->window[sequence % HUB_WINDOW].state : HUB_BATCH_EMPTY;
 }
@@ -49,7 +49,7 @@ static void set_state(struct hub_plan *p, struct hub_plan_batch *b, enum hub_bat
 /* Entries that the window leaves behind become those of the batches it takes in. */
 static void advance(struct hub_plan *p)
 {
-    while (p->oldest < p->batches && batch_at(p, p->oldest)->state == HUB_BATCH_LEARNT) {
+    while (p->oldest < p->batches && batch_at(p, p->oldest)->state == HUB_BATCH_APPLIED) {
         *batch_at(p, p->oldest) = (struct hub_plan_batch){0};
         p->oldest++;
     }
@@ -73,7 +73,7 @@ bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence)
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok)
 {
     if (generation != p->generation || hub_plan_state(p, sequence) != HUB_BATCH_FEEDING) {
-        return; /* void: the server lost it, or learnt it meanwhile from another trainer's push */
+        return; /* void: the server lost it, or applied it meanwhile from another trainer's push */
     }
     p->fed += ok;
     set_state(p, batch_at(p, sequence), ok ? HUB_BATCH_READY : HUB_BATCH_EMPTY);
@@ -107,7 +107,7 @@ static bool fell_behind(struct hub_plan *p, const struct record *r)
         }
     }
     for (uint64_t s = p->oldest; s < window_end(p); s++) {
-        if (batch_at(p, s)->state == HUB_BATCH_LEARNT && !record_has(r, s)) {
+        if (batch_at(p, s)->state == HUB_BATCH_APPLIED && !record_has(r, s)) {
             return true;
         }
     }
@@ -129,19 +129,19 @@ static void apply_to_batch(struct hub_plan *p, uint64_t sequence, const struct r
 {
     struct hub_plan_batch *b = batch_at(p, sequence);
     if (record_has(r, sequence)) {
-        set_state(p, b, HUB_BATCH_LEARNT);
+        set_state(p, b, HUB_BATCH_APPLIED);
     } else if (b->state == HUB_BATCH_CLAIMED && b->claim_record < p->records_asked) {
         set_state(p, b, HUB_BATCH_EMPTY);
     }
 }
 
-static void count_learnt(struct hub_plan *p, const struct record *r)
+static void count_applied(struct hub_plan *p, const struct record *r)
 {
-    p->learnt = r->watermark < p->batches ? r->watermark : p->batches;
+    p->applied = r->watermark < p->batches ? r->watermark : p->batches;
     for (uint32_t word = 0; word < r->words; word++) {
-        p->learnt += (uint64_t)__builtin_popcountll(r->bitmap[word]);
+        p->applied += (uint64_t)__builtin_popcountll(r->bitmap[word]);
     }
-    p->learnt = p->learnt < p->batches ? p->learnt : p->batches;
+    p->applied = p->applied < p->batches ? p->applied : p->batches;
 }
 
 bool hub_plan_record(struct hub_plan *p, uint64_t watermark, const uint64_t *bitmap, uint32_t words)
@@ -164,7 +164,7 @@ bool hub_plan_record(struct hub_plan *p, uint64_t watermark, const uint64_t *bit
             break;
         }
     }
-    count_learnt(p, &r);
+    count_applied(p, &r);
     return behind;
 }
 
@@ -173,7 +173,7 @@ void hub_plan_server_restarted(struct hub_plan *p)
     p->generation++;
     for (uint64_t s = p->oldest; s < window_end(p); s++) {
         struct hub_plan_batch *b = batch_at(p, s);
-        if (b->state != HUB_BATCH_LEARNT) {
+        if (b->state != HUB_BATCH_APPLIED) {
             set_state(p, b, HUB_BATCH_EMPTY);
         }
     }
@@ -211,9 +211,9 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence)
         return;
     }
     struct hub_plan_batch *b = batch_at(p, sequence);
-    if (p->read_only && b->state != HUB_BATCH_LEARNT && b->handed_before) {
-        set_state(p, b, HUB_BATCH_LEARNT);
-        p->learnt++;
+    if (p->read_only && b->state != HUB_BATCH_APPLIED && b->handed_before) {
+        set_state(p, b, HUB_BATCH_APPLIED);
+        p->applied++;
         advance(p);
     } else if (!p->read_only && b->state == HUB_BATCH_HANDED) {
         set_state(p, b, HUB_BATCH_CLAIMED);

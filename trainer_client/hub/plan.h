@@ -1,13 +1,13 @@
 /* Which batch of a plan goes where next: the hub's book-keeping, without sockets, clocks or samples.
  *
- *   EMPTY --next_feed--> FEEDING --fed--> READY --hand_out--> HANDED --done--> CLAIMED --record--> LEARNT
+ *   EMPTY --next_feed--> FEEDING --fed--> READY --hand_out--> HANDED --done--> CLAIMED --record--> APPLIED
  *
- * What is learnt is what the server's own record says, and nothing else: every record replaces what was known
- * before, so a server that was restored to an earlier state takes the plan back with it, and one that a batch
- * was not learnt by gets it again. A batch claimed by its trainer that the record, asked for after the claim,
- * does not hold goes back to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out
- * again is always safe: the server applies it once. Read-only plans have no record: their batches are over
- * when the trainer says so.
+ * What is applied is what the server's own record says, and nothing else: every record replaces what was
+ * known before, so a server that was restored to an earlier state takes the plan back with it, and gets the
+ * batches that it lost again. A batch claimed by its trainer that the record, asked for after the claim, does
+ * not hold returns to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out again is
+ * always safe: the server applies it once. Read-only plans have no record: their batches are over when the
+ * trainer says so.
  *
  * All times are microseconds of one clock. One thread at a time.
  */
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HUB_WINDOW 1024u /* batches from the oldest one not learnt; the server's record reaches further */
+#define HUB_WINDOW 1024u /* batches from the oldest one not applied; the server's record reaches further */
 
 enum hub_batch_state {
     HUB_BATCH_EMPTY = 0,
@@ -25,7 +25,7 @@ enum hub_batch_state {
     HUB_BATCH_READY,
     HUB_BATCH_HANDED,
     HUB_BATCH_CLAIMED,
-    HUB_BATCH_LEARNT
+    HUB_BATCH_APPLIED
 };
 
 struct hub_plan_batch {
@@ -41,7 +41,7 @@ struct hub_plan {
     uint64_t lease_us;
     bool read_only;
 
-    uint64_t oldest; /* every batch below is learnt */
+    uint64_t oldest; /* every batch below is applied */
     struct hub_plan_batch window[HUB_WINDOW];
     uint64_t handed_end;  /* one past the highest batch ever handed out */
     uint64_t again_below; /* those below it were handed out before the server fell behind */
@@ -51,7 +51,7 @@ struct hub_plan {
     uint64_t records_asked;
     bool record_known; /* one was received: before, nothing is fed */
 
-    uint64_t fed, handed_out, handed_again, expired, learnt;
+    uint64_t fed, handed_out, handed_again, expired, applied;
 };
 
 /* prefetch 1..HUB_WINDOW; batches may be 0. */
@@ -66,8 +66,8 @@ bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence);
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok);
 /* A record is about to be asked for. One at a time. */
 void hub_plan_record_asked(struct hub_plan *p);
-/* The record came: all below `watermark` are learnt, and watermark + i where bit i of bitmap[0..words) is
- * set. Returns true when the server has fallen behind what it had learnt before. */
+/* The record came: all below `watermark` are applied, and watermark + i where bit i of bitmap[0..words) is
+ * set. Returns true when the server has fallen behind what it had applied before. */
 bool hub_plan_record(struct hub_plan *p, uint64_t watermark, const uint64_t *bitmap, uint32_t words);
 /* The server lost what was fed to it. */
 void hub_plan_server_restarted(struct hub_plan *p);

@@ -111,7 +111,7 @@ bool hub_request_differs(const struct hub_request *taken, const struct hub_reque
     return false;
 }
 
-/* What makes a plan what it is; strictness changes nothing of what is learnt. */
+/* What makes a plan what it is; strictness changes nothing of what is applied. */
 struct numbers {
     uint64_t of[7];
 };

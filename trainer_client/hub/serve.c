@@ -21,7 +21,7 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
         return;
     }
     pthread_mutex_lock(&hub->lock);
-    uint64_t learnt = hub->plan.learnt, batches = hub->batches, samples = hub->samples_read;
+    uint64_t applied = hub->plan.applied, batches = hub->batches, samples = hub->samples_read;
     uint32_t trainers =
         hub_trainers_alive(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us);
     bool running = hub->stage == HUB_RUNNING, away = hub->server_away;
@@ -30,8 +30,9 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     if (running && last->shown_us != 0) {
         dprintf(STDERR_FILENO,
                 "\r\033[Kmillrace-hub: %" PRIu64 " of %" PRIu64
-                " batches learnt, %.0f samples/s, %u trainer%s%s",
-                learnt, batches, rate, trainers, mr_plural(trainers), away ? ", waiting for the server" : "");
+                " batches applied, %.0f samples/s, %u trainer%s%s",
+                applied, batches, rate, trainers, mr_plural(trainers),
+                away ? ", waiting for the server" : "");
     }
     *last = (struct progress){now_us, samples};
 }

@@ -86,7 +86,7 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
             mr_reply_error(ep, request->ref, MR_ALREADY_STARTED,
                            "this hub has a plan with %s; %" PRIu64 " of %" PRIu64
                            " batches of %.200s are done",
-                           why_not, hub->plan.learnt, hub->batches, hub->request.path);
+                           why_not, hub->plan.applied, hub->batches, hub->request.path);
             return;
         }
         if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan)) {

@@ -34,7 +34,7 @@ void hub_op_status(struct hub_service *service, struct mr_endpoint *ep, const st
     const uint64_t fields[STATUS_FIELDS] = {
         hub->samples_read,
         p->handed_out,
-        p->learnt,
+        p->applied,
         p->handed_again,
         p->expired,
         hub->info.broken_lines,

@@ -14,7 +14,7 @@ enum hub_stream_found {
     HUB_STREAM_FREE,    /* nobody has the number */
     HUB_STREAM_OWN,     /* the plan's own, from before */
     HUB_STREAM_ADOPTED, /* of a version that kept no plans, under the number that this plan had then */
-    /* the plan's, but with other samples, of which batches were learnt: `number` is that stream */
+    /* the plan's, but with other samples, of which batches were applied: `number` is that stream */
     HUB_STREAM_CHANGED,
 };
 

@@ -42,7 +42,7 @@ extern "C" {
     X(CHECKPOINT_CORRUPT, 25, "the checkpoint does not verify")                                              \
     X(IO_ERROR, 26, "a file operation failed")                                                               \
     X(NOT_STARTED, 27, "StartSample has not been called")                                                    \
-    X(END_OF_DATA, 28, "all samples have been read and learnt")                                              \
+    X(END_OF_DATA, 28, "all batches are handed out and applied")                                             \
     X(UNAUTHORIZED, 29, "the key does not allow this")                                                       \
     X(VERSION_MISMATCH, 30, "the peer speaks another protocol version")                                      \
     X(SHUTTING_DOWN, 31, "the node is stopping")                                                             \

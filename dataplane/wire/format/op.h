@@ -40,7 +40,7 @@ enum mr_role {
  * LOOKUP              u64[k] keys            (table set)  -> rows [k, dim]
  *                     u64[k] keys, u32[bags+1] offsets,   -> rows [bags, dim] pooled as the table says
  *                       what the flags say
- * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT); counts,
+ * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT); counts,
  *                                                             if asked for
  *                       struct mr_push_head, rows [samples, slots, dim] or f32[variable's dims]
  * PUSH_GRAD           per feature: struct mr_push_head,   -> -; counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS]
@@ -71,13 +71,13 @@ enum mr_role {
  *                                                             table {id, rows, index, values, state, slack,
  *                                                             filter, limit} in bytes: of this core. See
  *                                                             struct mr_core_memory
- * BATCH_STATE         u64[1] stream, or u64[4] and a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
+ * BATCH_STATE         u64[1] stream, or u64[4] and a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches applied on
  *                                                             this core: all sequence numbers below
  *                                                             watermark, and watermark + i where bit i is
  *                                                             set. See batch_id in docs/protocol.md
  * FORGET_BATCH        u64[n] batch ids                    -> -   the server drops what it cached for them
- * STREAMS             -                                   -> u64[n, 8] {stream, watermark, batches learnt, times a batch was
- *                                                             learnt, plan (3), when it was used last} of
+ * STREAMS             -                                   -> u64[n, 8] {stream, watermark, batches applied, times a batch was
+ *                                                             applied, plan (3), when it was used last} of
  *                                                             this core
  * FORGET_STREAM       u64[n] streams                      -> -   the server drops what it knows of them
  * START_SAMPLE        u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out, part (0 train,
@@ -89,7 +89,7 @@ enum mr_role {
  * RPC_STATUS          -                                   -> u64[24] words, u8[n, 112] members, u8[m] a line per function. See
  *                                                             docs/protocol.md.  To core 0
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers, see dataplane/rpc/ and docs/protocol.md.
- * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
+ * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, applied, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting,
  *                                                             epoch, state, 0}
  */
@@ -260,7 +260,7 @@ static inline uint32_t mr_batch_stream(uint64_t batch_id)
 #define MR_STREAM_WORDS 8u /* of each stream in the answer to STREAMS */
 
 /* Whose batches a stream has. Sixteen bits do not tell plans apart; these do, and a core compares them before
- * it feeds or tells what it has learnt. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN:
+ * it feeds or tells what it has applied. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN:
  * from a checkpoint of a version that kept no plans, and the first plan that claims it has it. */
 struct mr_plan {
     uint64_t request[2]; /* of what the trainer asked for */

@@ -84,7 +84,7 @@ uint32_t node_core_of_variable(const struct node_fixture *n, const char *name);
 void node_feed(struct node_fixture *n, uint64_t batch_id, uint32_t table, const uint64_t *keys,
                uint32_t key_count);
 /* Pushes a gradient of `value` for every sample of such a batch to one core; what it answered: 1 applied, 0
- * learnt before. */
+ * applied before. */
 uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_id, uint32_t table,
                          uint32_t samples, float value);
 /* The first value of a key's row, without making one. */

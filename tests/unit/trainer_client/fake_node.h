@@ -48,7 +48,7 @@ struct fake_stream {
     bool used;
     uint32_t number;
     struct mr_plan plan;
-    uint64_t learnt[FAKE_STREAM_WORDS];
+    uint64_t applied[FAKE_STREAM_WORDS];
 };
 
 /* Which of one client's numbered pushes of a lane a core has applied. */
@@ -65,7 +65,7 @@ struct fake_core {
     struct fake_node *node;
     struct mrc_socket_server *server;
     struct fake_batch batches[FAKE_BATCHES_MAX];
-    uint64_t learnt_watermark; /* of the first stream */
+    uint64_t applied_watermark; /* of the first stream */
     struct fake_stream streams[FAKE_STREAMS_MAX];
     uint16_t wrong_ports[2];     /* of a node that spreads: the ports that lead elsewhere */
     atomic_uint packets;         /* datagrams that came */

@@ -509,12 +509,12 @@ static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct
 
     for (; count < FAKE_STREAMS_MAX && core->streams[count].used; count++) {
         const struct fake_stream *s = &core->streams[count];
-        uint64_t learnt = 0;
+        uint64_t applied = 0;
 
         for (uint32_t w = 0; w < FAKE_STREAM_WORDS; w++)
-            learnt += (uint64_t)__builtin_popcountll(s->learnt[w]);
+            applied += (uint64_t)__builtin_popcountll(s->applied[w]);
         const uint64_t entry[MR_STREAM_WORDS] = {
-            s->number,    0,    learnt, learnt + core->index, s->plan.request[0], s->plan.request[1],
+            s->number,    0,    applied, applied + core->index, s->plan.request[0], s->plan.request[1],
             s->plan.data, count};
 
         memcpy(words[count], entry, sizeof(entry));
@@ -602,12 +602,12 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     const struct mr_tensor *t = r->message->tensors;
     uint64_t id = *(const uint64_t *)t[0].data, sequence = mr_batch_sequence(id);
     struct fake_batch *b = find_batch(core, id, false);
-    uint64_t *learnt = stream_of(core, mr_batch_stream(id))->learnt;
+    uint64_t *bits = stream_of(core, mr_batch_stream(id))->applied;
     uint32_t applied = 0, words[MR_PUSHED_WORDS], sent = 0;
     struct mr_tensor out[2] = {mr_tensor_1d(MR_U32, 1, &applied)};
 
     fake_record_tell(core, ep, r);
-    if (fake_record_has(core, r) || (learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
+    if (fake_record_has(core, r) || (bits[sequence / 64] >> (sequence % 64) & 1) != 0) {
         reply(ep, r, out, 1);
         return;
     }
@@ -633,7 +633,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
             return;
         }
     }
-    learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
+    bits[sequence / 64] |= UINT64_C(1) << (sequence % 64);
     fake_record_add(core, r);
     applied = 1;
     reply(ep, r, out, 1 + tell_counts(r, sent, words, &out[1]));
@@ -643,9 +643,9 @@ static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const st
 {
     const struct mr_tensor *asked = &r->message->tensors[0];
     uint32_t number = (uint32_t) * (const uint64_t *)asked->data;
-    uint64_t head[2] = {core->learnt_watermark, core->node->incarnation};
+    uint64_t head[2] = {core->applied_watermark, core->node->incarnation};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 2, head),
-                             mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, stream_of(core, number)->learnt)};
+                             mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, stream_of(core, number)->applied)};
 
     if (!claim(core, ep, r, number, asked))
         return;

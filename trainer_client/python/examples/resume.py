@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training that survives its server: each step is learnt once, and the model ends with the same bits as if
+"""Training that survives its server: each step is applied once, and the model ends with the same bits as if
 nothing had happened.
 
     resume.py --server 10.77.0.1 --data flights-3m.csv --steps 300 --save-every 100
@@ -10,7 +10,7 @@ lacks. If this program ends as
 well, start it again after the server: checkpoints are cut at a step, and it goes on with the next.
 
 It learns whether flights are late from seven features of each, with a trainer of its own and no hub; a ledger
-at the server, a variable with an element for each step, counts what was learnt.
+at the server, a variable with an element for each step, counts what was applied.
 """
 from __future__ import annotations
 

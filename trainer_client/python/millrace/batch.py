@@ -1,4 +1,4 @@
-"""Batches: keys that are fed ahead, looked up by the batch's number, and learnt exactly once."""
+"""Batches: keys that are fed ahead, looked up by the batch's number, and applied exactly once."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Keys = Union[
 
 @dataclass(frozen=True)
 class BatchState:
-    """Which batches of a stream every core has learnt: all sequence numbers below `watermark`, and some
+    """Which batches of a stream every core has applied: all sequence numbers below `watermark`, and some
     behind it."""
 
     watermark: int
@@ -48,7 +48,7 @@ class Stream:
     plan: str  #: 48 hexadecimal digits; "": of no hub's plan; "unknown": from a checkpoint that does not tell
     differs: bool  #: cores have it for different plans
     learnt: int  #: batches, of the core that has fewest
-    twice: int  #: times that a core learnt a batch that it had learnt: 0, unless something is wrong
+    twice: int  #: times that a core applied a batch again: 0, unless something is wrong
     used: int  #: of two streams the higher was used later
 
 
@@ -146,7 +146,7 @@ class BatchCalls(Connection):
     ) -> bool:
         """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however
         often. False:
-        it was learnt before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
+        it was applied before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
         return self._run(self._push_batch(batch_id, gradients), options)
 
     def push_gradients_batch_async(
@@ -184,7 +184,7 @@ class BatchCalls(Connection):
         return Call(lib.mr_batch_state, (whole("stream", stream, _U32_MAX), watermark, bitmap, words), state)
 
     def batch_state(self, stream: int, **options: Unpack[CallOptions]) -> BatchState:
-        """Which batches of a stream (the upper 16 bits of their ids) every core has learnt."""
+        """Which batches of a stream (the upper 16 bits of their ids) every core has applied."""
         return self._run(self._batch_state(stream), options)
 
     def batch_state_async(self, stream: int, **options: Unpack[CallOptions]) -> Future:
@@ -218,7 +218,7 @@ class BatchCalls(Connection):
         return Call(lib.mr_forget_streams, (numbers, len(numbers)), held=[numbers])
 
     def forget_streams(self, streams: Sequence[int], **options: Unpack[CallOptions]) -> None:
-        """Drops all that the node knows of these streams: their plans would be learnt from the start.
+        """Drops all that the node knows of these streams: their plans would be trained on from the start.
         AlreadyStarted: one is in use."""
         self._run(self._forget_streams(streams), options)
 

@@ -111,7 +111,7 @@ class Batch:
         with a loader errors are the loader's to judge."""
         if id(client) in self._pushes:
             raise RuntimeError(
-                f"batch {self.id} has been pushed, and a batch is learnt once: add the losses up and call "
+                f"batch {self.id} has been pushed, and a batch is applied once: add the losses up and call "
                 "backward() on the sum"
             )
         future = self._pushes[id(client)] = client.push_gradients_batch_async(self.id, gradients, **options)
@@ -121,7 +121,7 @@ class Batch:
         return lambda: _await(future), future._is_taken
 
     def wait(self) -> bool:
-        """Waits until its gradients are applied. False: a server had learnt it before, and left them out."""
+        """Waits until its gradients are applied. False: a server had applied it before, and left them out."""
         return all([future.result() for future in self._pushes.values()])
 
     def give_back(self) -> None:
@@ -161,9 +161,9 @@ class LoaderCounts:
     """What became of a loader's batches."""
 
     batches: int = 0  #: handed out
-    samples: int = 0  #: in those that were learnt, or evaluated
-    applied: int = 0  #: learnt
-    known: int = 0  #: that a server had learnt before: left out
+    samples: int = 0  #: in those that were applied, or evaluated
+    applied: int = 0  #: applied
+    known: int = 0  #: that a server had applied before: left out
     dropped: int = 0  #: lost with a server, or too late; they come again
     given_back: int = 0
 
@@ -184,10 +184,10 @@ class DataLoader:
         ahead. The hub's --prefetch adds to it.
     give_up_s: how long server and hub may be away before their error is raised.
 
-    The loop ends when all batches are learnt. Each one that it gets out of here must be pushed, as backward()
-    does, or given back (batch.give_back()); those of a plan's held-out part take no gradients. A batch that
-    comes to nothing because a server restarted is counted (counts.dropped), and comes again: it is applied
-    once. Use it in one thread.
+    The loop ends when all batches are applied. Each one that it gets out of here must be pushed, as
+    backward() does, or given back (batch.give_back()); those of a plan's held-out part take no gradients. A
+    batch that comes to nothing because a server restarted is counted (counts.dropped), and comes again: it is
+    applied once. Use it in one thread.
     """
 
     def __init__(
@@ -357,7 +357,7 @@ class DataLoader:
         return True
 
     def _idle(self) -> None:
-        """The hub has nothing now. It may have when more is learnt."""
+        """The hub has nothing now. It may have when more is applied."""
         if self._ahead:
             return
         if self._handed and self._handed[0].pushed:
@@ -416,7 +416,7 @@ class DataLoader:
         self.counts.dropped += 1
         if (
             not self._read_only
-        ):  # what is not learnt comes again once it is said to be done; else when it was kept too long
+        ):  # what is not applied comes again once it is said to be done; else when it was kept too long
             self._done.append(batch.id)
         self._bear(error)
 

@@ -122,7 +122,7 @@ class Hub(Connection):
         the node
         that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by
         sample; part: "train" or "held_out". strict: stop at the first broken line, with BadMessage. run:
-        another number starts afresh; the same plan and run goes on behind what was learnt.
+        another number starts afresh; the same plan and run continues after what was applied.
         """
         return self._run(
             self._plan(
@@ -171,7 +171,7 @@ class Hub(Connection):
 
     def read(self, done: Like = (), **options: Unpack[CallOptions]) -> Batch | None:
         """The next batch, for this trainer alone; None when there may be more later. EndOfData once
-        everything is handed out and learnt.
+        everything is handed out and applied.
 
         done: ids of batches that this trainer has pushed, or will not push (read-only ones).
         """
@@ -186,7 +186,7 @@ class Hub(Connection):
         return Call(lib.mr_hub_status, (status,), lambda _: of_struct(HubStatus, status))
 
     def status(self, **options: Unpack[CallOptions]) -> HubStatus:
-        """What the hub has read, handed out and seen learnt."""
+        """What the hub has read, handed out and seen applied."""
         return self._run(self._status(), options)
 
     def status_async(self, **options: Unpack[CallOptions]) -> Future:

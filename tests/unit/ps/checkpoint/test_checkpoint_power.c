@@ -325,7 +325,7 @@ static void test_failure_of_a_delta(void **state)
         f.fail_at = n;
         tell_link(&s, &f.store, last_id(&s));
         if (s.saves[1].ended == UINT32_MAX) {
-            /* Nothing was learnt in between: of one id, either is right. */
+            /* Nothing was applied in between: of one id, either is right. */
             tell_full_again(&s, store);
         }
         judge_variant(&s, n);

@@ -46,7 +46,7 @@ static void a_batch_under_a_push_is_nobody_elses(void **state)
     long_post_push_batch(n, &calls[0], 8, table, LONG_KEYS);
     long_slices(2);
     long_post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
-    long_post_feed(n, &calls[2], table, 8, 4, 0); /* takes the place of what is being learnt */
+    long_post_feed(n, &calls[2], table, 8, 4, 0); /* takes the place of what is being applied */
     uint64_t id = 8;
     uint32_t head[4] = {variable, 0};
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD_BATCH, .deadline_us = NEVER_US};

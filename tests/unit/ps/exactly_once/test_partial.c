@@ -1,11 +1,11 @@
-/* Partly learnt batches are remembered until they are learnt. */
+/* Partly applied batches are remembered until they are applied. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include "ps/exactly_once/partial.h"
 
-static void are_found_until_they_are_learnt(void **state)
+static void are_found_until_they_are_applied(void **state)
 {
     struct ps_partial entries[3] = {{.batch_id = 5}, {.batch_id = 6}, {.batch_id = 7}};
     struct ps_partials p = {0};
@@ -27,7 +27,7 @@ static void are_found_until_they_are_learnt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(are_found_until_they_are_learnt),
+        cmocka_unit_test(are_found_until_they_are_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,7 +229,7 @@ static void tells_when_a_batch_expired(void **state)
     node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, NULL);
 }
 
-static void states_what_is_learnt(void **state)
+static void states_what_is_applied(void **state)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, "emb", 3);
@@ -353,7 +353,7 @@ int main(void)
         TEST(tells_when_the_cache_is_full),
         TEST(full_tables_do_not_stop_training),
         TEST(tells_when_a_batch_expired),
-        TEST(states_what_is_learnt),
+        TEST(states_what_is_applied),
         TEST(plans_of_one_stream_do_not_meet),
         TEST(streams_are_listed_and_forgotten),
     };

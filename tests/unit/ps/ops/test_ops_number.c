@@ -211,7 +211,7 @@ static void a_push_by_batch_is_marked_too(void **state)
     n->sequence = 1;
     assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 1);
     assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 0);
-    n->sequence = 2; /* somebody else has learnt it */
+    n->sequence = 2; /* somebody else has applied it */
     assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 0);
     float gradient[NODE_DIM] = {1, 1, 1, 1};
     uint64_t unknown = BATCH(1);

@@ -27,7 +27,7 @@ static void applies_a_batch_once(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
 }
 
-static void a_learnt_batch_fed_again_is_not_learnt_again(void **state)
+static void an_applied_batch_fed_again_is_not_applied_again(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 10);
@@ -262,7 +262,7 @@ static void the_answer_counts_what_became_of_a_push(void **state)
     assert_int_equal(core[MR_HEARTBEAT_SKIPPED], 5 + 2);
 }
 
-/* Behind the word that says whether it was learnt; a batch that was learnt before was counted then. */
+/* Behind the word that says whether it was applied; a batch that was applied before was counted then. */
 static void the_answer_counts_what_became_of_a_batch(void **state)
 {
     struct node_fixture *n = *state;
@@ -439,7 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(applies_a_batch_once, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(a_learnt_batch_fed_again_is_not_learnt_again, node_setup,
+        cmocka_unit_test_setup_teardown(an_applied_batch_fed_again_is_not_applied_again, node_setup,
                                         node_teardown),
         cmocka_unit_test_setup_teardown(refuses_what_does_not_fit_the_batch, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(refuses_all_features_when_one_is_wrong, node_setup, node_teardown),

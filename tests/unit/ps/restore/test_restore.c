@@ -90,7 +90,7 @@ static void goes_onto_any_number_of_cores(struct node_fixture *n, uint32_t from,
     assert_int_equal(node_push_batch(n, from - 1, BATCH(1), table, KEYS, 1), 1);
     node_save(n);
     node_restart(n, to);
-    if (to != from) { /* partly learnt, through another checkpoint */
+    if (to != from) { /* partly applied, through another checkpoint */
         node_save(n);
         node_restart(n, to);
     }

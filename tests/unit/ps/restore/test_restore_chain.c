@@ -136,8 +136,8 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     assert_int_equal(system(command), 0);
 }
 
-/* All keys learnt batch 0; then keys 0 to 7 learnt batch 1, and a numbered push of all keys came on `cores`.
- * Every key is 99 but the first eight, which are 98, and less the push. */
+/* All keys applied batch 0; then keys 0 to 7 applied batch 1, and a numbered push of all keys came on
+ * `cores`. Every key is 99 but the first eight, which are 98, and less the push. */
 static uint32_t make_chain(struct node_fixture *n, uint32_t cores)
 {
     node_restart(n, cores);
@@ -172,7 +172,7 @@ static void check_restored_onto(struct node_fixture *n, uint32_t from, uint32_t 
         rows += node_counter(n, core, "table.rows");
     }
     assert_int_equal(rows, KEYS - 1);
-    /* The batches learnt are those of the delta, not of the full. */
+    /* The batches applied are those of the delta, not of the full. */
     assert_int_equal(learn(n, table, BATCH(0)), 0);
     node_feed(n, BATCH(1), table, keys, 8);
     for (uint32_t core = 0; core < to; core++) {

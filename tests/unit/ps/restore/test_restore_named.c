@@ -121,7 +121,7 @@ static void comes_beside_under_another_name(void **state)
     check_values(n, number_of(n, "emb"), 97);
     assert_true(variable_value(n, "bias/old") == 3);
     assert_true(variable_value(n, "bias") == 4);
-    /* What the node has learnt stays learnt, and it goes on. */
+    /* What the node has applied stays applied, and it goes on. */
     assert_int_equal(learn(n, number_of(n, "emb"), BATCH(2)), 0);
     assert_int_equal(learn(n, 4, BATCH(3)), n->core_count);
     check_values(n, 4, 98);

@@ -166,7 +166,7 @@ static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
 }
 
 /* A full and a delta on it. Tables emb and aged (rows go after 1000 s), variable bias, each of two cores;
- * batches 0 and 1 are learnt, batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
+ * batches 0 and 1 are applied, batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
 static void check_version_3(struct node_fixture *n, uint32_t cores)
 {
     node_stop(n);

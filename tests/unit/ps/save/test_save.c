@@ -125,7 +125,7 @@ struct seen {
 static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct seen *seen = arg;
-    seen->streams += record->kind == PS_RECORD_STREAM && record->row_bytes == PS_STREAM_LEARNT;
+    seen->streams += record->kind == PS_RECORD_STREAM && record->row_bytes == PS_STREAM_APPLIED;
     seen->clients += record->kind == PS_RECORD_CLIENT;
     for (uint32_t i = 0; record->kind == PS_RECORD_ROWS && i < record->count; i++) {
         uint64_t key;
@@ -160,15 +160,15 @@ static void a_push_behind_the_cut_is_not_in_it(void **state)
 {
     struct fixture *f = *state;
     const uint8_t uuid[MR_UUID_BYTES] = {1};
-    assert_int_equal(ps_learnt_reserve(f->core->learnt, 0), MR_OK);
-    ps_learnt_add(f->core->learnt, 0);
+    assert_int_equal(ps_applied_batches_reserve(f->core->applied, 0), MR_OK);
+    ps_applied_batches_add(f->core->applied, 0);
     ps_clients_note(f->core->clients, uuid, 3);
     begin(f, 64);
     uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], ROWS);
     assert_true(need > ROWS * DIM * sizeof(float));
     assert_true(ps_save_has_room(f->core, need, 0));
     push_all(f, 1);
-    ps_learnt_add(f->core->learnt, 0);
+    ps_applied_batches_add(f->core->applied, 0);
     assert_int_equal(finish(f).status, MR_OK);
     check_checkpoint(f, 1, 1);
 }
@@ -485,7 +485,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
 
 /* ---- what a restore exchanges, and what waits for it ---- */
 
-static void what_is_partly_learnt_goes_with_the_state_it_belongs_to(void **state)
+static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **state)
 {
     struct fixture *f = *state;
     const struct ps_partial old = {.batch_id = 5}, new = {.batch_id = 6};
@@ -535,7 +535,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
         TEST(a_variable_that_changes_half_way_is_as_of_the_cut),
-        TEST(what_is_partly_learnt_goes_with_the_state_it_belongs_to),
+        TEST(what_is_partly_applied_goes_with_the_state_it_belongs_to),
         TEST(no_row_goes_while_the_gate_is_shut),
         TEST(a_push_behind_the_cut_is_not_in_it),
         TEST(a_push_larger_than_all_buffers_waits),

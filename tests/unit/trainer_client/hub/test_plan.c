@@ -99,7 +99,7 @@ static void a_batch_goes_to_one_trainer(void **state)
     free(p);
 }
 
-static void the_end_is_when_all_is_learnt(void **state)
+static void the_end_is_when_all_is_applied(void **state)
 {
     struct hub_plan *p = make(3, 3, false);
     record(p, 0, 0);
@@ -110,10 +110,10 @@ static void the_end_is_when_all_is_learnt(void **state)
     assert_false(hub_plan_at_end(p)); /* the trainers' word is not enough */
     record(p, 1, 2);                  /* 0 and 2 */
     assert_false(hub_plan_at_end(p));
-    assert_int_equal(p->learnt, 2);
+    assert_int_equal(p->applied, 2);
     record(p, 3, 0);
     assert_true(hub_plan_at_end(p));
-    assert_int_equal(p->learnt, 3);
+    assert_int_equal(p->applied, 3);
     free(p);
 }
 
@@ -151,7 +151,7 @@ static void a_lease_ends(void **state)
     free(p);
 }
 
-static void a_learnt_batch_is_not_handed_out_again(void **state)
+static void an_applied_batch_is_not_handed_out_again(void **state)
 {
     struct hub_plan *p = make(3, 1, false);
     record(p, 0, 0);
@@ -193,7 +193,7 @@ static void a_restored_server_takes_the_plan_back(void **state)
     record(p, 2500, 0);
     assert_int_equal(feed(p), 2500);
     assert_true(record(p, 1000, 5)); /* 1000 and 1002 are there, 1001 and all from 1003 on are lost */
-    assert_int_equal(p->learnt, 1002);
+    assert_int_equal(p->applied, 1002);
     assert_int_equal(feed(p), 1001);
     assert_int_equal(feed(p), 1003);
     assert_int_equal(feed(p), 1004);
@@ -205,7 +205,7 @@ static void a_hole_in_the_record_is_a_step_back(void **state)
 {
     struct hub_plan *p = make(10, 4, false);
     record(p, 1, 2); /* 0 and 2 */
-    assert_int_equal(hub_plan_state(p, 2), HUB_BATCH_LEARNT);
+    assert_int_equal(hub_plan_state(p, 2), HUB_BATCH_APPLIED);
     assert_true(record(p, 1, 0));
     assert_int_equal(hub_plan_state(p, 2), HUB_BATCH_EMPTY);
     free(p);
@@ -216,7 +216,7 @@ static void a_hub_that_restarts_goes_on_behind_the_record(void **state)
     struct hub_plan *p = make(100, 2, false);
     assert_false(record(p, 40, 3)); /* 40 and 41 too */
     assert_int_equal(feed(p), 42);
-    assert_int_equal(p->learnt, 42);
+    assert_int_equal(p->applied, 42);
     free(p);
 }
 
@@ -226,7 +226,7 @@ static void a_record_beyond_the_plan_is_its_end(void **state)
     uint64_t sequence;
     record(p, 90, UINT64_MAX);
     assert_true(hub_plan_at_end(p));
-    assert_int_equal(p->learnt, 5);
+    assert_int_equal(p->applied, 5);
     assert_false(hub_plan_next_feed(p, &sequence));
     free(p);
 }
@@ -255,7 +255,7 @@ static void a_record_longer_than_the_window_is_understood(void **state)
     bitmap[0] &= ~UINT64_C(1);
     hub_plan_record_asked(p);
     hub_plan_record(p, 0, bitmap, 40);
-    assert_int_equal(p->learnt, 2559);
+    assert_int_equal(p->applied, 2559);
     assert_int_equal(feed(p), 0);
     hub_plan_record_asked(p);
     bitmap[0] |= 1;
@@ -274,9 +274,9 @@ static void read_only_batches_are_over_when_the_trainer_says_so(void **state)
     assert_int_equal(hand_out(p, 0), 1);
     hub_plan_done(p, 1);
     hub_plan_done(p, 1);
-    assert_int_equal(p->learnt, 1);
+    assert_int_equal(p->applied, 1);
     hub_plan_done(p, 2); /* never handed out */
-    assert_int_equal(p->learnt, 1);
+    assert_int_equal(p->applied, 1);
     hub_plan_done(p, 0);
     assert_int_equal(feed(p), 2);
     hub_plan_done(p, hand_out(p, 0));
@@ -292,7 +292,7 @@ static void read_only_batches_survive_a_restart(void **state)
     hub_plan_done(p, hand_out(p, 0));
     hand_out(p, 0);
     hub_plan_server_restarted(p);
-    assert_int_equal(hub_plan_state(p, 0), HUB_BATCH_LEARNT);
+    assert_int_equal(hub_plan_state(p, 0), HUB_BATCH_APPLIED);
     assert_int_equal(feed(p), 1);
     free(p);
 }
@@ -323,14 +323,14 @@ static void an_empty_plan_is_at_its_end(void **state)
 }
 
 /* A server that learns, forgets on restarts from a checkpoint, and trainers that push, drop or fall silent,
- * all by a seed. Whatever happens, the plan ends with every batch learnt, and never counts more than it
+ * all by a seed. Whatever happens, the plan ends with every batch applied, and never counts more than it
  * may. */
-static void every_batch_is_learnt_whatever_happens(void **state)
+static void every_batch_is_applied_whatever_happens(void **state)
 {
     enum { BATCHES = 300, PREFETCH = 4, ROUNDS_MAX = 100000 };
     for (uint32_t seed = 1; seed <= 50; seed++) {
         struct hub_plan *p = make(BATCHES, PREFETCH, false);
-        uint64_t learnt[(BATCHES + 63) / 64] = {0}, saved[(BATCHES + 63) / 64] = {0}, now_us = 0;
+        uint64_t applied[(BATCHES + 63) / 64] = {0}, saved[(BATCHES + 63) / 64] = {0}, now_us = 0;
         unsigned int random = seed;
         uint32_t round = 0, restarts = 0;
         for (; round < ROUNDS_MAX && !hub_plan_at_end(p); round++) {
@@ -343,25 +343,25 @@ static void every_batch_is_learnt_whatever_happens(void **state)
             } else if (dice < 80 && hub_plan_hand_out(p, now_us, &sequence)) {
                 uint32_t fate = (uint32_t)rand_r(&random) % 10;
                 if (fate > 1) { /* 0: falls silent, 1: drops it */
-                    learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
+                    applied[sequence / 64] |= UINT64_C(1) << (sequence % 64);
                 }
                 if (fate > 0) {
                     hub_plan_done(p, sequence);
                 }
             } else if (dice < 90) {
                 hub_plan_record_asked(p);
-                hub_plan_record(p, 0, learnt, (BATCHES + 63) / 64);
+                hub_plan_record(p, 0, applied, (BATCHES + 63) / 64);
             } else if (dice < 92) {
-                memcpy(saved, learnt, sizeof(saved));
+                memcpy(saved, applied, sizeof(saved));
             } else if (dice == 92 && restarts < 20) {
                 restarts++;
-                memcpy(learnt, saved, sizeof(saved));
+                memcpy(applied, saved, sizeof(saved));
                 hub_plan_server_restarted(p);
             }
             assert_true(p->ahead <= PREFETCH);
         }
         assert_true(hub_plan_at_end(p));
-        assert_int_equal(p->learnt, BATCHES);
+        assert_int_equal(p->applied, BATCHES);
         free(p);
     }
 }
@@ -373,10 +373,10 @@ int main(void)
         cmocka_unit_test(feeds_run_ahead_by_prefetch),
         cmocka_unit_test(a_failed_feed_is_tried_again),
         cmocka_unit_test(a_batch_goes_to_one_trainer),
-        cmocka_unit_test(the_end_is_when_all_is_learnt),
+        cmocka_unit_test(the_end_is_when_all_is_applied),
         cmocka_unit_test(a_claim_without_a_record_is_handed_out_again),
         cmocka_unit_test(a_lease_ends),
-        cmocka_unit_test(a_learnt_batch_is_not_handed_out_again),
+        cmocka_unit_test(an_applied_batch_is_not_handed_out_again),
         cmocka_unit_test(a_restarted_server_is_fed_again),
         cmocka_unit_test(a_restored_server_takes_the_plan_back),
         cmocka_unit_test(a_hole_in_the_record_is_a_step_back),
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(read_only_batches_survive_a_restart),
         cmocka_unit_test(a_late_word_about_a_batch_taken_back_does_no_harm),
         cmocka_unit_test(an_empty_plan_is_at_its_end),
-        cmocka_unit_test(every_batch_is_learnt_whatever_happens),
+        cmocka_unit_test(every_batch_is_applied_whatever_happens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@ static void every_field_tells_plans_apart(void **state)
         assert_int_equal(strncmp(difference, numbers[field], strlen(numbers[field])), 0);
         other = hub_request_plan(&b, 5, 0);
         assert_int_equal(mr_plan_same(&plan, &other),
-                         field == 5); /* strictness changes nothing of what is learnt */
+                         field == 5); /* strictness changes nothing of what is applied */
     }
     for (uint32_t t = 0; t < 4; t++) {
         prepare();
@@ -174,9 +174,9 @@ static void texts_do_not_run_together(void **state)
     assert_false(mr_plan_same(&x, &y));
 }
 
-static struct mr_stream stream(uint32_t number, uint64_t plan, uint64_t data, uint64_t learnt)
+static struct mr_stream stream(uint32_t number, uint64_t plan, uint64_t data, uint64_t applied)
 {
-    return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .learnt = learnt};
+    return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .learnt = applied};
 }
 
 static void a_plan_finds_its_stream(void **state)
@@ -193,7 +193,7 @@ static void a_plan_finds_its_stream(void **state)
     assert_int_equal(number, 40);
     assert_int_equal(hub_stream_choose(streams, 3, &plan, 65534, &number), HUB_STREAM_FREE);
     assert_int_equal(number, 1);
-    /* With other samples it is another plan, but for one that has learnt of those. */
+    /* With other samples it is another plan, but for one that has applied of those. */
     streams[1] = stream(65535, 7, 2, 9);
     assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_CHANGED);
     assert_int_equal(number, 65535);

@@ -30,7 +30,7 @@ struct bench {
     pthread_t thread;
     struct mr_client *server; /* all trainers push through this one */
     uint32_t table;
-    uint32_t learnt[SAMPLES]; /* how often each sample was pushed and applied; its label says which it is */
+    uint32_t applied[SAMPLES]; /* how often each sample was pushed and applied; its label says which it is */
 };
 
 static char node_address[64], hub_address[64];
@@ -169,7 +169,7 @@ static void learn(struct bench *b, const struct mr_batch *batch)
         uint32_t n = (uint32_t)(__builtin_expm1((double)batch->dense[i * 13]) + 0.5);
         assert_true(n < SAMPLES);
         assert_int_equal((uint32_t)batch->labels[i], n % 2);
-        b->learnt[n]++;
+        b->applied[n]++;
     }
 }
 
@@ -194,21 +194,21 @@ static uint32_t train(struct bench *b, struct mr_client *trainer, uint32_t batch
     return batches;
 }
 
-static void assert_learnt(const struct bench *b, uint32_t times)
+static void assert_applied(const struct bench *b, uint32_t times)
 {
     for (uint32_t n = 0; n < SAMPLES; n++) {
-        assert_int_equal(b->learnt[n], times);
+        assert_int_equal(b->applied[n], times);
     }
 }
 
-static void each_sample_is_learnt_once(void **state)
+static void each_sample_is_applied_once(void **state)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
     const struct mr_sample_plan plan = plan_of(b);
     start_plan(trainer, &plan);
     assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
-    assert_learnt(b, 1);
+    assert_applied(b, 1);
     struct mr_hub_status s;
     assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
     assert_true(s.at_end);
@@ -234,7 +234,7 @@ static void trainers_share_the_batches(void **state)
     batches += train(b, one, UINT32_MAX);
     assert_int_equal(batches, 3 * SAMPLES / BATCH_SAMPLES);
     assert_int_equal(train(b, two, UINT32_MAX), 0);
-    assert_learnt(b, 3);
+    assert_applied(b, 3);
     mr_client_destroy(one);
     mr_client_destroy(two);
 }
@@ -349,7 +349,7 @@ static void a_dropped_batch_comes_again(void **state)
     learn(b, &batch);
     mr_reply_free(batch.reply);
     train(b, trainer, UINT32_MAX);
-    assert_learnt(b, 1);
+    assert_applied(b, 1);
     struct mr_hub_status s;
     assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
     assert_true(s.batches_handed_again >= 1);
@@ -363,11 +363,11 @@ static void a_server_that_forgot_is_taught_again(void **state)
     const struct mr_sample_plan plan = plan_of(b);
     start_plan(trainer, &plan);
     train(b, trainer, 20);
-    fake_node_kill(b->node); /* it comes back without anything learnt */
-    memset(b->learnt, 0, sizeof(b->learnt));
+    fake_node_kill(b->node); /* it comes back without anything applied */
+    memset(b->applied, 0, sizeof(b->applied));
     fake_node_restart(b->node);
     train(b, trainer, UINT32_MAX);
-    assert_learnt(b, 1);
+    assert_applied(b, 1);
     mr_client_destroy(trainer);
 }
 
@@ -387,7 +387,7 @@ static void a_hub_that_restarts_goes_on(void **state)
     start_plan(trainer, &plan);
     batches += train(b, trainer, UINT32_MAX);
     assert_int_equal(batches, SAMPLES / BATCH_SAMPLES);
-    assert_learnt(b, 1);
+    assert_applied(b, 1);
     mr_client_destroy(trainer);
 }
 
@@ -408,7 +408,7 @@ static void a_silent_trainer_loses_its_batches(void **state)
     mr_client_destroy(silent);
     start_plan(trainer, &plan);
     train(b, trainer, UINT32_MAX);
-    assert_learnt(b, 1);
+    assert_applied(b, 1);
     struct mr_hub_status s;
     assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
     assert_true(s.batches_expired >= 2);
@@ -476,7 +476,7 @@ static uint32_t number_of(const struct bench *b, uint32_t run)
 }
 
 /* As hourly plans do, which differ by their run: 16 bits of a hash bring two together within some hundred. */
-static void plans_that_want_one_stream_are_both_learnt(void **state)
+static void plans_that_want_one_stream_are_both_applied(void **state)
 {
     struct bench *b = *state;
     static uint32_t run_of[65536];
@@ -494,7 +494,7 @@ static void plans_that_want_one_stream_are_both_learnt(void **state)
         assert_int_equal(train(b, trainer, UINT32_MAX), i < 2 ? SAMPLES / BATCH_SAMPLES : 0);
         mr_client_destroy(trainer);
     }
-    assert_learnt(b, 2);
+    assert_applied(b, 2);
     assert_int_equal(streams_of(b), 2);
 }
 
@@ -514,7 +514,7 @@ static void samples_that_change_end_their_plan(void **state)
     }
     assert_int_equal(status, MR_IO_ERROR);
     assert_non_null(strstr(mr_last_error(), "has changed since its plan began: it was written to"));
-    /* Not as this plan, of which batches of the other samples were learnt; also after a restart of the
+    /* Not as this plan, of which batches of the other samples were applied; also after a restart of the
      * hub. */
     assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_ALREADY_STARTED);
     assert_non_null(strstr(mr_last_error(), "other samples than when this plan began"));
@@ -544,7 +544,7 @@ static void other_samples_are_no_plan_that_is_at_its_end(void **state)
     assert_int_equal(read_batch(late, NULL, 0, &batch), MR_END_OF_DATA);
     change_samples(b);
     assert_int_equal(mr_start_sample(late, NULL, &plan, &info), MR_ALREADY_STARTED);
-    assert_non_null(strstr(mr_last_error(), "batches learnt of these: 40"));
+    assert_non_null(strstr(mr_last_error(), "batches applied of these: 40"));
     assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_END_OF_DATA);
     plan.run = 1;
     start_plan(late, &plan);
@@ -655,7 +655,7 @@ static void a_wrong_address_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_sample_is_learnt_once, set_up, take_down),
+        cmocka_unit_test_setup_teardown(each_sample_is_applied_once, set_up, take_down),
         cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),
@@ -665,7 +665,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_hub_that_restarts_goes_on, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_silent_trainer_loses_its_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, take_down),
-        cmocka_unit_test_setup_teardown(plans_that_want_one_stream_are_both_learnt, set_up, take_down),
+        cmocka_unit_test_setup_teardown(plans_that_want_one_stream_are_both_applied, set_up, take_down),
         cmocka_unit_test_setup_teardown(samples_that_change_end_their_plan, set_up, take_down),
         cmocka_unit_test_setup_teardown(other_samples_are_no_plan_that_is_at_its_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_samples_leave_no_stream, set_up, take_down),

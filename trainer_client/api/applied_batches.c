@@ -1,8 +1,8 @@
-#include "trainer_client/api/learnt.h"
+#include "trainer_client/api/applied_batches.h"
 
 #include <stdlib.h>
 
-static bool has(const struct mrc_learnt *set, uint64_t sequence)
+static bool has(const struct mrc_applied_batches *set, uint64_t sequence)
 {
     if (sequence < set->watermark)
         return true;
@@ -11,7 +11,7 @@ static bool has(const struct mrc_learnt *set, uint64_t sequence)
     return bit / 64 < set->words && (set->bitmap[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-static bool in_all(const struct mrc_learnt *sets, uint32_t count, uint64_t sequence)
+static bool in_all(const struct mrc_applied_batches *sets, uint32_t count, uint64_t sequence)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (!has(&sets[i], sequence))
@@ -20,7 +20,8 @@ static bool in_all(const struct mrc_learnt *sets, uint32_t count, uint64_t seque
     return true;
 }
 
-bool mrc_learnt_by_all(const struct mrc_learnt *sets, uint32_t count, struct mrc_learnt *out)
+bool mrc_applied_by_all(const struct mrc_applied_batches *sets, uint32_t count,
+                        struct mrc_applied_batches *out)
 {
     uint64_t watermark = UINT64_MAX, end = UINT64_MAX; /* nothing from `end` on is in all of them */
 
@@ -46,6 +47,6 @@ bool mrc_learnt_by_all(const struct mrc_learnt *sets, uint32_t count, struct mrc
     }
     while (words > 0 && bitmap[words - 1] == 0)
         words--;
-    *out = (struct mrc_learnt){.watermark = watermark, .bitmap = bitmap, .words = words};
+    *out = (struct mrc_applied_batches){.watermark = watermark, .bitmap = bitmap, .words = words};
     return true;
 }

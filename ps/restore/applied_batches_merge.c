@@ -1,11 +1,11 @@
-#include "ps/restore/learnt_merge.h"
+#include "ps/restore/applied_batches_merge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ps/restore/restore.h"
 
-/* A stream's record of one writing core, its plan, or one of its partly learnt batches. */
+/* A stream's record of one writing core, its plan, or one of its partly applied batches. */
 struct saved {
     uint32_t core;
     uint32_t kind; /* enum ps_stream_record */
@@ -20,7 +20,7 @@ struct saved_client {
     uint64_t last_step;
 };
 
-struct ps_learnt_merge {
+struct ps_applied_batches_merge {
     uint32_t saved_core_count, core_count;
     uint32_t saved_count, saved_room;
     struct saved *saved;
@@ -33,9 +33,10 @@ struct ps_learnt_merge {
     struct ps_partial *partials;
 };
 
-struct ps_learnt_merge *ps_learnt_merge_create(uint32_t saved_core_count, uint32_t core_count)
+struct ps_applied_batches_merge *ps_applied_batches_merge_create(uint32_t saved_core_count,
+                                                                 uint32_t core_count)
 {
-    struct ps_learnt_merge *m = calloc(1, sizeof(*m));
+    struct ps_applied_batches_merge *m = calloc(1, sizeof(*m));
     if (m != NULL) {
         m->saved_core_count = saved_core_count;
         m->core_count = core_count;
@@ -43,7 +44,7 @@ struct ps_learnt_merge *ps_learnt_merge_create(uint32_t saved_core_count, uint32
     return m;
 }
 
-void ps_learnt_merge_destroy(struct ps_learnt_merge *m)
+void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m)
 {
     if (m == NULL) {
         return;
@@ -79,13 +80,13 @@ static bool grow(void **array, uint32_t count, uint32_t *room, size_t element_by
 
 static enum mr_status no_memory(char *text)
 {
-    snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left for the record of learnt batches");
+    snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left for the record of applied batches");
     return MR_NO_MEMORY;
 }
 
 /* ---- reading ---- */
 
-static enum mr_status add_client(struct ps_learnt_merge *m, const struct ps_record *record,
+static enum mr_status add_client(struct ps_applied_batches_merge *m, const struct ps_record *record,
                                  const uint8_t *bytes, char *text)
 {
     if (!grow((void **)&m->clients, m->client_count, &m->client_room, sizeof(*m->clients))) {
@@ -98,7 +99,7 @@ static enum mr_status add_client(struct ps_learnt_merge *m, const struct ps_reco
     return MR_OK;
 }
 
-static bool is_well_formed(const struct ps_learnt_merge *m, const struct ps_record *record,
+static bool is_well_formed(const struct ps_applied_batches_merge *m, const struct ps_record *record,
                            const uint8_t *bytes)
 {
     uint64_t stream;
@@ -112,18 +113,18 @@ static bool is_well_formed(const struct ps_learnt_merge *m, const struct ps_reco
     if (record->row_bytes == PS_STREAM_PLAN) {
         return record->bytes == PS_STREAM_PLAN_WORDS * sizeof(uint64_t) && stream < PS_STREAMS_MAX;
     }
-    return record->row_bytes == PS_STREAM_LEARNT && stream < PS_STREAMS_MAX &&
-           record->bytes <= (2 + PS_LEARNT_WINDOW / 64) * sizeof(uint64_t);
+    return record->row_bytes == PS_STREAM_APPLIED && stream < PS_STREAMS_MAX &&
+           record->bytes <= (2 + PS_APPLIED_BATCHES_WINDOW / 64) * sizeof(uint64_t);
 }
 
-enum mr_status ps_learnt_merge_add(struct ps_learnt_merge *m, const struct ps_record *record,
-                                   const uint8_t *bytes, char *text)
+enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m,
+                                            const struct ps_record *record, const uint8_t *bytes, char *text)
 {
     if (record->kind == PS_RECORD_CLIENT) {
         return add_client(m, record, bytes, text);
     }
     if (!is_well_formed(m, record, bytes)) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "a record of learnt batches is out of its range");
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "a record of applied batches is out of its range");
         return MR_CHECKPOINT_CORRUPT;
     }
     uint64_t *words = malloc(record->bytes);
@@ -154,9 +155,10 @@ static void set_partition(uint64_t *partitions, uint32_t p)
     partitions[p / 64] |= UINT64_C(1) << (p % 64);
 }
 
-/* The batch is learnt in the partitions of writing core `core`; of those only in `limit` when that is
+/* The batch is applied in the partitions of writing core `core`; of those only in `limit` when that is
  * given. */
-static bool add_partial(struct ps_learnt_merge *m, uint64_t batch_id, uint32_t core, const uint64_t *limit)
+static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, uint32_t core,
+                        const uint64_t *limit)
 {
     uint32_t i = 0;
     while (i < m->partial_count && m->partials[i].batch_id != batch_id) {
@@ -170,16 +172,17 @@ static bool add_partial(struct ps_learnt_merge *m, uint64_t batch_id, uint32_t c
         m->partials[m->partial_count++] = (struct ps_partial){.batch_id = batch_id};
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        bool is_learnt = limit == NULL || (limit[p / 64] >> (p % 64) & 1) != 0;
-        if (is_learnt && p * m->saved_core_count / MR_PARTITION_COUNT == core) {
+        bool is_applied = limit == NULL || (limit[p / 64] >> (p % 64) & 1) != 0;
+        if (is_applied && p * m->saved_core_count / MR_PARTITION_COUNT == core) {
             set_partition(m->partials[i].partitions, p);
         }
     }
     return true;
 }
 
-/* One stream: what all cores have learnt, as a record; what some have, as partials. */
-static bool merge_stream(struct ps_learnt_merge *m, const struct saved *const *of_core, struct saved *out)
+/* One stream: what all cores have applied, as a record; what some have, as partials. */
+static bool merge_stream(struct ps_applied_batches_merge *m, const struct saved *const *of_core,
+                         struct saved *out)
 {
     uint64_t stream = 0, low = UINT64_MAX, high = 0;
     for (uint32_t c = 0; c < m->saved_core_count; c++) {
@@ -193,7 +196,8 @@ static bool merge_stream(struct ps_learnt_merge *m, const struct saved *const *o
         high = end > high ? end : high;
     }
     uint64_t bitmap_words = (high - low + 63) / 64;
-    uint64_t *words = bitmap_words <= PS_LEARNT_WINDOW / 64 ? calloc(2 + bitmap_words, sizeof(*words)) : NULL;
+    uint64_t *words =
+        bitmap_words <= PS_APPLIED_BATCHES_WINDOW / 64 ? calloc(2 + bitmap_words, sizeof(*words)) : NULL;
     if (words == NULL) {
         return false;
     }
@@ -219,15 +223,15 @@ static bool merge_stream(struct ps_learnt_merge *m, const struct saved *const *o
     return true;
 }
 
-static bool merge_streams(struct ps_learnt_merge *m)
+static bool merge_streams(struct ps_applied_batches_merge *m)
 {
     m->merged = calloc(m->saved_count + 1, sizeof(*m->merged));
     for (uint32_t i = 0; i < m->saved_count && m->merged != NULL; i++) {
         const struct saved *of_core[DP_CORES_MAX] = {NULL};
-        bool is_first = m->saved[i].kind == PS_STREAM_LEARNT;
+        bool is_first = m->saved[i].kind == PS_STREAM_APPLIED;
         for (uint32_t j = 0; j < m->saved_count && is_first; j++) {
             const struct saved *s = &m->saved[j];
-            if (s->kind == PS_STREAM_LEARNT && s->words[0] == m->saved[i].words[0]) {
+            if (s->kind == PS_STREAM_APPLIED && s->words[0] == m->saved[i].words[0]) {
                 is_first = j >= i;
                 of_core[s->core] = s;
             }
@@ -247,7 +251,7 @@ static int compare_clients(const void *a, const void *b)
     return order != 0 ? order : (x->last_step > y->last_step) - (x->last_step < y->last_step);
 }
 
-enum mr_status ps_learnt_merge_finish(struct ps_learnt_merge *m, char *text)
+enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *m, char *text)
 {
     if (m->saved_core_count == m->core_count) {
         return MR_OK;
@@ -273,10 +277,10 @@ enum mr_status ps_learnt_merge_finish(struct ps_learnt_merge *m, char *text)
 
 static enum mr_status load_stream(struct ps_core *core, const struct saved *s, char *text)
 {
-    enum mr_status status = ps_learnt_load(core->learnt, (uint32_t)s->words[0], s->words[1], s->words + 2,
-                                           s->word_count - 2, s->added);
+    enum mr_status status = ps_applied_batches_load(core->applied, (uint32_t)s->words[0], s->words[1],
+                                                    s->words + 2, s->word_count - 2, s->added);
     if (status != MR_OK) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "learnt batches of stream %u: %s", (unsigned)s->words[0],
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "applied batches of stream %u: %s", (unsigned)s->words[0],
                  mr_status_text(status));
         return status;
     }
@@ -285,19 +289,20 @@ static enum mr_status load_stream(struct ps_core *core, const struct saved *s, c
 }
 
 /* The plans of streams that are loaded; of writing core `of`, or UINT32_MAX: of all, which have the same. */
-static void load_plans(const struct ps_learnt_merge *m, struct ps_core *core, uint32_t of)
+static void load_plans(const struct ps_applied_batches_merge *m, struct ps_core *core, uint32_t of)
 {
     for (uint32_t i = 0; i < m->saved_count; i++) {
         const struct saved *s = &m->saved[i];
         if (s->kind == PS_STREAM_PLAN && (s->core == of || of == UINT32_MAX)) {
             struct mr_plan plan;
             memcpy(&plan, &s->words[1], sizeof(plan));
-            ps_learnt_load_plan(core->learnt, (uint32_t)s->words[0], &plan, s->words[1 + MR_PLAN_WORDS]);
+            ps_applied_batches_load_plan(core->applied, (uint32_t)s->words[0], &plan,
+                                         s->words[1 + MR_PLAN_WORDS]);
         }
     }
 }
 
-static enum mr_status load_own(const struct ps_learnt_merge *m, struct ps_core *core, char *text)
+static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct ps_core *core, char *text)
 {
     enum mr_status status = MR_OK;
     struct ps_partials own = {0};
@@ -312,7 +317,7 @@ static enum mr_status load_own(const struct ps_learnt_merge *m, struct ps_core *
         }
         if (s->kind == PS_STREAM_PARTIAL) {
             memcpy(&own.entries[own.count++], s->words, sizeof(*own.entries));
-        } else if (s->kind == PS_STREAM_LEARNT) {
+        } else if (s->kind == PS_STREAM_APPLIED) {
             status = load_stream(core, s, text);
         }
     }
@@ -329,7 +334,7 @@ static enum mr_status load_own(const struct ps_learnt_merge *m, struct ps_core *
     return status;
 }
 
-static enum mr_status load_merged(const struct ps_learnt_merge *m, struct ps_core *core, char *text)
+static enum mr_status load_merged(const struct ps_applied_batches_merge *m, struct ps_core *core, char *text)
 {
     for (uint32_t i = 0; i < m->merged_count; i++) {
         enum mr_status status = load_stream(core, &m->merged[i], text);
@@ -347,7 +352,8 @@ static enum mr_status load_merged(const struct ps_learnt_merge *m, struct ps_cor
     return ps_partials_set(&core->partials, m->partials, m->partial_count) ? MR_OK : no_memory(text);
 }
 
-enum mr_status ps_learnt_merge_load(const struct ps_learnt_merge *m, struct ps_core *core, char *text)
+enum mr_status ps_applied_batches_merge_load(const struct ps_applied_batches_merge *m, struct ps_core *core,
+                                             char *text)
 {
     return m->saved_core_count == m->core_count ? load_own(m, core, text) : load_merged(m, core, text);
 }

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/restore/learnt_merge.h"
+#include "ps/restore/applied_batches_merge.h"
 #include "ps/restore/restore.h"
 
 struct fixture {
@@ -35,8 +35,8 @@ static uint64_t id(uint64_t stream, uint64_t sequence)
     return stream << MR_BATCH_SEQUENCE_BITS | sequence;
 }
 
-static enum mr_status add_stream(struct ps_learnt_merge *m, uint32_t core, uint32_t cores, uint64_t stream,
-                                 uint64_t watermark, uint64_t bits)
+static enum mr_status add_stream(struct ps_applied_batches_merge *m, uint32_t core, uint32_t cores,
+                                 uint64_t stream, uint64_t watermark, uint64_t bits)
 {
     uint64_t words[3] = {stream, watermark, bits};
     struct ps_record record = {.kind = PS_RECORD_STREAM,
@@ -44,41 +44,41 @@ static enum mr_status add_stream(struct ps_learnt_merge *m, uint32_t core, uint3
                                .count = cores,
                                .offset = watermark + (uint64_t)__builtin_popcountll(bits),
                                .bytes = sizeof(words)};
-    return ps_learnt_merge_add(m, &record, (const uint8_t *)words, text);
+    return ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text);
 }
 
-static void add_client(struct ps_learnt_merge *m, uint32_t core, uint8_t name, uint64_t step)
+static void add_client(struct ps_applied_batches_merge *m, uint32_t core, uint8_t name, uint64_t step)
 {
     uint8_t bytes[MR_UUID_BYTES + sizeof(step)] = {name};
     struct ps_record record = {.kind = PS_RECORD_CLIENT, .feature = core, .count = 2, .bytes = sizeof(bytes)};
     memcpy(bytes + MR_UUID_BYTES, &step, sizeof(step));
-    assert_int_equal(ps_learnt_merge_add(m, &record, bytes, text), MR_OK);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, bytes, text), MR_OK);
 }
 
 static void the_same_number_of_cores_takes_its_own(void **state)
 {
-    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 2);
+    struct ps_applied_batches_merge *m = ps_applied_batches_merge_create(2, 2);
     struct ps_core *core = make_core(1, 2);
     (void)state;
     assert_int_equal(add_stream(m, 0, 2, 5, 10, 0), MR_OK);
     assert_int_equal(add_stream(m, 1, 2, 5, 8, 2), MR_OK);
     add_client(m, 0, 'a', 7);
     add_client(m, 1, 'a', 6);
-    assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
-    assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
-    assert_true(ps_learnt_has(core->learnt, id(5, 9)));
-    assert_false(ps_learnt_has(core->learnt, id(5, 8)));
+    assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
+    assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
+    assert_true(ps_applied_batches_has(core->applied, id(5, 9)));
+    assert_false(ps_applied_batches_has(core->applied, id(5, 8)));
     assert_int_equal(core->counters.batches_learnt, 9);
     const uint8_t a[MR_UUID_BYTES] = {'a'};
     assert_int_equal(ps_clients_last_step(core->clients, a), 6);
     assert_int_equal(core->partials.count, 0);
     ps_core_destroy(core);
-    ps_learnt_merge_destroy(m);
+    ps_applied_batches_merge_destroy(m);
 }
 
 static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
 {
-    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    struct ps_applied_batches_merge *m = ps_applied_batches_merge_create(2, 1);
     struct ps_core *core = make_core(0, 1);
     (void)state;
     assert_int_equal(add_stream(m, 0, 2, 5, 10, 4), MR_OK); /* 0..9, 12 */
@@ -87,12 +87,12 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
     add_client(m, 0, 'a', 7);
     add_client(m, 1, 'a', 6);
     add_client(m, 1, 'b', 9);
-    assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
-    assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
+    assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
+    assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
     for (uint64_t s = 0; s < 16; s++) {
-        assert_int_equal(ps_learnt_has(core->learnt, id(5, s)), s < 8 || s == 9 || s == 12);
+        assert_int_equal(ps_applied_batches_has(core->applied, id(5, s)), s < 8 || s == 9 || s == 12);
     }
-    assert_false(ps_learnt_has(core->learnt, id(6, 0)));
+    assert_false(ps_applied_batches_has(core->applied, id(6, 0)));
     assert_int_equal(core->counters.batches_learnt, 10);
     assert_int_equal(core->partials.count, 3);
     const struct ps_partial *p = ps_partials_find(&core->partials, id(5, 8));
@@ -109,10 +109,11 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
     assert_int_equal(ps_clients_last_step(core->clients, a), 6); /* what every core that knows it has */
     assert_int_equal(ps_clients_last_step(core->clients, b), 9);
     ps_core_destroy(core);
-    ps_learnt_merge_destroy(m);
+    ps_applied_batches_merge_destroy(m);
 }
 
-static void add_plan(struct ps_learnt_merge *m, uint32_t core, uint64_t stream, uint64_t name, uint64_t use)
+static void add_plan(struct ps_applied_batches_merge *m, uint32_t core, uint64_t stream, uint64_t name,
+                     uint64_t use)
 {
     uint64_t words[PS_STREAM_PLAN_WORDS] = {stream, name, name + 1, name + 2, use};
     struct ps_record record = {.kind = PS_RECORD_STREAM,
@@ -120,7 +121,7 @@ static void add_plan(struct ps_learnt_merge *m, uint32_t core, uint64_t stream, 
                                .count = 2,
                                .row_bytes = PS_STREAM_PLAN,
                                .bytes = sizeof(words)};
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_OK);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text), MR_OK);
 }
 
 /* Records come in no order, and from version 3 without plans. */
@@ -129,61 +130,66 @@ static void streams_keep_their_plans(void **state)
     const struct mr_plan five = {{50, 51}, 52}, other = {{1, 1}, 1};
     (void)state;
     for (uint32_t cores = 1; cores <= 2; cores++) {
-        struct ps_learnt_merge *m = ps_learnt_merge_create(2, cores);
+        struct ps_applied_batches_merge *m = ps_applied_batches_merge_create(2, cores);
         struct ps_core *core = make_core(cores - 1, cores);
         for (uint32_t c = 0; c < 2; c++) {
             add_plan(m, c, 5, 50, 9);
             assert_int_equal(add_stream(m, c, 2, 5, 10, 0), MR_OK);
             assert_int_equal(add_stream(m, c, 2, 6, 3, 0), MR_OK);
         }
-        assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
-        assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
-        assert_int_equal(ps_learnt_claim(core->learnt, 5, &other), MR_ALREADY_STARTED);
-        assert_int_equal(ps_learnt_used(core->learnt, 5), 9);
-        assert_int_equal(ps_learnt_claim(core->learnt, 5, &five), MR_OK);
-        assert_true(mr_plan_same(ps_learnt_plan(core->learnt, 6), &MR_PLAN_UNKNOWN));
-        assert_int_equal(ps_learnt_watermark(core->learnt, 6), 3);
+        assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
+        assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &other), MR_ALREADY_STARTED);
+        assert_int_equal(ps_applied_batches_used(core->applied, 5), 9);
+        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &five), MR_OK);
+        assert_true(mr_plan_same(ps_applied_batches_plan(core->applied, 6), &MR_PLAN_UNKNOWN));
+        assert_int_equal(ps_applied_batches_watermark(core->applied, 6), 3);
         assert_int_equal(core->partials.count, 0);
         ps_core_destroy(core);
-        ps_learnt_merge_destroy(m);
+        ps_applied_batches_merge_destroy(m);
     }
 }
 
 static void records_out_of_range_are_refused(void **state)
 {
-    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    struct ps_applied_batches_merge *m = ps_applied_batches_merge_create(2, 1);
     (void)state;
     assert_int_equal(add_stream(m, 2, 2, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
     assert_int_equal(add_stream(m, 0, 3, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* of another number of cores */
     assert_int_equal(add_stream(m, 0, 2, PS_STREAMS_MAX, 10, 0), MR_CHECKPOINT_CORRUPT);
-    static uint64_t words[3 + PS_LEARNT_WINDOW / 64];
+    static uint64_t words[3 + PS_APPLIED_BATCHES_WINDOW / 64];
     struct ps_record record = {.kind = PS_RECORD_STREAM, .feature = 0, .count = 2, .bytes = sizeof(words)};
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text),
+                     MR_CHECKPOINT_CORRUPT);
     record.row_bytes = PS_STREAM_PARTIAL;
     record.bytes = sizeof(struct ps_partial) - 8;
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text),
+                     MR_CHECKPOINT_CORRUPT);
     record.row_bytes = PS_STREAM_PLAN;
     record.bytes = 16;
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text),
+                     MR_CHECKPOINT_CORRUPT);
     words[0] = PS_STREAMS_MAX;
     record.bytes = PS_STREAM_PLAN_WORDS * 8;
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text),
+                     MR_CHECKPOINT_CORRUPT);
     words[0] = 0;
     record.row_bytes = 3;
     record.bytes = 16;
-    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
-    ps_learnt_merge_destroy(m);
+    assert_int_equal(ps_applied_batches_merge_add(m, &record, (const uint8_t *)words, text),
+                     MR_CHECKPOINT_CORRUPT);
+    ps_applied_batches_merge_destroy(m);
 }
 
 static void cores_that_differ_without_bound_are_refused(void **state)
 {
-    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    struct ps_applied_batches_merge *m = ps_applied_batches_merge_create(2, 1);
     (void)state;
     assert_int_equal(add_stream(m, 0, 2, 5, PS_PARTIALS_MAX * 100, 0), MR_OK);
     assert_int_equal(add_stream(m, 1, 2, 5, 0, 0), MR_OK);
-    assert_int_equal(ps_learnt_merge_finish(m, text), MR_UNSUPPORTED);
+    assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_UNSUPPORTED);
     assert_non_null(strstr(text, "restore it with 2 cores"));
-    ps_learnt_merge_destroy(m);
+    ps_applied_batches_merge_destroy(m);
 }
 
 int main(void)

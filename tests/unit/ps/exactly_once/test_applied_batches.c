@@ -1,0 +1,322 @@
+/* Applied batches: any order within the window, and back from a stored state. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "dataplane/wire/format/op.h"
+#include "ps/exactly_once/applied_batches.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct ps_arena *arena;
+
+static int make(void **state)
+{
+    arena = ps_arena_create(256 * MIB);
+    *state = ps_applied_batches_create(arena);
+    return *state == NULL;
+}
+
+static int destroy(void **state)
+{
+    ps_applied_batches_destroy(*state);
+    size_t left = ps_arena_allocated_bytes(arena);
+    ps_arena_destroy(arena);
+    return left != 0;
+}
+
+static uint64_t id(uint32_t stream, uint64_t sequence)
+{
+    return (uint64_t)stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
+static void apply(struct ps_applied_batches *l, uint32_t stream, uint64_t sequence)
+{
+    assert_int_equal(ps_applied_batches_reserve(l, id(stream, sequence)), MR_OK);
+    ps_applied_batches_add(l, id(stream, sequence));
+}
+
+static void moves_the_watermark_over_gaps_once_they_close(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    assert_false(ps_applied_batches_has(l, id(4, 0)));
+    apply(l, 4, 1);
+    apply(l, 4, 2);
+    apply(l, 4, 5);
+    assert_int_equal(ps_applied_batches_watermark(l, 4), 0);
+    assert_true(ps_applied_batches_has(l, id(4, 2)));
+    assert_false(ps_applied_batches_has(l, id(4, 0)));
+    assert_false(ps_applied_batches_has(l, id(5, 2)));
+    apply(l, 4, 0);
+    assert_int_equal(ps_applied_batches_watermark(l, 4), 3);
+    apply(l, 4, 4);
+    apply(l, 4, 3);
+    assert_int_equal(ps_applied_batches_watermark(l, 4), 6);
+    assert_int_equal(ps_applied_batches_bitmap_words(l, 4), 0);
+    assert_true(ps_applied_batches_has(l, id(4, 0)));
+    assert_false(ps_applied_batches_has(l, id(4, 6)));
+}
+
+static void counts_what_is_added_twice(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    apply(l, 1, 0);
+    apply(l, 1, 2);
+    assert_int_equal(ps_applied_batches_added(l, 1), 2);
+    apply(l, 1, 2);
+    apply(l, 1, 0);
+    assert_int_equal(ps_applied_batches_added(l, 1), 4); /* of two batches: the record shows the fault */
+    assert_int_equal(ps_applied_batches_watermark(l, 1), 1);
+}
+
+/* Against an array of flags, with a window that has to grow several times and to wrap around. */
+static void agrees_with_flags_in_random_order(void **state)
+{
+    enum { COUNT = 60000, SPREAD = 7000 };
+    struct ps_applied_batches *l = *state;
+    static bool flags[COUNT];
+    uint64_t watermark = 0, added = 0;
+    uint32_t random = 99;
+    for (; watermark < COUNT; added++) {
+        random = random * 1664525 + 1013904223;
+        uint64_t sequence = watermark + (random >> 8) % ((random >> 28) == 0 ? SPREAD : 10);
+        if (sequence >= COUNT) {
+            sequence = watermark;
+        }
+        assert_int_equal(ps_applied_batches_has(l, id(9, sequence)), flags[sequence]);
+        apply(l, 9, sequence);
+        flags[sequence] = true;
+        while (watermark < COUNT && flags[watermark]) {
+            watermark++;
+        }
+        assert_int_equal(ps_applied_batches_watermark(l, 9), watermark);
+        assert_true(ps_applied_batches_has(l, id(9, sequence)));
+    }
+    assert_false(ps_applied_batches_has(l, id(9, COUNT)));
+    assert_int_equal(ps_applied_batches_added(l, 9), added);
+}
+
+static void comes_back_from_its_stored_state(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    for (uint64_t s = 0; s < 500; s++) {
+        if (s < 100 || s % 3 == 0) {
+            apply(l, 2, s);
+        }
+    }
+    uint64_t watermark = ps_applied_batches_watermark(l, 2), added = ps_applied_batches_added(l, 2);
+    uint32_t words = ps_applied_batches_bitmap_words(l, 2);
+    uint64_t *bitmap = malloc(words * sizeof(*bitmap));
+    ps_applied_batches_bitmap(l, 2, bitmap);
+    ps_applied_batches_clear(l);
+    assert_int_equal(ps_applied_batches_next_stream(l, 0), PS_STREAMS_MAX);
+    apply(l, 2, 0); /* is forgotten */
+    assert_int_equal(ps_applied_batches_load(l, 2, watermark, bitmap, words, added), MR_OK);
+    for (uint64_t s = 0; s < 600; s++) {
+        assert_int_equal(ps_applied_batches_has(l, id(2, s)), s < 100 || (s < 500 && s % 3 == 0));
+    }
+    assert_int_equal(ps_applied_batches_added(l, 2), added);
+    assert_int_equal(ps_applied_batches_watermark(l, 2), watermark);
+    assert_int_equal(ps_applied_batches_next_stream(l, 0), 2);
+    assert_int_equal(ps_applied_batches_next_stream(l, 3), PS_STREAMS_MAX);
+    free(bitmap);
+}
+
+static void a_full_bitmap_moves_the_watermark(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    uint64_t words[3] = {UINT64_MAX, UINT64_MAX, 0};
+    assert_int_equal(ps_applied_batches_load(l, 65535, 1000, words, 3, 1128), MR_OK);
+    assert_int_equal(ps_applied_batches_watermark(l, 65535), 1128);
+    assert_int_equal(ps_applied_batches_bitmap_words(l, 65535), 0);
+}
+
+static void refuses_what_is_too_far_ahead(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW)), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, UINT64_C(0xFFFFFFFFFFFF))), MR_INVALID_ARGUMENT);
+    apply(l, 1, PS_APPLIED_BATCHES_WINDOW - 1);
+    apply(l, 1, 0);
+    apply(l, 1, PS_APPLIED_BATCHES_WINDOW);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW + 1)),
+                     MR_INVALID_ARGUMENT);
+    assert_true(ps_applied_batches_has(l, id(1, PS_APPLIED_BATCHES_WINDOW)));
+    assert_false(ps_applied_batches_has(l, id(1, 1)));
+}
+
+static void want_of_memory_changes_nothing(void **state)
+{
+    struct ps_arena *small = ps_arena_create(16 * MIB);
+    struct ps_applied_batches *l = ps_applied_batches_create(small);
+    uint32_t stream = 0;
+    (void)state;
+    assert_non_null(l);
+    while (stream < PS_STREAMS_MAX &&
+           ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)) == MR_OK) {
+        stream++;
+    }
+    assert_in_range(stream, 1, 200);
+    assert_int_equal(ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)),
+                     MR_OUT_OF_MEMORY);
+    apply(l, 0, 5);
+    assert_true(ps_applied_batches_has(l, id(0, 5)));
+    ps_applied_batches_destroy(l);
+    ps_arena_destroy(small);
+}
+
+static void a_stream_is_of_one_plan(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const struct mr_plan mine = {{1, 2}, 3}, none = {{0, 0}, 0};
+    const struct mr_plan others[] = {{{9, 2}, 3}, {{1, 9}, 3}, {{1, 2}, 9}, none};
+    assert_null(ps_applied_batches_plan(l, 4));
+    assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
+    apply(l, 4, 0);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(ps_applied_batches_claim(l, 4, &others[i]), MR_ALREADY_STARTED);
+    }
+    assert_true(mr_plan_same(ps_applied_batches_plan(l, 4), &mine));
+    assert_true(ps_applied_batches_has(l, id(4, 0)));
+    /* One that nobody claimed is of no plan: a number that a caller chose. */
+    apply(l, 5, 0);
+    assert_int_equal(ps_applied_batches_claim(l, 5, &none), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 5, &mine), MR_ALREADY_STARTED);
+    ps_applied_batches_forget(l, 4);
+    assert_null(ps_applied_batches_plan(l, 4));
+    assert_false(ps_applied_batches_has(l, id(4, 0)));
+    assert_int_equal(ps_applied_batches_claim(l, 4, &others[0]), MR_OK);
+    assert_int_equal(ps_applied_batches_count(l, 4), 0);
+    assert_int_equal(ps_applied_batches_streams(l), 2);
+}
+
+/* Versions before plans wrote records without one: the first plan that asks for such a stream goes on with
+ * it. */
+static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const struct mr_plan mine = {{1, 2}, 3}, other = {{4, 5}, 6};
+    assert_int_equal(ps_applied_batches_load(l, 7, 10, NULL, 0, 10), MR_OK);
+    assert_true(mr_plan_same(ps_applied_batches_plan(l, 7), &MR_PLAN_UNKNOWN));
+    assert_int_equal(ps_applied_batches_claim(l, 7, &mine), MR_OK);
+    assert_int_equal(ps_applied_batches_watermark(l, 7), 10);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &other), MR_ALREADY_STARTED);
+    ps_applied_batches_load_plan(l, 7, &other, 50);
+    assert_int_equal(ps_applied_batches_used(l, 7), 50);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &mine), MR_ALREADY_STARTED);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &other), MR_OK);
+    assert_int_equal(ps_applied_batches_used(l, 7), 51); /* later than whatever was loaded */
+    ps_applied_batches_load_plan(l, 8, &other, 60);      /* there is no such stream */
+    assert_null(ps_applied_batches_plan(l, 8));
+}
+
+static void the_stream_not_used_for_longest_makes_room(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT; s++) {
+        apply(l, s, 0);
+    }
+    assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
+    apply(l, 0, 1); /* the second oldest is 1 now, and the oldest, but a push may be about to add to it */
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 1)), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
+    assert_int_equal(ps_applied_batches_dropped(l), 1);
+    assert_non_null(ps_applied_batches_plan(l, 0));
+    assert_non_null(ps_applied_batches_plan(l, 1));
+    assert_null(ps_applied_batches_plan(l, 2));
+    ps_applied_batches_add(l, id(1, 1));
+    assert_int_equal(ps_applied_batches_count(l, 1), 2);
+    ps_applied_batches_clear(l);
+    assert_int_equal(ps_applied_batches_streams(l), 0);
+}
+
+/* Neighbours, the later number the older one. */
+static void the_least_used_goes_whatever_its_number(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    assert_int_equal(ps_applied_batches_claim(l, 5, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &plan), MR_OK);
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT - 2; s++) {
+        apply(l, 10 + s, 0);
+    }
+    for (uint32_t gone = 5; gone >= 4; gone--) {
+        assert_non_null(ps_applied_batches_plan(l, gone));
+        assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT + 20 + gone, &plan), MR_OK);
+        assert_null(ps_applied_batches_plan(l, gone));
+    }
+    assert_int_equal(ps_applied_batches_dropped(l), 2);
+}
+
+/* By a claim, that is; what it learns is as of the last one of all. */
+static void a_stream_used_again_stays_for_longer(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    enum { FIRST = 10, LAST = FIRST + PS_STREAMS_KEPT - 1 };
+    for (uint32_t s = FIRST; s <= LAST; s++) {
+        assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
+    }
+    apply(l, LAST, 0);
+    assert_int_equal(ps_applied_batches_claim(l, LAST - 1, &plan), MR_OK);
+    for (uint32_t s = FIRST; s < LAST - 1; s++) {
+        assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
+    }
+    apply(l, LAST - 2, 0); /* a push in progress keeps the stream that it is of */
+    const uint32_t gone[] = {LAST, LAST - 1, FIRST, FIRST + 1};
+    for (uint32_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        assert_non_null(ps_applied_batches_plan(l, gone[i]));
+        assert_int_equal(ps_applied_batches_claim(l, LAST + 1 + i, &plan), MR_OK);
+        assert_null(ps_applied_batches_plan(l, gone[i]));
+    }
+}
+
+static void the_window_grows_when_it_must(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    apply(l, 2, 0);
+    const size_t bytes = ps_arena_allocated_bytes(arena);
+    apply(l, 2, 1024);
+    assert_int_equal(ps_arena_allocated_bytes(arena), bytes);
+    apply(l, 2, 1025);
+    assert_true(ps_arena_allocated_bytes(arena) > bytes);
+    assert_int_equal(ps_applied_batches_count(l, 2), 3);
+}
+
+static void a_stored_state_may_fill_the_window(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    enum { WORDS = PS_APPLIED_BATCHES_WINDOW / 64 };
+    uint64_t *words = calloc(WORDS, sizeof(*words));
+    words[WORDS - 1] = UINT64_C(1) << 63;
+    assert_int_equal(ps_applied_batches_load(l, 2, 10, words, WORDS, 11), MR_OK);
+    assert_true(ps_applied_batches_has(l, id(2, 10 + PS_APPLIED_BATCHES_WINDOW - 1)));
+    assert_int_equal(ps_applied_batches_count(l, 2), 11);
+    free(words);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+    const struct CMUnitTest tests[] = {
+        TEST(moves_the_watermark_over_gaps_once_they_close),
+        TEST(counts_what_is_added_twice),
+        TEST(agrees_with_flags_in_random_order),
+        TEST(comes_back_from_its_stored_state),
+        TEST(a_full_bitmap_moves_the_watermark),
+        TEST(refuses_what_is_too_far_ahead),
+        TEST(want_of_memory_changes_nothing),
+        TEST(a_stream_is_of_one_plan),
+        TEST(a_stored_stream_without_a_plan_is_adopted_once),
+        TEST(the_stream_not_used_for_longest_makes_room),
+        TEST(the_least_used_goes_whatever_its_number),
+        TEST(a_stream_used_again_stays_for_longer),
+        TEST(the_window_grows_when_it_must),
+        TEST(a_stored_state_may_fill_the_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
