@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 
 #define BLOCKS_PER_THREAD_MIN 4u /* for less a thread is not worth its start */
 #define BLOCK_ALIGN           4096u

@@ -77,7 +77,7 @@ struct ps_writer_status {
     bool done;             /* published or failed */
     enum mr_status status; /* MR_OK when published */
     int error_number;      /* errno of the failure */
-    char text[256];        /* what failed, where, and how to mend it */
+    char text[256];        /* what failed, where, and how to fix it */
     uint64_t id, bytes_written, duration_us;
     struct ps_hash manifest_hash; /* of what was published */
 };
@@ -122,9 +122,8 @@ void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
 /* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint
  * failed). Fill it before this core's next call. A record never spans blocks: bytes <=
- * ps_writer_record_bytes_max(). */
+ * PS_RECORD_BYTES_MAX (ps/checkpoint/checkpoint_format.h). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
-uint32_t ps_writer_record_bytes_max(void);
 void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* this core has written everything */
 bool ps_writer_failed(const struct ps_writer *w);             /* any thread: stop early */
 /* Any thread. While it runs only id, bytes_written and duration_us are filled in. */
@@ -223,5 +222,19 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
  * being read, stays until the next time. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
                           uint32_t keep);
+
+/* Who writes to a directory of checkpoints: one process at a time. Two would take each other's numbers, remove each
+ * other's checkpoints, and load each other's tables. The lock is on the file `lock` in the directory, which names its
+ * holder, and ends with the process, however that ends. Between machines it holds where the file system has locks
+ * between machines: NFS version 4, or 3 with its lock daemon. Any thread, one at a time per lock. */
+#define PS_NO_LOCK (-1)
+
+/* Makes the directory when only its last part is missing. `who` is what others are told of this process,
+ * beside host and pid. MR_IO_ERROR: another one has it, or it cannot be locked; `text` (256 bytes) says who
+ * or why, and *lock is PS_NO_LOCK. */
+enum mr_status ps_checkpoint_lock(const char *directory, const char *who, int *lock, char *text);
+/* Whether that lock is on this directory, however it is spelled: another one may have come in its place. */
+bool ps_checkpoint_lock_is_on(int lock, const char *directory);
+void ps_checkpoint_unlock(int lock);
 
 #endif

@@ -7,12 +7,6 @@
 
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
 
-static void ignore_name(void *arg, const char *name)
-{
-    (void)arg;
-    (void)name;
-}
-
 static int fail(char text[PS_TEXT_BYTES], const char *what, const char *path, int error)
 {
     ps_text_io(text, what, path, -error);
@@ -112,7 +106,7 @@ static int begin(struct ps_attempt *a, const char *directory, char text[PS_TEXT_
     int error = make_base(a, text);
     if (error != 0)
         return error;
-    error = a->store->list(a->store->self, a->published, ignore_name, NULL);
+    error = ps_store_look(a->store, a->published);
     if (error != -ENOENT)
         return fail(text, "save as", a->published, error == 0 ? -EEXIST : error);
     error = make_temporary(a, text);

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ps/checkpoint/checkpoint_error.h"
-#include "ps/checkpoint/manifest_file.h"
+#include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 /* Puts the checkpoint behind the links read so far: they come newest first. */
 static enum mr_status read_link(struct ps_chain *c, const char *directory, uint64_t id, char *text)

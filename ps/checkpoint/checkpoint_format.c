@@ -16,7 +16,7 @@
 
 const char *ps_record_check(const struct ps_record *record)
 {
-    if (record->bytes > ps_writer_record_bytes_max())
+    if (record->bytes > PS_RECORD_BYTES_MAX)
         return "a record is longer than a block";
     switch (record->kind) {
     case PS_RECORD_ROWS:
@@ -178,7 +178,7 @@ uint64_t ps_name_temporary(const char *name)
     return name_id(name, TEMPORARY_PREFIX);
 }
 
-static const char *mend_of(int error_number)
+static const char *remedy_of(int error_number)
 {
     switch (error_number) {
     case ENOSPC:
@@ -225,7 +225,7 @@ void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, in
     char shown[TEXT_PATH_BYTES + 4], reason[64];
     short_path(path, shown);
     (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
-                   strerror_r(error_number, reason, sizeof(reason)), mend_of(error_number));
+                   strerror_r(error_number, reason, sizeof(reason)), remedy_of(error_number));
 }
 
 void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what)
@@ -233,4 +233,36 @@ void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what)
     char shown[TEXT_PATH_BYTES + 4];
     short_path(path, shown);
     (void)snprintf(text, PS_TEXT_BYTES, "%s: %s", shown, what);
+}
+
+static enum mr_status status_of(int error)
+{
+    switch (-error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ESPIPE: /* not a file that has blocks at all */
+    case ENODATA:
+        return MR_CHECKPOINT_CORRUPT;
+    case ENOMEM:
+        return MR_NO_MEMORY;
+    default:
+        return MR_IO_ERROR;
+    }
+}
+
+enum mr_status ps_checkpoint_corrupt(char *text, const char *path, const char *why)
+{
+    ps_text_path(text, path, why);
+    return MR_CHECKPOINT_CORRUPT;
+}
+
+enum mr_status ps_checkpoint_fail(char *text, const char *what, const char *path, int error)
+{
+    if (error == -ENOENT)
+        return ps_checkpoint_corrupt(text, path, "it is missing");
+    if (error == -ENODATA)
+        return ps_checkpoint_corrupt(text, path, "it ends too early");
+    ps_text_io(text, what, path, -error);
+    return status_of(error);
 }

@@ -39,7 +39,8 @@ static_assert(offsetof(struct ps_block_header, payload_bytes) == 40, "payload_by
 static_assert(sizeof(struct ps_record) == 32, "record header size");
 static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes without its words");
 
-#define PS_PAYLOAD_BYTES (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
+#define PS_PAYLOAD_BYTES    (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
+#define PS_RECORD_BYTES_MAX (PS_PAYLOAD_BYTES - (uint32_t)sizeof(struct ps_record)) /* of its content */
 
 /* What a record takes in a block: header, content, zeros up to 8 bytes. */
 static inline uint64_t ps_record_space(uint64_t bytes)
@@ -69,9 +70,20 @@ uint64_t ps_name_published(const char *name);
 uint64_t ps_name_temporary(const char *name);
 
 #define PS_TEXT_BYTES 256u
-/* One line: "<what> <path>: <error>; <how to mend it>". A long path loses its beginning. */
+/* One line: "<what> <path>: <error>; <how to fix it>". A long path loses its beginning. */
 void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, int error_number);
 /* One line: "<path>: <what>". */
 void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what);
+
+/* What an error of the store means for the checkpoint that is being read. */
+
+#define PS_WRONG_LENGTH "its length is not the one that the MANIFEST gives"
+
+/* MR_CHECKPOINT_CORRUPT; "<path>: <why>" in `text` (PS_TEXT_BYTES). */
+enum mr_status ps_checkpoint_corrupt(char *text, const char *path, const char *why);
+/* `error` is a -errno: a missing or cut file condemns the checkpoint (MR_CHECKPOINT_CORRUPT); others are this
+ * process's or the machine's (MR_NO_MEMORY, MR_IO_ERROR): what a disk or a mount does not give now it may
+ * give later. */
+enum mr_status ps_checkpoint_fail(char *text, const char *what, const char *path, int error);
 
 #endif

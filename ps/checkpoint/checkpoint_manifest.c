@@ -1,5 +1,6 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -434,4 +435,148 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
     else
         *out = m;
     return !p.bad;
+}
+
+/* ---- the MANIFEST of a published checkpoint ---- */
+
+/* What a text that does not parse is: of a later version, or damaged. */
+static enum mr_status refuse_text(const char *json, uint64_t bytes, const char *path, const char *why,
+                                  char *text)
+{
+    const uint32_t version = ps_manifest_version(json, bytes);
+    if (version <= PS_FORMAT_VERSION)
+        return ps_checkpoint_corrupt(text, path, why);
+    char newer[PS_TEXT_BYTES];
+    (void)snprintf(
+        newer, sizeof(newer),
+        "it is of format %" PRIu32
+        ", this version reads up to %u: use the version that wrote it, or name an older checkpoint",
+        version, PS_FORMAT_VERSION);
+    ps_text_path(text, path, newer);
+    return MR_CHECKPOINT_NEWER;
+}
+
+static enum mr_status parse_file(const struct ps_store *store, struct ps_store_file *file, uint64_t bytes,
+                                 const char *path, uint64_t id, struct ps_manifest *out, char *text)
+{
+    if (bytes == 0 || bytes > PS_MANIFEST_BYTES_MAX)
+        return ps_checkpoint_corrupt(text, path,
+                                     bytes == 0 ? "it is empty" : "it is too long for a manifest");
+    char *json = malloc(bytes);
+    struct ps_manifest m = {0};
+    int error = json ? ps_store_read_all(store, file, json, bytes, 0) : -ENOMEM;
+    enum mr_status status = error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", path, error);
+    char why[PS_TEXT_BYTES];
+    if (status == MR_OK && !ps_manifest_parse(json, bytes, &m, why))
+        status = refuse_text(json, bytes, path, why, text);
+    if (status == MR_OK && m.id != id) {
+        status = ps_checkpoint_corrupt(text, path, "it belongs to another checkpoint");
+        ps_manifest_clear(&m);
+    }
+    free(json);
+    if (status == MR_OK)
+        *out = m;
+    return status;
+}
+
+enum mr_status ps_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
+                                struct ps_manifest *out, char *text)
+{
+    char base[PS_PATH_BYTES], path[PS_PATH_BYTES];
+    if (!ps_path_published(directory, id, base) || !ps_path_join(base, PS_MANIFEST_NAME, path))
+        return ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
+    if (ps_store_look(store, base) == -ENOENT) {
+        ps_text_path(text, base,
+                     "there is no such checkpoint; millrace ckpt list shows those of its directory");
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
+    struct ps_store_file *file = NULL;
+    uint64_t bytes = 0;
+    int error = store->open(store->self, path, &file, &bytes);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "open", path, error);
+    enum mr_status status = parse_file(store, file, bytes, path, id, out, text);
+    (void)store->close(file);
+    return status;
+}
+
+/* ---- what a manifest says about its blocks ---- */
+
+void ps_manifest_clear(struct ps_manifest *m)
+{
+    free(m->features);
+    free(m->feature_ids);
+    *m = (struct ps_manifest){0};
+}
+
+uint64_t ps_manifest_bytes(const struct ps_manifest *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t core = 0; core < m->file_count; core++)
+        bytes += m->files[core].payload_bytes;
+    return bytes;
+}
+
+uint64_t ps_manifest_block_bytes(const struct ps_manifest *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t core = 0; core < m->file_count; core++)
+        bytes += (uint64_t)m->files[core].blocks * PS_BLOCK_BYTES;
+    return bytes;
+}
+
+static const struct mr_feature *find_feature(const struct ps_manifest *m, uint32_t feature_id)
+{
+    for (uint32_t i = 0; i < m->feature_count; i++)
+        if (m->feature_ids[i] == feature_id)
+            return &m->features[i];
+    return NULL;
+}
+
+uint32_t ps_manifest_feature_kind(const struct ps_manifest *m, uint32_t feature_id)
+{
+    const struct mr_feature *f = find_feature(m, feature_id);
+    return f ? f->kind : 0;
+}
+
+bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong)
+{
+    for (uint32_t i = 0; i < parent->feature_count; i++) {
+        const struct mr_feature *was = &parent->features[i];
+        const struct mr_feature *is = find_feature(delta, parent->feature_ids[i]);
+        const char *field = is ? mr_feature_diff(was, is) : NULL;
+        if (is && !field)
+            continue;
+        if (field)
+            (void)snprintf(wrong, PS_TEXT_BYTES, "where %.40s has another %.40s", was->name, field);
+        else
+            (void)snprintf(wrong, PS_TEXT_BYTES, "where it lacks %.63s", was->name);
+        return false;
+    }
+    return true;
+}
+
+static const char *record_check(const struct ps_manifest *manifest, const struct ps_record *record)
+{
+    const uint32_t wanted = ps_record_feature_kind(record->kind);
+    if (record->kind == PS_RECORD_GONE && manifest->parent == 0)
+        return "it holds keys that are gone, but the manifest names no parent";
+    if (wanted == 0 || ps_manifest_feature_kind(manifest, record->feature) == wanted)
+        return NULL;
+    return wanted == MR_TABLE ? "it holds a part of a table that the manifest does not name"
+                              : "it holds a variable that the manifest does not name";
+}
+
+const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block)
+{
+    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
+    const uint8_t *at = block + sizeof(*header);
+    for (uint32_t i = 0; i < header->record_count; i++) {
+        const struct ps_record *record = (const struct ps_record *)(const void *)at;
+        const char *wrong = record_check(manifest, record);
+        if (wrong)
+            return wrong;
+        at += ps_record_space(record->bytes);
+    }
+    return NULL;
 }

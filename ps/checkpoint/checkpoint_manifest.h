@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
 #define PS_MANIFEST_NAME      "MANIFEST"
 #define PS_MANIFEST_BYTES_MAX (16u << 20)
@@ -63,6 +64,12 @@ char *ps_manifest_print(const struct ps_manifest *manifest);
 char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
 /* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
+/* Fills `*out` (ps_manifest_clear it) from DIR/ckpt-<id>/MANIFEST; its blocks are not looked at.
+ * MR_CHECKPOINT_NOT_FOUND when there is no such directory, MR_CHECKPOINT_CORRUPT, MR_CHECKPOINT_NEWER (of a
+ * later format version: not damage), MR_IO_ERROR, MR_NO_MEMORY: `*out` is untouched and `text`
+ * (PS_TEXT_BYTES) says what and where. */
+enum mr_status ps_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
+                                struct ps_manifest *out, char *text);
 /* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all
  * versions; 0: it is none. */
 uint32_t ps_manifest_version(const char *json, size_t json_bytes);

@@ -10,7 +10,7 @@
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 
 #define VERIFY_BATCH 4u /* blocks, when nobody waits for them */
 

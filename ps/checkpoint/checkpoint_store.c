@@ -285,6 +285,17 @@ int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, 
     return 0;
 }
 
+static void ignore_name(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+}
+
+int ps_store_look(const struct ps_store *store, const char *path)
+{
+    return store->list(store->self, path, ignore_name, NULL);
+}
+
 struct removal {
     const struct ps_store *store;
     const char *directory;

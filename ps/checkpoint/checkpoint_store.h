@@ -63,7 +63,7 @@ struct ps_store {
 /* The local file system. Needs no creating. */
 const struct ps_store *ps_store_local(void);
 
-/* claim and release, which do nothing where the store has no claims: then nobody else is told off. */
+/* claim and release; they do nothing where the store has no claims: then nobody is kept out. */
 int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim);
 void ps_store_release(const struct ps_store *store, int claim);
 /* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early
@@ -72,6 +72,8 @@ int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file,
                        size_t bytes, uint64_t offset);
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset);
+/* 0 when `path` is a directory that can be listed, else -errno. */
+int ps_store_look(const struct ps_store *store, const char *path);
 /* Remove a flat directory: the file named `first` before all others (NULL: no matter), then the directory.
  * Goes on past errors and returns the first; -ENOENT when there is none. */
 int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first);

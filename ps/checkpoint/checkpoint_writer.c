@@ -1,21 +1,72 @@
-/* What cores and the control thread do with a checkpoint that is being written. */
+/* Writing a checkpoint: cores fill blocks, one thread writes them and publishes the checkpoint. */
 #include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <xxhash.h>
 
 #include "dataplane/wire/base/clock.h"
-#include "ps/checkpoint/checkpoint_writer_internal.h"
+#include "ps/base/byte_rate.h"
+#include "ps/base/cpu_affinity.h"
+#include "ps/base/log.h"
+#include "ps/base/ring.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_attempt.h"
+#include "ps/checkpoint/checkpoint_chain.h"
+#include "ps/checkpoint/uring_writer.h"
 
-#define HEADERS_SHARE 32u /* of a block's bytes: headers of records, and what is left over at its end */
-
+#define HEADERS_SHARE      32u /* of a block's bytes: headers of records, and what is left over at its end */
 #define CACHE_LINE         64u
 #define PREFETCH_BYTES_MAX 4096u
 
-/* ---- a core's side ---- */
+/* How often the thread looks at the rings when there is nothing to do, so that no core makes a system call. Few blocks fill
+ * up meanwhile, and looking more often costs a busy machine processor time. */
+#define NAP_US 1000u
 
-uint32_t ps_writer_record_bytes_max(void)
-{
-    return PS_PAYLOAD_BYTES - (uint32_t)sizeof(struct ps_record);
-}
+/* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it names. */
+static_assert(PS_WRITER_BUFFERS_MAX == PS_RING_CAPACITY, "a ring holds every buffer of its core");
+
+struct writer_core {
+    /* the core's own */
+    alignas(64) uint8_t *block; /* being filled, NULL = none */
+    uintptr_t buffer;           /* its number */
+    uint32_t payload_bytes, record_count;
+    uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the writer */
+    struct ps_ring full;     /* core -> writer */
+    struct ps_ring empty;    /* writer -> core */
+    /* the writer's own, and what it polls */
+    alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
+    _Atomic bool done;              /* set by the core after its last put */
+};
+
+struct ps_writer {
+    struct ps_attempt attempt;
+    struct ps_chain parents; /* of a delta: held, so that no retention takes them away under it */
+    struct ps_uring_writer *disk;
+    uint8_t *buffers;
+    size_t buffers_bytes;
+    uint32_t core_count, buffers_per_core;
+    uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
+    pthread_t thread;
+    struct ps_byte_rate rate; /* this and the next are the thread's */
+    uint32_t next_core;       /* whose turn it is */
+    uint64_t start_us;
+    char method[32];
+    _Atomic uint64_t bytes_written;
+    _Atomic bool abort, failed, done;
+    struct ps_writer_status outcome; /* the thread's until `done` */
+    struct writer_core cores[MR_CORE_MAX];
+};
+
+/* ---- a core's side ---- */
 
 bool ps_writer_failed(const struct ps_writer *w)
 {
@@ -109,7 +160,359 @@ void ps_writer_core_done(struct ps_writer *w, uint32_t core)
     atomic_store_explicit(&c->done, true, memory_order_release);
 }
 
+/* ---- what a delta is based on ---- */
+
+/* The parent is the checkpoint that the delta was made for, and has no feature that the delta lacks. */
+static enum mr_status check_parent(const struct ps_writer *w, const struct ps_manifest *parent,
+                                   const struct ps_hash *expected, char *why)
+{
+    char wrong[PS_TEXT_BYTES];
+    if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
+        (void)snprintf(why, PS_TEXT_BYTES,
+                       "another checkpoint has come in the place of the one that was saved: save a full");
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    if (!ps_manifest_follows(parent, &w->attempt.manifest, wrong)) {
+        (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
+        return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}
+
+/* Opens all that a delta is based on: every link is there, as far as that shows without reading blocks, and the parent is
+ * the one with the `expected` hash, if any. Errors as those of ps_chain_open(). */
+static enum mr_status open_parents(const struct ps_writer *w, const char *directory,
+                                   const struct ps_hash *expected, struct ps_chain *out, char *text)
+{
+    struct ps_chain parents = {0};
+    char why[PS_TEXT_BYTES];
+    const uint64_t id = w->attempt.manifest.parent;
+    enum mr_status status = ps_chain_open(w->attempt.store, directory, id, &parents, why);
+    if (status == MR_OK)
+        status = check_parent(w, &parents.links[parents.count - 1]->manifest, expected, why);
+    if (status == MR_OK)
+        status = ps_chain_check_files(&parents, why);
+    if (status == MR_OK) {
+        *out = parents;
+        return MR_OK;
+    }
+    ps_chain_close(&parents);
+    (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", id, why);
+    return status;
+}
+
+/* ---- the thread ---- */
+
+static void fail(struct ps_writer *w, int error)
+{
+    w->outcome.status = MR_IO_ERROR;
+    w->outcome.error_number = -error;
+    atomic_store_explicit(&w->failed, true, memory_order_release);
+}
+
+static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
+{
+    struct writer_core *c = &w->cores[core];
+    struct ps_manifest_file *file = &w->attempt.manifest.files[core];
+    uint8_t *block = w->buffers + (size_t)buffer * PS_BLOCK_BYTES;
+    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
+    ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
+    ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
+    XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
+    ps_uring_writer_put(w->disk, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
+    file->blocks++;
+    file->payload_bytes += header->payload_bytes;
+    file->records += header->record_count;
+}
+
+static bool may_write(struct ps_writer *w)
+{
+    return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
+}
+
+/* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the
+ * last one. */
+static bool take_full(struct ps_writer *w)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < w->core_count; i++) {
+        const uint32_t core = w->next_core;
+        uintptr_t buffer;
+        if (ps_ring_count(&w->cores[core].full) > 0) {
+            if (!may_write(w) || !ps_ring_take(&w->cores[core].full, &buffer))
+                break;
+            write_block(w, core, (uint32_t)buffer);
+            any = true;
+        }
+        w->next_core = (core + 1) % w->core_count;
+    }
+    return any;
+}
+
+static bool give_back(struct ps_writer *w, uint32_t wait_us)
+{
+    struct ps_write_done done;
+    if (!ps_uring_writer_reap(w->disk, wait_us, &done))
+        return false;
+    if (done.error != 0 && !ps_writer_failed(w)) {
+        char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], what[48];
+        ps_file_name(done.file, name);
+        (void)ps_path_join(w->attempt.temporary, name, path);
+        (void)snprintf(what, sizeof(what), "write of block %u to", (unsigned)(done.offset / PS_BLOCK_BYTES));
+        ps_text_io(w->outcome.text, what, path, -done.error);
+        fail(w, done.error);
+    }
+    if (done.error == 0)
+        atomic_fetch_add_explicit(&w->bytes_written, PS_BLOCK_BYTES, memory_order_relaxed);
+    bool room = ps_ring_put(&w->cores[done.file].empty, done.buffer);
+    assert(room);
+    (void)room;
+    return true;
+}
+
+static bool all_written(struct ps_writer *w)
+{
+    for (uint32_t core = 0; core < w->core_count; core++) {
+        /* In this order: a core sets `done` after its last put. */
+        if (!atomic_load_explicit(&w->cores[core].done, memory_order_acquire) ||
+            ps_ring_count(&w->cores[core].full) > 0)
+            return false;
+    }
+    return ps_uring_writer_pending(w->disk) == 0;
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {.tv_nsec = NAP_US * 1000L};
+    (void)nanosleep(&pause, NULL);
+}
+
+static void write_blocks(struct ps_writer *w)
+{
+    while (!ps_writer_failed(w) && !all_written(w)) {
+        if (atomic_load_explicit(&w->abort, memory_order_acquire)) {
+            ps_text_io(w->outcome.text, "save to", w->attempt.directory, ECANCELED);
+            fail(w, -ECANCELED);
+            break;
+        }
+        bool taken = take_full(w);
+        if (ps_uring_writer_pending(w->disk) > 0)
+            (void)give_back(w, taken ? 0 : NAP_US);
+        else if (!taken)
+            nap();
+    }
+    /* The kernel reads the buffers until its writes are over. */
+    while (ps_uring_writer_pending(w->disk) > 0)
+        (void)give_back(w, NAP_US);
+}
+
+/* What it is based on may have gone while it was written: then it is worth nothing. */
+static bool has_parents(struct ps_writer *w)
+{
+    const struct ps_manifest *m = &w->attempt.manifest;
+    struct ps_chain parents = {0};
+    if (m->parent == 0)
+        return true;
+    enum mr_status status = open_parents(w, w->attempt.directory, &m->parent_hash, &parents, w->outcome.text);
+    ps_chain_close(&parents);
+    if (status == MR_OK)
+        return true;
+    fail(w, -ESTALE);
+    w->outcome.status = status;
+    return false;
+}
+
+static void publish(struct ps_writer *w)
+{
+    if (!has_parents(w))
+        return;
+    for (uint32_t core = 0; core < w->core_count; core++) {
+        XXH128_hash_t hash = XXH3_128bits_digest(w->cores[core].hash);
+        w->attempt.manifest.files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
+    }
+    int error = ps_attempt_publish(&w->attempt, w->outcome.text);
+    if (error != 0)
+        fail(w, error);
+}
+
+static void *writer_thread(void *arg)
+{
+    struct ps_writer *w = arg;
+    write_blocks(w);
+    if (!ps_writer_failed(w))
+        publish(w);
+    ps_uring_writer_destroy(w->disk);
+    w->disk = NULL;
+    ps_attempt_end(&w->attempt, !ps_writer_failed(w));
+    w->outcome.duration_us = mr_clock_us() - w->start_us;
+    atomic_store_explicit(&w->done, true, memory_order_release);
+    return NULL;
+}
+
 /* ---- the control thread's side ---- */
+
+static void writer_free(struct ps_writer *w)
+{
+    ps_uring_writer_destroy(w->disk);
+    ps_attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++)
+        XXH3_freeState(w->cores[core].hash);
+    if (w->buffers)
+        (void)munmap(w->buffers, w->buffers_bytes);
+    ps_chain_close(&w->parents);
+    ps_manifest_clear(&w->attempt.manifest);
+    free(w->feature_kind);
+    free(w);
+}
+
+void ps_writer_finish(struct ps_writer *w)
+{
+    (void)pthread_join(w->thread, NULL);
+    writer_free(w);
+}
+
+static bool copy_features(struct ps_writer *w, const struct ps_writer_options *options)
+{
+    struct ps_manifest *m = &w->attempt.manifest;
+    const uint32_t count = options->feature_count;
+    m->features = calloc(count + 1u, sizeof(*m->features));
+    m->feature_ids = calloc(count + 1u, sizeof(*m->feature_ids));
+    w->feature_kind = calloc(PS_FEATURE_ID_MAX + 1u, 1);
+    if (!m->features || !m->feature_ids || !w->feature_kind)
+        return false;
+    m->feature_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t id = options->feature_ids[i];
+        assert(id <= PS_FEATURE_ID_MAX);
+        m->features[i] = options->features[i];
+        m->feature_ids[i] = id;
+        w->feature_kind[id] = (uint8_t)options->features[i].kind;
+    }
+    return true;
+}
+
+/* Better known now than when all rows are written. */
+static bool features_printable(const struct ps_writer *w)
+{
+    char *json = ps_manifest_print(&w->attempt.manifest);
+    free(json);
+    return json != NULL;
+}
+
+static bool make_buffers(struct ps_writer *w)
+{
+    const uint32_t count = w->core_count * w->buffers_per_core;
+    w->buffers_bytes = (size_t)count * PS_BLOCK_BYTES;
+    void *region = mmap(NULL, w->buffers_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (region == MAP_FAILED)
+        return false;
+    w->buffers = region;
+    for (uint32_t buffer = 0; buffer < count; buffer++)
+        (void)ps_ring_put(&w->cores[buffer / w->buffers_per_core].empty, buffer);
+    for (uint32_t core = 0; core < w->core_count; core++) {
+        w->cores[core].hash = XXH3_createState();
+        if (!w->cores[core].hash || XXH3_128bits_reset(w->cores[core].hash) != XXH_OK)
+            return false;
+    }
+    return true;
+}
+
+static bool open_disk(struct ps_writer *w)
+{
+    const struct ps_store *store = w->attempt.store;
+    const char *note;
+    if (ps_uring_writer_create(store, w->attempt.files, w->core_count, w->buffers,
+                               w->core_count * w->buffers_per_core, PS_BLOCK_BYTES, &w->disk, &note) != 0)
+        return false;
+    bool direct = store->is_direct(w->attempt.files[0]);
+    (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_uring_writer_name(w->disk),
+                   direct ? "O_DIRECT" : "page cache");
+    if (note)
+        ps_log("checkpoint: writing without io_uring: %s", note);
+    if (!direct)
+        ps_log("checkpoint: %s does not take O_DIRECT; writing through the page cache", w->attempt.directory);
+    return true;
+}
+
+/* Signals are for the threads that handle them. */
+static int start_thread(struct ps_writer *w, const struct ps_writer_options *options)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int error = pthread_create(&w->thread, NULL, writer_thread, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0) {
+        (void)pthread_setname_np(w->thread, "checkpoint");
+        ps_cpu_affinity_avoid(w->thread, options->avoid_cpus, options->avoid_cpu_count);
+    }
+    return error;
+}
+
+static enum mr_status read_parents(struct ps_writer *w, const struct ps_writer_options *options, char *text)
+{
+    if (options->parent_id == 0)
+        return MR_OK;
+    enum mr_status status = open_parents(w, options->directory, options->parent_hash, &w->parents, text);
+    if (status == MR_OK)
+        w->attempt.manifest.parent_hash = w->parents.links[w->parents.count - 1]->manifest.hash;
+    return status;
+}
+
+static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options *options, char *text)
+{
+    if (!copy_features(w, options) || !make_buffers(w))
+        return MR_NO_MEMORY;
+    if (!features_printable(w)) {
+        ps_text_path(text, options->directory, "a feature's name or numbers cannot be written in a manifest");
+        return MR_INVALID_ARGUMENT;
+    }
+    enum mr_status status = read_parents(w, options, text);
+    if (status != MR_OK)
+        return status;
+    if (ps_attempt_begin(&w->attempt, options->directory, text) != 0)
+        return MR_IO_ERROR;
+    return open_disk(w) && start_thread(w, options) == 0 ? MR_OK : MR_NO_MEMORY;
+}
+
+enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
+                               struct ps_writer **out, char *text)
+{
+    assert(options->core_count >= 1 && options->core_count <= MR_CORE_MAX);
+    assert(options->id >= 1 && options->id <= (uint64_t)PS_CHECKPOINT_ID_MAX &&
+           options->parent_id < options->id);
+    assert(options->buffers_per_core >= 2 && options->buffers_per_core <= PS_WRITER_BUFFERS_MAX);
+    enum mr_status status = MR_NO_MEMORY;
+    struct ps_writer *w = aligned_alloc(64, (sizeof(*w) + 63) / 64 * 64);
+    if (w) {
+        memset(w, 0, sizeof(*w));
+        w->core_count = options->core_count;
+        w->buffers_per_core = options->buffers_per_core;
+        w->rate.bytes_per_s_max = options->bytes_per_s_max;
+        w->start_us = mr_clock_us();
+        w->attempt.store = store ? store : ps_store_local();
+        w->attempt.manifest.version = PS_FORMAT_VERSION;
+        w->attempt.manifest.id = options->id;
+        w->attempt.manifest.parent = options->parent_id;
+        w->attempt.manifest.step = options->step;
+        w->attempt.manifest.clock_s = options->clock_s;
+        w->attempt.manifest.is_at_step = options->is_at_step;
+        if (options->ancestry)
+            w->attempt.manifest.ancestry = *options->ancestry;
+        w->attempt.manifest.incarnation = options->incarnation;
+        w->attempt.manifest.file_count = options->core_count;
+        status = begin(w, options, text);
+    }
+    if (status == MR_OK) {
+        *out = w;
+        return MR_OK;
+    }
+    if (status == MR_NO_MEMORY)
+        ps_text_io(text, "save to", options->directory, ENOMEM);
+    if (w)
+        writer_free(w);
+    return status;
+}
 
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out)
 {

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_lock.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/control/control.h"
 #include "ps/control/control_saves.h"

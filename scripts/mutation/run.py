@@ -98,7 +98,6 @@ AREAS = {
             "ps/**/checkpoint*.c",
             "ps/**/restore*.c",
             "ps/**/save*.c",
-            "ps/**/manifest_file.c",
             "ps/**/block*.c",
             "ps/**/uring_writer.c",
             "ps/**/tombstones.c",

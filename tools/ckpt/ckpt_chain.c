@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/checkpoint/block_stream.h"
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 
 #define STREAM_BATCH 8u /* blocks */
 

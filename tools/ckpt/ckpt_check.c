@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 #include "dataplane/wire/base/cli.h"
 
 void ckpt_check_begin(struct ckpt_check *check, uint64_t total_bytes)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt_diff.h"
 
 struct window {

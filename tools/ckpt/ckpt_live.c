@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "ps/checkpoint/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt_chain.h"
 
 /* Pieces of a table's filter are noted as keys of a table of their own. */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "ps/checkpoint/checkpoint_error.h"
-#include "ps/checkpoint/checkpoint_lock.h"
+#include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/checkpoint.h"
 
 #define PENDING_ROWS  256u
 #define PENDING_BYTES (64u << 10)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "checkpoint_fixture.h"
-#include "ps/checkpoint/checkpoint_lock.h"
+#include "ps/checkpoint/checkpoint.h"
 
 #define MANY 70000u /* more than a file system lists in a few calls, and than 16 bits count */
 

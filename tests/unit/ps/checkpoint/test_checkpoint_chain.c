@@ -13,7 +13,7 @@
 
 #include "chain_fixture.h"
 #include "ps/checkpoint/block_stream.h"
-#include "ps/checkpoint/manifest_file.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 /* Keys 0..9 change in every way that there is. */
 static const uint8_t full[CHAIN_KEYS] = {1, 1, 1, 1, 1, 1, [20] = 1, [21] = 1, [62] = 1, [63] = 1};
@@ -299,7 +299,7 @@ static void test_a_delta_on_a_broken_chain_is_not_begun(void **state)
     const char *directory = *state;
     save_chain(directory);
     assert_int_equal(truncate(fixture_path(directory, 1, "core-001.mrc"), PS_BLOCK_BYTES / 2), 0);
-    check_not_begun(directory, "core-001.mrc: its length is not that which the MANIFEST tells");
+    check_not_begun(directory, "core-001.mrc: its length is not the one that the MANIFEST gives");
     assert_int_equal(unlink(fixture_path(directory, 1, "core-001.mrc")), 0);
     check_not_begun(directory, "core-001.mrc: it is missing");
     rename_checkpoint(directory, 1, "away");

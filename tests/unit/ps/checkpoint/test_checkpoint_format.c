@@ -116,7 +116,7 @@ static void test_forged_lengths_are_refused(void **state)
 static void test_record_sizes(void **state)
 {
     (void)state;
-    const uint32_t most = ps_writer_record_bytes_max();
+    const uint32_t most = PS_RECORD_BYTES_MAX;
     struct ps_record rows = {.kind = PS_RECORD_ROWS, .count = 3, .row_bytes = 16, .bytes = 72};
     assert_null(ps_record_check(&rows));
     rows.bytes++;

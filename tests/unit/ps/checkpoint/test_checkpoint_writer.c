@@ -17,7 +17,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "ps/base/byte_rate.h"
-#include "ps/checkpoint/manifest_file.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 #define ROWS 200000u
 
@@ -82,7 +82,7 @@ static void test_a_full_ring_refuses_and_never_blocks(void **state)
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_start(&f.store, *state, 1, &w, text), MR_OK);
     const struct ps_record record = {
-        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = ps_writer_record_bytes_max()};
+        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = PS_RECORD_BYTES_MAX};
     assert_int_equal(ps_writer_free_bytes(w, 0), 2 * PS_PAYLOAD_BYTES);
     uint8_t *first = ps_writer_append(w, 0, &record), *second = ps_writer_append(w, 0, &record);
     assert_true(first && second && first != second);
@@ -395,7 +395,7 @@ static struct ps_writer *start_limited(const char *directory, uint64_t bytes_per
 static void append_block(struct ps_writer *w, uint32_t core)
 {
     const struct ps_record record = {
-        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = ps_writer_record_bytes_max()};
+        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = PS_RECORD_BYTES_MAX};
     uint8_t *at = ps_writer_append(w, core, &record);
     assert_non_null(at);
     memset(at, 1, record.bytes);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "node_fixture.h"
-#include "ps/checkpoint/checkpoint_lock.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/core/step_clock.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };

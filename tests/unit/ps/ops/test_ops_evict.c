@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "node_fixture.h"
-#include "ps/checkpoint/manifest_file.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/core/step_clock.h"
 
 static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)

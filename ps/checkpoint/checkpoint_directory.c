@@ -1,0 +1,415 @@
+/* A directory of checkpoints: which ones it holds, who writes to it, and which of them go. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+
+#define CHECKPOINTS_MAX 4096u /* looked at when searching for the newest that is whole */
+#define LOCK_NAME       "lock"
+#define HOST_BYTES      65u
+#define HOLDER_BYTES    160u
+
+/* ---- which checkpoints it holds ---- */
+
+/* The `limit` largest ids seen, in descending order. */
+struct id_list {
+    uint64_t (*id_of)(const char *name);
+    uint64_t *ids;
+    uint32_t limit, kept, seen;
+};
+
+static void collect(void *arg, const char *name)
+{
+    struct id_list *list = arg;
+    uint64_t id = list->id_of(name);
+    if (id == 0)
+        return;
+    list->seen++;
+    uint32_t at = list->kept;
+    while (at > 0 && list->ids[at - 1] < id)
+        at--;
+    if (at == list->limit)
+        return;
+    uint32_t tail = list->kept < list->limit ? list->kept - at : list->limit - 1 - at;
+    memmove(&list->ids[at + 1], &list->ids[at], tail * sizeof(*list->ids));
+    list->ids[at] = id;
+    if (list->kept < list->limit)
+        list->kept++;
+}
+
+int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, uint64_t *ids,
+                           uint32_t ids_max, uint32_t *count)
+{
+    struct id_list list = {.id_of = ps_name_published, .limit = ids_max};
+    list.ids = ids;
+    store = store ? store : ps_store_local();
+    int error = store->list(store->self, directory, collect, &list);
+    *count = list.seen;
+    return error == -ENOENT ? 0 : error;
+}
+
+uint32_t ps_checkpoint_list(const struct ps_store *store, const char *directory, uint64_t *ids,
+                            uint32_t ids_max)
+{
+    uint32_t count;
+    (void)ps_checkpoint_list_all(store, directory, ids, ids_max, &count);
+    return count;
+}
+
+enum mr_status ps_checkpoint_next_id(const struct ps_store *store, const char *directory, uint64_t *id,
+                                     char *text)
+{
+    uint64_t newest = 0;
+    uint32_t count;
+    int error = ps_checkpoint_list_all(store, directory, &newest, 1, &count);
+    if (error != 0) {
+        ps_text_io(text, "open", directory, -error);
+        return MR_IO_ERROR;
+    }
+    if (newest == (uint64_t)PS_CHECKPOINT_ID_MAX) {
+        ps_text_path(text, directory,
+                     "it has the checkpoint of the highest number: save to another directory");
+        return MR_INVALID_ARGUMENT;
+    }
+    *id = newest + 1;
+    return MR_OK;
+}
+
+/* MR_OK when the directory is one that can be listed. */
+static enum mr_status look_at(const struct ps_store *store, const char *directory, char *text)
+{
+    int error = ps_store_look(store, directory);
+    if (error == 0)
+        return MR_OK;
+    if (error == -ENOENT) {
+        ps_text_path(text, directory, "there is no such directory");
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
+    ps_text_io(text, "open", directory, -error);
+    return MR_IO_ERROR;
+}
+
+static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkpoint attempt, void *arg,
+                              char *text)
+{
+    char why[PS_TEXT_BYTES], passed_over[PS_TEXT_BYTES] = "";
+    enum mr_status status = MR_CHECKPOINT_NOT_FOUND;
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_damaged = false;
+        why[0] = '\0';
+        status = attempt(arg, ids[i], &is_damaged, why);
+        if (status == MR_OK)
+            break;
+        /* Only a checkpoint that is broken may be passed over: an older one loses training that a newer one
+         * holds. */
+        if (!is_damaged) {
+            memcpy(passed_over, why, sizeof(why));
+            break;
+        }
+        if (passed_over[0] == '\0')
+            memcpy(passed_over, why, sizeof(why));
+    }
+    memcpy(text, passed_over, sizeof(passed_over));
+    return status;
+}
+
+enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *directory,
+                                    ps_try_checkpoint attempt, void *arg, char *text)
+{
+    store = store ? store : ps_store_local();
+    enum mr_status status = look_at(store, directory, text);
+    if (status != MR_OK)
+        return status;
+    uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof(*ids));
+    if (!ids)
+        return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
+    uint32_t count = ps_checkpoint_list(store, directory, ids, CHECKPOINTS_MAX);
+    if (count == 0) {
+        ps_text_path(text, directory, "there is no checkpoint in this directory");
+        status = MR_CHECKPOINT_NOT_FOUND;
+    } else {
+        status = try_all(ids, count < CHECKPOINTS_MAX ? count : CHECKPOINTS_MAX, attempt, arg, text);
+    }
+    free(ids);
+    return status;
+}
+
+/* ---- one writer at a time ---- */
+
+static enum mr_status lock_failed(char *text, const char *what, const char *path, int error)
+{
+    ps_text_io(text, what, path, error);
+    return MR_IO_ERROR;
+}
+
+static void write_holder(int fd, const char *who)
+{
+    char host[HOST_BYTES] = "?", line[HOLDER_BYTES];
+    (void)gethostname(host, sizeof(host) - 1);
+    int n = snprintf(line, sizeof(line), "%.48s on host %s, pid %d\n", who, host, (int)getpid());
+    /* It is for people: a full disk is no reason to go without the lock. */
+    if (ftruncate(fd, 0) == 0 && n > 0)
+        (void)!pwrite(fd, line, (size_t)n, 0);
+}
+
+/* One line, or that nobody knows. */
+static void read_holder(int fd, char holder[HOLDER_BYTES])
+{
+    ssize_t n = pread(fd, holder, HOLDER_BYTES - 1, 0);
+    holder[n > 0 ? n : 0] = '\0';
+    holder[strcspn(holder, "\n")] = '\0';
+    if (holder[0] == '\0')
+        (void)snprintf(holder, HOLDER_BYTES, "another process");
+}
+
+static enum mr_status refuse_lock(int fd, const char *directory, int error, char *text)
+{
+    char holder[HOLDER_BYTES], why[PS_TEXT_BYTES];
+    if (error == EWOULDBLOCK) {
+        read_holder(fd, holder);
+        (void)snprintf(why, sizeof(why), "in use by %s: give each server its own directory", holder);
+    } else {
+        (void)snprintf(why, sizeof(why),
+                       "cannot be locked: %s; mount it with locks (NFS: version 4, or local_lock=flock if no "
+                       "other machine writes there)",
+                       strerror(error));
+    }
+    ps_text_path(text, directory, why);
+    return MR_IO_ERROR;
+}
+
+enum mr_status ps_checkpoint_lock(const char *directory, const char *who, int *lock, char *text)
+{
+    char path[PS_PATH_BYTES];
+    *lock = PS_NO_LOCK;
+    if (!ps_path_join(directory, LOCK_NAME, path))
+        return lock_failed(text, "lock", directory, ENAMETOOLONG);
+    if (mkdir(directory, 0755) != 0 && errno != EEXIST)
+        return lock_failed(text, "make directory", directory, errno);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (fd < 0)
+        return lock_failed(text, "open", path, errno);
+    enum mr_status status =
+        flock(fd, LOCK_EX | LOCK_NB) == 0 ? MR_OK : refuse_lock(fd, directory, errno, text);
+    if (status != MR_OK) {
+        close(fd);
+        return status;
+    }
+    write_holder(fd, who);
+    *lock = fd;
+    return MR_OK;
+}
+
+bool ps_checkpoint_lock_is_on(int lock, const char *directory)
+{
+    char path[PS_PATH_BYTES];
+    struct stat held, found;
+    return lock != PS_NO_LOCK && ps_path_join(directory, LOCK_NAME, path) && fstat(lock, &held) == 0 &&
+           stat(path, &found) == 0 && held.st_dev == found.st_dev && held.st_ino == found.st_ino;
+}
+
+void ps_checkpoint_unlock(int lock)
+{
+    if (lock != PS_NO_LOCK)
+        close(lock);
+}
+
+/* ---- retention ---- */
+
+/* A published checkpoint. Entries are in ascending order of ids, so that a parent comes before its deltas. */
+struct entry {
+    uint64_t id, parent;
+    struct ps_hash hash, parent_hash;
+    bool is_newer; /* of a later format version: nobody here knows what it is based on */
+    uint32_t root; /* index of its chain's first entry */
+    /* of a root: */
+    bool is_broken; /* nothing of the chain can be restored */
+    bool stays;
+    uint64_t newest; /* id */
+};
+
+struct directory {
+    const struct ps_store *store;
+    const char *path;
+    struct entry *entries;
+    uint32_t count;
+};
+
+/* Nobody holds a dead writer's directory. */
+static void remove_temporary(const struct ps_store *store, const char *directory, uint64_t id)
+{
+    char path[PS_PATH_BYTES];
+    int claim;
+    if (!ps_path_temporary(directory, id, path) || ps_store_claim(store, path, false, &claim) != 0)
+        return;
+    (void)ps_store_remove_tree(store, path, PS_MANIFEST_NAME);
+    ps_store_release(store, claim);
+}
+
+struct temporary_list {
+    uint64_t *ids; /* NULL: they are only counted */
+    uint32_t count, room;
+};
+
+static void collect_temporary(void *arg, const char *name)
+{
+    struct temporary_list *list = arg;
+    const uint64_t id = ps_name_temporary(name);
+    if (id == 0 || (list->ids && list->count == list->room))
+        return;
+    if (list->ids)
+        list->ids[list->count] = id;
+    list->count++;
+}
+
+static void remove_temporaries(const struct ps_store *store, const char *directory)
+{
+    struct temporary_list counted = {0}, list = {0};
+    if (store->list(store->self, directory, collect_temporary, &counted) != 0 || counted.count == 0)
+        return;
+    list.room = counted.count;
+    list.ids = calloc(list.room, sizeof(*list.ids));
+    if (list.ids && store->list(store->self, directory, collect_temporary, &list) == 0)
+        for (uint32_t i = 0; i < list.count; i++)
+            remove_temporary(store, directory, list.ids[i]);
+    free(list.ids);
+}
+
+/* Out of sight in one step, which lasts before anything else is done. */
+static bool hide(const struct directory *d, uint64_t id)
+{
+    char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
+    return ps_path_published(d->path, id, from) && ps_path_temporary(d->path, id, to) &&
+           d->store->rename(d->store->self, from, to) == 0 &&
+           d->store->sync_directory(d->store->self, d->path) == 0;
+}
+
+/* Newest first: whenever it is interrupted, no delta lacks its parent. A chain that somebody reads stays. */
+static void remove_chain(const struct directory *d, uint32_t root)
+{
+    char path[PS_PATH_BYTES];
+    int claim;
+    if (!ps_path_published(d->path, d->entries[root].id, path) ||
+        ps_store_claim(d->store, path, false, &claim) != 0)
+        return;
+    uint32_t at = d->count;
+    bool hidden = true;
+    while (hidden && at > root)
+        if (d->entries[--at].root == root)
+            hidden = hide(d, d->entries[at].id);
+    for (uint32_t i = d->count; i > at; i--)
+        if (d->entries[i - 1].root == root && ps_path_temporary(d->path, d->entries[i - 1].id, path))
+            (void)ps_store_remove_tree(d->store, path, PS_MANIFEST_NAME);
+    ps_store_release(d->store, claim);
+}
+
+static struct entry *find(const struct directory *d, uint64_t id, uint32_t count)
+{
+    for (uint32_t i = count; i > 0; i--)
+        if (d->entries[i - 1].id == id)
+            return &d->entries[i - 1];
+    return NULL;
+}
+
+/* False when the machine is at fault: then nothing is known of the checkpoint. */
+static bool read_entry(const struct directory *d, struct entry *e)
+{
+    struct ps_manifest m;
+    char ignored[PS_TEXT_BYTES];
+    enum mr_status status = ps_manifest_read(d->store, d->path, e->id, &m, ignored);
+    e->is_broken = status != MR_OK;
+    e->is_newer = status == MR_CHECKPOINT_NEWER;
+    if (status == MR_OK) {
+        e->parent = m.parent;
+        e->hash = m.hash;
+        e->parent_hash = m.parent_hash;
+        ps_manifest_clear(&m);
+    }
+    return status == MR_OK || status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND ||
+           status == MR_CHECKPOINT_NEWER;
+}
+
+/* The entries before it are in their chains. */
+static void join_chain(const struct directory *d, uint32_t at)
+{
+    struct entry *e = &d->entries[at];
+    e->root = at;
+    e->newest = e->id;
+    if (e->is_broken || e->parent == 0)
+        return;
+    const struct entry *parent = find(d, e->parent, at);
+    e->is_broken =
+        !parent || parent->hash.low != e->parent_hash.low || parent->hash.high != e->parent_hash.high;
+    if (e->is_broken)
+        return;
+    e->root = parent->root;
+    d->entries[e->root].newest = e->id;
+}
+
+static bool read_entries(struct directory *d)
+{
+    uint32_t room = 0, count = 0;
+    /* Of a list with gaps nobody can tell what is still needed. */
+    bool is_known = ps_checkpoint_list_all(d->store, d->path, NULL, 0, &room) == 0;
+    uint64_t *ids = calloc(room + 1u, sizeof(*ids));
+    is_known = is_known && ids && ps_checkpoint_list_all(d->store, d->path, ids, room, &count) == 0;
+    is_known = is_known && count <= room;
+    count = count < room ? count : room;
+    d->entries = calloc(count + 1u, sizeof(*d->entries));
+    is_known = is_known && d->entries;
+    for (uint32_t i = 0; i < count && is_known; i++) {
+        d->entries[i].id = ids[count - 1 - i];
+        is_known = read_entry(d, &d->entries[i]);
+        join_chain(d, i);
+    }
+    d->count = count;
+    free(ids);
+    return is_known;
+}
+
+/* Marks the newest chains as staying; the lowest id among them, 0 when there are none. */
+static uint64_t choose(const struct directory *d, uint32_t keep)
+{
+    uint64_t lowest = 0;
+    for (uint32_t i = d->count; i > 0 && keep > 0; i--) {
+        const struct entry *e = &d->entries[i - 1];
+        struct entry *root = &d->entries[e->root];
+        if (root->is_broken || root->stays)
+            continue;
+        root->stays = true;
+        lowest = lowest == 0 || root->id < lowest ? root->id : lowest;
+        keep--;
+    }
+    return lowest;
+}
+
+/* Behind the last one of a later format version: that may be based on all before it. */
+static uint32_t first_to_go(const struct directory *d)
+{
+    uint32_t i = d->count;
+    while (i > 0 && !d->entries[i - 1].is_newer)
+        i--;
+    return i;
+}
+
+void ps_checkpoint_retain(const struct ps_store *store, const char *directory, uint32_t keep)
+{
+    struct directory d = {.store = store ? store : ps_store_local(), .path = directory};
+    remove_temporaries(d.store, directory);
+    if (read_entries(&d)) {
+        const uint64_t lowest = choose(&d, keep > 0 ? keep : 1);
+        for (uint32_t i = first_to_go(&d); i < d.count; i++) {
+            const struct entry *e = &d.entries[i];
+            if (e->root == i && !e->stays && (!e->is_broken || e->newest < lowest))
+                remove_chain(&d, i);
+        }
+    }
+    free(d.entries);
+}
