@@ -79,7 +79,7 @@ struct mr_prefetch {
     const uint8_t *message;
     uint32_t message_bytes;
 };
-#define MR_PREFETCH_MAX 64u /* at once */
+#define MR_PREFETCH_MAX MR_FRAGMENTS_MAX /* at once */
 typedef void (*mr_on_prefetch)(void *app, const struct mr_prefetch *requests, uint32_t count);
 
 enum mr_client_session_event {

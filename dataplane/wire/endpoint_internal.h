@@ -47,22 +47,6 @@ static inline void mr_endpoint_set_now(struct mr_endpoint *ep, uint64_t now_us)
 
 uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
-/* ---- fragment.c ---- */
-
-/* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is
- * malformed. */
-struct mr_fragment {
-    uint64_t call_id;
-    const uint8_t *payload;
-    uint32_t message_bytes, segment_bytes, offset, bytes;
-    bool probe;
-};
-typedef bool (*mr_on_fragment)(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment);
-void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
-                      mr_on_fragment visit);
-/* It may be part of a message. */
-bool mr_fragment_fits(const struct mr_endpoint *ep, const struct mr_fragment *fragment);
-
 /* ---- transmit.c ---- */
 
 /* Send one packet; the header's payload_bytes says how long `payload` is. False: no room now. */

@@ -12,10 +12,29 @@ static void check_header(const struct mr_packet_header *h, const uint8_t *data, 
     FUZZ_ASSERT(bytes == (size_t)MR_HEADER_BYTES + h->payload_bytes);
     FUZZ_ASSERT(bytes <= MR_UDP_BYTES_MAX);
     FUZZ_ASSERT(memcmp(h, data, sizeof(*h)) == 0);
-    FUZZ_ASSERT(mr_packet_type_name(h->type)[0] != '?');
+    FUZZ_ASSERT(h->type > 0 && h->type < MR_PACKET_TYPE_END);
     bool bundle_or_reply = (h->flags & (MR_FLAG_BUNDLE | MR_FLAG_REPLY)) != 0;
     FUZZ_ASSERT(!bundle_or_reply || h->type == MR_PACKET_DATA || h->type == MR_PACKET_ACK ||
-                h->type == MR_PACKET_RESEND);
+                h->type == MR_PACKET_RESEND || h->type == MR_PACKET_PATH);
+}
+
+/* Each fragment lies within the payload, after the one before. */
+static void check_fragments(const struct mr_packet_header *h, const uint8_t *payload)
+{
+    struct mr_fragment fragments[MR_FRAGMENTS_MAX];
+    const uint8_t *end = payload;
+    uint32_t at = 0, count;
+    for (bool well_formed = true; well_formed && at < h->payload_bytes;) {
+        uint32_t before = at;
+        well_formed = mr_packet_fragments(h, payload, &at, fragments, &count);
+        FUZZ_ASSERT(count <= MR_FRAGMENTS_MAX && at <= h->payload_bytes && (count > 0) == (at > before));
+        FUZZ_ASSERT(!well_formed || count > 0);
+        for (uint32_t i = 0; i < count; i++) {
+            FUZZ_ASSERT(fragments[i].payload >= end && fragments[i].bytes > 0);
+            end = fragments[i].payload + fragments[i].bytes;
+            FUZZ_ASSERT(end <= payload + at);
+        }
+    }
 }
 
 static void check_tag(const struct mr_auth *auth, const uint8_t *data, size_t bytes)
@@ -85,5 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_hello(&auth, payload);
     else if (header.type == MR_PACKET_ACCEPT)
         check_accept(&auth, payload);
+    else if (header.type == MR_PACKET_DATA)
+        check_fragments(&header, payload);
     return 0;
 }

@@ -270,6 +270,8 @@ void sim_net_close(struct sim_node *node);
 void sim_net_end(struct sim *sim);  /* of a run */
 void sim_net_free(struct sim *sim); /* of all */
 
+/* The name of its type. */
+const char *sim_packet_type(const struct sim_packet *packet);
 struct sim_packet *sim_packet_copy(struct sim *sim, const struct sim_packet *packet);
 void sim_packet_free(struct sim *sim, struct sim_packet *packet);
 

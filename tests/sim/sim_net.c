@@ -63,9 +63,13 @@ void sim_packet_free(struct sim *sim, struct sim_packet *packet)
     packet_free(sim, packet);
 }
 
-static const char *type_of(const struct sim_packet *packet)
+const char *sim_packet_type(const struct sim_packet *packet)
 {
-    return packet->bytes >= MR_HEADER_BYTES ? mr_packet_type_name(packet->data[3]) : "?";
+#define TYPE_NAME(name, value) [value] = #name,
+    static const char *const names[UINT8_MAX + 1] = {MR_PACKET_TYPE_LIST(TYPE_NAME)};
+#undef TYPE_NAME
+    const char *name = packet->bytes >= MR_HEADER_BYTES ? names[packet->data[3]] : NULL;
+    return name != NULL ? name : "?";
 }
 
 /* ---- on the way ---- */
@@ -136,7 +140,7 @@ static void play_old(struct sim *sim)
     struct sim_packet *again = packet_copy(sim, old);
     if (sim_chance(&sim->rng, 300000)) /* from somewhere else */
         sim_address_stranger(&again->from, (uint32_t)sim_below(&sim->rng, SIM_STRANGERS));
-    sim_log(sim, "  an old %s to node %u again, from port %u", type_of(again), again->to, again->from.port);
+    sim_log(sim, "  an old %s to node %u again, from port %u", sim_packet_type(again), again->to, again->from.port);
     carry(sim, again);
 }
 
@@ -237,7 +241,7 @@ static void tx_end(void *self, uint32_t bytes)
     struct mr_packet_header h;
     memcpy(&h, packet->data, sizeof(h));
     sim_log(sim, "node %u -> %u %s flags %u call %llu segment %u of %u bytes of %u, %u bytes", node->index,
-            to->index, type_of(packet), h.flags, (unsigned long long)h.call_id, h.segment_number,
+            to->index, sim_packet_type(packet), h.flags, (unsigned long long)h.call_id, h.segment_number,
             h.segment_bytes, h.message_bytes, bytes);
     if (sim->cut_until_us[node->index][to->index] > sim->now_us) {
         sim_log(sim, "  cut off");
@@ -305,7 +309,7 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
 {
     struct sim *sim = node->sim;
     sim_note(sim, packet->to, packet->bytes);
-    sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, type_of(packet), packet->bytes,
+    sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, sim_packet_type(packet), packet->bytes,
             packet->from.port);
     node->receiving_bytes = packet->bytes;
     node->receiving_from = packet->from;

@@ -45,7 +45,7 @@ void sim_play(struct sim *sim)
         return;
     struct sim_packet *again = sim_packet_copy(sim, kept);
     again->again = true;
-    sim_log(sim, "a %s that node %u took in is played again", mr_packet_type_name(again->data[3]), again->to);
+    sim_log(sim, "a %s that node %u took in is played again", sim_packet_type(again), again->to);
     sim_net_arrive(sim, again);
 }
 
@@ -81,13 +81,13 @@ void sim_play_check(struct sim_node *node, const struct sim_packet *packet)
         sessions = mr_endpoint_session_count(node->ep);
     } else if (answers > now->resets_sent - before.resets_sent) {
         sim_fail(sim, "node %u answers a %s that was played again", node->index,
-                 mr_packet_type_name(packet->data[3]));
+                 sim_packet_type(packet));
     }
     forgive(&before, now);
     if (answers > 1 || memcmp(&before, now, sizeof(before)) != 0 || sim->executions != executions ||
         mr_endpoint_memory_used(node->ep) != memory || mr_endpoint_session_count(node->ep) != sessions)
         sim_fail(sim, "a %s that was played again changes something at node %u",
-                 mr_packet_type_name(packet->data[3]), node->index);
+                 sim_packet_type(packet), node->index);
 }
 
 void sim_play_end(struct sim *sim)

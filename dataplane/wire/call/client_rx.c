@@ -157,42 +157,52 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         report_progress(ep, call);
 }
 
-struct visit {
-    struct mr_client_session *session;
-    uint32_t generation;
-};
-
-static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment)
+static void on_fragment(struct mr_endpoint *ep, struct mr_client_session *s,
+                        const struct mr_fragment *fragment)
 {
-    const struct visit *visit = arg;
-    struct mr_client_session *s = visit->session;
     bool whole = fragment->segment_bytes == 0;
     struct mr_call *call = s->slots[fragment->call_id % s->peer.window];
     if (call == NULL || call->call_id != fragment->call_id || fragment->call_id == 0) {
         ep->counters.drop_stale++;
         if (!whole) /* its last ACK was lost */
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
-        return true;
+        return;
     }
-    if (!mr_fragment_fits(ep, fragment)) {
+    if (!mr_fragment_fits(fragment, ep->config.message_bytes_max)) {
         ep->counters.drop_range++;
-        return true;
+        return;
     }
     if (call->state == MR_CALL_PAUSED) { /* it was refused under this id */
         ep->counters.drop_stale++;
-        return true;
+        return;
     }
     if (call->state == MR_CALL_ENDED) { /* its user has stopped waiting */
         if (!whole)
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
         mr_call_release_slot(ep, call);
-        return true;
+        return;
     }
     if (whole && call->reply == NULL)
         receive_whole(ep, call, fragment);
     else
         receive_segment(ep, call, fragment);
-    return s->generation == visit->generation;
+}
+
+static void on_data(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_packet *packet)
+{
+    struct mr_fragment fragments[MR_FRAGMENTS_MAX];
+    uint32_t at = 0, count, generation = s->generation;
+    bool well_formed = true;
+    while (well_formed && at < packet->header.payload_bytes) {
+        well_formed = mr_packet_fragments(&packet->header, packet->payload, &at, fragments, &count);
+        for (uint32_t i = 0; i < count; i++) {
+            on_fragment(ep, s, &fragments[i]);
+            if (s->generation != generation) /* the reply's user has closed the session */
+                return;
+        }
+    }
+    if (!well_formed)
+        ep->counters.drop_range++;
 }
 
 /* ---- what the server says about a request ---- */
@@ -317,8 +327,7 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     ep->counters.rx_packets++;
     ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
     if (packet->header.type == MR_PACKET_DATA) {
-        struct visit visit = {s, s->generation};
-        mr_each_fragment(ep, &visit, packet, on_fragment);
+        on_data(ep, s, packet);
         return;
     }
     if (packet->header.type == MR_PACKET_PATH) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dataplane/wire/base/number.h"
+#include "dataplane/wire/format/message.h"
 
 static bool bit_get(const uint64_t *words, uint32_t bit)
 {
@@ -55,6 +56,16 @@ bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t of
         return offset == 0 && bytes == message_bytes;
     return offset < message_bytes && offset % segment_bytes == 0 &&
            bytes == mr_min_u32(segment_bytes, message_bytes - offset);
+}
+
+bool mr_fragment_fits(const struct mr_fragment *f, uint32_t message_bytes_max)
+{
+    bool segment_bytes_fit =
+        f->segment_bytes == 0 || (f->segment_bytes >= MR_SEGMENT_BYTES_MIN &&
+                                  f->segment_bytes < f->message_bytes && f->segment_bytes % 8 == 0);
+    return segment_bytes_fit && f->message_bytes <= message_bytes_max &&
+           f->message_bytes >= sizeof(struct mr_preamble) &&
+           mr_segment_fits(f->message_bytes, f->segment_bytes, f->offset, f->bytes);
 }
 
 /* ---- receiver ---- */

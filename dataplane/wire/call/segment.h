@@ -26,6 +26,8 @@ uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes);
 /* A segment of this place and length belongs to a message of that length; segment_bytes 0: it is the whole
  * message. */
 bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes);
+/* Returns whether the fragment can be part of a message of at most `message_bytes_max`. */
+bool mr_fragment_fits(const struct mr_fragment *fragment, uint32_t message_bytes_max);
 
 /* ---- receiver ---- */
 

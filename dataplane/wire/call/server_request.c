@@ -281,38 +281,55 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_server_session *se
         send_report(ep, session, slot);
 }
 
-static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment)
+static void on_fragment(struct mr_endpoint *ep, struct mr_server_session *session,
+                        const struct mr_fragment *fragment)
 {
-    struct mr_server_session *session = arg;
     uint64_t call_id = fragment->call_id;
     struct mr_slot *slot = &session->slots[call_id % session->peer.window];
     if (call_id < slot->call_id || call_id == 0) {
         ep->counters.drop_stale++;
-        return true;
+        return;
     }
-    if (!mr_fragment_fits(ep, fragment)) {
+    if (!mr_fragment_fits(fragment, ep->config.message_bytes_max)) {
         ep->counters.drop_range++;
-        return true;
+        return;
     }
     if (!slot_take(ep, session, slot, call_id))
-        return true;
+        return;
     if (slot->state == MR_SLOT_REFUSED) {
         send_busy(ep, session, call_id);
-        return true;
-    }
-    if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
+    } else if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
         ep->counters.segments_repeated++;
         mr_reply_repeat(ep, session, slot, fragment->probe);
-        return true;
-    }
-    if (slot->state == MR_SLOT_EMPTY && fragment->segment_bytes == 0) {
+    } else if (slot->state == MR_SLOT_EMPTY && fragment->segment_bytes == 0) {
         receive_whole(ep, session, slot, fragment);
-        return true;
+    } else if (slot->state == MR_SLOT_RECEIVING || receiving_begin(ep, session, slot, fragment)) {
+        receive_segment(ep, session, slot, fragment);
     }
-    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, session, slot, fragment))
-        return true;
-    receive_segment(ep, session, slot, fragment);
-    return true;
+}
+
+static void announce(const struct mr_endpoint *ep, const struct mr_fragment *requests, uint32_t count)
+{
+    struct mr_prefetch prefetch[MR_PREFETCH_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        prefetch[i] = (struct mr_prefetch){requests[i].payload, requests[i].bytes};
+    ep->config.on_prefetch(ep->config.app, prefetch, count);
+}
+
+static void on_data(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_packet *packet)
+{
+    struct mr_fragment fragments[MR_FRAGMENTS_MAX];
+    uint32_t at = 0, count;
+    bool well_formed = true;
+    while (well_formed && at < packet->header.payload_bytes) {
+        well_formed = mr_packet_fragments(&packet->header, packet->payload, &at, fragments, &count);
+        if (count > 1 && ep->config.on_prefetch != NULL)
+            announce(ep, fragments, count);
+        for (uint32_t i = 0; i < count; i++)
+            on_fragment(ep, session, &fragments[i]);
+    }
+    if (!well_formed)
+        ep->counters.drop_range++;
 }
 
 static void on_ping(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_packet *packet)
@@ -381,7 +398,7 @@ void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
     switch (packet->header.type) {
     case MR_PACKET_DATA:
-        mr_each_fragment(ep, session, packet, on_fragment);
+        on_data(ep, session, packet);
         break;
     case MR_PACKET_ACK:
     case MR_PACKET_RESEND:

@@ -5,21 +5,20 @@
 
 /* What each type may carry. */
 static const struct packet_rule {
-    const char *name;
     uint16_t flags; /* allowed */
     uint16_t payload_min, payload_max;
 } rules[MR_PACKET_TYPE_END] = {
-    [MR_PACKET_HELLO] = {"HELLO", 0, sizeof(struct mr_hello), sizeof(struct mr_hello)},
-    [MR_PACKET_RETRY] = {"RETRY", 0, sizeof(struct mr_retry), sizeof(struct mr_retry)},
-    [MR_PACKET_ACCEPT] = {"ACCEPT", 0, sizeof(struct mr_accept), sizeof(struct mr_accept)},
-    [MR_PACKET_DATA] = {"DATA", MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1, MR_SEGMENT_BYTES_MAX},
-    [MR_PACKET_ACK] = {"ACK", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
-    [MR_PACKET_RESEND] = {"RESEND", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
-    [MR_PACKET_BUSY] = {"BUSY", 0, 0, 0},
-    [MR_PACKET_RESET] = {"RESET", 0, 0, 0},
-    [MR_PACKET_BYE] = {"BYE", 0, 0, 0},
-    [MR_PACKET_PING] = {"PING", MR_FLAG_PROBE, 0, 0},
-    [MR_PACKET_PATH] = {"PATH", MR_FLAG_REPLY, 0, MR_SEGMENT_BYTES_MAX},
+    [MR_PACKET_HELLO] = {0, sizeof(struct mr_hello), sizeof(struct mr_hello)},
+    [MR_PACKET_RETRY] = {0, sizeof(struct mr_retry), sizeof(struct mr_retry)},
+    [MR_PACKET_ACCEPT] = {0, sizeof(struct mr_accept), sizeof(struct mr_accept)},
+    [MR_PACKET_DATA] = {MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1, MR_SEGMENT_BYTES_MAX},
+    [MR_PACKET_ACK] = {MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
+    [MR_PACKET_RESEND] = {MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
+    [MR_PACKET_BUSY] = {0, 0, 0},
+    [MR_PACKET_RESET] = {0, 0, 0},
+    [MR_PACKET_BYE] = {0, 0, 0},
+    [MR_PACKET_PING] = {MR_FLAG_PROBE, 0, 0},
+    [MR_PACKET_PATH] = {MR_FLAG_REPLY, 0, MR_SEGMENT_BYTES_MAX},
 };
 
 /* Only a segment says which part of which message it is; a bundle's frames say whose calls they are. */
@@ -59,6 +58,47 @@ enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, str
     return MR_DROP_NONE;
 }
 
+static bool frame_take(const struct mr_packet_header *header, const uint8_t *payload, uint32_t *at,
+                       struct mr_fragment *out)
+{
+    struct mr_frame frame;
+    uint32_t left = header->payload_bytes - *at;
+    if (left < sizeof(frame))
+        return false;
+    memcpy(&frame, payload + *at, sizeof(frame));
+    uint32_t padded_bytes = frame.message_bytes <= left ? (frame.message_bytes + 7) & ~7u : 0;
+    if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > left - sizeof(frame))
+        return false;
+    *out = (struct mr_fragment){.call_id = frame.call_id,
+                                .payload = payload + *at + sizeof(frame),
+                                .message_bytes = frame.message_bytes,
+                                .bytes = frame.message_bytes,
+                                .probe = (header->flags & MR_FLAG_PROBE) != 0};
+    *at += (uint32_t)sizeof(frame) + padded_bytes;
+    return true;
+}
+
+bool mr_packet_fragments(const struct mr_packet_header *header, const uint8_t *payload, uint32_t *at,
+                         struct mr_fragment out[MR_FRAGMENTS_MAX], uint32_t *count)
+{
+    *count = 0;
+    if ((header->flags & MR_FLAG_BUNDLE) != 0) {
+        for (; *at < header->payload_bytes && *count < MR_FRAGMENTS_MAX; ++*count)
+            if (!frame_take(header, payload, at, &out[*count]))
+                return false;
+        return true;
+    }
+    out[(*count)++] = (struct mr_fragment){.call_id = header->call_id,
+                                           .payload = payload,
+                                           .message_bytes = header->message_bytes,
+                                           .segment_bytes = header->segment_bytes,
+                                           .offset = (uint32_t)header->segment_number * header->segment_bytes,
+                                           .bytes = header->payload_bytes,
+                                           .probe = (header->flags & MR_FLAG_PROBE) != 0};
+    *at = header->payload_bytes;
+    return true;
+}
+
 bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out)
 {
     if (datagram_bytes < MR_VERSION_HELLO_BYTES ||
@@ -82,9 +122,4 @@ bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, str
         return false;
     *out = answer;
     return true;
-}
-
-const char *mr_packet_type_name(uint8_t type)
-{
-    return type < MR_PACKET_TYPE_END && rules[type].name != NULL ? rules[type].name : "?";
 }

@@ -122,6 +122,20 @@ struct mr_path_word {
 };
 static_assert(sizeof(struct mr_path_word) == 8, "path word size");
 
+/* A whole message, or one segment of one, as a DATA packet carries it. */
+struct mr_fragment {
+    uint64_t call_id;
+    const uint8_t *payload;
+    uint32_t message_bytes, segment_bytes, offset, bytes; /* segment_bytes 0: the message is whole */
+    bool probe;
+};
+#define MR_FRAGMENTS_MAX 64u /* taken at once */
+/* Takes the next fragments of a DATA packet: its one segment, or up to MR_FRAGMENTS_MAX messages of a bundle.
+ * `*at` is the number of payload bytes taken so far, 0 at first and payload_bytes at the end. False: the bundle
+ * is malformed after the `*count` messages taken. */
+bool mr_packet_fragments(const struct mr_packet_header *header, const uint8_t *payload, uint32_t *at,
+                         struct mr_fragment out[MR_FRAGMENTS_MAX], uint32_t *count);
+
 #define MR_UUID_BYTES   16u
 #define MR_COOKIE_BYTES 16u
 #define MR_PROOF_BYTES  32u
@@ -225,7 +239,5 @@ enum mr_drop {
 };
 enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_packet_header *header,
                              const uint8_t **payload);
-
-const char *mr_packet_type_name(uint8_t type);
 
 #endif
