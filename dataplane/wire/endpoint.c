@@ -175,11 +175,6 @@ size_t mr_endpoint_memory_used(const struct mr_endpoint *ep)
     return mr_buddy_used_bytes(ep->memory);
 }
 
-uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep)
-{
-    return ep->session_count;
-}
-
 void mr_endpoint_set_restores(struct mr_endpoint *ep, uint32_t restores)
 {
     ep->config.restores = restores;

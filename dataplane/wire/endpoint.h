@@ -189,9 +189,8 @@ void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);
 
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep);
-/* Bytes of message memory in use and reserved; sessions alive. For tests and telemetry. */
+/* Returns the bytes of message memory in use. */
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
-uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep);
 
 /* Serving side: asked at ACCEPT for the last push step of a client; NULL hook = 0. */
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,

@@ -46,7 +46,7 @@ static void check_round_trip(const uint8_t *message, uint32_t bytes, const struc
     uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, (bytes + MR_TENSOR_ALIGN - 1) & ~(MR_TENSOR_ALIGN - 1));
     FUZZ_ASSERT(copy != NULL);
     mr_message_layout(copy, &m->preamble, tensors, count);
-    FUZZ_ASSERT(mr_message_parse(copy, bytes, &again));
+    FUZZ_ASSERT(mr_message_parse(copy, bytes, copy, &again));
     FUZZ_ASSERT(memcmp(copy, message, sizeof(struct mr_preamble)) == 0);
     for (uint32_t i = 0; i < count; i++) {
         FUZZ_ASSERT((uint8_t *)again.tensors[i].data - copy == (uint8_t *)m->tensors[i].data - message);
@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint8_t *message = room;
     memcpy(message, data, bytes);
     uint32_t n = (uint32_t)bytes;
-    bool parsed = mr_message_parse(message, n, &m);
+    bool parsed = mr_message_parse(message, n, message, &m);
     check_peek(message, n, parsed ? &m : NULL);
     if (parsed) {
         check_tensors(message, n, &m);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "fuzz_assert.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 #define MEMORY_BYTES_MAX (2u << 20)
 #define SESSION_IDLE_US  60000000u
@@ -372,7 +373,7 @@ static void close_session(struct sp *sp)
         FUZZ_ASSERT(sp->calls[i].call == NULL || !sp->calls[i].sent || sp->calls[i].ended);
         sp_call_free(sp, &sp->calls[i]);
     }
-    FUZZ_ASSERT(mr_endpoint_session_count(sp->ep[SP_CLIENT]) == 0);
+    FUZZ_ASSERT(session_count(sp->ep[SP_CLIENT]) == 0);
     FUZZ_ASSERT(mr_endpoint_memory_used(sp->ep[SP_CLIENT]) == 0);
 }
 
@@ -411,7 +412,7 @@ void sp_stop(struct sp *sp)
         sp->now_us += SESSION_IDLE_US / 2;
         (void)mr_endpoint_poll(sp->ep[SP_SERVER], sp->now_us, 16);
     }
-    FUZZ_ASSERT(mr_endpoint_session_count(sp->ep[SP_SERVER]) == 0);
+    FUZZ_ASSERT(session_count(sp->ep[SP_SERVER]) == 0);
     FUZZ_ASSERT(mr_endpoint_memory_used(sp->ep[SP_SERVER]) == 0);
     check_counters(sp, SP_CLIENT);
     check_counters(sp, SP_SERVER);

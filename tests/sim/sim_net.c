@@ -140,7 +140,8 @@ static void play_old(struct sim *sim)
     struct sim_packet *again = packet_copy(sim, old);
     if (sim_chance(&sim->rng, 300000)) /* from somewhere else */
         sim_address_stranger(&again->from, (uint32_t)sim_below(&sim->rng, SIM_STRANGERS));
-    sim_log(sim, "  an old %s to node %u again, from port %u", sim_packet_type(again), again->to, again->from.port);
+    sim_log(sim, "  an old %s to node %u again, from port %u", sim_packet_type(again), again->to,
+            again->from.port);
     carry(sim, again);
 }
 
@@ -309,8 +310,8 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
 {
     struct sim *sim = node->sim;
     sim_note(sim, packet->to, packet->bytes);
-    sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, sim_packet_type(packet), packet->bytes,
-            packet->from.port);
+    sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, sim_packet_type(packet),
+            packet->bytes, packet->from.port);
     node->receiving_bytes = packet->bytes;
     node->receiving_from = packet->from;
     if (packet->again) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 #define EVERY_SHIFT_LOW  9u  /* from half a millisecond */
 #define EVERY_SHIFT_HIGH 19u /* to half a second */
@@ -69,7 +70,7 @@ void sim_play_check(struct sim_node *node, const struct sim_packet *packet)
     struct sim *sim = node->sim;
     struct mr_wire_counters before = *mr_endpoint_counters(node->ep);
     size_t memory = mr_endpoint_memory_used(node->ep);
-    uint32_t sessions = mr_endpoint_session_count(node->ep);
+    uint32_t sessions = session_count(node->ep);
     uint64_t executions = sim->executions;
     mr_endpoint_receive(node->ep, sim_clock_us(node), &packet->from, packet->data, packet->bytes);
     const struct mr_wire_counters *now = mr_endpoint_counters(node->ep);
@@ -78,16 +79,15 @@ void sim_play_check(struct sim_node *node, const struct sim_packet *packet)
         before.sessions_accepted = now->sessions_accepted;
         before.sessions_refused = now->sessions_refused;
         before.sessions_refused_address = now->sessions_refused_address;
-        sessions = mr_endpoint_session_count(node->ep);
+        sessions = session_count(node->ep);
     } else if (answers > now->resets_sent - before.resets_sent) {
-        sim_fail(sim, "node %u answers a %s that was played again", node->index,
-                 sim_packet_type(packet));
+        sim_fail(sim, "node %u answers a %s that was played again", node->index, sim_packet_type(packet));
     }
     forgive(&before, now);
     if (answers > 1 || memcmp(&before, now, sizeof(before)) != 0 || sim->executions != executions ||
-        mr_endpoint_memory_used(node->ep) != memory || mr_endpoint_session_count(node->ep) != sessions)
-        sim_fail(sim, "a %s that was played again changes something at node %u",
-                 sim_packet_type(packet), node->index);
+        mr_endpoint_memory_used(node->ep) != memory || session_count(node->ep) != sessions)
+        sim_fail(sim, "a %s that was played again changes something at node %u", sim_packet_type(packet),
+                 node->index);
 }
 
 void sim_play_end(struct sim *sim)

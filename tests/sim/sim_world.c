@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "sim.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 #define CALM_US                                                                                              \
     20000000u /* after the faults everything must have ended within this, and the time the bytes take */
@@ -235,7 +236,7 @@ static bool all_over(const struct sim *sim)
 static bool all_forgotten(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->servers; i++)
-        if (mr_endpoint_session_count(sim->nodes[i].ep) > 0)
+        if (session_count(sim->nodes[i].ep) > 0)
             return false;
     return true;
 }
@@ -269,7 +270,7 @@ static void check_memory(struct sim *sim)
         struct sim_node *node = &sim->nodes[i];
         for (uint32_t s = 0; s < sim->servers; s++)
             mr_client_session_close(node->ep, node->sessions[s], sim_clock_us(node));
-        if (mr_endpoint_session_count(node->ep) != 0)
+        if (session_count(node->ep) != 0)
             sim_fail(sim, "client %u still has sessions", i - sim->servers);
     }
     sim_record_check(sim);

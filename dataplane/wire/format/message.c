@@ -166,11 +166,6 @@ static bool parse_tensors(const uint8_t *message, uint64_t message_bytes, const 
     return end == message_bytes;
 }
 
-bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out)
-{
-    return mr_message_parse_copied(message, message_bytes, message, out);
-}
-
 static bool parse_any(const uint8_t *message, uint64_t message_bytes, const uint8_t *aligned,
                       struct mr_message *out)
 {
@@ -184,8 +179,8 @@ static bool parse_any(const uint8_t *message, uint64_t message_bytes, const uint
     return parse_tensors(message, message_bytes, aligned, out);
 }
 
-bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
-                             struct mr_message *out)
+bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                      struct mr_message *out)
 {
     return message_bytes <= MR_MESSAGE_BYTES_MAX && parse_any(message, message_bytes, aligned, out);
 }

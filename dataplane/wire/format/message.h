@@ -68,7 +68,7 @@ uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_
 /* Writes `bytes` of it from `offset` on, which lie within it, to `out`. The tensors have their data. */
 void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_tensor *tensors,
                           uint32_t tensor_count, uint64_t offset, uint32_t bytes, uint8_t *out);
-/* mr_message_parse() of one that is whole. */
+/* mr_message_parse() of one that is whole and 64-byte aligned. */
 bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out);
 
 /* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and
@@ -93,14 +93,13 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
     mr_message_layout_tensors(buffer, tensors, tensor_count);
 }
 
-/* Check and parse. False when length, a descriptor or a reserved field is wrong; out->preamble is then as it
- * came if message_bytes reaches so far, the rest undefined. What the tensors hold is not looked at: packets'
- * tags protect it. `message` must be 64-byte aligned. */
-bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
-/* The same for bytes of any alignment that stand at `aligned` too, where the tensors will point. The copy
- * itself is not looked at: what was just written with wide stores is slow to read. */
-bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
-                             struct mr_message *out);
+/* Checks and parses a message. `aligned` is 64-byte aligned and holds the same bytes: `message` itself, or a
+ * copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written are slow.
+ * Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is then valid if the
+ * message is long enough to have one, and the rest is undefined. The tensors' contents are not checked: the
+ * packets' tags protect them. */
+bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                      struct mr_message *out);
 
 /* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its
  * descriptor and its data lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 static void defaults_are_those_of_the_header(void **state)
 {
@@ -152,7 +153,7 @@ static void garbage_is_counted_and_never_answered(void **state)
     assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
     const struct mr_wire_counters *c = mr_endpoint_counters(p.ends[PAIR_SERVER].ep);
     assert_true(c->drop_short > 0 && c->drop_magic > 0 && c->drop_proof > 0);
-    assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 1);
+    assert_int_equal(session_count(p.ends[PAIR_SERVER].ep), 1);
     struct pair_call call = {0};
     pair_call(&p, &call, MR_OP_ECHO, NULL, 0, UINT64_MAX);
     pair_run(&p, 100);

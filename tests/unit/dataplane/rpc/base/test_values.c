@@ -32,7 +32,7 @@ static void travel(struct travelled *t, const struct mr_rpc_head *head, const ch
     struct mr_preamble preamble = {.op = 25};
     mr_message_layout(t->buffer, &preamble, tensors, n);
     free(first);
-    assert_true(mr_message_parse(t->buffer, t->bytes, &t->message));
+    assert_true(mr_message_parse(t->buffer, t->bytes, t->buffer, &t->message));
 }
 
 static enum mr_status pass_out(void *self, struct mr_rref *rref, uint32_t to, uint64_t words[MR_RREF_WORDS])

@@ -9,6 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 #define STEP_US  1000u
 #define MOST     8952u
@@ -456,7 +457,7 @@ static void a_forged_report_changes_nothing(void **state)
     assert_int_equal(served()->path_hints, 1);
     assert_int_equal(the_served()->peer.segment_bytes, 1400 - MR_HEADER_BYTES);
     call_of(10, 200000);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
 }
 
 /* A true quotation with a lie costs a moment of shorter datagrams, never below the least, and some

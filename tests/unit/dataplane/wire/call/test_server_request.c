@@ -7,6 +7,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 /* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send
  * ---- */
@@ -354,7 +355,7 @@ static void no_memory_is_busy_and_nothing_is_left(void **state)
 static void a_session_says_bye_once(void **state)
 {
     send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
     send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
     assert_int_equal(served()->drop_session, 1);
 }

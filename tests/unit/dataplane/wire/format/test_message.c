@@ -35,7 +35,7 @@ static uint8_t *sample(uint32_t *bytes)
 static bool parses(const uint8_t *m, uint32_t bytes)
 {
     static struct mr_message out;
-    return mr_message_parse(m, bytes, &out);
+    return mr_message_parse(m, bytes, m, &out);
 }
 
 static void lengths_follow_from_the_shapes(void **state)
@@ -54,7 +54,7 @@ static void what_is_laid_out_is_parsed_back(void **state)
     uint8_t *m = sample(&bytes);
     assert_int_equal(bytes, 192 + 4); /* 128 keys to 152, 192 nothing, 192 scalar */
     struct mr_message out;
-    assert_true(mr_message_parse(m, bytes, &out));
+    assert_true(mr_message_parse(m, bytes, m, &out));
     assert_int_equal(out.preamble.op, 8);
     assert_int_equal(out.preamble.priority, 7);
     assert_int_equal(out.preamble.table, 4);

@@ -104,8 +104,9 @@ static const struct rule {
     size_t payload_min, payload_max;
     const char *name;
 } rules[] = {
-    {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"}, {3, 0, 96, 96, "ACCEPT"}, {4, 7, 1, 8896, "DATA"}, {5, 1, 48, 48, "ACK"},   {6, 1, 48, 48, "RESEND"},
-    {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},   {9, 0, 0, 0, "BYE"},   {10, 4, 0, 0, "PING"},   {11, 1, 0, 8896, "PATH"},
+    {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"},  {3, 0, 96, 96, "ACCEPT"}, {4, 7, 1, 8896, "DATA"},
+    {5, 1, 48, 48, "ACK"},     {6, 1, 48, 48, "RESEND"}, {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},
+    {9, 0, 0, 0, "BYE"},       {10, 4, 0, 0, "PING"},    {11, 1, 0, 8896, "PATH"},
 };
 #define NAME(name, value) [value] = #name,
 static const char *const names[MR_PACKET_TYPE_END] = {MR_PACKET_TYPE_LIST(NAME)};

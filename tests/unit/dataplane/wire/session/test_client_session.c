@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 static void calls_made_before_it_is_up_wait(void **state)
 {
@@ -27,7 +28,7 @@ static void two_sessions_to_one_core_do_not_mix(void **state)
     struct mr_client_session_info info;
     mr_client_session_info(other, &info);
     assert_true(info.up && up());
-    assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 2);
+    assert_int_equal(session_count(p.ends[PAIR_SERVER].ep), 2);
 }
 
 static void an_idle_session_finds_out_about_a_restart(void **state)
@@ -107,10 +108,10 @@ static void close_says_bye_and_ends_calls(void **state)
     assert_int_equal(a.status, MR_CANCELLED);
     assert_int_equal(b.ended, 1);
     assert_int_equal(b.status, MR_CANCELLED);
-    assert_int_equal(mr_endpoint_session_count(client()), 0);
+    assert_int_equal(session_count(client()), 0);
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
     pair_run(&p, 1000);
-    assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 0);
+    assert_int_equal(session_count(p.ends[PAIR_SERVER].ep), 0);
     assert_false(mr_call_ref_alive(p.ends[PAIR_SERVER].ep, p.later[0]));
     mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);

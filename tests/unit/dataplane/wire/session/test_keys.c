@@ -8,6 +8,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 static uint8_t keys[3][MR_PSK_BYTES]; /* old, new, another */
 enum { OLD, NEW, OTHER };
@@ -142,7 +143,7 @@ static void nothing_was_lost(uint64_t session_id)
     assert_true(p.session->peer.session_id == session_id);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
     assert_int_equal(served()->sessions_accepted, 1);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
 }
 
 /* Both, then the clients, then the new one alone: a call that runs all the while gets its answer, and so do
@@ -412,9 +413,9 @@ static void a_session_goes_over_to_keys_of_its_role_only(void **state)
 static void a_session_keeps_its_role(void **state)
 {
     set_roles(MR_ROLE_OPERATOR, MR_ROLE_READ_ONLY);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
     set_roles(MR_ROLE_OPERATOR, MR_ROLE_TRAINER);
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
     assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);      /* it is made again, */
     assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_OK); /* under what the key may now */
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);

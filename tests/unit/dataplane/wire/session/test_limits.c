@@ -9,6 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 static void open_session(struct mr_client_session **out)
 {
@@ -34,7 +35,7 @@ static void one_address_has_so_many_sessions(void **state)
         assert_int_equal(is_up(sessions[i]), i < 3);
     }
     assert_true(served()->sessions_refused_address > 0);
-    assert_int_equal(mr_endpoint_session_count(server()), 3);
+    assert_int_equal(session_count(server()), 3);
     mr_client_session_close(p.ends[PAIR_CLIENT].ep, sessions[0], p.now_us);
     pair_run(&p, 300000);
     assert_true(is_up(sessions[3]));      /* it kept asking */
@@ -182,7 +183,7 @@ static void an_unproven_address_gets_no_more_than_it_sent(void **state)
     }
     assert_true(resets > 0 && retries > 0);
     assert_int_equal(answers, resets + retries);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
 }
 
 /* ---- memory of an idle session ---- */

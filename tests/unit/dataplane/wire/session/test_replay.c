@@ -10,6 +10,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 /* ---- numbers of packets ---- */
 
@@ -156,7 +157,7 @@ static void look(void)
 {
     memcpy(before.served, server()->server_sessions, sizeof(before.served));
     memcpy(&before.session, p.session, sizeof(before.session));
-    before.sessions = mr_endpoint_session_count(server());
+    before.sessions = session_count(server());
     for (int i = 0; i < 2; i++) {
         before.counters[i] = *mr_endpoint_counters(p.ends[i].ep);
         before.sent[i] = p.ends[i].sent;
@@ -168,7 +169,7 @@ static void nothing_changed(void)
 {
     assert_memory_equal(before.served, server()->server_sessions, sizeof(before.served));
     assert_memory_equal(&before.session, p.session, sizeof(before.session));
-    assert_int_equal(mr_endpoint_session_count(server()), before.sessions);
+    assert_int_equal(session_count(server()), before.sessions);
     for (int i = 0; i < 2; i++) {
         const struct mr_wire_counters *now = mr_endpoint_counters(p.ends[i].ep);
         assert_int_equal(mr_endpoint_memory_used(p.ends[i].ep), before.memory[i]);
@@ -239,7 +240,7 @@ static void nor_does_one_of_an_earlier_session(void **state)
     for (uint32_t i = 0, end = taped; i < end; i++)
         play(i);
     pair_run(&p, 6000000); /* a session that came of it is gone by then */
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
     assert_true(p.session->peer.session_id == id);
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
     assert_int_equal(p.executed, executed);
@@ -342,7 +343,7 @@ static void a_dead_client_is_forgotten_whatever_is_played(void **state)
                 play(i);
         pair_run(&p, 1000000);
     }
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
 }
 

@@ -7,6 +7,7 @@
 
 #include "dataplane/wire/session/auth.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 /* The n-th packet of a side, kept to be played again. */
 static uint8_t kept[8][MR_UDP_BYTES_MAX];
@@ -167,7 +168,7 @@ static void without_the_key_nothing_comes_back(void **state)
     pair_run(&p, 1000000);
     assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
     assert_true(served()->drop_proof > 2);
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
     assert_int_equal(p.events[MR_SESSION_UP], 0);
 }
 
@@ -194,11 +195,11 @@ static void no_state_and_no_gain_before_the_cookie(void **state)
     p.filter = keep_clients;
     pair_start(&p);
     pair_open(&p);
-    uint32_t sessions = mr_endpoint_session_count(server());
+    uint32_t sessions = session_count(server());
     uint32_t sent = p.ends[PAIR_SERVER].sent;
     for (int i = 0; i < 100; i++)
         pair_inject(&p, PAIR_SERVER, kept[0], kept_bytes[0]);
-    assert_int_equal(mr_endpoint_session_count(server()), sessions);
+    assert_int_equal(session_count(server()), sessions);
     assert_int_equal(p.ends[PAIR_SERVER].sent - sent, 100); /* one RETRY each */
     assert_true(kept_bytes[0] > MR_HEADER_BYTES + sizeof(struct mr_accept));
 }
@@ -234,7 +235,7 @@ static void a_changed_hello_is_not_proven(void **state)
     mr_tag_write(&auth.hello_key, kept[1], kept_bytes[1]);
     pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
     assert_int_equal(served()->drop_proof, 1);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
 }
 
 /* As the client sends it when the answer was lost: under the next number. The very same packet gets none. */
@@ -254,7 +255,7 @@ static void the_same_hello_again_gets_the_same_session(void **state)
     pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
     assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 1);
     assert_int_equal(served()->sessions_accepted, 1);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
 }
 
 static void a_hello_for_another_core_is_not_ours(void **state)
@@ -300,9 +301,9 @@ static void a_session_nobody_uses_is_forgotten_soon(void **state)
     p.filter = only_hellos; /* as a replayed HELLO looks */
     pair_start(&p);
     pair_open(&p);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
     pair_run(&p, 6000000);
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
     assert_int_equal(served()->sessions_expired, 1);
 }
 
@@ -311,10 +312,10 @@ static void a_silent_session_is_forgotten_and_an_idle_one_is_not(void **state)
     pair_start(&p);
     pair_open(&p);
     pair_run(&p, 200000000);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
     p.filter = only_hellos;
     pair_run(&p, 61000000);
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
 }
 
 static void a_restarted_client_ends_its_old_sessions(void **state)
@@ -326,7 +327,7 @@ static void a_restarted_client_ends_its_old_sessions(void **state)
     p.ends[PAIR_CLIENT].random_state = 999; /* another boot */
     pair_open(&p);
     assert_int_equal(served()->sessions_accepted, 2);
-    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    assert_int_equal(session_count(server()), 1);
     /* The old one's HELLO, played again, makes a session that ends nothing and that nobody uses. */
     pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
     struct pair_call call = {0};

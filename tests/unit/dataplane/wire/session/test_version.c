@@ -9,6 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
+#include "tests/unit/dataplane/wire/session_count.h"
 
 enum { OLD_VERSION = 3, OLD_HELLO_BYTES = 48 + 128, NEW_VERSION = MR_PROTOCOL_VERSION + 1 };
 
@@ -67,7 +68,7 @@ static void a_hello_of_another_version_is_answered(void **state)
     }
     assert_int_equal(served()->hellos_other_version, sizeof(versions));
     assert_int_equal(served()->drop_version, sizeof(versions));
-    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(session_count(server()), 0);
 }
 
 /* Nothing is amplified, and no two peers keep each other busy. */
