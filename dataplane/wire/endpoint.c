@@ -223,7 +223,7 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     case MR_PACKET_ACCEPT:
     case MR_PACKET_RESET:
         if (ep->client_sessions != NULL)
-            mr_connect_packet(ep, packet);
+            mr_client_session_handshake(ep, packet);
         else
             ep->counters.drop_session++;
         break;
@@ -249,6 +249,16 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     }
 }
 
+static void on_other_version(struct mr_endpoint *ep, const struct mr_address *from, const uint8_t *datagram,
+                             size_t datagram_bytes)
+{
+    struct mr_version_answer answer;
+    if (ep->server_sessions != NULL && mr_version_answer_make(datagram, datagram_bytes, &answer))
+        mr_server_session_other_version(ep, from, &answer);
+    else if (ep->client_sessions != NULL && mr_version_answer_parse(datagram, datagram_bytes, &answer))
+        mr_client_session_other_version(ep, from, &answer);
+}
+
 void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
                          const uint8_t *datagram, size_t datagram_bytes)
 {
@@ -260,7 +270,7 @@ void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct m
     else
         dispatch(ep, &packet);
     if (why == MR_drop_version)
-        mr_version_packet(ep, from, datagram, datagram_bytes);
+        on_other_version(ep, from, datagram, datagram_bytes);
     ep->arrived_core = ep->config.core;
 }
 

@@ -307,7 +307,7 @@ static struct mr_client_session *find_session(struct mr_endpoint *ep, const stru
     s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
     if (s->away) {
         s->away = false;
-        mr_connect_end(ep, s);
+        mr_client_session_connected(ep, s);
         uint32_t generation = s->generation;
         mr_client_session_notify(ep, s, MR_SESSION_UP);
         if (s->generation != generation)

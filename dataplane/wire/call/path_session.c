@@ -60,8 +60,7 @@ static void take_hint(struct mr_endpoint *ep, struct mr_client_session *s, const
     memcpy(&word, packet->payload, sizeof(word));
     ep->counters.path_hints++;
     mr_path_hint(&s->path, word.udp_bytes, ep->now_us);
-    if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_client_session_arm(ep, s);
+    mr_client_session_arm(ep, s);
 }
 
 /* Of an answer only its length counts. */
@@ -74,8 +73,7 @@ void mr_client_session_path_packet(struct mr_endpoint *ep, struct mr_client_sess
     }
     uint32_t bytes = MR_HEADER_BYTES + packet->header.payload_bytes;
     enum mr_path_change change = mr_path_answered(&s->path, packet->header.call_id, bytes, ep->now_us);
-    if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_client_session_arm(ep, s);
+    mr_client_session_arm(ep, s);
     if (change == MR_PATH_CHANGED)
         take_up(ep, s);
 }
@@ -87,8 +85,7 @@ void mr_client_session_path_doubt(struct mr_endpoint *ep, struct mr_client_sessi
     if (!mr_path_doubt(&s->path, ep->now_us))
         return;
     mr_client_session_ack_slots(ep, s, 0); /* the last report of the size may be lost */
-    if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_client_session_arm(ep, s);
+    mr_client_session_arm(ep, s);
 }
 
 void mr_client_session_path_hint(struct mr_endpoint *ep, struct mr_client_session *s, uint32_t udp_bytes,
@@ -99,8 +96,7 @@ void mr_client_session_path_hint(struct mr_endpoint *ep, struct mr_client_sessio
         return;
     ep->counters.path_hints++;
     mr_path_hint(&s->path, udp_bytes, ep->now_us);
-    if (s->handshake == MR_HANDSHAKE_NONE)
-        mr_client_session_arm(ep, s);
+    mr_client_session_arm(ep, s);
 }
 
 void mr_server_session_path_answer(struct mr_endpoint *ep, struct mr_server_session *session,

@@ -371,7 +371,7 @@ static struct mr_server_session *find_session(struct mr_endpoint *ep, const stru
         ep->counters.drop_repeated++;
         return NULL;
     }
-    if (!mr_keys_server_verify(ep, s, packet)) {
+    if (!mr_packet_verify(packet, &s->peer.key) && !mr_keys_server_follow(ep, s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }

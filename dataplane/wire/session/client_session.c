@@ -1,5 +1,13 @@
-/* Calling side: sessions as they are opened, found, kept alive and closed. */
+/* Calling side: a session from its opening to its end: HELLO to ACCEPT, keeping it alive, and what follows when
+ * the server is unreachable, was restarted or has forgotten the session.
+ *
+ * A session looks for its server with HELLOs that name the session, under a nonce that is new in each handshake.
+ * A server that still has the session answers with an ACCEPT of the same one, and nothing has happened; one that
+ * does not makes a new session, and the calls in flight are dealt with (mr_client_session_restart_calls). So a
+ * RESET or a silence is only ever a reason to ask, and an old answer, delayed or replayed, has no effect: it
+ * has another nonce. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
@@ -23,14 +31,14 @@ struct mr_client_session *mr_client_session_lookup(const struct mr_endpoint *ep,
     return NULL;
 }
 
-void mr_client_session_enter(struct mr_endpoint *ep, struct mr_client_session *s)
+static void table_enter(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t *bucket = id_bucket(ep, s->peer.session_id);
     s->next = *bucket;
     *bucket = (uint32_t)(s - ep->client_sessions) + 1;
 }
 
-void mr_client_session_leave(struct mr_endpoint *ep, struct mr_client_session *s)
+static void table_leave(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t *link = id_bucket(ep, s->peer.session_id);
     uint32_t number = (uint32_t)(s - ep->client_sessions) + 1;
@@ -39,10 +47,27 @@ void mr_client_session_leave(struct mr_endpoint *ep, struct mr_client_session *s
     *link = s->next;
 }
 
-/* ---- an established session's own timer ---- */
+void mr_client_session_notify(struct mr_endpoint *ep, struct mr_client_session *s,
+                              enum mr_client_session_event event)
+{
+    if (ep->config.on_session != NULL && !s->closing)
+        ep->config.on_session(ep->config.app, s, event);
+}
+
+void mr_client_session_sample_rtt(struct mr_endpoint *ep, struct mr_client_session *s,
+                                  const struct mr_packet *packet)
+{
+    uint32_t rtt_us = (uint32_t)ep->now_us - packet->header.clock_us;
+    mr_rtt_sample(&s->rtt, rtt_us);
+    mr_flow_round_trip(ep, s, rtt_us);
+}
+
+/* ---- its timer, and the slots that are over ---- */
 
 void mr_client_session_arm(struct mr_endpoint *ep, struct mr_client_session *s)
 {
+    if (s->handshake != MR_HANDSHAKE_NONE) /* the timer is for the next HELLO */
+        return;
     uint64_t at_us = s->keepalive_at_us;
     if (s->unacked_at_us != 0 && s->unacked_at_us < at_us)
         at_us = s->unacked_at_us;
@@ -73,6 +98,247 @@ void mr_client_session_slot_over(struct mr_endpoint *ep, struct mr_client_sessio
     mr_client_session_arm(ep, s);
 }
 
+/* ---- handshake ---- */
+
+static void send_hello(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    const struct mr_auth *auth = &ep->auth[0];
+    struct mr_hello hello = {
+        .boot_nonce = ep->boot_nonce,
+        .client_nonce = s->client_nonce,
+        .session_id = s->established ? s->peer.session_id : 0,
+        .key_id = auth->key_id,
+        .receive_buffer_bytes = ep->config.receive_window_bytes,
+        .udp_bytes_max = (uint16_t)ep->config.udp_bytes_max,
+        .window = (uint16_t)ep->config.window,
+        .core = s->core,
+    };
+    memcpy(hello.client_uuid, ep->config.client_uuid, MR_UUID_BYTES);
+    if (s->handshake == MR_HANDSHAKE_COOKIE) {
+        memcpy(hello.cookie, s->cookie, MR_COOKIE_BYTES);
+        mr_hello_prove(auth, &hello);
+    }
+    struct mr_packet_header header = {
+        .magic = MR_MAGIC,
+        .version = MR_PROTOCOL_VERSION,
+        .type = MR_PACKET_HELLO,
+        .payload_bytes = sizeof(hello),
+        .call_id = s->client_nonce,
+        .clock_us = (uint32_t)ep->now_us,
+        .number = ++ep->hello_number,
+    };
+    (void)mr_transmit(ep, &s->peer.address, &auth->hello_key, &header, &hello);
+}
+
+/* Send the HELLO of this state and say when the next one is due: between 3/4 and 5/4 of the back-off, so that
+ * clients of a restarted server do not come all at once. */
+static void hello_next(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    uint64_t wait_us = (uint64_t)MR_HELLO_RETRY_US << (s->hello_tries < 8 ? s->hello_tries : 8);
+    if (wait_us > MR_PTO_MAX_US)
+        wait_us = MR_PTO_MAX_US;
+    wait_us = wait_us * 3 / 4 + mr_endpoint_random(ep) % (wait_us / 2);
+    s->hello_tries++;
+    send_hello(ep, s);
+    mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + wait_us);
+}
+
+/* Ask for a cookie. One that was sent for an earlier HELLO may be stale. */
+static void without_cookie(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    s->handshake = MR_HANDSHAKE_HELLO;
+    s->retry_from = ep->hello_number + 1;
+}
+
+void mr_client_session_connect(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    if (s->handshake != MR_HANDSHAKE_NONE)
+        return;
+    without_cookie(ep, s);
+    s->client_nonce = mr_endpoint_random(ep);
+    s->hello_tries = 0;
+    hello_next(ep, s);
+}
+
+void mr_client_session_connected(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    s->handshake = MR_HANDSHAKE_NONE;
+    if (!s->confirmed)
+        s->keepalive_at_us = ep->now_us + MR_CONFIRM_US;
+    mr_client_session_arm(ep, s);
+}
+
+static void hello_again(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    if (s->handshake == MR_HANDSHAKE_COOKIE && s->hello_tries % MR_HELLO_COOKIE_TRIES == 0)
+        without_cookie(ep, s);
+    hello_next(ep, s);
+}
+
+void mr_client_session_away(struct mr_endpoint *ep, struct mr_client_session *s)
+{
+    mr_client_session_connect(ep, s);
+    if (s->away)
+        return;
+    s->away = true;
+    mr_client_session_notify(ep, s, MR_SESSION_AWAY);
+}
+
+static struct mr_client_session *find_handshake(const struct mr_endpoint *ep, const struct mr_packet *packet,
+                                                uint64_t client_nonce)
+{
+    for (uint32_t i = 0; i < ep->config.sessions_max; i++) {
+        struct mr_client_session *s = &ep->client_sessions[i];
+        if (s->used && s->handshake != MR_HANDSHAKE_NONE && s->client_nonce == client_nonce &&
+            mr_address_equal(&s->peer.address, packet->from))
+            return s;
+    }
+    return NULL;
+}
+
+static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
+        ep->counters.drop_tag++;
+        return;
+    }
+    struct mr_client_session *s = find_handshake(ep, packet, packet->header.call_id);
+    if (s == NULL || s->handshake != MR_HANDSHAKE_HELLO || packet->header.number < s->retry_from) {
+        ep->counters.drop_stale++;
+        return;
+    }
+    memcpy(s->cookie, packet->payload, MR_COOKIE_BYTES);
+    s->other_version = 0;
+    mr_client_session_sample_rtt(ep, s, packet);
+    s->handshake = MR_HANDSHAKE_COOKIE;
+    s->hello_tries = 0;
+    hello_next(ep, s);
+}
+
+static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_client_session *s,
+                            const struct mr_accept *accept)
+{
+    return accept->udp_bytes_max >= MR_UDP_BYTES_MIN && accept->udp_bytes_max <= ep->config.udp_bytes_max &&
+           accept->udp_bytes_max % 8 == 0 && accept->window >= 1 && accept->window <= ep->config.window &&
+           accept->core == s->core && accept->arrived_core < MR_CORE_MAX && accept->session_id != 0;
+}
+
+static void adopt(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_accept *accept)
+{
+    if (s->established)
+        table_leave(ep, s);
+    s->established = true;
+    s->peer.sent_number = 0;
+    memset(&s->peer.numbers, 0, sizeof(s->peer.numbers));
+    s->reset_number = 0;
+    s->peer.session_id = accept->session_id;
+    s->peer.incarnation = accept->incarnation;
+    s->peer.segment_bytes = MR_SEGMENT_BYTES_MIN;
+    mr_path_begin(&s->path, accept->udp_bytes_max, ep->now_us);
+    s->peer.window = accept->window;
+    s->grant_bytes = accept->grant_bytes;
+    mr_flow_begin(ep, s);
+    s->start_id = accept->start_id;
+    s->core_count = accept->core_count;
+    s->map_version = accept->map_version;
+    s->next_call_id = 1;
+    s->unacked_slots = 0;
+    s->unacked_at_us = 0;
+    s->confirmed = false;
+    s->has_previous_key = false;
+    mr_session_key(&ep->auth[0], accept->session_id, accept->incarnation, &s->peer.key);
+    table_enter(ep, s);
+}
+
+static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_accept accept;
+    memcpy(&accept, packet->payload, sizeof(accept));
+    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
+        ep->counters.drop_tag++;
+        return;
+    }
+    struct mr_client_session *s = find_handshake(ep, packet, accept.client_nonce);
+    if (s == NULL) {
+        ep->counters.drop_stale++;
+        return;
+    }
+    if (!mr_accept_verify(&ep->auth[0], ep->config.client_uuid, ep->boot_nonce, &accept)) {
+        ep->counters.drop_proof++;
+        return;
+    }
+    if (!accept_in_range(ep, s, &accept)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    mr_client_session_sample_rtt(ep, s, packet);
+    s->peer.heard_us = ep->now_us;
+    s->other_version = 0;
+    s->last_push_step = accept.last_push_step;
+    s->lineage = accept.lineage;
+    s->restores = accept.restores;
+    bool was_away = s->away, was_established = s->established;
+    s->away = false;
+    s->arrived_core = accept.arrived_core;
+    if (was_established && s->peer.session_id == accept.session_id) {
+        mr_client_session_connected(ep, s);
+        if (was_away)
+            mr_client_session_notify(ep, s, MR_SESSION_UP);
+        return;
+    }
+    if (was_established) {
+        ep->counters.sessions_restarted++;
+        mr_client_session_restart_calls(ep, s);
+        s->held = ep->config.hold_on_restart;
+    }
+    adopt(ep, s, &accept);
+    mr_client_session_connected(ep, s);
+    /* Shows the server that this was no replay, and that the session is to be kept. */
+    (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
+    mr_peer_mark(ep, &s->peer);
+    uint32_t generation = s->generation;
+    mr_client_session_end_aborted(ep, s, MR_UNKNOWN_OUTCOME);
+    if (s->generation == generation)
+        mr_client_session_notify(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
+}
+
+static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_client_session *s = mr_client_session_lookup(ep, packet->header.session_id, packet->from);
+    if (s == NULL) {
+        ep->counters.drop_session++;
+        return;
+    }
+    if (packet->header.number <= s->reset_number || packet->header.number > s->peer.sent_number) {
+        ep->counters.drop_repeated++;
+        return;
+    }
+    if (!mr_keys_client_verify(s, packet)) {
+        ep->counters.drop_tag++;
+        return;
+    }
+    s->reset_number = packet->header.number;
+    ep->counters.resets_received++;
+    mr_client_session_connect(ep, s);
+}
+
+void mr_client_session_handshake(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    switch (packet->header.type) {
+    case MR_PACKET_RETRY:
+        on_retry(ep, packet);
+        break;
+    case MR_PACKET_ACCEPT:
+        on_accept(ep, packet);
+        break;
+    default:
+        on_reset(ep, packet);
+        break;
+    }
+}
+
+/* ---- keep-alive ---- */
+
 static void ack_slots(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     if ((s->unacked_slots & ~s->busy_slots) != 0)
@@ -96,22 +362,7 @@ static void keep_alive(struct mr_endpoint *ep, struct mr_client_session *s)
     /* The last one had no answer: perhaps we have another address now, under which the server does not know
      * us. */
     if (ep->now_us - s->peer.heard_us >= 2 * MR_KEEPALIVE_US)
-        mr_connect_begin(ep, s);
-}
-
-void mr_client_session_notify(struct mr_endpoint *ep, struct mr_client_session *s,
-                              enum mr_client_session_event event)
-{
-    if (ep->config.on_session != NULL && !s->closing)
-        ep->config.on_session(ep->config.app, s, event);
-}
-
-void mr_client_session_sample_rtt(struct mr_endpoint *ep, struct mr_client_session *s,
-                                  const struct mr_packet *packet)
-{
-    uint32_t rtt_us = (uint32_t)ep->now_us - packet->header.clock_us;
-    mr_rtt_sample(&s->rtt, rtt_us);
-    mr_flow_round_trip(ep, s, rtt_us);
+        mr_client_session_connect(ep, s);
 }
 
 void mr_client_session_timer(struct mr_endpoint *ep, struct mr_client_session *s)
@@ -123,14 +374,40 @@ void mr_client_session_timer(struct mr_endpoint *ep, struct mr_client_session *s
             keep_alive(ep, s);
         uint32_t generation = s->generation;
         mr_client_session_path_timer(ep, s);
-        if (s->generation == generation && s->handshake == MR_HANDSHAKE_NONE)
+        if (s->generation == generation)
             mr_client_session_arm(ep, s);
         return;
     }
-    mr_connect_retry(ep, s);
+    hello_again(ep, s);
 }
 
-/* ---- sessions ---- */
+/* ---- peers of another protocol version ---- */
+
+void mr_client_session_other_version(struct mr_endpoint *ep, const struct mr_address *from,
+                                     const struct mr_version_answer *answer)
+{
+    for (uint32_t i = 0; i < ep->config.sessions_max; i++) {
+        struct mr_client_session *s = &ep->client_sessions[i];
+        uint64_t echo[MR_VERSION_ECHO / sizeof(uint64_t)] = {0, s->client_nonce};
+        if (s->used && s->handshake != MR_HANDSHAKE_NONE && mr_address_equal(&s->peer.address, from) &&
+            memcmp(echo, answer->echo, sizeof(echo)) == 0)
+            s->other_version = answer->version;
+    }
+}
+
+bool mr_client_session_version_text(const struct mr_client_session *session, const char *peer, char *text,
+                                    size_t text_bytes)
+{
+    if (session->other_version == 0)
+        return false;
+    snprintf(text, text_bytes,
+             "the %s speaks version %u of the protocol, and this library version %u: upgrade the %s", peer,
+             session->other_version, MR_PROTOCOL_VERSION,
+             session->other_version > MR_PROTOCOL_VERSION ? "library" : peer);
+    return true;
+}
+
+/* ---- open, close, describe ---- */
 
 enum mr_status mr_client_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core,
                                       void *user, struct mr_client_session **out)
@@ -174,7 +451,7 @@ void mr_client_session_close(struct mr_endpoint *ep, struct mr_client_session *s
     mr_list_remove(&s->peer.dirty);
     if (s->established) {
         (void)mr_transmit_control(ep, &s->peer, MR_PACKET_BYE, 0, 0, NULL, 0);
-        mr_client_session_leave(ep, s);
+        table_leave(ep, s);
     }
     assert(mr_list_empty(&s->peer.turn) && mr_list_empty(&s->peer.parked) && s->peer.flight_bytes == 0);
     s->used = false;
@@ -198,7 +475,7 @@ void mr_client_session_moved(struct mr_endpoint *ep, struct mr_client_session *s
 {
     mr_endpoint_set_now(ep, now_us);
     if (s->established && !s->away)
-        mr_connect_begin(ep, s);
+        mr_client_session_connect(ep, s);
 }
 
 void mr_client_session_info(const struct mr_client_session *s, struct mr_client_session_info *out)

@@ -71,11 +71,9 @@ static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *p
     return MR_PSK_MAX;
 }
 
-bool mr_keys_server_verify(struct mr_endpoint *ep, struct mr_server_session *session,
+bool mr_keys_server_follow(struct mr_endpoint *ep, struct mr_server_session *session,
                            const struct mr_packet *packet)
 {
-    if (mr_packet_verify(packet, &session->peer.key))
-        return true;
     if (ep->auth_count < 2 || !mr_budget_take(ep, &ep->rekeys_in_interval, tries(ep), MR_REKEYS_PER_INTERVAL))
         return false;
     struct mr_tag_key key;
@@ -161,7 +159,7 @@ static void rekey_client(struct mr_endpoint *ep, struct mr_client_session *s, co
     s->previous_key = s->peer.key;
     s->confirmed = false;
     mr_session_key(&ep->auth[0], s->peer.session_id, s->peer.incarnation, &s->peer.key);
-    mr_connect_begin(ep, s);
+    mr_client_session_connect(ep, s);
 }
 
 void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count,

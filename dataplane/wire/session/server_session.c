@@ -302,3 +302,26 @@ void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session 
     }
     mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
 }
+
+/* ---- peers of another protocol version ---- */
+
+static_assert(offsetof(struct mr_packet_header, call_id) == offsetof(struct mr_version_answer, echo) + 8,
+              "the echo holds the nonce");
+
+/* The answer is under no key, and changes only what an error says. */
+void mr_server_session_other_version(struct mr_endpoint *ep, const struct mr_address *to,
+                                     const struct mr_version_answer *answer)
+{
+    ep->counters.hellos_other_version++;
+    if (!mr_budget_take(ep, &ep->versions_in_interval, 1, MR_VERSIONS_PER_INTERVAL))
+        return;
+    uint8_t *datagram = ep->config.io.tx_begin(ep->config.io.self, to, sizeof(*answer));
+    if (datagram == NULL) {
+        ep->counters.tx_no_room++;
+        return;
+    }
+    memcpy(datagram, answer, sizeof(*answer));
+    ep->config.io.tx_end(ep->config.io.self, sizeof(*answer));
+    ep->counters.tx_packets++;
+    ep->counters.tx_bytes += sizeof(*answer);
+}
