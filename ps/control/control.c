@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,37 +13,6 @@
 
 /* ---- commands ---- */
 
-void ps_command_free(struct ps_command *command)
-{
-    for (uint32_t i = 0; i < command->tensor_count; i++) {
-        free(command->tensors[i].data);
-    }
-    free(command->features);
-    free(command->names);
-    free(command);
-}
-
-void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
-{
-    command->status = status;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command->text, sizeof(command->text), format, arguments);
-    va_end(arguments);
-}
-
-void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data)
-{
-    assert(command->tensor_count < PS_REPLY_TENSORS_MAX);
-    tensor.data = malloc(tensor.bytes + 1);
-    if (tensor.data == NULL) {
-        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory for the answer");
-        return;
-    }
-    memcpy(tensor.data, data, tensor.bytes);
-    command->tensors[command->tensor_count++] = tensor;
-}
-
 bool ps_control_submit(struct ps_control *c, struct ps_command *command)
 {
     if (!ps_ring_put(&c->commands, (uintptr_t)command)) {
@@ -52,11 +20,6 @@ bool ps_control_submit(struct ps_control *c, struct ps_command *command)
     }
     sem_post(&c->wake);
     return true;
-}
-
-void ps_control_wake(struct ps_control *c)
-{
-    sem_post(&c->wake);
 }
 
 static struct ps_command *take_command(struct ps_control *c)
@@ -213,6 +176,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
     c->clock_offset_us = -dp_now_us();
     c->directory_lock = c->save_lock = PS_NO_LOCK;
     sem_init(&c->wake, 0, 0);
+    node->control_wake = &c->wake;
     pthread_mutex_init(&c->view_lock, NULL);
     return c;
 }
@@ -249,40 +213,4 @@ void ps_control_destroy(struct ps_control *c)
     pthread_mutex_destroy(&c->view_lock);
     sem_destroy(&c->wake);
     free(c);
-}
-
-/* ---- gate and view ---- */
-
-struct gate_order {
-    enum ps_gate gate;
-    enum mr_status status;
-    const char *text;
-};
-
-static void set_gate(struct ps_core *core, void *arg)
-{
-    const struct gate_order *order = arg;
-    core->gate = order->gate;
-    core->gate_status = order->status;
-    snprintf(core->gate_text, sizeof(core->gate_text), "%s", order->text);
-}
-
-void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text)
-{
-    struct gate_order order = {.gate = (enum ps_gate)gate, .status = status, .text = text};
-    ps_node_each_core(c->node, set_gate, &order);
-    c->gate = order.gate;
-    if (order.gate == PS_GATE_OPEN) {
-        atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
-    }
-}
-
-void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
-{
-    pthread_mutex_lock(&c->view_lock);
-    *out = c->view;
-    pthread_mutex_unlock(&c->view_lock);
-    if (out->state == 2) {
-        out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
-    }
 }

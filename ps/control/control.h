@@ -15,9 +15,8 @@
 #include "ps/control/save_log.h"
 #include "ps/core/node.h"
 #include "ps/restore/restore_plan.h"
-#include "ps/save/save_request.h"
+#include "ps/save/save_policy.h"
 
-#define PS_DIRECTORY_BYTES    256
 #define PS_CONTROL_TEXT_BYTES 400
 #define PS_REPLY_TENSORS_MAX  5u
 
@@ -38,7 +37,7 @@ struct ps_command {
     bool replace; /* what has such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
-    uint64_t cancel_number; /* of the save to be withdrawn; 0: `save` is one to be made */
+    uint64_t cancel_number; /* of the save to cancel; 0: `save` is one to be made */
     /* answered; tensors' data are the command's */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];
@@ -89,10 +88,6 @@ void ps_control_stop(struct ps_control *c, bool finish_save);
  * thread. */
 bool ps_control_submit(struct ps_control *c, struct ps_command *command);
 void ps_command_free(struct ps_command *command);
-/* Has the thread look after saves soon. Any thread. */
-void ps_control_wake(struct ps_control *c);
-/* Any thread. */
-void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 /* Of one save by its number, or of all that are known (0). False: that one is not known. Any thread. */
 bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoint_report *out);
 

@@ -1,80 +1,17 @@
-/* A save over all cores, from the choice of its kind to its cut, and what it shares with Restore. */
+/* One save over all cores: the choice of its kind, its cut, its progress, and its end. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
 
-void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view)
-{
-    pthread_mutex_lock(&c->view_lock);
-    c->view = *view;
-    pthread_mutex_unlock(&c->view_lock);
-}
+#define IDS_MAX   4096u /* of a directory, looked at for the parent */
+#define WHY_BYTES 256u
 
-enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
-{
-    if (c->writer == NULL) {
-        return MR_OK;
-    }
-    snprintf(
-        text, PS_CONTROL_TEXT_BYTES,
-        "checkpoint %llu is being written by save %llu; wait for its end, or withdraw it (ctl save --cancel "
-        "%llu); a save may be queued after it (ctl save --queue)",
-        (unsigned long long)c->view.id, (unsigned long long)c->saves.running.number,
-        (unsigned long long)c->saves.running.number);
-    return MR_CHECKPOINT_RUNNING;
-}
-
-/* ---- who writes to a directory ---- */
-
-enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
-{
-    char who[64];
-    if (c->node->config->checkpoint_directory[0] == '\0') {
-        return MR_OK;
-    }
-    ps_checkpoint_unlock(c->directory_lock);
-    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
-    return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
-}
-
-/* Keeps others from writing to a directory while a save is running; refused by name when another
- * process has it. */
-static enum mr_status lock_directory(struct ps_control *c, const char *directory, char *text)
-{
-    char who[64];
-    if (ps_checkpoint_lock_is_on(c->directory_lock, directory)) {
-        return MR_OK;
-    }
-    if (strcmp(directory, c->node->config->checkpoint_directory) == 0) {
-        return ps_control_claim_directory(c, text); /* it was removed, or another one has come in its place */
-    }
-    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
-    return ps_checkpoint_lock(directory, who, &c->save_lock, text);
-}
-
-void ps_control_unlock(struct ps_control *c)
-{
-    ps_checkpoint_unlock(c->save_lock);
-    c->save_lock = PS_NO_LOCK;
-}
-
-/* ---- counters ---- */
-
-// NOLINTNEXTLINE(readability-non-const-parameter): the store is not seen
-void ps_control_set_counter(uint64_t *counter, uint64_t value)
-{
-    __atomic_store_n(counter, value, __ATOMIC_RELAXED); /* other threads read it */
-}
-
-void ps_control_add_counter(uint64_t *counter, uint64_t value)
-{
-    ps_control_set_counter(counter, *counter + value);
-}
-
-/* ---- Save ---- */
+/* ---- what has changed since the last cut ---- */
 
 struct changes {
     uint64_t on_core[DP_CORES_MAX];
@@ -105,6 +42,125 @@ uint64_t ps_control_changes(struct ps_control *c)
     struct changes changes;
     ps_node_each_core(c->node, look_at_changes, &changes);
     return changes_sum(c, &changes);
+}
+
+/* ---- full or delta ---- */
+
+struct marks {
+    enum ps_no_delta lost[DP_CORES_MAX];
+    char table[DP_CORES_MAX][MR_NAME_BYTES]; /* that it is about */
+};
+
+static void look_at_marks(struct ps_core *core, void *arg)
+{
+    struct marks *marks = arg;
+    const char *table;
+    marks->lost[core->index] = ps_save_no_delta(core, &table);
+    snprintf(marks->table[core->index], MR_NAME_BYTES, "%s", table != NULL ? table : "");
+}
+
+static void lose_marks(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_save_marks_lost(core);
+}
+
+/* Why a core does not know what has changed, in `why`; NULL: all do. */
+static const char *marks_lost(struct ps_control *c, char why[WHY_BYTES])
+{
+    struct marks marks;
+    ps_node_each_core(c->node, look_at_marks, &marks);
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        switch (marks.lost[i]) {
+        case PS_DELTA_POSSIBLE:
+            continue;
+        case PS_NO_DELTA_NO_MEMORY:
+            snprintf(
+                why, WHY_BYTES,
+                "table %s was made when there was no memory to note which of its sightings change: raise "
+                "memory.limit_mib and start again",
+                marks.table[i]);
+            return why;
+        case PS_NO_DELTA_ROWS_WENT:
+            snprintf(why, WHY_BYTES,
+                     "more rows of table %s went since the last checkpoint than were kept track of: save a "
+                     "full one first",
+                     marks.table[i]);
+            return why;
+        case PS_NO_DELTA_UNKNOWN:
+            return "it is not known what has changed since the last checkpoint: save a full one first";
+        }
+    }
+    return NULL;
+}
+
+static bool is_there(const char *directory, uint64_t id)
+{
+    uint64_t ids[IDS_MAX];
+    uint32_t count = ps_checkpoint_list(NULL, directory, ids, IDS_MAX);
+    for (uint32_t i = 0; i < count && i < IDS_MAX; i++) {
+        if (ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_request *request,
+                                  struct ps_save_entry *entry, char *text)
+{
+    const struct ps_config *config = c->node->config;
+    const struct ps_save_chain *chain = &c->saves.chain;
+    const struct ps_save_chain_limits limits = {(uint32_t)config->checkpoint_deltas,
+                                                (uint32_t)config->checkpoint_delta_share_percent};
+    char why[WHY_BYTES];
+    bool may_be = limits.deltas_max > 0 && chain->is_open && request->wish != PS_WISH_FULL;
+    const char *why_not = ps_save_chain_no_delta(chain, &limits, request->directory,
+                                                 may_be && is_there(request->directory, chain->last_id),
+                                                 may_be ? marks_lost(c, why) : NULL);
+    if (request->wish == PS_WISH_DELTA && why_not != NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no delta is possible now: %s", why_not);
+        return MR_INVALID_ARGUMENT;
+    }
+    bool is_wished = request->wish == PS_WISH_DELTA ||
+                     (request->wish == PS_WISH_CONFIGURED && !ps_save_chain_is_long(chain, &limits));
+    if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0) {
+        ps_log("a full checkpoint, as no delta is possible now: %s", why_not);
+    }
+    entry->is_delta = why_not == NULL && is_wished;
+    entry->parent_id = entry->is_delta ? chain->last_id : 0;
+    return MR_OK;
+}
+
+static void chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
+{
+    if (entry != NULL && entry->status == MR_OK) {
+        ps_save_chain_published(&c->saves.chain, c->saves.running.directory, entry->id, entry->is_delta,
+                                entry->bytes);
+        return;
+    }
+    ps_save_chain_break(
+        &c->saves.chain,
+        entry == NULL || entry->status != MR_CANCELLED
+            ? "the last save failed, and what was known of changes is lost: save a full one first"
+            : "the last save was cancelled, and what was known of changes is lost: save a full one "
+              "first");
+    ps_node_each_core(c->node, lose_marks, NULL);
+}
+
+/* ---- the cut ---- */
+
+static void end_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    if (core->save.writer != NULL) {
+        ps_save_end(core);
+    }
+}
+
+static void end_cut(struct ps_control *c)
+{
+    ps_node_each_core(c->node, end_on_core, NULL);
 }
 
 struct begin_order {
@@ -141,7 +197,7 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {
-            ps_control_cut_end(c);
+            end_cut(c);
             return order.status[i];
         }
         *bytes_total += file_bytes(order.bytes[i]);
@@ -224,7 +280,7 @@ static enum mr_status try_cut(struct ps_control *c, const char *directory, const
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);
-        ps_chain_ended(c, NULL);
+        chain_ended(c, NULL);
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%s",
                  status == MR_NOT_READY ? "more rows went since the last checkpoint than were kept track of"
                                         : "no memory for a copy of the variables");
@@ -249,7 +305,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     uint64_t bytes_total, changes = 0;
     enum mr_status status = ps_checkpoint_next_id(NULL, request->directory, &entry.id, text);
     if (status == MR_OK) {
-        status = ps_chain_choose(c, request, &entry, text);
+        status = choose_kind(c, request, &entry, text);
     }
     if (status != MR_OK) {
         return status;
@@ -277,7 +333,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
 enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
                               bool is_at_step, uint64_t *id, char *text)
 {
-    enum mr_status status = lock_directory(c, request->directory, text);
+    enum mr_status status = ps_control_lock_directory(c, request->directory, text);
     if (status != MR_OK) {
         return status;
     }
@@ -286,4 +342,159 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
         ps_control_unlock(c);
     }
     return status;
+}
+
+/* ---- its progress and its end ---- */
+
+static void published_on_core(struct ps_core *core, void *arg)
+{
+    ps_pushes_published(core->pushes);
+    mr_endpoint_set_checkpoint(core->ep, *(const uint64_t *)arg);
+}
+
+/* Clients may forget the pushes that the last cut holds: they are in checkpoint `id`. */
+static void set_durable(struct ps_control *c, uint64_t id)
+{
+    ps_node_each_core(c->node, published_on_core, &id);
+}
+
+void ps_control_durable(struct ps_control *c)
+{
+    set_durable(c, c->ancestry.starts[0].from);
+}
+
+static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
+{
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    ps_control_set_counter(&counters->running_id, 0);
+    ps_control_set_counter(&counters->running_bytes, 0);
+    ps_control_set_counter(&counters->running_bytes_total, 0);
+    ps_control_set_counter(&counters->last_status, entry->status);
+    if (entry->status != MR_OK) {
+        ps_control_add_counter(
+            entry->status == MR_CANCELLED ? &counters->saves_withdrawn : &counters->saves_failed, 1);
+        return;
+    }
+    ps_control_add_counter(&counters->saves_good, 1);
+    ps_control_add_counter(&counters->deltas_good, entry->is_delta);
+    ps_control_add_counter(&counters->saves_at_step, entry->is_at_step);
+    ps_control_add_counter(&counters->bytes_written, entry->bytes);
+    ps_control_add_counter(&counters->write_us, entry->duration_us);
+    ps_control_set_counter(&counters->last_good_id, entry->id);
+    ps_control_set_counter(&counters->last_good_step, entry->step);
+}
+
+static void log_ended(const struct ps_save_entry *entry)
+{
+    if (entry->status == MR_CANCELLED) {
+        ps_log("the save of checkpoint %llu was cancelled", (unsigned long long)entry->id);
+        return;
+    }
+    if (entry->status != MR_OK) {
+        ps_log("save of checkpoint %llu failed: %s", (unsigned long long)entry->id, entry->text);
+        return;
+    }
+    ps_log("saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)entry->id,
+           (unsigned long long)(entry->bytes >> 20), (unsigned long long)(entry->duration_us / 1000));
+}
+
+static void view_ended(struct ps_control *c, const struct ps_save_entry *entry)
+{
+    struct ps_checkpoint_view view = c->view;
+    view.state = PS_VIEW_IDLE;
+    view.bytes_done = entry->bytes;
+    view.duration_us = entry->duration_us;
+    view.last_status = entry->status;
+    view.last_errno = (uint64_t)entry->error_number;
+    snprintf(view.text, sizeof(view.text), "%s", entry->text);
+    if (entry->status == MR_OK) {
+        view.last_good_id = view.id;
+        view.bytes_total = entry->bytes;
+    }
+    ps_control_set_view(c, &view);
+}
+
+static void fill_ended(struct ps_save_entry *entry, const struct ps_writer_status *status, bool is_cancelled)
+{
+    entry->state = PS_SAVE_ENDED;
+    entry->status = status->status;
+    entry->error_number = status->error_number;
+    entry->bytes = status->bytes_written;
+    entry->duration_us = status->duration_us;
+    snprintf(entry->text, sizeof(entry->text), "%s", status->status == MR_OK ? "" : status->text);
+    if (is_cancelled && status->error_number == ECANCELED) {
+        entry->status = MR_CANCELLED;
+        entry->error_number = 0;
+        snprintf(entry->text, sizeof(entry->text), PS_SAVE_CANCELLED);
+    }
+}
+
+/* The writer has published or failed: take it apart. */
+static void end_save(struct ps_control *c, const struct ps_writer_status *status)
+{
+    const char *directory = c->saves.running.directory;
+    struct ps_save_entry *entry = &c->saves.entry;
+    end_cut(c);
+    ps_writer_finish(c->writer);
+    c->writer = NULL;
+    ps_control_unlock(c);
+    fill_ended(entry, status, c->saves.is_cancelled);
+    log_ended(entry);
+    chain_ended(c, entry);
+    ps_save_chain_set_hash(&c->saves.chain, status->manifest_hash);
+    if (entry->status != MR_OK) {
+        c->saves.changes_saved =
+            UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */
+    }
+    if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+        set_durable(c, entry->id);
+        ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
+    }
+    count_ended(c, entry);
+    ps_control_note_entry(c, c->saves.running.number, entry);
+    view_ended(c, entry);
+    uint32_t saving = MR_NODE_SAVING;
+    atomic_compare_exchange_strong(&c->node->state, &saving, MR_NODE_SERVING);
+}
+
+void ps_control_save_progress(struct ps_control *c)
+{
+    struct ps_writer_status status;
+    if (c->writer == NULL) {
+        return;
+    }
+    ps_writer_status(c->writer, &status);
+    if (status.done) {
+        end_save(c, &status);
+        return;
+    }
+    struct ps_checkpoint_view view = c->view;
+    view.bytes_done = status.bytes_written;
+    view.bytes_total = status.bytes_written > view.bytes_total ? status.bytes_written : view.bytes_total;
+    view.duration_us = status.duration_us;
+    ps_control_set_view(c, &view);
+    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes, view.bytes_done);
+    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes_total, view.bytes_total);
+}
+
+enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
+{
+    if (c->writer == NULL) {
+        return MR_OK;
+    }
+    while (c->writer != NULL) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        ps_control_save_progress(c);
+    }
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", c->saves.entry.text);
+    return c->saves.entry.status;
+}
+
+void ps_control_save_abort(struct ps_control *c)
+{
+    char text[PS_CONTROL_TEXT_BYTES];
+    if (c->writer != NULL) {
+        ps_writer_abort(c->writer);
+        ps_control_save_wait(c, text);
+    }
 }

@@ -75,9 +75,9 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
     ps_control_set_counter(&c->node->checkpoint_counters.last_status, status);
 }
 
-void ps_control_save_withdrawn(struct ps_control *c, uint64_t number)
+void ps_control_save_cancelled(struct ps_control *c, uint64_t number)
 {
-    note_end(c, number, MR_CANCELLED, PS_SAVE_WITHDRAWN);
+    note_end(c, number, MR_CANCELLED, PS_SAVE_CANCELLED);
     ps_log("save %llu was cancelled", (unsigned long long)number);
     ps_control_add_counter(&c->node->checkpoint_counters.saves_withdrawn, 1);
 }

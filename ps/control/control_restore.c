@@ -6,7 +6,6 @@
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/control/control_internal.h"
-#include "ps/control/directory_check.h"
 #include "ps/restore/restore.h"
 #include "ps/restore/restore_plan.h"
 
@@ -313,6 +312,64 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
     return status;
 }
 
+/* ---- after it ---- */
+
+static void begin_marks(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_save_is_as_saved(core);
+}
+
+static void restored_on_core(struct ps_core *core, void *arg)
+{
+    ps_core_set_step(core, *(const uint64_t *)arg);
+    mr_endpoint_set_checkpoint(core->ep, 0);
+}
+
+/* The next save may be a delta on what was restored: the newest of the configured directory. */
+static void follow(struct ps_control *c, const char *directory, const struct ps_reader *reader)
+{
+    uint32_t links = ps_reader_link_count(reader);
+    uint64_t newest = 0, delta_bytes = 0;
+    (void)ps_checkpoint_list(NULL, directory, &newest, 1);
+    ps_save_chain_break(
+        &c->saves.chain,
+        "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
+    if (newest != ps_reader_id(reader) || strcmp(directory, c->node->config->checkpoint_directory) != 0) {
+        return;
+    }
+    for (uint32_t i = 1; i < links; i++) {
+        delta_bytes += ps_manifest_block_bytes(ps_reader_manifest(reader, i));
+    }
+    ps_save_chain_restored(&c->saves.chain, directory, newest, links - 1,
+                           ps_manifest_block_bytes(ps_reader_manifest(reader, 0)), delta_bytes);
+    ps_save_chain_set_hash(&c->saves.chain, ps_reader_manifest(reader, links - 1)->hash);
+    ps_node_each_core(c->node, begin_marks, NULL);
+}
+
+static void restored_some(struct ps_control *c)
+{
+    ps_save_chain_break(&c->saves.chain,
+                        "single tables were restored since the last checkpoint: save a full one first");
+}
+
+static void restored_whole(struct ps_control *c, const char *directory, const struct ps_reader *reader)
+{
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    uint64_t step = last->step;
+    ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
+    bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    ps_ancestry_begin(&c->ancestry, &last->ancestry, c->node->start_id, is_own ? last->id : 0);
+    ps_node_each_core(c->node, restored_on_core, &step);
+    follow(c, directory, reader);
+    c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
+    ps_control_set_counter(&counters->restored_id, last->id);
+    ps_control_set_counter(&counters->restored_step, step);
+    ps_control_set_counter(&counters->restored_at_step, last->is_at_step);
+    ps_control_schedule_start(c);
+}
+
 static void note_restored(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
@@ -343,9 +400,9 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
     if (status == MR_OK && a->plan.whole) {
-        ps_control_restored(a->c, a->directory, reader);
+        restored_whole(a->c, a->directory, reader);
     } else if (status == MR_OK) {
-        ps_control_restored_some(a->c);
+        restored_some(a->c);
     }
     ps_reader_close(reader);
     return status;

@@ -1,28 +1,41 @@
-/* Which save is next: one asked for, one that waits, or an automatic one. */
+/* Which save is next: one asked for, one that waits, or an automatic one; and those that are cancelled. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "ps/base/log.h"
 #include "ps/control/control_internal.h"
-#include "ps/control/directory_check.h"
 
 #define ARM_TRIES 8u /* at a step that training is just passing */
 
 /* ---- the queue ---- */
 
-void ps_control_count_queued(const struct ps_control *c)
+static void count_queued(const struct ps_control *c)
 {
     ps_control_set_counter(&c->node->checkpoint_counters.saves_queued, c->saves.queued);
 }
 
-void ps_control_queue_remove(struct ps_control *c, uint32_t i)
+static void queue_remove(struct ps_control *c, uint32_t i)
 {
     struct ps_saves *s = &c->saves;
     memmove(s->queue + i, s->queue + i + 1, (--s->queued - i) * sizeof(*s->queue));
-    ps_control_count_queued(c);
+    count_queued(c);
 }
 
 /* ---- asked for ---- */
+
+enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
+{
+    if (c->writer == NULL) {
+        return MR_OK;
+    }
+    snprintf(
+        text, PS_CONTROL_TEXT_BYTES,
+        "checkpoint %llu is being written by save %llu; wait for its end, or cancel it (ctl save --cancel "
+        "%llu); a save may be queued after it (ctl save --queue)",
+        (unsigned long long)c->view.id, (unsigned long long)c->saves.running.number,
+        (unsigned long long)c->saves.running.number);
+    return MR_CHECKPOINT_RUNNING;
+}
 
 static bool is_at_step(const struct ps_save_request *request)
 {
@@ -81,7 +94,7 @@ static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *requ
     }
     ps_control_note_save(c, request, PS_SAVE_QUEUED);
     s->queue[s->queued++] = *request;
-    ps_control_count_queued(c);
+    count_queued(c);
     return MR_OK;
 }
 
@@ -152,6 +165,22 @@ enum mr_status ps_control_save(struct ps_control *c, struct ps_save_request *req
     return begin(c, request, id, text);
 }
 
+enum mr_status ps_control_save_last(struct ps_control *c, char *text)
+{
+    struct ps_save_request request = {.is_automatic = true};
+    uint64_t id;
+    /* A broken gate stays, and with it the refusal to save half a checkpoint. */
+    if (c->gate != PS_GATE_BROKEN) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        if (ps_control_changes(c) == c->saves.changes_saved) {
+            ps_log("nothing was pushed since the last save: none more");
+            return MR_OK;
+        }
+    }
+    enum mr_status status = ps_control_save(c, &request, &id, text);
+    return status == MR_OK ? ps_control_save_wait(c, text) : status;
+}
+
 /* ---- those that wait ---- */
 
 /* The first whose turn has come. */
@@ -161,7 +190,7 @@ static bool take_queued(struct ps_control *c, struct ps_save_request *request)
     for (uint32_t i = 0; i < s->queued; i++) {
         if (!must_wait(c, &s->queue[i])) {
             *request = s->queue[i];
-            ps_control_queue_remove(c, i);
+            queue_remove(c, i);
             return true;
         }
     }
@@ -373,6 +402,106 @@ static void look_at_cut(struct ps_control *c)
     } else if (ps_cut_is_late(c)) {
         cut_late(c);
     }
+}
+
+/* ---- those that will not be made ---- */
+
+void ps_control_saves_drop(struct ps_control *c, const char *why)
+{
+    struct ps_saves *s = &c->saves;
+    ps_cut_disarm(c);
+    if (s->is_waiting) {
+        s->is_waiting = false;
+        ps_control_save_failed(c, s->waiting.number, MR_CANCELLED, why);
+    }
+    for (uint32_t i = 0; i < s->queued; i++) {
+        ps_control_save_failed(c, s->queue[i].number, MR_CANCELLED, why);
+    }
+    s->queued = 0;
+    count_queued(c);
+}
+
+static bool take_out_queued(struct ps_control *c, uint64_t number)
+{
+    struct ps_saves *s = &c->saves;
+    for (uint32_t i = 0; i < s->queued; i++) {
+        if (s->queue[i].number == number) {
+            queue_remove(c, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Trainers that are held for it go on; those held for an automatic one are not its business. */
+static bool take_out_waiting(struct ps_control *c, uint64_t number)
+{
+    struct ps_saves *s = &c->saves;
+    if (!s->is_waiting || s->waiting.number != number) {
+        return false;
+    }
+    s->is_waiting = false;
+    if (!s->cut.is_automatic) {
+        ps_cut_disarm(c);
+    }
+    return true;
+}
+
+static enum mr_status cancel_running(struct ps_control *c, char *text)
+{
+    struct ps_saves *s = &c->saves;
+    s->is_cancelled = true;
+    ps_writer_abort(c->writer);
+    enum mr_status status = ps_control_save_wait(c, text);
+    s->is_cancelled = false;
+    if (status == MR_CANCELLED) {
+        text[0] = '\0';
+        return MR_OK;
+    }
+    if (status == MR_OK) { /* all was written, and it was too late to take it back */
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "save %" PRIu64 " was finished before it could be cancelled: it is checkpoint %" PRIu64,
+                 s->running.number, s->entry.id);
+    } else {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " failed before it could be cancelled: %.200s",
+                 s->running.number, s->entry.text);
+    }
+    return MR_INVALID_ARGUMENT;
+}
+
+/* It does not wait, nor is it being written. */
+static enum mr_status refuse_cancel(struct ps_control *c, uint64_t number, char *text)
+{
+    pthread_mutex_lock(&c->view_lock);
+    const struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
+    bool is_good = entry != NULL && entry->status == MR_OK;
+    uint64_t id = entry != NULL ? entry->id : 0;
+    pthread_mutex_unlock(&c->view_lock);
+    if (entry == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " is not known: only the last %u are", number,
+                 PS_SAVE_LOG_MAX);
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
+    if (is_good) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " has ended already: it is checkpoint %" PRIu64,
+                 number, id);
+    } else {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " has ended already, without a checkpoint",
+                 number);
+    }
+    return MR_INVALID_ARGUMENT;
+}
+
+enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text)
+{
+    if (c->writer != NULL && c->saves.running.number == number) {
+        return cancel_running(c, text);
+    }
+    if (take_out_queued(c, number) || take_out_waiting(c, number)) {
+        ps_control_save_cancelled(c, number);
+        return MR_OK;
+    }
+    return refuse_cancel(c, number, text);
 }
 
 /* ---- each round of the thread ---- */

@@ -6,6 +6,7 @@
 #define PS_SAVE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 
@@ -34,8 +35,19 @@ struct ps_save_log {
 };
 
 /* A new one; takes the place of an old one. */
-struct ps_save_entry *ps_save_log_add(struct ps_save_log *log);
+static inline struct ps_save_entry *ps_save_log_add(struct ps_save_log *log)
+{
+    uint64_t number = ++log->last_number;
+    struct ps_save_entry *entry = &log->entries[number % PS_SAVE_LOG_MAX];
+    *entry = (struct ps_save_entry){.number = number};
+    return entry;
+}
+
 /* NULL when it never was, or was long ago. */
-struct ps_save_entry *ps_save_log_find(struct ps_save_log *log, uint64_t number);
+static inline struct ps_save_entry *ps_save_log_find(struct ps_save_log *log, uint64_t number)
+{
+    struct ps_save_entry *entry = &log->entries[number % PS_SAVE_LOG_MAX];
+    return number != 0 && entry->number == number ? entry : NULL;
+}
 
 #endif

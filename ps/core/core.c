@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/control/control.h"
 #include "ps/server/rpc_node.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -53,9 +52,7 @@ static void notify_left_out(struct ps_core *core)
         return;
     }
     atomic_store_explicit(reported, sum, memory_order_relaxed);
-    if (core->node->control != NULL) {
-        ps_control_wake(core->node->control);
-    }
+    ps_node_wake_control(core->node);
 }
 
 void ps_core_refresh_gauges(struct ps_core *core)

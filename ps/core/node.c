@@ -17,6 +17,13 @@ void ps_node_map_partitions(struct ps_node *node, uint32_t core_count)
     }
 }
 
+void ps_node_wake_control(const struct ps_node *node)
+{
+    if (node->control_wake != NULL) {
+        sem_post(node->control_wake);
+    }
+}
+
 /* There may be more cores than processors: the last one must get to run. */
 static void wait_for_all(_Atomic uint32_t *missing)
 {

@@ -11,7 +11,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/config/config.h"
-#include "ps/save/save_request.h"
+#include "ps/save/save_policy.h"
 
 struct ps_core;
 struct ps_control;
@@ -31,6 +31,7 @@ struct ps_node {
     uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
+    sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
     struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
@@ -41,6 +42,9 @@ struct ps_node {
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];
 };
+
+/* Has the control thread look after saves, and what cores report, soon. Any thread. */
+void ps_node_wake_control(const struct ps_node *node);
 
 /* Contiguous slices of the partitions, as even as they go. */
 void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);

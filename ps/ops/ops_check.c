@@ -6,7 +6,6 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/rows.h"
-#include "ps/control/control.h"
 #include "ps/ops/ops.h"
 
 #define REFUSAL_BYTES 400
@@ -61,7 +60,7 @@ static void hold(const struct ps_op *op)
     struct ps_core *core = op->core;
     if (ps_step_gate_note(core->step_gate, op->request->client_uuid, op->now_us)) {
         atomic_store_explicit(&core->clients_held, core->step_gate->count, memory_order_release);
-        ps_control_wake(core->node->control);
+        ps_node_wake_control(core->node);
     }
     ps_hold_back(op, &core->counters.calls_held_at_step);
 }

@@ -3,10 +3,25 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/save/save_internal.h"
+#include "ps/core/core.h"
 #include "ps/table/occurrence_filter.h"
 
 #define TOMBSTONE_RECORD_KEYS 1024u /* at most */
+#define VARIABLE_PIECE_BYTES                                                                                 \
+    (64u << 10)              /* of a variable per record: small against a block, so little is wasted */
+#define STREAM_HEAD_WORDS 2u /* stream, watermark */
+
+/* How a step of the cursor went. */
+enum went {
+    WENT_ON,
+    NO_ROOM, /* in the writer's buffers: nothing was written */
+    THROUGH, /* there is no more of it */
+};
+
+static size_t padded(uint64_t bytes)
+{
+    return (size_t)((bytes + 7) & ~UINT64_C(7));
+}
 
 /* ---- rows ---- */
 
@@ -48,7 +63,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
  * may lose up to a record at its end. */
 static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
 {
-    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + ps_save_padded(row_bytes) + 8;
+    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
     uint64_t record_max =
         sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
     uint64_t bytes = rows * per_row;
@@ -65,6 +80,181 @@ static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
     uint64_t wanted_bytes = dp_now_us() < save->wanted_until_us ? save->wanted_bytes : 0;
     return ps_writer_free_bytes(save->writer, f->core->index) >=
            save->reserved_bytes + wanted_bytes + need_bytes;
+}
+
+/* ---- records, copied at the cut ---- */
+
+/* Writes a record's header and returns the place of its bytes; with out == NULL only counts. */
+static uint8_t *add_record(uint8_t *out, size_t *at, const struct ps_record *record)
+{
+    uint8_t *bytes = NULL;
+    if (out != NULL) {
+        memcpy(out + *at, record, sizeof(*record));
+        bytes = out + *at + sizeof(*record);
+        memset(bytes + record->bytes, 0, padded(record->bytes) - record->bytes);
+    }
+    *at += sizeof(*record) + padded(record->bytes);
+    return bytes;
+}
+
+static void copy_stream(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
+{
+    uint32_t words = ps_applied_batches_bitmap_words(core->applied, stream);
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .offset = ps_applied_batches_added(core->applied, stream),
+                               .bytes = (STREAM_HEAD_WORDS + (uint64_t)words) * sizeof(uint64_t)};
+    uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
+    if (to != NULL) {
+        to[0] = stream;
+        to[1] = ps_applied_batches_watermark(core->applied, stream);
+        ps_applied_batches_bitmap(core->applied, stream, to + STREAM_HEAD_WORDS);
+    }
+}
+
+static void copy_plan(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
+{
+    const struct mr_plan *plan = ps_applied_batches_plan(core->applied, stream);
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .row_bytes = PS_STREAM_PLAN,
+                               .bytes = PS_STREAM_PLAN_WORDS * sizeof(uint64_t)};
+    uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
+    if (to != NULL) {
+        to[0] = stream;
+        memcpy(&to[1], plan, sizeof(*plan));
+        to[1 + MR_PLAN_WORDS] = ps_applied_batches_used(core->applied, stream);
+    }
+}
+
+static void copy_partial(const struct ps_core *core, const struct ps_partial *partial, uint8_t *out,
+                         size_t *at)
+{
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .row_bytes = PS_STREAM_PARTIAL,
+                               .bytes = sizeof(*partial)};
+    uint8_t *to = add_record(out, at, &record);
+    if (to != NULL) {
+        memcpy(to, partial, sizeof(*partial));
+    }
+}
+
+static void copy_client(const struct ps_core *core, const struct ps_client *client, uint8_t *out, size_t *at)
+{
+    struct ps_record record = {.kind = PS_RECORD_CLIENT,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .bytes = MR_UUID_BYTES + sizeof(uint64_t)};
+    uint8_t *to = add_record(out, at, &record);
+    if (to != NULL) {
+        memcpy(to, client->uuid, MR_UUID_BYTES);
+        memcpy(to + MR_UUID_BYTES, &client->last_step, sizeof(uint64_t));
+    }
+}
+
+static void copy_pushes(const struct ps_core *core, const struct ps_push_lane *piece, uint8_t *out,
+                        size_t *at)
+{
+    struct ps_stored_pushes stored = {.lane = piece->lane,
+                                      .partition = piece->partition,
+                                      .partition_end = piece->partition_end,
+                                      .floor = piece->window.floor};
+    uint64_t words[PS_PUSH_WINDOW_WORDS];
+    uint32_t word_count = ps_push_window_store(&piece->window, words);
+    struct ps_record record = {.kind = PS_RECORD_PUSHES,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .offset = piece->used,
+                               .bytes = sizeof(stored) + word_count * sizeof(*words)};
+    uint8_t *to = add_record(out, at, &record);
+    if (to != NULL) {
+        memcpy(stored.uuid, piece->uuid, MR_UUID_BYTES);
+        memcpy(to, &stored, sizeof(stored));
+        memcpy(to + sizeof(stored), words, word_count * sizeof(*words));
+    }
+}
+
+static void copy_clients(const struct ps_core *core, uint8_t *out, size_t *at)
+{
+    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++) {
+        if (ps_clients_at(core->clients, i)->used != 0) {
+            copy_client(core, ps_clients_at(core->clients, i), out, at);
+        }
+    }
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        for (const struct ps_push_lane *piece = ps_pushes_at(core->pushes, i); piece != NULL;
+             piece = piece->next) {
+            copy_pushes(core, piece, out, at);
+        }
+    }
+}
+
+/* Writes the copy to `out` if there is one. Returns its bytes. */
+static size_t copy_small(const struct ps_core *core, uint8_t *out)
+{
+    size_t at = 0;
+    for (uint32_t s = ps_applied_batches_next_stream(core->applied, 0); s < PS_STREAMS_MAX;
+         s = ps_applied_batches_next_stream(core->applied, s + 1)) {
+        copy_stream(core, s, out, &at);
+        copy_plan(core, s, out, &at);
+    }
+    for (uint32_t i = 0; i < core->partials.count; i++) {
+        copy_partial(core, &core->partials.entries[i], out, &at);
+    }
+    copy_clients(core, out, &at);
+    return at;
+}
+
+static bool copy_begin(const struct ps_core *core, struct ps_save *save)
+{
+    save->copy_bytes = copy_small(core, NULL);
+    save->copy = malloc(save->copy_bytes + 1);
+    if (save->copy == NULL) {
+        return false;
+    }
+    copy_small(core, save->copy);
+    return true;
+}
+
+/* ---- variables: read where they are, or from a copy made before a change ---- */
+
+static uint64_t left_of(const struct ps_feature *f)
+{
+    return ps_variable_stored_bytes(f->variable) - f->cut_bytes;
+}
+
+void ps_save_variable_end(struct ps_core *core, struct ps_feature *f)
+{
+    if (f->cut_copy != NULL) {
+        core->save.variable_copy_bytes -= f->cut_copy_bytes;
+    }
+    free(f->cut_copy);
+    f->cut_copy = NULL;
+    f->in_cut = false;
+}
+
+bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *f)
+{
+    struct ps_save *save = &core->save;
+    if (!f->in_cut || f->cut_copy != NULL) {
+        return true;
+    }
+    uint64_t bytes = left_of(f);
+    if (save->variable_copy_bytes + bytes > PS_SAVE_VARIABLES_BYTES) {
+        return false;
+    }
+    f->cut_copy = malloc(bytes);
+    if (f->cut_copy == NULL) {
+        return false;
+    }
+    ps_variable_store(f->variable, f->cut_bytes, bytes, f->cut_copy);
+    f->cut_copy_bytes = bytes;
+    save->variable_copy_bytes += bytes;
+    return true;
 }
 
 /* ---- begin and end ---- */
@@ -113,7 +303,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
         .next_feature = 1,
         .capacity_bytes = ps_writer_free_bytes(writer, core->index),
         .pace = ps_save_pace_start((uint32_t)core->node->config->checkpoint_busy_share_percent, 0, 0)};
-    if (!ps_save_copy_begin(core, &begun) || !filters_begin(core, kind)) {
+    if (!copy_begin(core, &begun) || !filters_begin(core, kind)) {
         free(begun.copy);
         return MR_OUT_OF_MEMORY;
     }
@@ -234,40 +424,91 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
     return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + left + need_bytes;
 }
 
-uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
+/* ps_writer_append() for the cursor, which leaves the room that pushes wait for. NULL when there is no
+ * more. */
+static uint8_t *append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
 {
-    if (!cursor_has_room(core, sizeof(*record) + ps_save_padded(record->bytes), now_us)) {
+    if (!cursor_has_room(core, sizeof(*record) + padded(record->bytes), now_us)) {
         return NULL;
     }
     return ps_writer_append(core->save.writer, core->index, record);
 }
 
-static enum ps_save_went tombstones_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+/* One record of the copy. */
+static enum went copy_step(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    struct ps_record record;
+    if (save->copied_out_bytes == save->copy_bytes) {
+        return THROUGH;
+    }
+    memcpy(&record, save->copy + save->copied_out_bytes, sizeof(record));
+    uint8_t *to = append(core, &record, now_us);
+    if (to == NULL) {
+        return NO_ROOM;
+    }
+    memcpy(to, save->copy + save->copied_out_bytes + sizeof(record), record.bytes);
+    save->copied_out_bytes += sizeof(record) + padded(record.bytes);
+    return WENT_ON;
+}
+
+static void piece_read(const struct ps_feature *f, uint64_t bytes, uint8_t *out)
+{
+    if (f->cut_copy != NULL) {
+        uint64_t begins_at = ps_variable_stored_bytes(f->variable) - f->cut_copy_bytes;
+        memcpy(out, f->cut_copy + (f->cut_bytes - begins_at), bytes);
+    } else {
+        ps_variable_store(f->variable, f->cut_bytes, bytes, out);
+    }
+}
+
+static enum went variable_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    uint64_t bytes = left_of(f) < VARIABLE_PIECE_BYTES ? left_of(f) : VARIABLE_PIECE_BYTES;
+    struct ps_record record = {.kind = PS_RECORD_VARIABLE,
+                               .feature = f->id,
+                               .count = (uint32_t)bytes,
+                               .offset = f->cut_bytes,
+                               .bytes = bytes};
+    uint8_t *to = append(core, &record, now_us);
+    if (to == NULL) {
+        return NO_ROOM;
+    }
+    piece_read(f, bytes, to);
+    f->cut_bytes += bytes;
+    if (left_of(f) > 0) {
+        return WENT_ON;
+    }
+    ps_save_variable_end(core, f);
+    return THROUGH;
+}
+
+static enum went tombstones_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     uint64_t left = ps_table_cut_tombstones_left(f->table);
     uint32_t count = left < TOMBSTONE_RECORD_KEYS ? (uint32_t)left : TOMBSTONE_RECORD_KEYS;
     if (count == 0) {
-        return PS_SAVE_THROUGH;
+        return THROUGH;
     }
     struct ps_record record = {
         .kind = PS_RECORD_GONE, .feature = f->id, .count = count, .bytes = count * sizeof(uint64_t)};
-    uint64_t *to = (uint64_t *)(void *)ps_save_append(core, &record, now_us);
+    uint64_t *to = (uint64_t *)(void *)append(core, &record, now_us);
     if (to == NULL) {
-        return PS_SAVE_NO_ROOM;
+        return NO_ROOM;
     }
     uint32_t taken = 0;
     while (taken < count) {
         taken += ps_table_cut_take_tombstones(f->table, to + taken, count - taken);
     }
-    return PS_SAVE_WENT_ON;
+    return WENT_ON;
 }
 
-static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+static enum went filter_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     struct ps_occurrence_part piece;
     uint32_t bytes;
     if (!ps_table_filter_cut_next(f->table, &piece, &bytes)) {
-        return PS_SAVE_THROUGH;
+        return THROUGH;
     }
     struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
                                .feature = f->id,
@@ -275,12 +516,12 @@ static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f,
                                .row_bytes = piece.first_line,
                                .offset = piece.partition,
                                .bytes = bytes};
-    uint8_t *to = ps_save_append(core, &record, now_us);
+    uint8_t *to = append(core, &record, now_us);
     if (to == NULL) {
-        return PS_SAVE_NO_ROOM;
+        return NO_ROOM;
     }
     ps_table_filter_cut_take(f->table, &piece, to);
-    return PS_SAVE_WENT_ON;
+    return WENT_ON;
 }
 
 static uint64_t step_need_bytes(const struct ps_feature *f, uint32_t bucket_count)
@@ -289,37 +530,37 @@ static uint64_t step_need_bytes(const struct ps_feature *f, uint32_t bucket_coun
                            ps_table_stored_row_bytes(f->table));
 }
 
-static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+static enum went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     uint32_t buckets = PS_SAVE_STEP_BUCKETS;
     if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
         buckets = 1;
         if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
-            return PS_SAVE_NO_ROOM;
+            return NO_ROOM;
         }
     }
     core->save.in_step = true;
     bool is_through = ps_table_cut_step(f->table, buckets);
     core->save.in_step = false;
     if (!is_through) {
-        return PS_SAVE_WENT_ON;
+        return WENT_ON;
     }
     f->in_cut = false;
-    return PS_SAVE_THROUGH;
+    return THROUGH;
 }
 
 /* What the cursor goes through the features for, one after the other: what may be held up by a change or
  * takes memory first. */
 enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
-static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+static enum went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES)) {
-        return PS_SAVE_THROUGH;
+        return THROUGH;
     }
     switch ((enum pass)core->save.pass) {
     case PASS_VARIABLES:
-        return ps_save_variable_step(core, f, now_us);
+        return variable_step(core, f, now_us);
     case PASS_FILTERS:
         return filter_step(core, f, now_us);
     case PASS_GONE:
@@ -329,17 +570,17 @@ static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f
     }
 }
 
-/* PS_SAVE_THROUGH: with everything. */
-static enum ps_save_went cursor_step(struct ps_core *core, uint64_t now_us)
+/* THROUGH: with everything. */
+static enum went cursor_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
-    enum ps_save_went went = ps_save_copy_step(core, now_us);
-    while (went == PS_SAVE_THROUGH && save->pass < PASS_COUNT) {
-        for (; went == PS_SAVE_THROUGH && save->next_feature <= core->feature_id_max;
-             save->next_feature += went == PS_SAVE_THROUGH) {
+    enum went went = copy_step(core, now_us);
+    while (went == THROUGH && save->pass < PASS_COUNT) {
+        for (; went == THROUGH && save->next_feature <= core->feature_id_max;
+             save->next_feature += went == THROUGH) {
             went = feature_step(core, core->features[save->next_feature], now_us);
         }
-        if (went == PS_SAVE_THROUGH) {
+        if (went == THROUGH) {
             save->next_feature = 1;
             save->pass++;
         }
@@ -352,13 +593,13 @@ bool ps_save_step(struct ps_core *core, uint64_t now_us, uint64_t step_us)
     struct ps_writer *writer = core->save.writer;
     uint64_t end_us = dp_now_us() + step_us;
     do {
-        enum ps_save_went went = ps_writer_failed(writer) ? PS_SAVE_THROUGH : cursor_step(core, now_us);
-        if (went == PS_SAVE_THROUGH) {
+        enum went went = ps_writer_failed(writer) ? THROUGH : cursor_step(core, now_us);
+        if (went == THROUGH) {
             ps_save_end(core);
             ps_writer_core_done(writer, core->index);
             return false;
         }
-        if (went == PS_SAVE_NO_ROOM) {
+        if (went == NO_ROOM) {
             return false;
         }
     } while (dp_now_us() < end_us);

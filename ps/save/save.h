@@ -100,5 +100,7 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
 /* Before a variable changes: false when a running cut has still to have it, and there is no memory for a
  * copy; try again later. */
 bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *variable);
+/* The cut needs no more of it. */
+void ps_save_variable_end(struct ps_core *core, struct ps_feature *variable);
 
 #endif

@@ -4,8 +4,9 @@
 #include <string.h>
 #include "ps/checkpoint/checkpoint.h"
 
-const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
-                              const char *directory, bool parent_is_there, const char *marks_lost)
+const char *ps_save_chain_no_delta(const struct ps_save_chain *chain,
+                                   const struct ps_save_chain_limits *limits, const char *directory,
+                                   bool parent_is_there, const char *marks_lost)
 {
     if (limits->deltas_max == 0) {
         return "checkpoint.deltas is 0: this node does not keep track of what has changed";
@@ -27,17 +28,17 @@ const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chai
     return marks_lost;
 }
 
-bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits)
+bool ps_save_chain_is_long(const struct ps_save_chain *chain, const struct ps_save_chain_limits *limits)
 {
     return chain->deltas >= limits->deltas_max ||
            (double)chain->delta_bytes * 100 > (double)chain->full_bytes * limits->delta_share_percent;
 }
 
-void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t id, bool is_delta,
-                        uint64_t bytes)
+void ps_save_chain_published(struct ps_save_chain *chain, const char *directory, uint64_t id, bool is_delta,
+                             uint64_t bytes)
 {
     if (!is_delta) {
-        ps_chain_restored(chain, directory, id, 0, bytes, 0);
+        ps_save_chain_restored(chain, directory, id, 0, bytes, 0);
         return;
     }
     chain->last_id = id;
@@ -45,8 +46,8 @@ void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t 
     chain->delta_bytes += bytes;
 }
 
-void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
-                       uint64_t full_bytes, uint64_t delta_bytes)
+void ps_save_chain_restored(struct ps_save_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
+                            uint64_t full_bytes, uint64_t delta_bytes)
 {
     chain->is_open = true;
     chain->why_closed = NULL;
@@ -57,13 +58,50 @@ void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t i
     chain->delta_bytes = delta_bytes;
 }
 
-void ps_chain_set_hash(struct ps_chain *chain, struct ps_hash hash)
+void ps_save_chain_set_hash(struct ps_save_chain *chain, struct ps_hash hash)
 {
     chain->last_hash = hash;
 }
 
-void ps_chain_break(struct ps_chain *chain, const char *why)
+void ps_save_chain_break(struct ps_save_chain *chain, const char *why)
 {
     chain->is_open = false;
     chain->why_closed = why;
+}
+
+static uint64_t multiple_above(const struct ps_save_schedule *s, uint64_t step)
+{
+    uint64_t next;
+    if (s->every_steps == 0 || __builtin_mul_overflow(step / s->every_steps + 1, s->every_steps, &next)) {
+        return UINT64_MAX;
+    }
+    return next;
+}
+
+void ps_save_schedule_start(struct ps_save_schedule *s, uint64_t every_steps, uint64_t every_us,
+                            uint64_t step, uint64_t now_us)
+{
+    *s = (struct ps_save_schedule){.every_steps = every_steps, .every_us = every_us};
+    ps_save_schedule_began(s, step, now_us);
+}
+
+void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t now_us)
+{
+    s->next_step = multiple_above(s, step);
+    s->next_us = now_us + s->every_us;
+}
+
+bool ps_save_schedule_step_is_due(struct ps_save_schedule *s, uint64_t step)
+{
+    if (s->every_steps == 0) {
+        return false;
+    }
+    uint64_t above = multiple_above(s, step);
+    s->next_step = above < s->next_step ? above : s->next_step;
+    return step >= s->next_step;
+}
+
+bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now_us)
+{
+    return s->every_us != 0 && now_us >= s->next_us;
 }

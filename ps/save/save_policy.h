@@ -1,10 +1,14 @@
-/* Which kind of checkpoint comes next: whole, or what has changed since the last one (a delta on it).
+/* Which save comes next: what it asks for, which kind it is, and when the next automatic one is due. Pure; one thread.
  *
- * A delta needs its parent: the last one that this node published to the same directory, or restored from it;
- * still there; and every core has kept the marks of what has changed since. A chain ends, and a full one
- * begins the next, once it has deltas_max deltas or these have grown to a share of the full one's bytes: then
- * a full one is cheaper to have than the chain to read. A save that failed leaves marks nobody can go by, so
- * a full one follows. Pure; one thread.
+ * A checkpoint is full, or a delta: what has changed since the last one. A delta needs its parent: the last checkpoint that
+ * this node published to the same directory, or restored from it, and that is still there; and every core must have kept
+ * the marks of what has changed since. A chain ends, and a full one begins the next, once it has deltas_max deltas or these
+ * have grown to a share of the full one's bytes: from then on a full one is cheaper than reading the chain. A save that
+ * failed leaves marks that nobody can rely on, so a full one follows.
+ *
+ * Automatic checkpoints are due every so many steps (ps/core/step_clock.h, over the node), every so many seconds, or both.
+ * Both count from the last checkpoint, whether it was asked for or automatic. One that takes longer than the interval is
+ * followed by one more, however many were due meanwhile.
  */
 #ifndef PS_SAVE_POLICY_H
 #define PS_SAVE_POLICY_H
@@ -13,22 +17,38 @@
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
 
-#define PS_CHAIN_DIRECTORY_BYTES 256
+#define PS_DIRECTORY_BYTES  256
+#define PS_SAVES_QUEUED_MAX 8u
+
+/* ---- what a save asks for ---- */
 
 /* What a save may ask for. */
 enum ps_save_wish { PS_WISH_CONFIGURED = 0, PS_WISH_FULL = 1, PS_WISH_DELTA = 2 };
 
-struct ps_chain {
-    bool is_open;                             /* there is a checkpoint that a delta may follow */
-    const char *why_closed;                   /* if not; NULL: there was none yet */
-    char directory[PS_CHAIN_DIRECTORY_BYTES]; /* where */
+struct ps_save_request {
+    char directory[PS_DIRECTORY_BYTES]; /* "": the configured one */
+    enum ps_save_wish wish;
+    /* the cut is made at this step; 0: at once, or, with trainers, at the one training has come to */
+    uint64_t step;
+    uint32_t trainers; /* that a step has; 0: as configured */
+    bool queue;        /* while another is under way it waits; otherwise that is an error */
+    bool is_automatic;
+    uint64_t number; /* in ps/control/save_log.h; set by the control thread */
+};
+
+/* ---- full or delta ---- */
+
+struct ps_save_chain {
+    bool is_open;                       /* there is a checkpoint that a delta may follow */
+    const char *why_closed;             /* if not; NULL: there was none yet */
+    char directory[PS_DIRECTORY_BYTES]; /* where */
     uint64_t last_id;
     struct ps_hash last_hash; /* of its MANIFEST */
     uint32_t deltas;
     uint64_t full_bytes, delta_bytes; /* of the full one's blocks, and of all deltas' on it */
 };
 
-struct ps_chain_limits {
+struct ps_save_chain_limits {
     uint32_t deltas_max; /* 0: no deltas */
     uint32_t delta_share_percent;
 };
@@ -36,20 +56,74 @@ struct ps_chain_limits {
 /* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id.
  * `marks_lost`: why a core does not know what has changed, NULL: all do; it may be what is returned. Deltas
  * may be possible that the limits are against. */
-const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
-                              const char *directory, bool parent_is_there, const char *marks_lost);
+const char *ps_save_chain_no_delta(const struct ps_save_chain *chain,
+                                   const struct ps_save_chain_limits *limits, const char *directory,
+                                   bool parent_is_there, const char *marks_lost);
 /* A delta would be one too many. */
-bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits);
+bool ps_save_chain_is_long(const struct ps_save_chain *chain, const struct ps_save_chain_limits *limits);
 
 /* A checkpoint of so many bytes was published. */
-void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t id, bool is_delta,
-                        uint64_t bytes);
+void ps_save_chain_published(struct ps_save_chain *chain, const char *directory, uint64_t id, bool is_delta,
+                             uint64_t bytes);
 /* Behind either: the hash of its MANIFEST, by which another one under the same number is told apart. */
-void ps_chain_set_hash(struct ps_chain *chain, struct ps_hash hash);
+void ps_save_chain_set_hash(struct ps_save_chain *chain, struct ps_hash hash);
 /* The node holds just what a checkpoint holds: it was restored. */
-void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
-                       uint64_t full_bytes, uint64_t delta_bytes);
+void ps_save_chain_restored(struct ps_save_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
+                            uint64_t full_bytes, uint64_t delta_bytes);
 /* A save failed, or the node holds something else now. `why` is kept, not copied. */
-void ps_chain_break(struct ps_chain *chain, const char *why);
+void ps_save_chain_break(struct ps_save_chain *chain, const char *why);
+
+/* ---- when the next automatic one is due ---- */
+
+struct ps_save_schedule {
+    uint64_t every_steps, every_us; /* 0: off */
+    uint64_t next_step;             /* the next multiple of every_steps */
+    uint64_t next_us;
+};
+
+void ps_save_schedule_start(struct ps_save_schedule *s, uint64_t every_steps, uint64_t every_us,
+                            uint64_t step, uint64_t now_us);
+static inline bool ps_save_schedule_is_on(const struct ps_save_schedule *s)
+{
+    return s->every_steps != 0 || s->every_us != 0;
+}
+/* A checkpoint has begun at this step and time, or the node holds another state. */
+void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t now_us);
+/* Steps may fall: a training begins anew. */
+bool ps_save_schedule_step_is_due(struct ps_save_schedule *s, uint64_t step);
+bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now_us);
+
+/* ---- what came of all saves ---- */
+
+/* X(name, help): of the node, shown with core 0's. Written by the control thread. */
+#define PS_CHECKPOINT_COUNTER_LIST(X)                                                                        \
+    X(saves_good, "checkpoints published, deltas among them")                                                \
+    X(deltas_good, "deltas published")                                                                       \
+    X(saves_failed, "saves that failed, or were given up")                                                   \
+    X(saves_withdrawn, "saves that were cancelled by a call")                                                \
+    X(saves_automatic, "saves that began by themselves")                                                     \
+    X(saves_at_step, "checkpoints cut at a step, with all trainers held there")                              \
+    X(saves_late, "automatic saves at a step that were cut at once because trainers did not come")           \
+    X(saves_queued, "saves that wait for another one now")                                                   \
+    X(waiting_step, "the step that a save waits for now; 0: none")                                           \
+    X(trainers_held, "trainers that have come to it, and wait")                                              \
+    X(trainers_awaited, "trainers that it waits for in all")                                                 \
+    X(bytes_written, "bytes of all checkpoints published")                                                   \
+    X(write_us, "microseconds that these took")                                                              \
+    X(running_id, "the checkpoint being written now; 0: none")                                               \
+    X(running_bytes, "bytes of it written")                                                                  \
+    X(running_bytes_total, "bytes that it will have, about")                                                 \
+    X(last_good_id, "the last one published")                                                                \
+    X(last_good_step, "its step")                                                                            \
+    X(last_status, "how the last save ended: an mr_status, 0 is good")                                       \
+    X(restored_id, "the checkpoint that this node was restored from; 0: none")                               \
+    X(restored_step, "its step")                                                                             \
+    X(restored_at_step, "1: it holds all pushes up to that step and none after it")
+
+struct ps_checkpoint_counters {
+#define PS_CHECKPOINT_COUNTER_FIELD(name, help) uint64_t name;
+    PS_CHECKPOINT_COUNTER_LIST(PS_CHECKPOINT_COUNTER_FIELD)
+#undef PS_CHECKPOINT_COUNTER_FIELD
+};
 
 #endif

@@ -188,25 +188,25 @@ static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t tr
     node_start(n, n->core_count);
 }
 
-static const struct node_reply *withdraw(struct node_fixture *n, uint64_t number)
+static const struct node_reply *cancel(struct node_fixture *n, uint64_t number)
 {
     uint64_t words[5] = {0, 0, 0, 0, number};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
-static void check_withdrawn(struct node_fixture *n, uint64_t number)
+static void check_cancelled(struct node_fixture *n, uint64_t number)
 {
     uint64_t entry[WORDS];
-    node_check(withdraw(n, number), MR_OK, NULL);
+    node_check(cancel(n, number), MR_OK, NULL);
     look(n, number, entry);
     assert_int_equal(entry[STATE], ENDED);
     assert_int_equal(entry[STATUS], MR_CANCELLED);
-    node_check(withdraw(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
+    node_check(cancel(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
 }
 
 /* Whom it held goes on, what was queued behind it takes its place. */
-static void one_that_waits_can_be_withdrawn(void **state)
+static void one_that_waits_can_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -219,10 +219,10 @@ static void one_that_waits_can_be_withdrawn(void **state)
     while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
         assert_false(held.is_answered);
     }
-    check_withdrawn(n, third);
+    check_cancelled(n, third);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     assert_false(held.is_answered);
-    check_withdrawn(n, first);
+    check_cancelled(n, first);
     node_check(node_wait(n, &held), MR_OK, NULL);
     node_call_end(&held);
     do {
@@ -230,16 +230,16 @@ static void one_that_waits_can_be_withdrawn(void **state)
     } while (entry[STATE] == QUEUED);
     assert_int_equal(entry[STATE], WAITS_FOR_STEP);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
-    check_withdrawn(n, second);
+    check_cancelled(n, second);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
     push(n, table, 1, 20);
-    node_check(withdraw(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
+    node_check(cancel(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
 }
 
 /* Whom an automatic cut holds is not let go. */
-static void an_automatic_cut_is_not_withdrawn_with_it(void **state)
+static void an_automatic_cut_is_not_cancelled_with_it(void **state)
 {
     struct node_fixture *n = *state;
     struct node_call held = {0};
@@ -249,7 +249,7 @@ static void an_automatic_cut_is_not_withdrawn_with_it(void **state)
     push(n, table, 1, 3);
     uint64_t number = save(n, 5, 2, 0).number;
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5); /* before the automatic one */
-    check_withdrawn(n, number);
+    check_cancelled(n, number);
     while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
     }
     number = save(n, 30, 2, 0).number;
@@ -257,7 +257,7 @@ static void an_automatic_cut_is_not_withdrawn_with_it(void **state)
     while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
         assert_false(held.is_answered);
     }
-    check_withdrawn(n, number);
+    check_cancelled(n, number);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 10);
     assert_false(held.is_answered);
     node_leave(n, core);
@@ -266,7 +266,7 @@ static void an_automatic_cut_is_not_withdrawn_with_it(void **state)
 }
 
 /* At 1 MiB a second it takes long enough. */
-static void one_being_written_can_be_withdrawn(void **state)
+static void one_being_written_can_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
     uint64_t entry[WORDS];
@@ -284,9 +284,9 @@ static void one_being_written_can_be_withdrawn(void **state)
         assert_int_equal(entry[STATE], WRITING);
     } while (entry[BYTES] == 0);
     assert_int_not_equal(entry[DURATION], 0);
-    node_check(ask(n, 0, 0, 0), MR_CHECKPOINT_RUNNING, "withdraw it (ctl save --cancel 1)");
-    node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "withdraw it (ctl save --cancel 1)");
-    check_withdrawn(n, asked.number);
+    node_check(ask(n, 0, 0, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
+    node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "cancel it (ctl save --cancel 1)");
+    check_cancelled(n, asked.number);
     assert_int_equal(node_counter(n, 0, "checkpoint.running_id"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 1);
@@ -317,21 +317,21 @@ static void one_that_came_to_nothing_is_made_up_for(void **state)
     struct mr_feature f = node_variable("big", 16u << 20);
     node_create(n, &f);
     wait_for_automatic(n, 1);
-    check_withdrawn(n, 1);
+    check_cancelled(n, 1);
     wait_for_automatic(n, 2);
 }
 
-static void one_that_has_ended_cannot_be_withdrawn(void **state)
+static void one_that_has_ended_cannot_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
     uint64_t entry[WORDS], words[5] = {1, 0, 0, 0, 1};
     make_table(n);
     struct asked asked = save(n, 0, 0, 0);
     wait_for_end(n, asked.number, entry);
-    node_check(withdraw(n, asked.number), MR_INVALID_ARGUMENT, "has ended already: it is checkpoint 1");
+    node_check(cancel(n, asked.number), MR_INVALID_ARGUMENT, "has ended already: it is checkpoint 1");
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
     node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "with nothing else");
-    node_check(withdraw(n, 0), MR_OK, NULL); /* no number: a save */
+    node_check(cancel(n, 0), MR_OK, NULL); /* no number: a save */
 }
 
 /* Who asks how the last one ended is told so. */
@@ -638,12 +638,12 @@ int main(void)
         TEST(who_is_held_and_who_is_not),
         TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
         TEST(what_is_asked_is_checked),
-        TEST(one_that_waits_can_be_withdrawn),
-        TEST_3(one_that_waits_can_be_withdrawn),
-        TEST(an_automatic_cut_is_not_withdrawn_with_it),
-        TEST_3(one_being_written_can_be_withdrawn),
+        TEST(one_that_waits_can_be_cancelled),
+        TEST_3(one_that_waits_can_be_cancelled),
+        TEST(an_automatic_cut_is_not_cancelled_with_it),
+        TEST_3(one_being_written_can_be_cancelled),
         TEST(one_that_came_to_nothing_is_made_up_for),
-        TEST(one_that_has_ended_cannot_be_withdrawn),
+        TEST(one_that_has_ended_cannot_be_cancelled),
         TEST(one_that_failed_before_its_cut_is_told),
         TEST(a_second_save_is_refused_or_waits),
         TEST(every_so_many_steps_by_itself),

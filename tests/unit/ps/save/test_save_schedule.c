@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "ps/save/save_schedule.h"
+#include "ps/save/save_policy.h"
 
 static void off_it_is_never_due(void **state)
 {

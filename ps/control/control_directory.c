@@ -1,11 +1,12 @@
-#include "ps/control/directory_check.h"
-
+/* Directories of checkpoints: which ones a client may name, and who writes to them. */
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ps/control/control_internal.h"
+
+/* ---- which ones a client may name ---- */
 
 /* A part of it is "..": what it means depends on links, so it is not looked into. */
 static bool goes_up(const char *path)
@@ -99,4 +100,36 @@ enum mr_status ps_directory_check(const struct ps_config *config, const char *di
         return MR_INVALID_ARGUMENT;
     }
     return MR_OK;
+}
+
+/* ---- who writes to them ---- */
+
+enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
+{
+    char who[64];
+    if (c->node->config->checkpoint_directory[0] == '\0') {
+        return MR_OK;
+    }
+    ps_checkpoint_unlock(c->directory_lock);
+    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
+    return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
+}
+
+enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text)
+{
+    char who[64];
+    if (ps_checkpoint_lock_is_on(c->directory_lock, directory)) {
+        return MR_OK;
+    }
+    if (strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+        return ps_control_claim_directory(c, text); /* it was removed, or another one has come in its place */
+    }
+    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
+    return ps_checkpoint_lock(directory, who, &c->save_lock, text);
+}
+
+void ps_control_unlock(struct ps_control *c)
+{
+    ps_checkpoint_unlock(c->save_lock);
+    c->save_lock = PS_NO_LOCK;
 }

@@ -1,0 +1,94 @@
+/* What the other files share: the answer of a command, the gate of data calls, the view of saves, counters. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/control/control_internal.h"
+
+void ps_command_free(struct ps_command *command)
+{
+    for (uint32_t i = 0; i < command->tensor_count; i++) {
+        free(command->tensors[i].data);
+    }
+    free(command->features);
+    free(command->names);
+    free(command);
+}
+
+void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
+{
+    command->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command->text, sizeof(command->text), format, arguments);
+    va_end(arguments);
+}
+
+void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data)
+{
+    assert(command->tensor_count < PS_REPLY_TENSORS_MAX);
+    tensor.data = malloc(tensor.bytes + 1);
+    if (tensor.data == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory for the answer");
+        return;
+    }
+    memcpy(tensor.data, data, tensor.bytes);
+    command->tensors[command->tensor_count++] = tensor;
+}
+
+/* ---- gate and view ---- */
+
+struct gate_order {
+    enum ps_gate gate;
+    enum mr_status status;
+    const char *text;
+};
+
+static void set_gate(struct ps_core *core, void *arg)
+{
+    const struct gate_order *order = arg;
+    core->gate = order->gate;
+    core->gate_status = order->status;
+    snprintf(core->gate_text, sizeof(core->gate_text), "%s", order->text);
+}
+
+void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text)
+{
+    struct gate_order order = {.gate = (enum ps_gate)gate, .status = status, .text = text};
+    ps_node_each_core(c->node, set_gate, &order);
+    c->gate = order.gate;
+    if (order.gate == PS_GATE_OPEN) {
+        atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
+    }
+}
+
+void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view)
+{
+    pthread_mutex_lock(&c->view_lock);
+    c->view = *view;
+    pthread_mutex_unlock(&c->view_lock);
+}
+
+void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
+{
+    pthread_mutex_lock(&c->view_lock);
+    *out = c->view;
+    pthread_mutex_unlock(&c->view_lock);
+    if (out->state == 2) {
+        out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+    }
+}
+
+/* ---- counters ---- */
+
+// NOLINTNEXTLINE(readability-non-const-parameter): the store is not seen
+void ps_control_set_counter(uint64_t *counter, uint64_t value)
+{
+    __atomic_store_n(counter, value, __ATOMIC_RELAXED); /* other threads read it */
+}
+
+void ps_control_add_counter(uint64_t *counter, uint64_t value)
+{
+    ps_control_set_counter(counter, *counter + value);
+}
