@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Shows that the simulators, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
 # patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/sim_references/mutants/ (remote
-# references), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. First the
-# code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
+# references), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. The code
+# as it is must pass each seed that failed. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
 # With --sample N it breaks the source at N random places of its own choosing instead (scripts/mutation/run.py --help).
-# usage: scripts/mutants.sh --sample N [--seed S] | [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH...]
+# usage: scripts/mutants.sh --sample N [--seed S] | [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH]...
 #   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1500000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,14 +31,22 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir "$work/mutants" "$work/results"
 read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE -DPS_SCRUB -DMR_MODULE_DIR=\"modules\" -DMR_VERSION=\"mutant\" $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
 read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -linih -lcmocka -lm -pthread"
 
-# compile SOURCE...: object files next to them, in parallel.
+# compile DIRECTORY OBJECT...: makes objects in DIRECTORY (below $work), from its own sources where it has them, else from the tree's.
 # shellcheck disable=SC2016 # the inner shell expands it
 compile() {
-    (cd "$work" && printf '%s\n' "$@" |
-        xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I. -iquote dataplane/wire/format -iquote tests/unit/ps)
+    local directory=$1
+    shift
+    (cd "$work" && printf '%s\n' "$@" | xargs -P "$jobs" -I{} sh -c '
+        object=$0 directory=$1 source=${0%.o}.c
+        shift
+        mkdir -p "$directory/${object%/*}"
+        [ ! -f "$directory/$source" ] || source=$directory/$source
+        "$@" -MMD -c "$source" -o "$directory/$object"' {} "$directory" "${CC:-cc}" "${flags[@]}" \
+        -iquote "$directory/dataplane/wire/format" -iquote dataplane/wire/format -iquote tests/unit/ps -I"$directory" -I.)
 }
 
 directory_of() {
@@ -75,44 +83,52 @@ objects_of() {
     (cd "$work" && find dataplane/wire -name '*.c' ! -name cli.c) | sed 's/\.c$/.o/'
 }
 
-# link SUITE
+# link SUITE DIRECTORY: makes the suite's program in DIRECTORY, from its own objects where it has them, else from the tree's.
 link() {
-    local objects wraps=()
-    mapfile -t objects < <(objects_of "$1")
+    local directory=$2 object objects=() wraps=()
+    while read -r object; do
+        [ ! -f "$work/$directory/$object" ] || object=$directory/$object
+        objects+=("$object")
+    done < <(objects_of "$1")
     case $1 in
     property) wraps=('-Wl,--wrap=ps_table_row_remove') ;;
     cuts) mapfile -t wraps < <(sed -n "/^foreach name/,/\]/p" tests/sim/cuts/meson.build | grep -o "'[a-z0-9_]*'" |
         sed "s/'//g; s/^/-Wl,--wrap=/") ;;
     esac
-    (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
+    (cd "$work" && "${CC:-cc}" -o "$directory/$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
 }
 
-# run SUITE: false when a seed fails; what it printed is in $work/out.
+# run SUITE DIRECTORY [SEED]: runs all seeds until one fails, or only SEED; false when one failed. Its output is in DIRECTORY/out.
 run() {
+    local program=$work/$2/$1 first=${3:-1} most=${3:+1}
     case $1 in
-    sim) "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop ;;
-    cuts) "$work/cuts" --seeds $(((seeds + 9) / 10)) --jobs "$jobs" --stop ;;
-    sim_references) "$work/$1" --seeds $((10 * seeds)) --jobs "$jobs" --seconds 10 --stop ;;
-    property) timeout 300 "$work/property" --first 1 --operations "$operations" --jobs "$jobs" ;;
-    power) timeout 300 "$work/power" ;;
-    esac >"$work/out" 2>&1
+    sim) "$program" --first "$first" --seeds "${most:-$seeds}" --jobs 1 --seconds 10 --stop ;;
+    cuts) "$program" --first "$first" --seeds "${most:-$(((seeds + 9) / 10))}" --jobs 1 --stop ;;
+    sim_references) "$program" --first "$first" --seeds "${most:-$((10 * seeds))}" --jobs 1 --seconds 10 --stop ;;
+    property)
+        if [ -n "$most" ]; then most="--worlds $most"; else most="--operations $operations"; fi
+        # shellcheck disable=SC2086 # an option and its value
+        timeout 600 "$program" --first "$first" $most --jobs 1
+        ;;
+    power) MILLRACE_POWER_SEEDS=${3:+$((first + 1))} timeout 600 "$program" ;;
+    esac >"$work/$2/out" 2>&1
 }
 
-# Which seed failed first, and why: two lines.
+# outcome SUITE OUTPUT: sets which seed failed first, and why.
 outcome() {
     case $1 in
     sim | cuts | sim_references)
-        first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
-        why=$(sed -n "s/^$1: seed $first failed: \(.*\) ($1 --first.*/\1/p" "$work/out" | head -1)
+        first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$2")
+        why=$(sed -n "s/^$1: seed $first failed: \(.*\) ($1 --first.*/\1/p" "$2" | head -1)
         ;;
     property)
-        first=$(sed -n 's/^table_property: seed \([0-9]*\) .*/\1/p' "$work/out" | sort -n | head -1)
-        why=$(sed -n "s/^table_property: seed $first \(failed at operation [0-9]* \)\?\(.*\) (table_property --first.*/\2/p" \
-            "$work/out" | head -1)
+        first=$(sed -n 's/^table_property: seed \([0-9]*\) .*/\1/p' "$2" | sort -n | head -1)
+        why=$(sed -n "s/^table_property: seed $first \(failed at operation [0-9]* \)\?\(.*\) (table_property --first.*/\2/p" "$2" |
+            head -1)
         ;;
     power)
-        first=$(sed -n 's/.*seed \([0-9]*\)$/\1/p' "$work/out" | head -1)
-        why=$(grep -v '^\[\|^power fails' "$work/out" | head -1)
+        first=$(sed -n 's/.*seed \([0-9]*\)$/\1/p' "$2" | head -1)
+        why=$(grep -v '^\[\|^power fails' "$2" | head -1)
         ;;
     esac
 }
@@ -123,22 +139,65 @@ suite_of() {
     case $directory in *tests/unit/ps) echo power ;; *) echo "${directory##*/}" ;; esac
 }
 
-suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
-mkdir -p "$work"
+# apply PATCH DIRECTORY: copies the files that it changes to DIRECTORY and changes them there.
+apply() {
+    local file
+    while read -r file; do
+        mkdir -p "$work/$2/${file%/*}"
+        cp "$file" "$work/$2/$file"
+    done < <(sed -n 's|^+++ b/||p' "$1")
+    patch -s -p1 -F2 --no-backup-if-mismatch -d "$work/$2" <"$1"
+}
+
+# build SUITE PATCH DIRECTORY: makes the suite's program in DIRECTORY, compiling only what the patch changes.
+build() {
+    local changed objects=()
+    changed=$(sed -n 's|^+++ b/||p' "$2")
+    while read -r object; do
+        if grep -qF -- "$changed" "$work/${object%.o}.d"; then objects+=("$object"); fi
+    done < <(objects_of "$1")
+    compile "$3" "${objects[@]}" && link "$1" "$3"
+}
+
+# try PATCH: breaks the code and runs the suite; the outcome is a line in results/: caught or not, suite, seed, why.
+try() {
+    local suite name directory first=- why
+    suite=$(suite_of "$1") name=$(basename "$1" .patch)
+    directory=mutants/$suite-$name
+    mkdir "$work/$directory"
+    local out=$work/$directory/out caught=no
+    if ! apply "$1" "$directory" >"$out" 2>&1; then
+        first="DOES NOT APPLY" why=$(head -1 "$out")
+    elif ! build "$suite" "$1" "$directory" >"$out" 2>&1; then
+        first="DOES NOT BUILD" why=$(grep -m1 error "$out" || true)
+    elif run "$suite" "$directory"; then
+        first=SURVIVED why=$(tail -1 "$out")
+    else
+        outcome "$suite" "$out"
+        if [ -n "$first" ]; then caught=yes; else first="NO SEED" why=$(tail -1 "$out"); fi
+    fi
+    printf '%s\t%s\t%s\t%s\n' "$caught" "$suite" "$first" "$why" >"$work/results/$suite-$name"
+    rm -rf "${work:?}/$directory"
+}
+
+# in_parallel FUNCTION ARGUMENT...: calls it with each argument, as many at a time as there are jobs.
+in_parallel() {
+    local function=$1 argument running=0
+    shift
+    for argument; do
+        if [ "$running" -eq "$jobs" ]; then wait -n; else running=$((running + 1)); fi
+        "$function" "$argument" &
+    done
+    wait
+}
+
+mapfile -t suites < <(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -u)
 find dataplane ps trainer_client tests/{sim,sim_references,property,unit/ps} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
     tar -c --null --files-from - | tar -x -C "$work"
 rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec} "$work"/dataplane/wire/base/cli.c
-for suite in $suites; do
-    mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')
-    compile "${sources[@]}"
-    link "$suite"
-    if ! run "$suite"; then
-        echo "mutants: $suite fails on the code as it is:" >&2
-        cat "$work/out" >&2
-        exit 1
-    fi
-    tail -1 "$work/out"
-done
+mapfile -t objects < <(for suite in "${suites[@]}"; do objects_of "$suite"; done | sort -u)
+compile . "${objects[@]}"
+in_parallel try "${patches[@]}"
 
 survived=0
 # report NAME OUTCOME WHY
@@ -148,27 +207,21 @@ report() {
 report mutant "caught at seed" why
 for patch in "${patches[@]}"; do
     name=$(basename "$patch" .patch)
-    suite=$(suite_of "$patch")
-    mapfile -t changed < <(sed -n 's|^+++ b/||p' "$patch")
-    mapfile -t rebuilt < <(printf '%s\n' "${changed[@]}" | grep '\.c$' || objects_of "$suite" | sed 's/\.o$/.c/')
-    if ! patch -s -p1 -F2 --no-backup-if-mismatch -d "$work" <"$patch" >"$work/out" 2>&1; then
-        report "$name" "DOES NOT APPLY" "$(head -1 "$work/out")"
-        survived=$((survived + 1))
-    elif ! { compile "${rebuilt[@]}" && link "$suite"; } >"$work/out" 2>&1; then
-        report "$name" "DOES NOT BUILD" "$(grep -m1 error "$work/out")"
-        survived=$((survived + 1))
-    elif run "$suite"; then
-        report "$name" SURVIVED "$(tail -1 "$work/out")"
-        survived=$((survived + 1))
-    else
-        outcome "$suite"
-        report "$name" "$first" "$why"
-    fi
-    for file in "${changed[@]}"; do
-        cp "$file" "$work/$file"
-        rm -f "$work/$file.rej"
-    done
-    compile "${rebuilt[@]}"
+    IFS=$'\t' read -r caught _ first why <"$work/results/$(suite_of "$patch")-$name"
+    report "$name" "$first" "$why"
+    [ "$caught" = yes ] || survived=$((survived + 1))
+done
+
+# A seed that fails on the code as it is catches nothing.
+for suite in "${suites[@]}"; do
+    link "$suite" .
+    while read -r seed; do
+        if ! run "$suite" . "$seed"; then
+            echo "mutants: $suite fails on the code as it is, at seed $seed:" >&2
+            cat "$work/out" >&2
+            exit 1
+        fi
+    done < <(awk -F '\t' -v suite="$suite" '$1 == "yes" && $2 == suite { print $3 }' "$work"/results/* | sort -nu)
 done
 echo "mutants: $((${#patches[@]} - survived)) of ${#patches[@]} caught"
 [ "$survived" -eq 0 ]
