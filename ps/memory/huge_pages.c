@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "ps/memory/prefault.h"
 
 #define UNIT       PS_HUGE_PAGE_BYTES
 #define PAGE_BYTES 4096u
@@ -44,7 +43,7 @@ bool ps_huge_pages_init(struct ps_huge_pages *u, size_t limit_bytes)
 
 void ps_huge_pages_free(struct ps_huge_pages *u)
 {
-    assert(u->helper == NULL);
+    assert(u->helper_wake == NULL);
     munmap(u->reserved, u->reserved_bytes);
     free(u->used);
 }
@@ -224,7 +223,7 @@ static uint8_t *ahead_take(struct ps_huge_pages *u)
 static void ahead_refill(struct ps_huge_pages *u)
 {
     bool wanted = false;
-    for (uint32_t i = 0; u->helper != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
+    for (uint32_t i = 0; u->helper_wake != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
         struct ps_huge_page_order *a = &u->ahead[i];
         if (state_of(a) != PS_ORDER_EMPTY ||
             ps_huge_pages_mapped_bytes(u) + UNIT > u->limit_bytes - u->kept_bytes)
@@ -238,7 +237,7 @@ static void ahead_refill(struct ps_huge_pages *u)
         wanted = true;
     }
     if (wanted)
-        ps_prefault_wake(u->helper);
+        sem_post(u->helper_wake);
 }
 
 static bool give_now(struct ps_huge_pages *u, uint8_t *p, size_t bytes)
@@ -357,10 +356,10 @@ bool ps_huge_pages_give(struct ps_huge_pages *u, uint8_t *p, size_t bytes)
     size_t first = (size_t)(p - u->base) / UNIT, count = bytes / UNIT;
     out_collect(u);
     u->given += count;
-    if (u->helper == NULL || u->out_count + count > PS_HUGE_PAGES_OUT_MAX)
+    if (u->helper_wake == NULL || u->out_count + count > PS_HUGE_PAGES_OUT_MAX)
         return give_now(u, p, bytes);
     for (size_t huge_page = first; huge_page < first + count; huge_page++)
         out_order(u, huge_page);
-    ps_prefault_wake(u->helper);
+    sem_post(u->helper_wake);
     return true;
 }

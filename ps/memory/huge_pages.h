@@ -20,6 +20,7 @@
 #ifndef PS_HUGE_PAGES_H
 #define PS_HUGE_PAGES_H
 
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,8 +46,6 @@ struct ps_huge_page_order {
     size_t huge_page;
 };
 
-struct ps_prefault;
-
 struct ps_huge_pages {
     uint8_t *reserved; /* as mapped */
     size_t reserved_bytes;
@@ -60,9 +59,9 @@ struct ps_huge_pages {
     _Atomic size_t out_bytes;           /* and beside them, those on their way out */
     _Atomic size_t ahead_bytes;         /* of huge pages ahead: ready, or being made so */
     _Atomic uint64_t huge_pages_failed; /* huge pages that could not be populated */
-    struct ps_prefault *helper;         /* NULL: none */
-    struct ps_huge_pages *helper_next;  /* in its list */
-    bool memory_is_short;               /* the last huge page could not be populated */
+    sem_t *helper_wake; /* posted when there is work for the helper; NULL: there is no helper */
+    struct ps_huge_pages *helper_next; /* in its list */
+    bool memory_is_short;              /* the last huge page could not be populated */
     uint32_t ahead_wanted;  /* how many are kept ready: more where they were used faster than made */
     uint32_t takes_in_time; /* huge pages taken in a row that were ready */
     uint32_t out_count;     /* orders in `out` */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include "dataplane/wire/base/list.h"
 #include "ps/base/cpu_affinity.h"
 #include "ps/memory/huge_pages.h"
 
@@ -72,8 +73,8 @@ void ps_prefault_destroy(struct ps_prefault *p)
 
 void ps_prefault_attach(struct ps_prefault *p, struct ps_huge_pages *huge_pages)
 {
-    assert(huge_pages->helper == NULL);
-    huge_pages->helper = p;
+    assert(huge_pages->helper_wake == NULL);
+    huge_pages->helper_wake = &p->wanted;
     pthread_mutex_lock(&p->lock);
     huge_pages->helper_next = p->first;
     p->first = huge_pages;
@@ -82,19 +83,14 @@ void ps_prefault_attach(struct ps_prefault *p, struct ps_huge_pages *huge_pages)
 
 void ps_prefault_detach(struct ps_huge_pages *huge_pages)
 {
-    struct ps_prefault *p = huge_pages->helper;
-    if (p == NULL)
+    if (huge_pages->helper_wake == NULL)
         return;
+    struct ps_prefault *p = MR_CONTAINER(huge_pages->helper_wake, struct ps_prefault, wanted);
     pthread_mutex_lock(&p->lock);
     struct ps_huge_pages **at = &p->first;
     while (*at != huge_pages)
         at = &(*at)->helper_next;
     *at = huge_pages->helper_next;
     pthread_mutex_unlock(&p->lock);
-    huge_pages->helper = NULL;
-}
-
-void ps_prefault_wake(struct ps_prefault *p)
-{
-    sem_post(&p->wanted);
+    huge_pages->helper_wake = NULL;
 }

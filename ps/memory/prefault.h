@@ -16,6 +16,5 @@ void ps_prefault_destroy(struct ps_prefault *p); /* nothing may be attached; NUL
 void ps_prefault_attach(struct ps_prefault *p, struct ps_huge_pages *huge_pages);
 /* `huge pages` are not touched from here on. What was ready stays so. Fine when they are attached nowhere. */
 void ps_prefault_detach(struct ps_huge_pages *huge_pages);
-void ps_prefault_wake(struct ps_prefault *p); /* for the huge pages' owner: does not block */
 
 #endif

@@ -150,14 +150,15 @@ static void test_the_helper_gives_units_back(void **state)
 static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
 {
     struct ps_huge_pages u;
-    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    sem_t nobody;
+    sem_init(&nobody, 0, 0);
     uint8_t *huge_pages[UNITS];
     assert_true(ps_huge_pages_init(&u, LIMIT));
     for (uint32_t i = 0; i < UNITS; i++) {
         huge_pages[i] = ps_huge_pages_take(&u, UNIT, UNIT);
         check_zero_and_mark(huge_pages[i]);
     }
-    u.helper = helper; /* which does not know of it */
+    u.helper_wake = &nobody;
     for (uint32_t i = 0; i < UNITS; i++)
         assert_true(ps_huge_pages_give(&u, huge_pages[i], UNIT));
     assert_int_equal(u.mapped_bytes, 0);
@@ -169,25 +170,26 @@ static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
         check_zero_and_mark(many + i * UNIT);
     assert_int_equal(ps_huge_pages_mapped_bytes(&u), LIMIT);
     assert_null(ps_huge_pages_take(&u, UNIT, UNIT));
-    u.helper = NULL;
+    u.helper_wake = NULL;
     ps_huge_pages_free(&u);
-    ps_prefault_destroy(helper);
+    sem_destroy(&nobody);
 }
 
 static void test_more_units_than_a_helper_is_given_go_at_once(void **state)
 {
     struct ps_huge_pages u;
-    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    sem_t nobody;
+    sem_init(&nobody, 0, 0);
     size_t bytes = (PS_HUGE_PAGES_OUT_MAX + 1) * UNIT;
     assert_true(ps_huge_pages_init(&u, bytes));
     uint8_t *p = ps_huge_pages_take(&u, bytes, UNIT);
     assert_non_null(p);
-    u.helper = helper;
+    u.helper_wake = &nobody;
     assert_true(ps_huge_pages_give(&u, p, bytes));
     assert_int_equal(ps_huge_pages_mapped_bytes(&u), 0);
-    u.helper = NULL;
+    u.helper_wake = NULL;
     ps_huge_pages_free(&u);
-    ps_prefault_destroy(helper);
+    sem_destroy(&nobody);
 }
 
 static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **state)
