@@ -199,13 +199,13 @@ void ps_config_settle(struct ps_config *c)
     }
 }
 
-/* Texts of rules that are told with the numbers that break them. */
-struct told {
+/* Errors that name the numbers that break a rule. */
+struct rule_texts {
     char batches[160], per_core[224], messages[208], device[256];
 };
 
-/* For who has nothing but the printed configuration. */
-static void tell_device(char *out, size_t out_bytes)
+/* For users who have nothing but the printed configuration. */
+static void describe_device(char *out, size_t out_bytes)
 {
     struct if_nameindex *interfaces = if_nameindex();
     size_t at =
@@ -219,7 +219,7 @@ static void tell_device(char *out, size_t out_bytes)
     if_freenameindex(interfaces);
 }
 
-static void tell_numbers(const struct ps_config *c, struct told *out)
+static void describe_numbers(const struct ps_config *c, struct rule_texts *out)
 {
     snprintf(out->batches, sizeof(out->batches),
              "batches.memory_mib (%" PRIu64 ") is a part of memory.limit_mib (%" PRIu64
@@ -234,33 +234,33 @@ static void tell_numbers(const struct ps_config *c, struct told *out)
              "memory.messages_mib (%" PRIu64
              ") is too small: it must hold two messages of transport.message_mib_max (%" PRIu64 ")",
              c->memory_messages_mib, c->transport_message_mib_max);
-    tell_device(out->device, sizeof(out->device));
+    describe_device(out->device, sizeof(out->device));
 }
 
 enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_ERROR_BYTES])
 {
-    struct told told = {0};
-    tell_numbers(c, &told);
+    struct rule_texts texts = {0};
+    describe_numbers(c, &texts);
     int cpus[64];
     int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
     uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
     const struct rule rules[] = {
-        {c->port_device[0] == '\0', told.device, 1, {KEY(port_device)}},
+        {c->port_device[0] == '\0', texts.device, 1, {KEY(port_device)}},
         {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
         {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
          "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",
          2,
          {KEY(cores_cpus), KEY(cores_count)}},
         {c->batches_memory_mib >= c->memory_limit_mib,
-         told.batches,
+         texts.batches,
          2,
          {KEY(batches_memory_mib), KEY(memory_limit_mib)}},
         {core_mib < PS_CORE_MEMORY_MIB_MIN,
-         told.per_core,
+         texts.per_core,
          3,
          {KEY(memory_limit_mib), KEY(batches_memory_mib), KEY(cores_count)}},
         {c->memory_messages_mib < 2 * c->transport_message_mib_max,
-         told.messages,
+         texts.messages,
          2,
          {KEY(memory_messages_mib), KEY(transport_message_mib_max)}},
         {c->checkpoint_every_steps != 0 && c->checkpoint_directory[0] == '\0',
