@@ -7,6 +7,7 @@
 #include <string.h>
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/loop/core.h"
+#include "dataplane/wire/base/clock.h"
 
 void dp_config_default(struct dp_config *config)
 {
@@ -239,31 +240,16 @@ enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
     return dp_port_watch_look(&dp->port_watch, why);
 }
 
-const char *dp_driver_name(const struct dp *dp)
-{
-    return dp_port_driver_text(dp->port.driver);
-}
-
-const char *dp_memory_name(const struct dp *dp)
-{
-    return dp->hugepages ? "hugepages" : "no-huge";
-}
-
-const char *dp_steering_name(const struct dp *dp)
-{
-    return dp_steering_text(dp->port.steering.steering);
-}
-
-const char *dp_steering_why(const struct dp *dp)
-{
-    return dp->port.steering.why;
-}
-
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
 {
     static_assert(DP_ADDRESS_BYTES == INET6_ADDRSTRLEN, "room for any address");
     if (inet_ntop(AF_INET6, dp->net.link_local, text, DP_ADDRESS_BYTES) == NULL)
         text[0] = '\0';
+}
+
+uint64_t dp_now_us(void)
+{
+    return mr_clock_us();
 }
 
 uint32_t dp_segment_bytes(const struct dp *dp)

@@ -100,7 +100,7 @@ struct dp {
     char start_error[DP_ERROR_BYTES];
 };
 
-/* core.c: the thread. */
+/* poll.c: the thread. */
 void *dp_core_run(void *arg);
 
 /* transmit.c */

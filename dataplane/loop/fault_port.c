@@ -5,6 +5,7 @@
 #include <rte_branch_prediction.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/wire/base/clock.h"
 
 /* Packets that go on, written over those that came in. */
 struct line {
@@ -83,7 +84,7 @@ void dp_fault_port_transmit(struct dp_core *core)
 {
     struct line line = {core->tx, core->tx_count, DP_TX_BATCH + DP_FAULT_EXTRA};
 
-    core->tx_count = apply(core, core->tx_fault, line, core->tx_decided, dp_now_us());
+    core->tx_count = apply(core, core->tx_fault, line, core->tx_decided, mr_clock_us());
     core->tx_decided = core->tx_count;
 }
 

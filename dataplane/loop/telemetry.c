@@ -1,4 +1,5 @@
-/* The counters over DPDK's telemetry socket: dpdk-telemetry.py --file-prefix ... shows them.
+/* What the data plane runs on, and its counters over DPDK's telemetry socket: dpdk-telemetry.py --file-prefix
+ * ... shows them.
  *
  *   /millrace/port             driver, memory and steering, and why that was chosen
  *   /millrace/cores            busy share and packets of every core, by its number
@@ -10,6 +11,26 @@
 #include <string.h>
 #include <rte_telemetry.h>
 #include "dataplane/loop/core.h"
+
+const char *dp_driver_name(const struct dp *dp)
+{
+    return dp_port_driver_text(dp->port.driver);
+}
+
+const char *dp_memory_name(const struct dp *dp)
+{
+    return dp->hugepages ? "hugepages" : "no-huge";
+}
+
+const char *dp_steering_name(const struct dp *dp)
+{
+    return dp_steering_text(dp->port.steering.steering);
+}
+
+const char *dp_steering_why(const struct dp *dp)
+{
+    return dp->port.steering.why;
+}
 
 /* Commands cannot be taken back from the telemetry thread, so it asks here whether there is a data plane. */
 static struct {

@@ -6,6 +6,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/net/arp.h"
 
 static uint32_t send_burst(struct dp_core *core)
@@ -99,7 +100,7 @@ __attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_addre
 
     if (core->index != 0 || !dp->net.has_ipv4 || memcmp(to->ip, ipv4_mapped, sizeof(ipv4_mapped)) != 0)
         return false;
-    bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, dp_now_us(), path.peer_mac, &ask);
+    bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, mr_clock_us(), path.peer_mac, &ask);
     if (ask)
         ask_for(core, to->ip + 12);
     if (known)

@@ -26,11 +26,6 @@
 #define WINDOW_US         1000000u
 #define DP_SESSIONS_MAX   65536u /* of an endpoint */
 
-uint64_t dp_now_us(void)
-{
-    return mr_clock_us();
-}
-
 static void flush(struct dp_core *core, uint64_t now_us)
 {
     mr_endpoint_flush(core->endpoint, now_us);
@@ -160,7 +155,7 @@ static void account(struct dp_core *core, uint64_t now_us, bool busy)
 static void loop(struct dp_core *core)
 {
     const struct dp_config *config = &core->dp->config;
-    uint64_t now_us = dp_now_us();
+    uint64_t now_us = mr_clock_us();
 
     core->poll_us = core->window_start_us = now_us;
     while (!atomic_load_explicit(&core->dp->stop, memory_order_relaxed)) {
@@ -175,7 +170,7 @@ static void loop(struct dp_core *core)
             sleep_a_little(core, now_us);
         else if (core->dp->port.kernel_driven)
             (void)sched_yield();
-        now_us = dp_now_us();
+        now_us = mr_clock_us();
         account(core, now_us, busy);
     }
 }
