@@ -1,115 +1,156 @@
-#include "ps/index/index.h"
-
-#include <string.h>
+/* Entries: what is in them, which buckets they may be in, and cursors over them. */
 #include "ps/index/index_internal.h"
 
-/* Of a partition on its way, with each insert. At least 2.2 are needed for it to be done before the index
- * wants the next one, at the load that it has. */
-#define MOVE_BUCKETS_PER_INSERT 4u
-#define GROWTHS_PER_INSERT      4u
+#define STEPS_PER_DOUBLING 16u
+#define NODES_MAX          256u /* buckets looked at for a free place, about */
 
-/* States: entries of one of the two bases are unchanged, those of one of the two marks are changed. */
-#define BASE_FIRST  0u
-#define BASE_SECOND 3u
-#define MARK_FIRST  1u
-#define MARKS_SUM   3u
-#define SWEEP_ALL   UINT64_MAX
+struct ps_bucket ps_empty_bucket;
 
-void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
+/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/size_classes.h), so that
+ * nothing is lost to rounding. */
+static uint32_t bucket_step(uint32_t count)
 {
-    ix->arena = arena;
-    ix->seed = seed;
-    ix->rows = ix->places = ix->marks = 0;
-    ix->bytes = 0;
-    ix->bytes_max = SIZE_MAX;
-    ix->is_tight = false;
-    ix->grow_count = 2;
-    ix->grow_next = ix->first_next = ix->partitions_used = 0;
-    ix->move = (struct ps_index_move){.partition = PS_PARTITION_NONE};
-    ix->gather_count = ix->gather_next = 0;
-    ix->base = BASE_FIRST;
-    ix->mark = MARK_FIRST;
-    ix->pending_codes = 0;
-    ix->is_unswept = false;
-    ix->sweep_partition = 0;
-    ix->watched_partition = PS_PARTITION_NONE;
-    ix->watched_moves = 0;
-    ix->untidy_count = 0;
-    memset(ix->untidy, 0, sizeof(ix->untidy));
-    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
-        ix->partitions[i] = ps_partition_without_buckets();
-        ix->partition_rows[i] = 0;
-        ix->versions[i]++;
-    }
-    ix->rewrites++;
+    return count < STEPS_PER_DOUBLING ? 1
+                                      : (1u << (31 - (uint32_t)__builtin_clz(count))) / STEPS_PER_DOUBLING;
 }
 
-void ps_index_clear(struct ps_index *ix)
+uint32_t ps_next_bucket_count(uint32_t count)
 {
-    size_t bytes_max = ix->bytes_max;
-    ps_index_free_all(ix);
-    ps_index_init(ix, ix->arena, ix->seed);
-    ix->bytes_max = bytes_max;
+    return count + bucket_step(count);
 }
 
-size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash)
+/* ---- entries ---- */
+
+/* What it holds of the hash. `limit` is a power of two, which the compiler does not know. */
+static inline uint64_t low_hash(uint64_t entry, uint32_t limit)
 {
-    const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
-    return ix->partition_rows[mr_partition_of(hash)] >= ps_partition_rows_max(p) ? ps_partition_grow_bytes(p)
-                                                                                 : 0;
+    return entry >> 1 >> __builtin_ctz(limit);
 }
 
-/* The partition has buckets for the row number. */
-static bool put_in(struct ps_index *ix, uint64_t hash, uint32_t row, uint32_t state)
+static bool is_in_other(uint64_t entry, uint32_t limit)
 {
-    const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
-    return row <= ps_row_max(p->bucket_count) &&
-           ps_entry_place(ix, (struct ps_bucket_array){p->buckets, p->bucket_count}, hash, row, state);
+    return (entry & limit) != 0;
 }
 
-bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool marked)
+static uint32_t before(uint32_t number, uint32_t distance, uint32_t bucket_count)
 {
-    uint32_t number = mr_partition_of(hash), state = marked ? ix->mark : ix->base;
-    const struct ps_partition *p = &ix->partitions[number];
-    if (__builtin_expect(ix->move.partition != PS_PARTITION_NONE, 0))
-        ps_move_step(ix, MOVE_BUCKETS_PER_INSERT);
-    uint64_t rewrites = ix->rewrites;
-    /* When another one is on its way, a partition that should grow fills up meanwhile. */
-    bool fills_up = ix->is_tight || (ix->move.partition != PS_PARTITION_NONE && ix->move.partition != number);
-    bool is_full =
-        ix->partition_rows[number] >= ps_partition_rows_max(p) && (ps_partition_is_empty(p) || !fills_up);
-    if (__builtin_expect(is_full, 0) && !ps_partition_grow(ix, number, row))
-        return false;
-    for (uint32_t i = 0; __builtin_expect(!put_in(ix, hash, row, state), 0); i++)
-        if (i == GROWTHS_PER_INSERT || !ps_partition_grow(ix, number, row))
+    return number >= distance ? number - distance : number + bucket_count - distance;
+}
+
+uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry)
+{
+    uint32_t limit = ps_entry_limit(bucket_count);
+    uint64_t low = low_hash(entry, limit);
+    uint32_t home = is_in_other(entry, limit)
+                        ? before(number, ps_other_distance(low, bucket_count), bucket_count)
+                        : number;
+    /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of
+     * below_partition. */
+    uint64_t first = (((uint64_t)home << 32) + bucket_count - 1) / bucket_count;
+    uint64_t mask = (UINT64_C(1) << 43 >> __builtin_ctz(limit)) - 1;
+    uint64_t below_partition = first + (((low >> 20) - first) & mask);
+    return (uint64_t)partition << 52 | below_partition << 20 | (low & 0xfffff);
+}
+
+/* PS_BUCKET_KEYS when it is full. */
+static uint32_t free_slot(const struct ps_bucket *b)
+{
+    return (uint32_t)__builtin_ctz(~ps_bucket_taken(b));
+}
+
+/* A bucket that would have a place if an entry of it went. */
+struct node {
+    uint32_t bucket;
+    uint16_t parent; /* whose entry at parent_slot would come here; itself: none */
+    uint16_t parent_slot;
+};
+
+static bool is_on_path(const struct node *nodes, uint32_t node, uint32_t bucket)
+{
+    for (; nodes[node].bucket != bucket; node = nodes[node].parent)
+        if (nodes[node].parent == node)
             return false;
-    ix->partition_rows[number]++;
-    ix->rows++;
-    ix->marks += marked;
-    if (__builtin_expect(ix->first_next < MR_PARTITION_COUNT, 0) && ps_index_keeps_first(ix))
-        ps_index_first_in_turn(ix);
-    if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0) &&
-        ix->move.partition == PS_PARTITION_NONE && !ix->is_tight)
-        ps_index_grow_in_turn(ix);
-    if (__builtin_expect(ix->rewrites != rewrites, 0))
-        ps_index_gather(ix);
     return true;
 }
 
-void ps_index_remove(struct ps_index *ix, struct ps_place place)
+/* The bucket besides `number` where this entry of its may be. */
+static uint32_t other_of(uint64_t entry, uint32_t limit, uint32_t number, uint32_t bucket_count)
 {
-    uint64_t *entry = ps_place_entry(place);
-    assert(*entry != 0);
-    ix->marks -= ps_index_is_marked(ix, place);
-    *entry = 0;
-    ix->partition_rows[place.partition]--;
-    ix->rows--;
-    if (ps_partition_is_too_large(ix, place.partition))
-        ps_partition_set_untidy(ix, place.partition, true);
-    for (uint32_t i = 0; ix->rows == MR_PARTITION_COUNT - 1 && i < MR_PARTITION_COUNT; i++)
-        if (ix->partition_rows[i] == 0 && !ps_partition_is_empty(&ix->partitions[i]))
-            ps_partition_set_untidy(ix, i, true);
+    uint32_t distance = ps_other_distance(low_hash(entry, limit), bucket_count);
+    if (is_in_other(entry, limit))
+        return before(number, distance, bucket_count);
+    return number + distance >= bucket_count ? number + distance - bucket_count : number + distance;
 }
+
+static void entry_move(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, uint32_t from,
+                       uint32_t from_slot, uint32_t to, uint32_t to_slot)
+{
+    uint64_t entry = in.buckets[from].entries[from_slot];
+    in.buckets[to].entries[to_slot] = entry ^ ps_entry_limit(in.bucket_count);
+    in.buckets[from].entries[from_slot] = 0;
+    if (partition == ix->watched_partition && ps_entry_is_pending(ix, entry))
+        ix->watched_moves++;
+}
+
+/* Looks, nearest first, for a bucket with a free place that entries of the node's bucket can give way to;
+ * false when there is none among those looked at. */
+static bool give_way(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, struct node *nodes,
+                     uint32_t *root, uint32_t *root_slot)
+{
+    uint32_t count = 2, limit = ps_entry_limit(in.bucket_count);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++) {
+            uint32_t from = nodes[i].bucket;
+            uint32_t to = other_of(in.buckets[from].entries[slot], limit, from, in.bucket_count);
+            uint32_t to_slot = free_slot(&in.buckets[to]);
+            if (to_slot == PS_BUCKET_KEYS) {
+                if (count < NODES_MAX && !is_on_path(nodes, i, to))
+                    nodes[count++] = (struct node){to, (uint16_t)i, (uint16_t)slot};
+                continue;
+            }
+            uint32_t node = i, from_slot = slot;
+            for (;;) {
+                entry_move(ix, partition, in, nodes[node].bucket, from_slot, to, to_slot);
+                if (nodes[node].parent == node)
+                    break;
+                to = nodes[node].bucket;
+                to_slot = from_slot;
+                from_slot = nodes[node].parent_slot;
+                node = nodes[node].parent;
+            }
+            *root = node;
+            *root_slot = from_slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
+                    uint32_t state)
+{
+    uint32_t limit = ps_entry_limit(to.bucket_count), home = ps_home_number(hash, to.bucket_count);
+    uint32_t slot = free_slot(&to.buckets[home]), number = home;
+    if (slot == PS_BUCKET_KEYS && to.bucket_count > 1) {
+        uint32_t other = ps_other_number(hash, home, to.bucket_count);
+        number = other;
+        slot = free_slot(&to.buckets[other]);
+        if (slot == PS_BUCKET_KEYS) {
+            struct node nodes[NODES_MAX] = {{home, 0, 0}, {other, 1, 0}};
+            uint32_t root;
+            if (!give_way(ix, mr_partition_of(hash), to, nodes, &root, &slot))
+                return false;
+            number = nodes[root].bucket;
+        }
+    }
+    if (slot == PS_BUCKET_KEYS)
+        return false;
+    to.buckets[number].entries[slot] =
+        ps_entry_of_hash(hash, limit) | (number != home ? limit : 0) | (row + 1) * PS_ENTRY_STATES | state;
+    return true;
+}
+
+/* ---- places ---- */
 
 /* The array that the bucket is in, and its number there. */
 static uint32_t number_of(const struct ps_index *ix, uint32_t partition, const struct ps_bucket *b,
@@ -179,28 +220,4 @@ struct ps_place ps_index_place_at(const struct ps_index *ix, uint32_t partition,
     (void)number_of(ix, partition, b, &bucket_count);
     return (struct ps_place){b, ps_entry_row(b->entries[slot], ps_entry_limit(bucket_count)),
                              (uint16_t)partition, (uint16_t)slot};
-}
-
-/* ---- cuts ---- */
-
-uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only)
-{
-    uint64_t all = SWEEP_ALL;
-    assert(ix->pending_codes == 0);
-    ps_index_sweep(ix, &all);
-    uint64_t keys = marked_only ? ix->marks : ix->rows;
-    ix->pending_codes = 1u << ix->mark | (marked_only ? 0 : 1u << ix->base);
-    ix->mark = MARKS_SUM - ix->mark;
-    if (!marked_only)
-        ix->base = BASE_SECOND - ix->base;
-    ix->marks = 0;
-    return keys;
-}
-
-void ps_index_cut_end(struct ps_index *ix, bool is_whole)
-{
-    ix->is_unswept = !is_whole;
-    ix->sweep_partition = 0;
-    ix->pending_codes = 0;
-    ix->watched_partition = PS_PARTITION_NONE;
 }

@@ -1,30 +1,16 @@
 /* Partitions get other buckets: more, or fewer; at once when they are few, else in steps. */
 #include "ps/index/index_internal.h"
 
-#define STEPS_PER_DOUBLING 16u
-#define AT_ONCE_MAX        8u   /* buckets that are moved in one go */
-#define FREE_SHARE         32u  /* of a partition's places: free when it grows out of turn */
-#define GROW_LOOK_MAX      256u /* partitions looked at per insert: with several cores most are empty */
-#define SIZES_TRIED        4u
-#define SHRINK_ROOM_SHARE  16u
-#define MOVE_BUCKETS       64u /* in ps_index_maintain(), at a time */
+#define AT_ONCE_MAX       8u   /* buckets that are moved in one go */
+#define FREE_SHARE        32u  /* of a partition's places: free when it grows out of turn */
+#define GROW_LOOK_MAX     256u /* partitions looked at per insert: with several cores most are empty */
+#define SIZES_TRIED       4u
+#define SHRINK_ROOM_SHARE 16u
+#define MOVE_BUCKETS      64u /* in ps_index_maintain(), at a time */
 #define CROWDED_COUNT                                                                                        \
     16u /* from so many buckets on, keys that find no place in a half empty partition were chosen so */
 
 /* ---- sizes ---- */
-
-/* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/memory/size_classes.h), so that
- * nothing is lost to rounding. */
-static uint32_t bucket_step(uint32_t count)
-{
-    return count < STEPS_PER_DOUBLING ? 1
-                                      : (1u << (31 - (uint32_t)__builtin_clz(count))) / STEPS_PER_DOUBLING;
-}
-
-uint32_t ps_next_bucket_count(uint32_t count)
-{
-    return count + bucket_step(count);
-}
 
 /* At the index's load. */
 static uint64_t rows_wanted(uint32_t bucket_count)
@@ -53,8 +39,8 @@ static uint32_t bucket_count_for(uint32_t rows)
 {
     uint64_t wanted = (uint64_t)rows + rows / SHRINK_ROOM_SHARE;
     uint32_t least = (uint32_t)(wanted * PS_INDEX_LOAD_DEN / PS_INDEX_LOAD_NUM / PS_BUCKET_KEYS);
-    uint32_t power = least < STEPS_PER_DOUBLING ? 1 : bucket_step(least);
-    uint32_t count = (least + power - 1) / power * power;
+    uint32_t step = ps_next_bucket_count(least) - least;
+    uint32_t count = (least + step - 1) / step * step;
     while (rows_wanted(count) < wanted)
         count = ps_next_bucket_count(count);
     return count;

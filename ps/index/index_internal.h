@@ -1,6 +1,6 @@
-/* What the files of the index share: ps/index/index_place.c puts entries into buckets, ps/index/index_grow.c
- * says when partitions get others, ps/index/index_move.c moves them there, ps/index/index_gather.c moves
- * buckets in memory, ps/index/index.c is the rest. */
+/* What the files of the index share. Each calls those below it: index_insert.c puts keys in and takes them
+ * out, index_grow.c decides when partitions get other buckets, index_move.c moves them there, and index.c puts
+ * entries into buckets. */
 #ifndef PS_INDEX_INTERNAL_H
 #define PS_INDEX_INTERNAL_H
 
@@ -11,6 +11,19 @@ struct ps_bucket_array {
     struct ps_bucket *buckets;
     uint32_t bucket_count;
 };
+
+/* All partitions without buckets point at it: lookups look into it, and nobody writes to it. */
+extern struct ps_bucket ps_empty_bucket;
+
+static inline struct ps_partition ps_partition_without_buckets(void)
+{
+    return (struct ps_partition){.buckets = &ps_empty_bucket, .bucket_count = 1, .limit = ps_entry_limit(1)};
+}
+
+static inline bool ps_partition_is_empty(const struct ps_partition *p)
+{
+    return p->buckets == &ps_empty_bucket;
+}
 
 /* The highest row number that entries of so many buckets can hold. */
 static inline uint32_t ps_row_max(uint32_t bucket_count)
@@ -27,7 +40,6 @@ bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t has
 bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row);
 /* Most rows before it should grow. */
 uint32_t ps_partition_rows_max(const struct ps_partition *p);
-bool ps_partition_is_empty(const struct ps_partition *p); /* has no buckets */
 /* Bytes that ps_partition_grow() takes. */
 size_t ps_partition_grow_bytes(const struct ps_partition *p);
 /* The next larger size of a partition. */
@@ -59,8 +71,6 @@ void ps_index_first_in_turn(struct ps_index *ix);
 void ps_index_gather(struct ps_index *ix);
 /* Frees the buckets of all. */
 void ps_index_free_all(struct ps_index *ix);
-/* Points at the bucket that all empty partitions share. */
-struct ps_partition ps_partition_without_buckets(void);
 /* Sets or clears its untidy bit. */
 void ps_partition_set_untidy(struct ps_index *ix, uint32_t partition, bool untidy);
 /* It would do with fewer buckets. */

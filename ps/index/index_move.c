@@ -1,24 +1,14 @@
-/* Bucket arrays, and moving a partition from one into another. */
+/* Bucket arrays: their memory, moving a partition from one into another, and moving arrays in memory. */
 #include <string.h>
 #include "ps/index/index_internal.h"
 #include "ps/memory/size_classes.h"
 
-#define BUCKET_ALIGN 64u
-#define RESCUE_SIZES 8u  /* tried for a partition whose keys find no place in its new buckets, */
-#define RETRY_SHARE  16u /* and again when it has so many more rows */
-
-/* Looked into by lookups, never written. */
-static struct ps_bucket empty_bucket;
-
-struct ps_partition ps_partition_without_buckets(void)
-{
-    return (struct ps_partition){.buckets = &empty_bucket, .bucket_count = 1, .limit = ps_entry_limit(1)};
-}
-
-bool ps_partition_is_empty(const struct ps_partition *p)
-{
-    return p->buckets == &empty_bucket;
-}
+#define BUCKET_ALIGN    64u
+#define RESCUE_SIZES    8u  /* tried for a partition whose keys find no place in its new buckets, */
+#define RETRY_SHARE     16u /* and again when it has so many more rows */
+#define LOOK_PARTITIONS 1024u
+#define MOVE_ARRAYS     3u
+#define MOVE_BYTES_MAX  ((size_t)128 << 10) /* about; larger arrays stay where they are */
 
 /* ---- memory ---- */
 
@@ -53,7 +43,7 @@ static struct ps_bucket *array_take(struct ps_index *ix, uint32_t bucket_count)
 static void array_give(struct ps_index *ix, struct ps_bucket *buckets, uint32_t bucket_count)
 {
     size_t bytes = array_bytes(bucket_count);
-    if (buckets == &empty_bucket)
+    if (buckets == &ps_empty_bucket)
         return;
 #ifdef PS_SCRUB /* who still looks into them is to find out */
     memset(buckets, 0xa5, bucket_count * sizeof(struct ps_bucket));
@@ -120,7 +110,7 @@ static void buckets_change(struct ps_index *ix, uint32_t partition, struct ps_bu
 {
     struct ps_partition *p = &ix->partitions[partition];
     uint32_t before = ps_partition_is_empty(p) ? 0 : p->bucket_count;
-    uint32_t after = to.buckets == &empty_bucket ? 0 : to.bucket_count;
+    uint32_t after = to.buckets == &ps_empty_bucket ? 0 : to.bucket_count;
     p->buckets = to.buckets;
     p->bucket_count = to.bucket_count;
     p->limit = ps_entry_limit(to.bucket_count);
@@ -134,7 +124,7 @@ static void buckets_change(struct ps_index *ix, uint32_t partition, struct ps_bu
 
 bool ps_move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count)
 {
-    struct ps_bucket_array from = array_of(&ix->partitions[partition]), to = {&empty_bucket, 1};
+    struct ps_bucket_array from = array_of(&ix->partitions[partition]), to = {&ps_empty_bucket, 1};
     if (bucket_count > 0) {
         to = (struct ps_bucket_array){array_take(ix, bucket_count), bucket_count};
         if (to.buckets == NULL)
@@ -229,4 +219,58 @@ void ps_move_finish(struct ps_index *ix)
 {
     if (ix->move.partition != PS_PARTITION_NONE)
         ps_move_step(ix, UINT32_MAX);
+}
+
+/* ---- gathering ----
+ * Partitions do not all grow in the order that their buckets lie in memory: where the next one is full
+ * before its turn, holes are left, which are too small for what comes. So with each partition that gets
+ * other buckets, a few arrays of others are moved out of the huge page that is emptiest, which goes back
+ * to the kernel then. Their buckets keep their numbers. */
+
+static bool is_to_move(const struct ps_index *ix, uint32_t partition)
+{
+    const struct ps_partition *p = &ix->partitions[partition];
+    return partition != ix->move.partition && !ps_partition_is_empty(p) &&
+           p->bucket_count * sizeof(struct ps_bucket) <= MOVE_BYTES_MAX &&
+           ps_arena_piece_is_leaving(ix->arena, p->buckets);
+}
+
+/* False when there is no memory. */
+static bool array_move(struct ps_index *ix, uint32_t partition)
+{
+    struct ps_partition *p = &ix->partitions[partition];
+    size_t bytes = p->bucket_count * sizeof(struct ps_bucket);
+    struct ps_bucket *buckets = ps_arena_piece_alloc(ix->arena, bytes);
+    if (buckets == NULL)
+        return false;
+    memcpy(buckets, p->buckets, bytes);
+    ps_arena_piece_free(ix->arena, p->buckets, bytes);
+    p->buckets = buckets;
+    ix->rewrites++;
+    return true;
+}
+
+void ps_index_gather(struct ps_index *ix)
+{
+    uint32_t count, moved = 0;
+    size_t moved_bytes = 0;
+    if (!ps_arena_clear_begin(ix->arena, &count))
+        return;
+    if (count != ix->gather_count) {
+        ix->gather_count = count;
+        ix->gather_next = 0;
+    }
+    for (uint32_t i = 0; i < LOOK_PARTITIONS && moved < MOVE_ARRAYS && moved_bytes < MOVE_BYTES_MAX; i++) {
+        if (ix->gather_next == MR_PARTITION_COUNT) { /* what is left there is not this index's */
+            ps_arena_clear_end(ix->arena);
+            return;
+        }
+        uint32_t partition = ix->gather_next++;
+        if (!is_to_move(ix, partition))
+            continue;
+        if (!array_move(ix, partition))
+            return;
+        moved++;
+        moved_bytes += ix->partitions[partition].bucket_count * sizeof(struct ps_bucket);
+    }
 }

@@ -7,6 +7,8 @@
 #define TABLE_ALIGN 64u
 #define ROW_ALIGN   4u
 
+#define FILTER_MEMORY_SHARE 4u /* of the table's memory, at most */
+
 /* Descriptors carry everything that is planned; what this version cannot do is refused by name. */
 static const char *unsupported_option(const struct mr_feature *f)
 {
@@ -30,6 +32,21 @@ static void rows_type_init(struct ps_table *t)
     t->copy_rows = t->half != NULL ? t->half->copy_rows : t->kernels->copy_rows;
     t->add_rows = t->half != NULL ? t->half->add_rows : t->kernels->add_rows;
     t->add_weighted_rows = t->half != NULL ? t->half->add_weighted_rows : t->kernels->add_weighted_rows;
+}
+
+/* False when the arena has no room. */
+static bool admission_init(struct ps_table *t)
+{
+    const struct mr_feature *f = &t->feature;
+    if (f->admission == MR_ADMIT_PROBABILITY)
+        t->admit_below = f->admission_arg < 1.0f ? (uint64_t)((double)f->admission_arg * 0x1p64) : UINT64_MAX;
+    if (f->admission != MR_ADMIT_SIGHTINGS)
+        return true;
+    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
+    /* A filter that fills the table's memory would leave none for rows, ever. */
+    if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
+        bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
+    return ps_occurrence_init(&t->filter, t->arena, bytes, (uint32_t)f->admission_arg);
 }
 
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -59,7 +76,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->layout = ps_row_layout_of(feature, mr_rule_state_floats(&optimizer, t->dim));
     rows_type_init(t);
     t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
-    if (t->initial_rows == NULL || !ps_table_admission_init(t)) {
+    if (t->initial_rows == NULL || !admission_init(t)) {
         if (t->initial_rows != NULL)
             ps_arena_free(arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
         ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
@@ -127,94 +144,6 @@ void ps_table_clear(struct ps_table *t)
     t->marks_hold = false;
     ps_tombstones_clear(&t->tombstones);
     ps_tombstones_clear(&t->leaving);
-}
-
-/* PS_LIMIT_NONE, or what has no more memory for it. */
-static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
-{
-    uint32_t group = ps_group_of(hash);
-    bool marked = t->keeps_marks && !was_stored;
-    if (!ps_slabs_take(&t->slabs, group, row))
-        return PS_LIMIT_NODE;
-    if (t->memory_max != 0) {
-        size_t used = ps_table_memory_bytes(t) - t->index.bytes;
-        t->index.bytes_max = was_stored ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
-    }
-    if (ps_index_insert(&t->index, hash, *row, marked))
-        return PS_LIMIT_NONE;
-    ps_slabs_give(&t->slabs, group, *row);
-    return t->memory_max != 0 && !was_stored ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
-}
-
-/* A row for a key that has none, its values still to be written; at a limit another may go for it. The
- * table's own limits do not stand against what was stored before. */
-static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_stored)
-{
-    uint32_t row;
-    for (uint32_t evicted = 0;; evicted++) {
-        enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
-        if (limit == PS_LIMIT_NONE)
-            limit = row_place(t, hash, was_stored, &row);
-        if (limit == PS_LIMIT_NONE)
-            break;
-        if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
-            t->counters.rows_refused++;
-            t->refused_by = limit;
-            return NULL;
-        }
-    }
-    ps_table_note_made(t, key, hash);
-    t->counters.rows = t->index.rows;
-    t->counters.rows_created++;
-    return ps_slabs_row(&t->slabs, ps_group_of(hash), row);
-}
-
-__attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
-{
-    void *row = row_add(t, key, hash, false);
-    if (row != NULL) {
-        memset(row, 0, t->layout.state_offset);
-        ps_row_use_start(&t->use, row);
-        ps_table_initial_values(t, key, row);
-        mr_rule_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row), t->dim);
-    }
-    return row;
-}
-
-static bool is_finite(struct ps_table *t, const void *row)
-{
-    return t->kernels->all_finite(ps_table_row_values(t, row), t->dim);
-}
-
-enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
-{
-    uint64_t hash = ps_key_hash(key, t->index.seed);
-    struct ps_place place = ps_index_find(&t->index, hash);
-    void *row;
-    if (place.bucket != NULL) {
-        ps_table_cut_before_change(t, place);
-        row = ps_table_row(t, place);
-        t->counters.rows_not_finite -= !is_finite(t, row);
-    } else {
-        row = row_add(t, key, hash, true);
-        if (row == NULL)
-            return MR_OUT_OF_MEMORY;
-    }
-    memcpy(row, stored_row, t->layout.bytes);
-    t->counters.rows_not_finite += !is_finite(t, row);
-    ps_row_use_loaded(&t->use, row);
-    return MR_OK;
-}
-
-void ps_table_load_tombstone(struct ps_table *t, uint64_t key)
-{
-    uint64_t hash = ps_key_hash(key, t->index.seed);
-    struct ps_place place = ps_index_find(&t->index, hash);
-    if (place.bucket == NULL)
-        return;
-    t->counters.rows_not_finite -= !is_finite(t, ps_table_row(t, place));
-    ps_table_row_remove(t, place, hash);
-    ps_tombstones_remove(&t->tombstones, key, hash);
 }
 
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t)

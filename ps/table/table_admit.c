@@ -3,22 +3,6 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 
-#define FILTER_MEMORY_SHARE 4u /* of the table's memory, at most */
-
-bool ps_table_admission_init(struct ps_table *t)
-{
-    const struct mr_feature *f = &t->feature;
-    if (f->admission == MR_ADMIT_PROBABILITY)
-        t->admit_below = f->admission_arg < 1.0f ? (uint64_t)((double)f->admission_arg * 0x1p64) : UINT64_MAX;
-    if (f->admission != MR_ADMIT_SIGHTINGS)
-        return true;
-    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
-    /* A filter that fills the table's memory would leave none for rows, ever. */
-    if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
-        bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
-    return ps_occurrence_init(&t->filter, t->arena, bytes, (uint32_t)f->admission_arg);
-}
-
 /* The hash's bits choose partition and bucket: mixed again, they say nothing of those. */
 static bool is_chosen(const struct ps_table *t, uint64_t hash)
 {

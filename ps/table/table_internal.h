@@ -102,7 +102,6 @@ struct ps_table {
 void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
 /* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is
  * none, and makes no rows where sightings are wanted. */
-bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no room */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
 /* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is

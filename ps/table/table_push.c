@@ -1,13 +1,14 @@
 /* Pushes, stage by stage: bring repeated keys together, then find the distinct keys' rows and run the
  * optimizer over them.
  *
- * The working memory is the arena's scratch, which grows with the largest push. A push can not fail: if the
+ * The working memory is the arena's scratch, which grows with the largest push. A push cannot fail: if the
  * heap has no more for it, the keys are split by a bit of their hash and each half is done by itself, as
  * often as needed.
  */
 #include <assert.h>
 #include <string.h>
-#include "ps/table/table_push_internal.h"
+#include "dataplane/wire/format/convert.h"
+#include "ps/table/table_internal.h"
 
 #define SLOTS_MIN 16u
 #define SLOTS_PER_KEY                                                                                        \
@@ -16,6 +17,27 @@
 /* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in
  * the lowest class_bits bits are brought together, then applied. */
 enum push_stage { PUSH_NEW, PUSH_SEE, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
+
+/* A key, once, and its gradient. */
+struct ps_distinct {
+    uint64_t hash;
+    uint64_t key;
+    const float *gradient;
+};
+
+#define SPLIT_BITS_MAX 32u /* halvings of a push; none has more keys than that tells apart */
+
+static inline bool leaves_out(const struct ps_table_push *p, uint64_t hash)
+{
+    uint32_t partition = mr_partition_of(hash);
+    return __builtin_expect(p->left_out != NULL, 0) &&
+           (p->left_out[partition / 64] >> partition % 64 & 1) != 0;
+}
+
+static inline bool is_narrow(const struct ps_table_push *p)
+{
+    return p->gradients_dtype != MR_F32 && p->gradients_dtype != MR_DTYPE_NONE;
+}
 
 static uint32_t slots_for(size_t keys)
 {
@@ -46,6 +68,372 @@ static void push_layout(struct ps_table_push *p, const struct ps_table *t)
     p->scratch.distinct = (struct ps_distinct *)(void *)scratch;
     p->scratch.sums = (float *)(void *)(p->scratch.distinct + keys);
     p->scratch.slots = (uint32_t *)(void *)(p->scratch.sums + (size_t)p->scratch.sum_max * t->dim);
+}
+
+/* ---- repeated keys ----
+ * Keys are told apart by their hash alone, which is a bijection of the key (ps/base/key_hash.h). */
+
+static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, const float *gradient)
+{
+    return gradient >= p->scratch.sums && gradient < p->scratch.sums + (size_t)p->scratch.sum_max * t->dim;
+}
+
+/* Where a pushed gradient is, and what becomes of it for its key. */
+struct pushed {
+    size_t row;   /* of the gradients */
+    float weight; /* of the key */
+};
+
+/* Room for a sum; NULL when there is none. */
+static float *sum_take(struct ps_table_push *p, const struct ps_table *t)
+{
+    return p->scratch.sum_count < p->scratch.sum_max
+               ? p->scratch.sums + (size_t)p->scratch.sum_count++ * t->dim
+               : NULL;
+}
+
+static inline const float *gradient_at(const struct ps_table_push *p, const struct ps_table *t, size_t row)
+{
+    return (const float *)p->gradients + row * t->dim;
+}
+
+/* As the key's row gets it. */
+static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
+                                             struct pushed from, float *out)
+{
+    const float *in = gradient_at(p, t, from.row);
+    if (is_narrow(p)) {
+        size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
+        mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
+                          p->gradient_scales == NULL ? NULL : p->gradient_scales + from.row, 1, t->dim);
+        in = out;
+    }
+    if (p->cursor.divisor != 1.0f) {
+        t->kernels->divide(out, in, p->cursor.divisor, t->dim);
+        in = out;
+    }
+    if (p->in.weights != NULL)
+        t->kernels->scale(out, in, from.weight, t->dim);
+    else if (in != out)
+        memcpy(out, in, t->dim * sizeof(*out));
+}
+
+/* As add_repeated(), of rows that are set: the last one that is finite counts. */
+static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
+                         struct pushed from)
+{
+    const struct mr_kernels *k = t->kernels;
+    if (!p->cursor.derives) {
+        const float *row = gradient_at(p, t, from.row);
+        bool is_finite = k->all_finite(row, t->dim), was_finite = k->all_finite(d->gradient, t->dim);
+        p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
+        if (is_finite || !was_finite)
+            d->gradient = row;
+        return true;
+    }
+    float *derived = sum_take(p, t);
+    if (derived == NULL)
+        return false;
+    derive(p, t, from, derived);
+    if (k->all_finite(derived, t->dim))
+        memcpy(p->scratch.sums + (d->gradient - p->scratch.sums), derived, t->dim * sizeof(*derived));
+    else
+        p->cursor.skipped++;
+    p->scratch.sum_count--; /* it is wanted only until it is copied */
+    return true;
+}
+
+/* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
+static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
+                                                   struct ps_distinct *d, struct pushed from)
+{
+    const struct mr_kernels *k = t->kernels;
+    const float *gradient = p->cursor.derives ? NULL : gradient_at(p, t, from.row);
+    if (mr_rule_sets(&t->optimizer))
+        return set_repeated(p, t, d, from);
+    if (!is_sum(p, t, d->gradient)) {
+        if (!k->all_finite(d->gradient, t->dim)) {
+            p->cursor.skipped++;
+            d->gradient = gradient;
+            return true;
+        }
+        float *sum = sum_take(p, t);
+        if (sum == NULL)
+            return false;
+        memcpy(sum, d->gradient, t->dim * sizeof(*sum));
+        d->gradient = sum;
+    }
+    float *sum = p->scratch.sums + (d->gradient - p->scratch.sums);
+    if (p->cursor.derives) {
+        float *derived = sum_take(p, t);
+        if (derived == NULL)
+            return false;
+        p->scratch.sum_count--; /* it is wanted only until it is added */
+        derive(p, t, from, derived);
+        gradient = derived;
+    }
+    if (!k->add_finite(sum, gradient, t->dim))
+        p->cursor.skipped++;
+    return true;
+}
+
+static inline uint32_t slot_of(const struct ps_table_push *p, uint64_t hash)
+{
+    return (uint32_t)(hash >> SPLIT_BITS_MAX) & p->scratch.slot_mask;
+}
+
+static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
+                             uint64_t hash, struct pushed from)
+{
+    const float *gradient;
+    if (p->cursor.derives) {
+        float *derived = sum_take(p, t);
+        if (derived == NULL)
+            return false;
+        derive(p, t, from, derived);
+        if (!t->kernels->all_finite(derived, t->dim)) {
+            p->scratch.sum_count--;
+            p->cursor.skipped++;
+            return true;
+        }
+        gradient = derived;
+    } else {
+        gradient = gradient_at(p, t, from.row);
+    }
+    if (p->scratch.distinct_count == p->scratch.distinct_max)
+        return false;
+    p->scratch.distinct[p->scratch.distinct_count] = (struct ps_distinct){hash, key, gradient};
+    *slot = ++p->scratch.distinct_count;
+    return true;
+}
+
+/* False when there is no room. */
+static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
+                                uint64_t hash, struct pushed from)
+{
+    uint32_t at = slot_of(p, hash);
+    for (;; at = (at + 1) & p->scratch.slot_mask) { /* most slots are free */
+        uint32_t number = p->scratch.slots[at];
+        if (number == 0)
+            return add_first(p, t, &p->scratch.slots[at], key, hash, from);
+        if (p->scratch.distinct[number - 1].hash == hash)
+            return add_repeated(p, t, &p->scratch.distinct[number - 1], from);
+    }
+}
+
+/* On to the bag that this key belongs to. */
+static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t, uint32_t key)
+{
+    while (p->in.offsets[p->cursor.bag + 1] <= key)
+        p->cursor.bag++;
+    p->cursor.bag_end = p->in.offsets[p->cursor.bag + 1];
+    if (p->cursor.derives)
+        p->cursor.divisor = ps_bag_divisor(t, p->in.offsets, p->in.weights, p->in.divisors, p->cursor.bag);
+}
+
+/* A gradient per key, as it is, for all keys at once: what nearly every push is. State is kept out of memory
+ * that stores might change. */
+static inline bool is_plain(const struct ps_table_push *p)
+{
+    return p->in.offsets == NULL && p->left_out == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
+}
+
+static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
+                                       uint32_t count)
+{
+    const uint64_t *keys = p->in.keys + first, seed = t->index.seed;
+    uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
+             distinct_count = p->scratch.distinct_count;
+    struct ps_distinct *distinct = p->scratch.distinct;
+    const float *gradient = gradient_at(p, t, first);
+    uint32_t dim = t->dim, distinct_max = p->scratch.distinct_max;
+    uint64_t hashes[PS_GROUP_KEYS];
+    for (uint32_t i = 0; i < count; i++) {
+        hashes[i] = ps_key_hash(keys[i], seed);
+        __builtin_prefetch(&slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask], 1, 3);
+    }
+    for (uint32_t i = 0; i < count; i++, gradient += dim) {
+        uint32_t *slot = &slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask];
+        if (__builtin_expect(*slot == 0 && distinct_count < distinct_max, 1)) {
+            distinct[distinct_count] = (struct ps_distinct){hashes[i], keys[i], gradient};
+            *slot = ++distinct_count;
+            continue;
+        }
+        p->scratch.distinct_count = distinct_count;
+        if (!add_gradient(p, t, keys[i], hashes[i], (struct pushed){.row = first + i, .weight = 1.0f}))
+            return false;
+        distinct_count = p->scratch.distinct_count;
+    }
+    p->scratch.distinct_count = distinct_count;
+    return true;
+}
+
+/* Keys [first, first + count): false when there is no room. */
+static inline bool group_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
+                                 uint32_t count)
+{
+    uint64_t class_mask = ((uint64_t)1 << p->cursor.class_bits) - 1;
+    uint64_t hashes[PS_GROUP_KEYS];
+    for (uint32_t i = 0; i < count; i++) {
+        hashes[i] = ps_key_hash(p->in.keys[first + i], t->index.seed);
+        __builtin_prefetch(&p->scratch.slots[slot_of(p, hashes[i])], 1, 3);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t key = first + i;
+        struct pushed from = {.row = key};
+        if (p->in.offsets != NULL) {
+            if (key >= p->cursor.bag_end)
+                bag_advance(p, t, key);
+            from.row = p->cursor.bag;
+        }
+        if ((hashes[i] & class_mask) != p->cursor.class_value || leaves_out(p, hashes[i]))
+            continue;
+        from.weight = p->in.weights != NULL ? p->in.weights[key] : 1.0f;
+        if (!add_gradient(p, t, p->in.keys[key], hashes[i], from))
+            return false;
+    }
+    return true;
+}
+
+/* Brings keys [first, end) together with those before; the table is not touched. False when there is no room:
+ * then the keys are to be halved. */
+static bool keys_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first, uint32_t end)
+{
+    bool plain = is_plain(p);
+    for (uint32_t count; first < end; first += count) {
+        count = ps_group_size(end, first);
+        if (!(plain ? group_collect_plain(p, t, first, count) : group_collect(p, t, first, count)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the rows of distinct keys, and the optimizer over them ---- */
+
+/* What is under way: see struct ps_group. */
+struct apply {
+    const struct ps_distinct *distinct;
+    uint32_t count;
+    uint32_t refused; /* rows, at a limit */
+    struct ps_group groups[PS_GROUPS];
+    struct ps_row_group rows[PS_GROUPS];
+};
+
+static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct ps_table *t, struct apply *a,
+                                                                        const struct ps_distinct *d)
+{
+    uint64_t rewrites = t->index.rewrites;
+    if (!ps_table_admits_push(t, d->hash))
+        return (struct ps_place){.bucket = NULL};
+    if (ps_table_row_create(t, d->key, d->hash) == NULL) {
+        a->refused++;
+        return (struct ps_place){.bucket = NULL};
+    }
+    if (t->index.rewrites != rewrites)
+        ps_groups_refresh(t, a->groups);
+    return ps_index_find(&t->index, d->hash);
+}
+
+static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_t group)
+{
+    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
+    struct ps_group *g = &a->groups[group % PS_GROUPS];
+    for (uint32_t i = 0; i < count; i++)
+        ps_group_seek(t, g, i, a->distinct[first + i].hash);
+}
+
+static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct ps_place place,
+                            const struct ps_distinct *d, bool is_new)
+{
+    if (__builtin_expect(t->cut_running, 0))
+        out->taken_by_cut |= (uint32_t)ps_table_cut_take(t, place) << out->count;
+    ps_table_mark(t, place);
+    float *row = ps_table_row(t, place);
+    ps_row_prefetch(t, row, t->layout.bytes);
+    if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */
+        ps_row_used(&t->use, (uint8_t *)row);
+    out->values[out->count] = row;
+    out->states[out->count] = ps_table_row_state(t, row);
+    out->hashes[out->count] = d->hash;
+    out->gradients[out->count++] = d->gradient;
+}
+
+static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_row_group *out,
+                                const struct ps_distinct *d)
+{
+    struct ps_place place = place_of_new_row(t, a, d);
+    if (place.bucket != NULL)
+        row_take(t, out, place, d, true);
+}
+
+static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+                              uint32_t group)
+{
+    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
+    struct ps_group *g = &a->groups[group % PS_GROUPS];
+    struct ps_row_group *out = &a->rows[group % PS_GROUPS];
+    out->count = out->taken_by_cut = 0;
+    g->late_count = 0;
+    if (ps_table_stamps(t))
+        ps_row_use_advance(&t->use, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_distinct *d = &a->distinct[first + i];
+        struct ps_place place;
+        if (__builtin_expect(ps_group_find(t, g, i, &place), 1))
+            row_take(t, out, place, d, false);
+    }
+}
+
+static inline void group_find_late(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+                                   uint32_t group)
+{
+    const struct ps_group *g = &a->groups[group % PS_GROUPS];
+    struct ps_row_group *out = &a->rows[group % PS_GROUPS];
+    for (uint32_t i = 0; i < g->late_count; i++) {
+        uint32_t late = g->late[i];
+        const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + late];
+        struct ps_place place = ps_index_find(&t->index, d->hash);
+        if (place.bucket != NULL)
+            row_take(t, out, place, d, false);
+        else if (p->insert)
+            row_take_new(t, a, out, d);
+    }
+}
+
+static inline uint32_t rows_apply(const struct ps_table *t, float learning_rate, const struct ps_row_group *g)
+{
+    return (uint32_t)__builtin_popcount(
+        mr_rule_apply(&t->optimizer, learning_rate, g->values, g->states, g->gradients, g->count, t->dim));
+}
+
+/* Distinct keys [first, first + count). */
+static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
+{
+    struct apply a = {.distinct = p->scratch.distinct + first, .count = count};
+    uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
+    for (uint32_t step = 0; step < group_count + 3; step++) {
+        if (step < group_count)
+            group_seek(t, &a, step);
+        if (step >= 1 && step - 1 < group_count)
+            group_find(p, t, &a, step - 1);
+        if (step >= 2 && step - 2 < group_count)
+            group_find_late(p, t, &a, step - 2);
+        if (step >= 3) {
+            const struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
+            if (__builtin_expect(g->taken_by_cut != 0, 0))
+                ps_table_cut_group_before_change(t, g);
+            found += g->count;
+            changed += t->half == NULL ? rows_apply(t, p->cursor.learning_rate, g)
+                                       : ps_table_half_apply(t, p->cursor.learning_rate, g);
+        }
+    }
+    p->counts.applied += changed;
+    p->counts.not_finite += found - changed;
+    p->counts.refused += a.refused;
+    p->counts.without_row += count - found - a.refused;
+    t->counters.updates += changed;
+    t->counters.gradients_skipped += found - changed;
+    t->counters.gradients_without_row += count - found;
 }
 
 /* ---- steps ---- */
@@ -96,7 +484,7 @@ static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budg
             ps_row_use_advance(&t->use, count);
         for (; count > 0; count--, p->cursor.position++) {
             uint64_t key = p->in.keys[p->cursor.position], hash = ps_key_hash(key, t->index.seed);
-            if (!ps_push_leaves_out(p, hash))
+            if (!leaves_out(p, hash))
                 see(t, key, hash);
         }
     }
@@ -124,8 +512,8 @@ static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint
 {
     uint32_t end = p->cursor.position +
                    ps_budget_take(budget_bytes, collect_cost_bytes(t), p->in.key_count - p->cursor.position);
-    if (!ps_table_push_collect(p, t, p->cursor.position, end)) {
-        assert(p->cursor.class_bits < PS_PUSH_SPLIT_BITS_MAX);
+    if (!keys_collect(p, t, p->cursor.position, end)) {
+        assert(p->cursor.class_bits < SPLIT_BITS_MAX);
         p->cursor.class_bits++;
         stage_begin(p, PUSH_CLEAR);
         return;
@@ -154,7 +542,7 @@ static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *bu
 {
     uint32_t count =
         ps_budget_take(budget_bytes, apply_cost_bytes(t), p->scratch.distinct_count - p->cursor.position);
-    ps_table_push_apply(p, t, p->cursor.position, count);
+    keys_apply(p, t, p->cursor.position, count);
     p->cursor.position += count;
     if (p->cursor.position == p->scratch.distinct_count) {
         t->counters.gradients_skipped += p->cursor.skipped;
@@ -169,7 +557,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         if (p->in.key_count == 0)
             return true;
         p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
-        p->cursor.derives = ps_push_is_narrow(p) || p->in.weights != NULL ||
+        p->cursor.derives = is_narrow(p) || p->in.weights != NULL ||
                             (p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling));
         push_layout(p, t);
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
