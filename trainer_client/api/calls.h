@@ -7,7 +7,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/last_error.h"
-#include "trainer_client/call/reply.h"
+#include "trainer_client/call/outcome.h"
 
 /* How many cores the node has; with more than one, `partition_core` (may be NULL) becomes the map. Takes the
  * lock. */

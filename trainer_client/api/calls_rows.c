@@ -1,5 +1,438 @@
-/* Rows by key: lookups and gradient pushes, of single keys and of bags. */
-#include "trainer_client/api/rows_call.h"
+/* Rows by key: lookups and gradient pushes, of single keys and of bags. Gradients and rows travel in the options'
+ * wire_dtype; callers see f32.
+ *
+ * With one core a request is what the caller gave and the reply is a view, unless rows travel in another type.
+ * With several, each core that owns one of the keys gets its share, and the waiting thread joins the answers. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/format/bag.h"
+#include "trainer_client/api/calls.h"
+#include "trainer_client/api/rows_answer.h"
+#include "trainer_client/api/shard.h"
+#include "trainer_client/socket/clock.h"
+
+#define PART_TENSORS_MAX 7u /* head, keys, offsets, gradients, scales, weights, divisors */
+
+/* What a call is about, while it is being made. */
+struct rows_call {
+    struct mr_client *client;
+    const struct mr_options *options;
+    enum mr_op op;
+    uint32_t table;
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: no bags */
+    uint32_t bag_count;
+    const float *weights;   /* of keys in bags; NULL: none */
+    uint32_t dim;           /* pushes */
+    const float *gradients; /* pushes; NULL: lookup */
+    /* set by run_rows(); zero to begin with */
+    enum mr_dtype dtype; /* of rows in messages */
+    bool averages;       /* several cores, and bags are divided by something */
+    uint32_t pooling;    /* enum mr_pooling; several cores */
+    struct mrc_attempt attempt;
+};
+
+/* Goes with the future: what the answers have to be put together by. */
+struct rows_context {
+    struct mrc_shard shard;
+    uint32_t bag_count;
+    bool has_bags;
+    enum mr_dtype dtype;
+    struct mr_push_head head; /* of pushes */
+};
+
+/* ---- answers ---- */
+
+static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct rows_context *context = f->context;
+    struct mrc_rows rows;
+    const struct mr_tensor *values = mrc_part_rows(f, 0, context->dtype, 2, &rows);
+
+    if (values == NULL)
+        return mrc_part_garbled(f, 0);
+    if (reply == NULL)
+        return MR_OK;
+    uint32_t count = mrc_row_count(values), dim = mrc_row_dim(values);
+    float *out = mrc_rows_allocate(count, dim);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    const struct mrc_rows whole = mrc_rows_f32(out);
+
+    mrc_rows_move(&whole, 0, &rows, 0, count, dim);
+    return mrc_rows_give(out, values, reply);
+}
+
+/* The rows that came from each core. Their length, the same from every core; 0 when one of them answered with
+ * something else. */
+static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_CORE_MAX])
+{
+    const struct rows_context *context = f->context;
+    uint32_t dim = 0;
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+        uint32_t wanted = context->has_bags ? context->shard.bags[core] : context->shard.keys[core];
+        const struct mr_tensor *t = mrc_part_rows(f, i, context->dtype, 2, &rows[core]);
+
+        if (t == NULL || t->dims[0] != wanted || t->dims[1] == 0 || (i > 0 && t->dims[1] != dim))
+            return 0;
+        dim = t->dims[1];
+    }
+    return dim;
+}
+
+static void add_bags(const struct mr_future *f, const struct mrc_rows rows[], uint32_t dim, float *scratch,
+                     float *out)
+{
+    const struct rows_context *context = f->context;
+
+    memset(out, 0, (size_t)context->bag_count * dim * sizeof(*out));
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        mrc_shard_add_bag_rows(&context->shard, core, &rows[core], dim, scratch, out);
+    }
+}
+
+static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct rows_context *context = f->context;
+    struct mrc_rows rows[MR_CORE_MAX] = {0};
+    uint32_t dim = take_rows(f, rows),
+             count = context->has_bags ? context->bag_count : context->shard.key_count;
+
+    if (dim == 0)
+        return mrc_part_garbled(f, 0);
+    if (reply == NULL)
+        return MR_OK;
+    /* A row more: scratch. */
+    float *out = mrc_rows_allocate((uint64_t)count + 1, dim);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    if (context->has_bags)
+        add_bags(f, rows, dim, out + (size_t)count * dim, out);
+    else
+        mrc_shard_join_rows(&context->shard, rows, dim, out);
+    const struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+
+    return mrc_rows_give(out, &shape, reply);
+}
+
+/* ---- requests ---- */
+
+/* Where a part's tensors are, once they have room. */
+struct places {
+    uint64_t *keys;
+    uint32_t *offsets;
+    struct mrc_rows gradients;
+    float *weights, *divisors;
+};
+
+static struct places places_of(const struct rows_call *c, const struct mrc_part *part)
+{
+    struct mr_tensor *t = part->tensors;
+    struct places p = {0};
+
+    if (c->gradients != NULL)
+        t++; /* the head */
+    p.keys = (t++)->data;
+    if (c->offsets != NULL || c->gradients != NULL)
+        p.offsets = (t++)->data;
+    if (c->gradients != NULL) {
+        p.gradients = mrc_rows_of(t);
+        t += c->dtype == MR_I8 ? 2 : 1;
+    }
+    if (c->weights != NULL)
+        p.weights = (t++)->data;
+    if (c->averages)
+        p.divisors = t->data;
+    return p;
+}
+
+/* Part i with this many keys and bags; `whole`: with the caller's own, and otherwise with room for them. */
+static void describe_part(const struct rows_call *c, struct mr_future *f, uint32_t i, uint32_t key_count,
+                          uint32_t bag_count, bool whole)
+{
+    struct rows_context *context = f->context;
+    struct mr_tensor rows[MR_ROWS_TENSORS_MAX],
+        shape = mr_tensor_2d(MR_F32, c->offsets == NULL ? key_count : bag_count, c->dim, NULL);
+
+    if (c->gradients != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
+    mrc_part_add(f, i, mr_tensor_1d(MR_U64, key_count, whole ? c->keys : NULL));
+    if (c->offsets != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, bag_count + 1, whole ? c->offsets : NULL));
+    else if (c->gradients != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, 0, NULL));
+    if (c->gradients != NULL) {
+        uint32_t count = mr_rows_tensors(shape, c->dtype, rows);
+
+        if (whole && c->dtype == MR_F32)
+            rows[0].data = (void *)(uintptr_t)c->gradients;
+        for (uint32_t r = 0; r < count; r++)
+            mrc_part_add(f, i, rows[r]);
+    }
+    if (c->weights != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, key_count, whole ? c->weights : NULL));
+    if (c->averages)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bag_count, NULL));
+}
+
+static enum mr_status new_future(const struct rows_call *c, uint32_t part_count, struct mr_future **out)
+{
+    struct mr_future *f;
+    enum mr_status status = mrc_future_new(c->client, c->options, c->op, c->table, part_count,
+                                           PART_TENSORS_MAX, sizeof(struct rows_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    struct rows_context *context = f->context;
+    uint32_t flags = (c->weights != NULL ? MR_BAG_WEIGHTS : 0) | (c->averages ? MR_BAG_DIVISORS : 0);
+
+    f->map_changes = c->attempt.map_changes;
+    f->options.deadline_us = c->attempt.deadline_us;
+    context->dtype = c->dtype;
+    context->bag_count = c->bag_count;
+    context->has_bags = c->offsets != NULL;
+    if (c->gradients != NULL) {
+        context->head = mrc_push_head(c->table, c->options);
+        context->head.flags |= flags;
+    } else {
+        flags |= c->options != NULL && c->options->read_only ? MR_FEED_READ_ONLY : 0;
+        f->options.flags = (uint16_t)(flags | mrc_reply_dtype_flags(c->dtype));
+    }
+    *out = f;
+    return MR_OK;
+}
+
+/* One core has it all: bags are whole, and it divides them by itself. */
+static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_reply **reply)
+{
+    struct mr_future *f;
+
+    c->averages = false;
+    enum mr_status status = new_future(c, 1, &f);
+
+    if (status != MR_OK)
+        return status;
+    f->parts[0].core = core;
+    describe_part(c, f, 0, c->key_count, c->bag_count, true);
+    if (c->gradients == NULL && c->dtype != MR_F32)
+        f->finish = finish_whole;
+    if (c->gradients == NULL || c->dtype == MR_F32)
+        return mrc_future_run(f, c->options, reply);
+    status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    const struct mrc_rows from = mrc_rows_f32(c->gradients);
+    struct places to = places_of(c, &f->parts[0]);
+
+    mrc_rows_move(&to.gradients, 0, &from, 0, c->offsets == NULL ? c->key_count : c->bag_count, c->dim);
+    return mrc_future_run(f, c->options, reply);
+}
+
+static void fill_bags(const struct rows_call *c, struct mr_future *f, const struct places places[])
+{
+    const struct rows_context *context = f->context;
+    const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        if (c->gradients != NULL)
+            mrc_shard_split_bag_rows(&context->shard, core, &gradients, c->dim, &places[core].gradients);
+        if (c->averages)
+            mrc_shard_divisors(&context->shard, core, c->pooling, c->weights, c->offsets,
+                               places[core].divisors);
+    }
+}
+
+static void fill_parts(const struct rows_call *c, struct mr_future *f)
+{
+    struct rows_context *context = f->context;
+    struct places places[MR_CORE_MAX];
+    uint64_t *keys[MR_CORE_MAX] = {NULL};
+    uint32_t *offsets[MR_CORE_MAX] = {NULL};
+    float *weights[MR_CORE_MAX] = {NULL};
+    struct mrc_rows rows[MR_CORE_MAX] = {0};
+    const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        places[core] = places_of(c, &f->parts[i]);
+        keys[core] = places[core].keys;
+        offsets[core] = places[core].offsets;
+        weights[core] = places[core].weights;
+        rows[core] = places[core].gradients;
+    }
+    if (c->weights != NULL)
+        mrc_shard_split_floats(&context->shard, c->weights, weights);
+    if (c->offsets != NULL) {
+        mrc_shard_split_bags(&context->shard, c->keys, c->offsets, c->bag_count, keys, offsets);
+        fill_bags(c, f, places);
+        return;
+    }
+    mrc_shard_split_keys(&context->shard, c->keys, keys);
+    if (c->gradients != NULL)
+        mrc_shard_split_rows(&context->shard, &gradients, c->dim, rows);
+}
+
+static uint32_t owners(const struct mrc_shard *shard, uint16_t *last)
+{
+    uint32_t count = 0;
+
+    for (uint16_t core = 0; core < MR_CORE_MAX; core++) {
+        if (shard->keys[core] > 0) {
+            *last = core;
+            count++;
+        }
+    }
+    return count;
+}
+
+static enum mr_status run_split(const struct rows_call *c, const struct mrc_shard *shard, uint32_t part_count,
+                                struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_status status = new_future(c, part_count, &f);
+
+    if (status != MR_OK) {
+        free(shard->memory);
+        return status;
+    }
+    struct rows_context *context = f->context;
+
+    context->shard = *shard;
+    f->memory = shard->memory;
+    if (c->offsets != NULL)
+        mrc_shard_bags(&context->shard, c->offsets, c->bag_count);
+    if (c->gradients == NULL)
+        f->finish = finish_split;
+    for (uint32_t core = 0, i = 0; core < MR_CORE_MAX; core++) {
+        if (shard->keys[core] == 0)
+            continue;
+        f->parts[i].core = (uint16_t)core;
+        describe_part(c, f, i++, shard->keys[core], context->shard.bags[core], false);
+    }
+    status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    fill_parts(c, f);
+    return mrc_future_run(f, c->options, reply);
+}
+
+static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
+{
+    uint8_t partition_core[MR_PARTITION_COUNT];
+    struct mr_feature table;
+    struct mrc_shard shard;
+    uint16_t core = 0;
+
+    if (mrc_cores_of_map(c->client, partition_core, &c->attempt.map_changes) <= 1)
+        return run_whole(c, 0, reply);
+
+    enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->table, MR_TABLE, &table);
+
+    if (status != MR_OK)
+        return status;
+    if (!mrc_shard_keys(&shard, partition_core, table.seed, c->keys, c->key_count, c->offsets != NULL))
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to split %u keys", mr_op_name(c->op), c->key_count);
+
+    uint32_t part_count = owners(&shard, &core);
+
+    if (part_count <= 1) {
+        free(shard.memory);
+        return run_whole(c, core, reply);
+    }
+    c->pooling = table.pooling;
+    c->averages = c->offsets != NULL && mr_pooling_averages(table.pooling);
+    return run_split(c, &shard, part_count, reply);
+}
+
+/* ---- lookups that are made again ---- */
+
+/* A lookup with a future, which is made again when the node's cores change under it (mrc_future.again): what the
+ * caller gave is kept until the future is gone, for the caller may use its memory at once. */
+struct kept {
+    struct mrc_again again;
+    struct mr_options options;
+    struct rows_call call;
+    uint64_t data[]; /* keys, then weights, then offsets */
+};
+
+static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply);
+
+static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out)
+{
+    const struct kept *kept = MR_CONTAINER(again, const struct kept, again);
+    struct mr_options options = kept->options;
+    struct rows_call call = kept->call;
+
+    options.deadline_ms = deadline_ms;
+    options.future = out;
+    call.options = &options;
+    return run_rows(&call, NULL);
+}
+
+/* The call was sent with this future. Without memory it will not be made again. */
+static void keep_for_again(const struct rows_call *c, struct mr_future *f)
+{
+    size_t keys_bytes = c->key_count * sizeof(*c->keys);
+    size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof(*c->weights);
+    size_t offsets_bytes = c->offsets == NULL ? 0 : ((size_t)c->bag_count + 1) * sizeof(*c->offsets);
+    struct kept *kept = malloc(sizeof(*kept) + keys_bytes + weights_bytes + offsets_bytes);
+
+    if (kept == NULL)
+        return;
+    uint8_t *weights = (uint8_t *)kept->data + keys_bytes, *offsets = weights + weights_bytes;
+
+    kept->again.make = make;
+    kept->options = *c->options;
+    kept->options.more = false;
+    kept->call = (struct rows_call){.client = c->client,
+                                    .op = c->op,
+                                    .table = c->table,
+                                    .keys = kept->data,
+                                    .key_count = c->key_count,
+                                    .bag_count = c->bag_count};
+    if (keys_bytes > 0)
+        memcpy(kept->data, c->keys, keys_bytes);
+    if (c->weights != NULL) {
+        memcpy(weights, c->weights, weights_bytes);
+        kept->call.weights = (const float *)(const void *)weights;
+    }
+    if (c->offsets != NULL) {
+        memcpy(offsets, c->offsets, offsets_bytes);
+        kept->call.offsets = (const uint32_t *)(const void *)offsets;
+    }
+    f->again = &kept->again;
+}
+
+static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
+{
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
+
+    if (status != MR_OK)
+        return status;
+    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
+    do {
+        status = run_once(c, reply);
+    } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
+    if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
+        keep_for_again(c, *c->options->future);
+    return status;
+}
+
+/* ---- the public functions ---- */
 
 static enum mr_status check_keys(const char *call, const struct mr_client *client, const uint64_t *keys,
                                  uint32_t key_count)
@@ -39,17 +472,17 @@ static enum mr_status lookup_bags(const char *call, struct mr_client *client,
 
     if (status != MR_OK)
         return status;
-    struct mrc_rows_call c = {.client = client,
-                              .options = options,
-                              .op = MR_OP_LOOKUP,
-                              .table = table,
-                              .keys = keys,
-                              .key_count = offsets[bag_count],
-                              .offsets = offsets,
-                              .bag_count = bag_count,
-                              .weights = weights};
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_LOOKUP,
+                          .table = table,
+                          .keys = keys,
+                          .key_count = offsets[bag_count],
+                          .offsets = offsets,
+                          .bag_count = bag_count,
+                          .weights = weights};
 
-    return mrc_rows_run(&c, reply);
+    return run_rows(&c, reply);
 }
 
 static enum mr_status push_bags(const char *call, struct mr_client *client, const struct mr_options *options,
@@ -63,33 +496,33 @@ static enum mr_status push_bags(const char *call, struct mr_client *client, cons
         status = check_gradients(call, dim, gradients);
     if (status != MR_OK)
         return status;
-    struct mrc_rows_call c = {.client = client,
-                              .options = options,
-                              .op = MR_OP_PUSH_GRAD,
-                              .table = table,
-                              .keys = keys,
-                              .key_count = offsets[bag_count],
-                              .offsets = offsets,
-                              .bag_count = bag_count,
-                              .weights = weights,
-                              .dim = dim,
-                              .gradients = gradients};
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_PUSH_GRAD,
+                          .table = table,
+                          .keys = keys,
+                          .key_count = offsets[bag_count],
+                          .offsets = offsets,
+                          .bag_count = bag_count,
+                          .weights = weights,
+                          .dim = dim,
+                          .gradients = gradients};
 
-    return mrc_rows_run(&c, NULL);
+    return run_rows(&c, NULL);
 }
 
 enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *options, uint32_t table,
                          const uint64_t *keys, uint32_t key_count, struct mr_reply **reply)
 {
     enum mr_status status = check_keys("mr_lookup", client, keys, key_count);
-    struct mrc_rows_call c = {.client = client,
-                              .options = options,
-                              .op = MR_OP_LOOKUP,
-                              .table = table,
-                              .keys = keys,
-                              .key_count = key_count};
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_LOOKUP,
+                          .table = table,
+                          .keys = keys,
+                          .key_count = key_count};
 
-    return status != MR_OK ? status : mrc_rows_run(&c, reply);
+    return status != MR_OK ? status : run_rows(&c, reply);
 }
 
 enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
@@ -116,16 +549,16 @@ enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_optio
     if (status == MR_OK)
         status = check_gradients("mr_push_gradients", dim, gradients);
 
-    struct mrc_rows_call c = {.client = client,
-                              .options = options,
-                              .op = MR_OP_PUSH_GRAD,
-                              .table = table,
-                              .keys = keys,
-                              .key_count = key_count,
-                              .dim = dim,
-                              .gradients = gradients};
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_PUSH_GRAD,
+                          .table = table,
+                          .keys = keys,
+                          .key_count = key_count,
+                          .dim = dim,
+                          .gradients = gradients};
 
-    return status != MR_OK ? status : mrc_rows_run(&c, NULL);
+    return status != MR_OK ? status : run_rows(&c, NULL);
 }
 
 enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,

@@ -364,7 +364,7 @@ int mr_client_timeout_ms(const struct mr_client *client)
     pthread_mutex_lock(&c->lock);
     uint64_t next_us = mrc_progress_next_us(c), now_us = mrc_now_us();
 
-    c->progress.told_us = next_us;
+    c->progress.reported_us = next_us;
     pthread_mutex_unlock(&c->lock);
     if (next_us == MRC_NEVER_US)
         return -1;

@@ -57,7 +57,7 @@ struct mrc_link {
     struct mrc_replay **former;
     uint32_t former_count;
     uint32_t former_cores;        /* of the map by which they were dealt out */
-    struct mr_link parts;         /* calls begun and not ended: struct mrc_part.under_way */
+    struct mr_link parts;         /* calls begun and not ended: struct mrc_part.in_flight */
     struct mr_link resends;       /* those that are in flight again */
     uint64_t resend_us;           /* when there is something to be sent again */
     bool held;                    /* the server restarted: only calls that are ahead of the others go out */

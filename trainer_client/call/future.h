@@ -36,7 +36,7 @@ struct mrc_part {
     bool kept;                   /* nobody answered, and it will be sent again */
     bool is_void;                /* it named a number that was found to be something else */
     uint64_t start_id;           /* of the server that replied */
-    struct mr_link under_way;    /* of mrc_link.parts */
+    struct mr_link in_flight;    /* of mrc_link.parts */
     uint64_t sequence;           /* of the reply */
     uint32_t restores;           /* of the reply */
     uint64_t checkpoint;         /* of the reply, see struct mr_preamble */

@@ -1,18 +1,28 @@
-/* One outcome out of what each core said, and the line of text that goes with it. */
+/* What the answers of all cores come to: one outcome, the line of text that goes with it, and the tensors that
+ * the caller gets. */
 #ifndef MRC_OUTCOME_H
 #define MRC_OUTCOME_H
 
 #include "trainer_client/call/future.h"
 
-/* Of an ended call, for the thread that waits for it; not under the lock. MR_OK when every core says so (or
- * that it had applied the batch before). Else the first core's that does not, reported by mrc_error(); but
- * MR_UNKNOWN_OUTCOME comes before all others, and stands, too, for a call that must not be repeated and was
- * applied by some cores only. */
+/* Returns the outcome of an ended call, for the thread that waits for it; not under the lock. MR_OK when every
+ * core says so (or that it had applied the batch before). Otherwise it is the status of the first core that
+ * says something else, and mrc_error() reports it. MR_UNKNOWN_OUTCOME takes precedence; it is also the outcome
+ * of a call that must not be repeated and that only some cores applied. */
 enum mr_status mrc_outcome(struct mr_future *f);
-/* The node's cores changed under it, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
+/* The node's cores changed during the call, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
 bool mrc_outcome_is_overtaken(const struct mr_future *f);
-/* What became of a push that went well and asked for it, summed over the cores. MR_BAD_MESSAGE, told by
+/* Sums over the cores what became of a push that succeeded and asked for it. MR_BAD_MESSAGE, reported by
  * mrc_error(). */
 enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
+
+/* Returns part i's tensors, and takes over its call: they are views into its receive buffer. NULL when memory
+ * is short (reported by mrc_error()). */
+struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i);
+/* Hands out part 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
+enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
+/* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over; on
+ * failure it is freed. For answers of several cores that were joined. */
+struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory);
 
 #endif

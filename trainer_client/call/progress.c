@@ -70,8 +70,8 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 {
     if (client->progress.sleeping && link->next_us < client->progress.sleep_until_us)
         interrupt_driver(&client->progress);
-    if (!client->progress.driving && link->next_us < client->progress.told_us) {
-        client->progress.told_us = 0;
+    if (!client->progress.driving && link->next_us < client->progress.reported_us) {
+        client->progress.reported_us = 0;
         interrupt_driver(&client->progress);
     }
 }
@@ -147,7 +147,7 @@ static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uin
     if (p->calls_ended == before)
         return;
     p->ended_beside += p->calls_ended - before;
-    p->told_us = 0;
+    p->reported_us = 0;
     interrupt_driver(p);
     wake_waiters(client);
 }
@@ -315,7 +315,7 @@ uint32_t mrc_progress_once(struct mr_client *client)
     struct mrc_progress *p = &client->progress;
     uint64_t ended = p->calls_ended - p->ended_beside, count;
 
-    p->told_us = 0;
+    p->reported_us = 0;
     send_unsent(client);
     if (p->driving)
         return 0;

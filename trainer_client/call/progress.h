@@ -26,7 +26,8 @@ struct mrc_progress {
     uint64_t sleep_until_us; /* valid while sleeping */
     uint64_t calls_ended;    /* since the start */
     uint64_t ended_beside;   /* of these: by senders, and mrc_progress_once() has not reported them yet */
-    uint64_t told_us; /* the caller's own loop was asked to come by then, and may sleep; 0 = it is awake */
+    /* the caller's own loop may sleep until then, as mr_client_timeout_ms() reported; 0 = it is awake */
+    uint64_t reported_us;
     struct mrc_waiter *waiters;
 };
 

@@ -5,7 +5,7 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/replay_internal.h"
+#include "trainer_client/replay/replay.h"
 
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
 {

@@ -6,7 +6,6 @@
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
-#include "trainer_client/replay/replay_internal.h"
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
 
@@ -29,7 +28,7 @@ static struct mr_link *queue_of(struct mrc_replay *r, enum mrc_push_state state)
 }
 
 /* Queues are in the order of the numbers; nearly always the new one is the last. */
-void mrc_replay_set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
+static void set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
 {
     struct mr_link *head = queue_of(r, state);
 
@@ -55,7 +54,7 @@ static uint64_t oldest_open(const struct mrc_replay *r)
     return mr_min_u64(first_number(&r->asked), mr_min_u64(first_number(&r->due), first_number(&r->again)));
 }
 
-void mrc_replay_init_lists(struct mrc_replay *r)
+static void init_lists(struct mrc_replay *r)
 {
     mr_list_init(&r->kept);
     mr_list_init(&r->asked);
@@ -68,10 +67,10 @@ void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
 {
     *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
     mrc_gone_init(&r->gone);
-    mrc_replay_init_lists(r);
+    init_lists(r);
 }
 
-void mrc_replay_insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+static void insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
 {
     push->number = number;
     push->after = after;
@@ -81,7 +80,7 @@ void mrc_replay_insert(struct mrc_replay *r, struct mrc_push *push, uint64_t num
     r->count++;
 }
 
-void mrc_replay_take_out(struct mrc_replay *r, struct mrc_push *push)
+void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push)
 {
     mr_list_remove(&push->kept);
     mr_list_remove(&push->queue);
@@ -95,7 +94,7 @@ void mrc_replay_fini(struct mrc_replay *r)
     while (!mr_list_empty(&r->kept)) {
         struct mrc_push *push = PUSH_OF(r->kept.next, kept);
 
-        mrc_replay_take_out(r, push);
+        mrc_replay_withdraw(r, push);
         mrc_push_free(push);
     }
 }
@@ -110,7 +109,7 @@ static void let_go(struct mrc_replay *r, struct mrc_push *push)
 
     if (push->tensor_count > 0)
         mrc_gone_add(&r->gone, push->number, push->step, restores);
-    mrc_replay_take_out(r, push);
+    mrc_replay_withdraw(r, push);
     mrc_push_free(push);
 }
 
@@ -147,12 +146,12 @@ static void take_out_marked(struct mrc_replay *r, struct mrc_push *push)
                                                                     push->priority, push->step, NULL, 0);
 
     if (empty != NULL) {
-        mrc_replay_insert(r, empty, push->number, 0);
+        insert(r, empty, push->number, 0);
         mr_list_remove(&empty->kept);
         mr_list_prepend(&push->kept, &empty->kept);
-        mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
+        set_state(r, empty, MRC_PUSH_DUE);
     }
-    mrc_replay_take_out(r, push);
+    mrc_replay_withdraw(r, push);
 }
 
 static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
@@ -213,10 +212,10 @@ static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t numbe
 
     if (empty == NULL)
         return; /* the floor stays below it for longer */
-    mrc_replay_insert(r, empty, number, 0);
+    insert(r, empty, number, 0);
     mr_list_remove(&empty->kept);
     mr_list_append(at, &empty->kept);
-    mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
+    set_state(r, empty, MRC_PUSH_DUE);
 }
 
 /* Every number in the server's window that is not kept here. */
@@ -297,9 +296,9 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
         return false;
     uint64_t all_answered_to = mr_min_u64(first_number(&r->asked), r->next) - 1;
 
-    mrc_replay_insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
+    insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
     r->next++;
-    mrc_replay_set_state(r, push, MRC_PUSH_ASKED);
+    set_state(r, push, MRC_PUSH_ASKED);
     return true;
 }
 
@@ -325,7 +324,7 @@ void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 {
     assert(push->state == MRC_PUSH_ASKED);
     if (push->number + 1 == r->next) {
-        mrc_replay_take_out(r, push);
+        mrc_replay_withdraw(r, push);
         r->next--;
     } else {
         take_out_marked(r, push);
@@ -355,13 +354,13 @@ static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status
     if (status == MR_OK || status == MR_ALREADY_LEARNT) {
         r->replayed++;
         push->tries = 0;
-        mrc_replay_set_state(r, push, MRC_PUSH_DONE);
+        set_state(r, push, MRC_PUSH_DONE);
     } else if (is_passing(status)) {
         r->pause_until_us = now_us + MRC_REPLAY_PAUSE_US;
-        mrc_replay_set_state(r, push, MRC_PUSH_DUE);
+        set_state(r, push, MRC_PUSH_DUE);
     } else if (is_fed_again(status) && ++push->tries < MRC_REPLAY_TRIES_MAX) {
         push->retry_us = now_us + MRC_REPLAY_PAUSE_US;
-        mrc_replay_set_state(r, push, MRC_PUSH_LATER);
+        set_state(r, push, MRC_PUSH_LATER);
     } else {
         if (!is_fed_again(status) && push->tensor_count > 0) /* the hub hands that batch out again */
             mrc_replay_add_loss(r, 1, push->step, push->step, status);
@@ -378,7 +377,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     if (push->state == MRC_PUSH_AGAIN) {
         repeated(r, push, status, now_us);
     } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
-        mrc_replay_set_state(r, push, MRC_PUSH_DONE);
+        set_state(r, push, MRC_PUSH_DONE);
     } else {
         leave_empty(r, push); /* refused: the caller knows */
     }
@@ -391,7 +390,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
 
 void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 {
-    mrc_replay_set_state(r, push, MRC_PUSH_DUE);
+    set_state(r, push, MRC_PUSH_DUE);
 }
 
 /* ---- again ---- */
@@ -407,7 +406,7 @@ static void take_back_question(struct mrc_replay *r)
     struct mrc_push *mark = PUSH_OF(last, kept);
 
     if (mark->tensor_count == 0 && PUSH_OF(last->prev, kept)->number == mark->number) {
-        mrc_replay_take_out(r, mark);
+        mrc_replay_withdraw(r, mark);
         mrc_push_free(mark);
     }
 }
@@ -425,7 +424,7 @@ void mrc_replay_restart(struct mrc_replay *r)
 
         if (push->state != MRC_PUSH_ASKED) {
             push->tries = 0;
-            mrc_replay_set_state(r, push, MRC_PUSH_DUE);
+            set_state(r, push, MRC_PUSH_DUE);
         }
     }
 }
@@ -437,7 +436,7 @@ static void wake_later(struct mrc_replay *r, uint64_t now_us)
 
         next = l->next;
         if (push->retry_us <= now_us)
-            mrc_replay_set_state(r, push, MRC_PUSH_DUE);
+            set_state(r, push, MRC_PUSH_DUE);
     }
 }
 
@@ -453,7 +452,7 @@ struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us)
 
     if (first_number(&r->again) <= push->after || push->number - oldest_open(r) >= MR_PUSH_WINDOW)
         return NULL;
-    mrc_replay_set_state(r, push, MRC_PUSH_AGAIN);
+    set_state(r, push, MRC_PUSH_AGAIN);
     return push;
 }
 
@@ -493,4 +492,67 @@ struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r)
 
     r->loss = (struct mrc_loss){.pushes = 0};
     return loss;
+}
+
+/* ---- pushes that move to another lane's buffer, when the node's cores have changed ---- */
+
+void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    assert(number >= r->next);
+    insert(r, push, number, after);
+    r->next = number + 1;
+    r->restarted = true;
+    set_state(r, push, MRC_PUSH_DUE);
+}
+
+void mrc_replay_ask(struct mrc_replay *r)
+{
+    struct mrc_push *newest = MR_CONTAINER(r->kept.prev, struct mrc_push, kept), *mark = newest;
+
+    if (newest->tensor_count > 0)
+        mark = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+    if (mark == NULL)
+        return; /* another time */
+    if (mark != newest)
+        insert(r, mark, newest->number, 0);
+    set_state(r, mark, MRC_PUSH_DUE);
+}
+
+void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    insert(r, push, number, after);
+    mr_list_remove(&push->kept);
+    mr_list_prepend(&r->kept, &push->kept);
+    set_state(r, push, MRC_PUSH_DUE);
+}
+
+void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from)
+{
+    *to = *from;
+    init_lists(to);
+    mr_list_splice(&to->kept, &from->kept);
+    mr_list_splice(&to->asked, &from->asked);
+    mr_list_splice(&to->due, &from->due);
+    mr_list_splice(&to->again, &from->again);
+    mr_list_splice(&to->later, &from->later);
+    mrc_replay_init(from, 0, to->bytes_max);
+}
+
+void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir)
+{
+    if (r->loss.pushes > 0)
+        mrc_replay_add_loss(heir, r->loss.pushes, r->loss.from_step, r->loss.to_step, r->loss.refused);
+    heir->replayed += r->replayed;
+    heir->given_up += r->given_up;
+    heir->dropped += r->dropped;
+    mrc_replay_fini(r);
+}
+
+void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused)
+{
+    if (refused != MR_OK)
+        mrc_replay_add_loss(r, 1, push->step, push->step, refused);
+    r->dropped++;
+    mrc_replay_withdraw(r, push);
+    mrc_push_free(push);
 }

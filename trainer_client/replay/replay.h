@@ -100,6 +100,9 @@ uint64_t mrc_replay_next_us(const struct mrc_replay *r);
 /* Nothing is due or being repeated, except what waits for its batch. */
 bool mrc_replay_caught_up(const struct mrc_replay *r);
 
+/* Notes a loss of `pushes` pushes. `refused`: why the server refused them; MR_OK: they were given up. */
+void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_step, uint64_t to_step,
+                         enum mr_status refused);
 /* What was lost since the last call, which is made before each push. */
 struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r);
 

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
-#include "trainer_client/call/request.h"
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/socket/clock.h"
 

@@ -140,7 +140,7 @@ enum mr_status mrc_survey_check(const struct mr_future *f)
 static bool end_one_void(struct mrc_link *link)
 {
     for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {
-        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, under_way);
+        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, in_flight);
 
         if (part->future->on_end == NULL && part->future->sent && !part->is_void && void_number(part) != 0) {
             part->is_void = true;

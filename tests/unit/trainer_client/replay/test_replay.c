@@ -9,7 +9,6 @@
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay/replay.h"
-#include "trainer_client/replay/replay_internal.h"
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };
 
