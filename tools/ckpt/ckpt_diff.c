@@ -1,24 +1,46 @@
-/* millrace ckpt diff: which features belong together, and what is said about them. */
-#include "tools/ckpt/ckpt_diff.h"
-
+/* millrace ckpt diff: what differs between two checkpoints, feature by feature. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/format/convert.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ctl/ctl.h"
-#include "dataplane/wire/base/cli.h"
 
 #define COMMAND   "millrace ckpt diff"
 #define EXIT_SAME 0
 #define EXIT_DIFF 3 /* not 1: that is a failure */
 
-bool ckpt_pair_compare(struct ckpt_pair *pair, const float *a, const float *b, uint32_t count, uint64_t at,
-                       uint32_t first_column)
+/* Features of one name and kind. What is in one checkpoint only has NULL for the other. */
+struct pair {
+    const struct mr_feature *a, *b;
+    uint32_t kind; /* enum mr_feature_kind */
+    uint32_t a_id, b_id;
+    bool is_comparable;        /* rows have as many values, variables as many elements; else any two differ */
+    bool has_same_state;       /* optimizers keep the same beside them; else state is not compared */
+    uint64_t a_count, b_count; /* rows, or elements */
+    uint64_t added, removed;   /* rows of b that a has not, and the other way round */
+    uint64_t changed;          /* rows whose values differ by a bit, or elements */
+    /* rows of the same values, or elements of state, where what the optimizer keeps differs */
+    uint64_t state_changed;
+    double largest;      /* |a - b| over all values; NaN where one of the two is NaN */
+    uint64_t largest_at; /* the row's key, or the element */
+    uint32_t largest_column;
+};
+
+struct diff {
+    const struct ckpt_chain *a, *b;
+    struct pair *pairs; /* tables and variables of a in its order, then those of b alone */
+    uint32_t pair_count;
+    struct ckpt_progress progress;
+};
+
+/* Notes the differences of two rows of values, of key or element `at`; true when there is one. */
+static bool note_values(struct pair *pair, const float *a, const float *b, uint32_t count, uint64_t at)
 {
     bool differs = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -30,7 +52,7 @@ bool ckpt_pair_compare(struct ckpt_pair *pair, const float *a, const float *b, u
         if (!isnan(pair->largest) && !(difference <= pair->largest)) {
             pair->largest = difference;
             pair->largest_at = at;
-            pair->largest_column = first_column + i;
+            pair->largest_column = i;
         }
     }
     return differs;
@@ -54,7 +76,7 @@ static uint64_t element_count(const struct mr_feature *f)
     return count;
 }
 
-static void judge(const struct ckpt_diff *d, struct ckpt_pair *p)
+static void judge(const struct diff *d, struct pair *p)
 {
     const bool both = p->a && p->b;
     if (p->kind == MR_VARIABLE) {
@@ -74,11 +96,11 @@ static void judge(const struct ckpt_diff *d, struct ckpt_pair *p)
         p->a->optimizer == p->b->optimizer && a->bytes - a->state_offset == b->bytes - b->state_offset;
 }
 
-static void add_pair(struct ckpt_diff *d, const struct ps_manifest *a, uint32_t i,
-                     const struct ps_manifest *b, uint32_t j)
+static void add_pair(struct diff *d, const struct ps_manifest *a, uint32_t i, const struct ps_manifest *b,
+                     uint32_t j)
 {
-    struct ckpt_pair *p = &d->pairs[d->pair_count++];
-    *p = (struct ckpt_pair){0};
+    struct pair *p = &d->pairs[d->pair_count++];
+    *p = (struct pair){0};
     if (a) {
         p->a = &a->features[i];
         p->a_id = a->feature_ids[i];
@@ -92,11 +114,11 @@ static void add_pair(struct ckpt_diff *d, const struct ps_manifest *a, uint32_t 
     judge(d, p);
 }
 
-static enum mr_status open_both(struct ckpt_diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
+static enum mr_status open_both(struct diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
                                 char *text)
 {
     const struct ps_manifest *ma = &ckpt_chain_last(a)->manifest, *mb = &ckpt_chain_last(b)->manifest;
-    *d = (struct ckpt_diff){.a = a, .b = b};
+    *d = (struct diff){.a = a, .b = b};
     d->pairs = calloc(ma->feature_count + mb->feature_count + 1u, sizeof(*d->pairs));
     if (!d->pairs)
         return ps_checkpoint_fail(text, "compare", ckpt_chain_last(a)->path, -ENOMEM);
@@ -111,26 +133,276 @@ static enum mr_status open_both(struct ckpt_diff *d, const struct ckpt_chain *a,
     return MR_OK;
 }
 
-static void close_both(struct ckpt_diff *d)
+/* ---- tables: a part of the key space at a time ---- */
+
+/* Rows of a are held in memory, as many at a time as memory_bytes take with their keys and those of deltas,
+ * and rows of b are compared with them. */
+struct pass {
+    struct diff *d;
+    struct ckpt_live a, b;
+    struct ckpt_map *map; /* a's rows, by pair */
+    struct ckpt_range range;
+    /* by feature id, the pair's number + 1 */
+    uint16_t *a_pairs, *b_pairs;
+    char *text;
+};
+
+static enum mr_status hold_rows(void *arg, const struct ckpt_rows *rows)
 {
-    ckpt_progress_end(&d->progress);
-    free(d->pairs);
-    d->pairs = NULL;
+    struct pass *p = arg;
+    const uint32_t pair = p->a_pairs[rows->feature] - 1u;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        struct ckpt_entry *entry;
+        switch (ckpt_map_put(p->map, &p->range, pair, rows->keys[i], rows->row_bytes, &entry)) {
+        case CKPT_NO_ROOM:
+            (void)snprintf(p->text, PS_TEXT_BYTES, "there is no room for the rows; raise --memory-mib");
+            return MR_NO_MEMORY;
+        case CKPT_OUTSIDE: /* it belongs to a later pass */
+            break;
+        default:
+            memcpy(entry->payload, rows->rows + (size_t)i * rows->row_bytes, rows->row_bytes);
+        }
+    }
+    return MR_OK;
 }
 
+static bool compare_values(struct pair *pair, const uint8_t *a, const uint8_t *b, uint64_t key)
+{
+    float x[MR_DIM_MAX], y[MR_DIM_MAX];
+    const uint32_t dim = pair->a->dims[0];
+    mr_convert_to_f32((enum mr_dtype)pair->a->dtype, x, a, NULL, 1, dim);
+    mr_convert_to_f32((enum mr_dtype)pair->b->dtype, y, b, NULL, 1, dim);
+    return note_values(pair, x, y, dim, key);
+}
+
+static void compare_row(const struct pass *p, struct pair *pair, const uint8_t *a, const uint8_t *b,
+                        uint64_t key)
+{
+    const struct ckpt_row *ra = &p->d->a->rows[pair->a_id], *rb = &p->d->b->rows[pair->b_id];
+    if (!pair->is_comparable || compare_values(pair, a, b, key))
+        pair->changed++;
+    else if (pair->has_same_state &&
+             memcmp(a + ra->state_offset, b + rb->state_offset, ra->bytes - ra->state_offset) != 0)
+        pair->state_changed++;
+}
+
+static enum mr_status compare_rows(void *arg, const struct ckpt_rows *rows)
+{
+    struct pass *p = arg;
+    const uint32_t number = p->b_pairs[rows->feature] - 1u;
+    struct pair *pair = &p->d->pairs[number];
+    for (uint32_t i = 0; i < rows->count; i++) {
+        struct ckpt_entry *entry = ckpt_map_find(p->map, number, rows->keys[i]);
+        pair->b_count++;
+        if (!entry) {
+            pair->added++;
+            continue;
+        }
+        entry->mark = 1;
+        compare_row(p, pair, entry->payload, rows->rows + (size_t)i * rows->row_bytes, rows->keys[i]);
+    }
+    return MR_OK;
+}
+
+static void count_entry(void *arg, struct ckpt_entry *entry)
+{
+    struct pair *pair = &((struct pass *)arg)->d->pairs[entry->table];
+    pair->a_count++;
+    pair->removed += entry->mark == 0;
+}
+
+static enum mr_status run_pass(struct pass *p)
+{
+    ckpt_map_clear(p->map);
+    enum mr_status status = ckpt_live_index(&p->a, &p->range, p->text);
+    if (status == MR_OK)
+        status = ckpt_live_index(&p->b, &p->range, p->text);
+    if (status == MR_OK)
+        status = ckpt_live_each(&p->a, &p->range, hold_rows, NULL, p, p->text);
+    if (status == MR_OK)
+        status = ckpt_live_each(&p->b, &p->range, compare_rows, NULL, p, p->text);
+    if (status == MR_OK)
+        ckpt_map_each(p->map, count_entry, p);
+    return status;
+}
+
+static enum mr_status open_pass(struct pass *p, uint64_t memory_bytes)
+{
+    struct diff *d = p->d;
+    enum mr_status status = ckpt_live_open(&p->a, d->a, 0, memory_bytes / 4, &d->progress, p->text);
+    if (status == MR_OK)
+        status = ckpt_live_open(&p->b, d->b, 0, memory_bytes / 4, &d->progress, p->text);
+    if (status != MR_OK)
+        return status;
+    p->map = ckpt_map_create(memory_bytes / 2);
+    p->a_pairs = calloc(2 * (PS_FEATURE_ID_MAX + 1u), sizeof(*p->a_pairs));
+    if (!p->map || !p->a_pairs)
+        return ps_checkpoint_fail(p->text, "compare", ckpt_chain_last(d->a)->path, -ENOMEM);
+    p->b_pairs = p->a_pairs + PS_FEATURE_ID_MAX + 1;
+    for (uint32_t i = 0; i < d->pair_count; i++) {
+        if (d->pairs[i].a)
+            p->a_pairs[d->pairs[i].a_id] = (uint16_t)(i + 1);
+        if (d->pairs[i].b)
+            p->b_pairs[d->pairs[i].b_id] = (uint16_t)(i + 1);
+    }
+    return MR_OK;
+}
+
+static enum mr_status diff_tables(struct diff *d, uint64_t memory_bytes, char *text)
+{
+    struct pass p = {.d = d, .range = {0, CKPT_PLACES}};
+    p.text = text;
+    enum mr_status status = open_pass(&p, memory_bytes);
+    while (status == MR_OK && p.range.begin < CKPT_PLACES) {
+        status = run_pass(&p);
+        /* The next range may be twice as wide: within a pass it is only halved. */
+        const uint64_t width = 2 * (p.range.end - p.range.begin), left = CKPT_PLACES - p.range.end;
+        p.range = (struct ckpt_range){p.range.end, p.range.end + (width < left ? width : left)};
+    }
+    ckpt_map_destroy(p.map);
+    ckpt_live_close(&p.a);
+    ckpt_live_close(&p.b);
+    free(p.a_pairs);
+    return status;
+}
+
+/* ---- variables: their stored bytes, one variable after the other, through a window ---- */
+
+struct window {
+    struct diff *d;
+    const uint64_t *offsets; /* of each pair, and the end of the last */
+    uint8_t *bytes;          /* a's, [begin, end) */
+    uint64_t begin, end;
+    uint16_t *pairs; /* by feature id of the side that is read, the pair's number + 1 */
+};
+
+/* What of the record lies in the window: its bytes from *from, *count of them, belong to offset *at. False:
+ * nothing. */
+static bool clip(const struct window *w, uint32_t pair, const struct ps_record *record, uint64_t *from,
+                 uint64_t *count, uint64_t *at)
+{
+    const uint64_t size = w->offsets[pair + 1] - w->offsets[pair];
+    if (record->offset >= size || record->bytes > size - record->offset)
+        return false;
+    const uint64_t first = w->offsets[pair] + record->offset, last = first + record->bytes;
+    *at = first > w->begin ? first : w->begin;
+    const uint64_t stop = last < w->end ? last : w->end;
+    *from = *at - first;
+    *count = stop > *at ? stop - *at : 0;
+    return *count > 0;
+}
+
+static enum mr_status hold_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct window *w = arg;
+    uint64_t from, count, at;
+    const uint32_t pair = record->kind == PS_RECORD_VARIABLE ? w->pairs[record->feature] : 0;
+    if (pair > 0 && clip(w, pair - 1, record, &from, &count, &at))
+        memcpy(w->bytes + (at - w->begin), bytes + from, count);
+    return MR_OK;
+}
+
+/* Values and state, element by element: all are 4 bytes. */
+static void compare_element(struct pair *pair, uint64_t element, const uint8_t *a, const uint8_t *b)
+{
+    float x, y;
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    if (element < pair->a_count)
+        pair->changed += note_values(pair, &x, &y, 1, element);
+    else if (pair->has_same_state)
+        pair->state_changed += mr_f32_bits(x) != mr_f32_bits(y);
+}
+
+static enum mr_status compare_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct window *w = arg;
+    uint64_t from, count, at;
+    const uint32_t pair = record->kind == PS_RECORD_VARIABLE ? w->pairs[record->feature] : 0;
+    if (pair == 0 || !clip(w, pair - 1, record, &from, &count, &at))
+        return MR_OK;
+    for (uint64_t i = 0; i + sizeof(float) <= count; i += sizeof(float))
+        compare_element(&w->d->pairs[pair - 1], (at + i - w->offsets[pair - 1]) / sizeof(float),
+                        w->bytes + (at + i - w->begin), bytes + from + i);
+    return MR_OK;
+}
+
+static void name_pairs(struct window *w, bool b)
+{
+    memset(w->pairs, 0, (PS_FEATURE_ID_MAX + 1u) * sizeof(*w->pairs));
+    for (uint32_t i = 0; i < w->d->pair_count; i++)
+        if (w->offsets[i + 1] > w->offsets[i])
+            w->pairs[b ? w->d->pairs[i].b_id : w->d->pairs[i].a_id] = (uint16_t)(i + 1);
+}
+
+/* Room for the values and the largest state that there is; what a variable does not have stays equal. */
+static uint64_t window_bytes(const struct pair *p)
+{
+    const struct mr_feature *f = p->a ? p->a : p->b;
+    return f->kind == MR_VARIABLE && p->is_comparable ? (3 * p->a_count + 1) * sizeof(float) : 0;
+}
+
+static enum mr_status run_windows(struct window *w, uint64_t step, uint64_t total, char *text)
+{
+    enum mr_status status = MR_OK;
+    for (w->begin = 0; w->begin < total && status == MR_OK; w->begin = w->end) {
+        w->end = total - w->begin < step ? total : w->begin + step;
+        memset(w->bytes, 0, w->end - w->begin);
+        name_pairs(w, false);
+        status = ckpt_link_each(ckpt_chain_last(w->d->a), hold_record, w, &w->d->progress, text);
+        name_pairs(w, true);
+        if (status == MR_OK)
+            status = ckpt_link_each(ckpt_chain_last(w->d->b), compare_record, w, &w->d->progress, text);
+    }
+    return status;
+}
+
+/* Where each pair's bytes begin, and where the last one's end; to be freed. */
+static uint64_t *place_pairs(const struct diff *d)
+{
+    uint64_t *offsets = calloc(d->pair_count + 1u, sizeof(*offsets));
+    for (uint32_t i = 0; offsets && i < d->pair_count; i++)
+        offsets[i + 1] = offsets[i] + window_bytes(&d->pairs[i]);
+    return offsets;
+}
+
+static enum mr_status diff_variables(struct diff *d, uint64_t memory_bytes, char *text)
+{
+    uint64_t *offsets = place_pairs(d);
+    const uint64_t total = offsets ? offsets[d->pair_count] : 0;
+    const uint64_t limit =
+        memory_bytes < CKPT_MAP_BYTES_MIN ? CKPT_MAP_BYTES_MIN : memory_bytes & ~UINT64_C(7);
+    const uint64_t step = total < limit ? total : limit;
+    struct window w = {.d = d,
+                       .offsets = offsets,
+                       .bytes = malloc(step + 1),
+                       .pairs = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*w.pairs))};
+    enum mr_status status;
+    if (offsets && w.bytes && w.pairs)
+        status = run_windows(&w, step, total, text);
+    else
+        status = ps_checkpoint_fail(text, "compare", ckpt_chain_last(d->a)->path, -ENOMEM);
+    free(w.bytes);
+    free(w.pairs);
+    free(offsets);
+    return status;
+}
+
+/* ---- output ---- */
+
 /* The first field of the descriptors that differs, or NULL. */
-static const char *descriptor_diff(const struct ckpt_pair *p)
+static const char *descriptor_diff(const struct pair *p)
 {
     return p->a && p->b ? mr_feature_diff(p->a, p->b) : NULL;
 }
 
-static bool pair_differs(const struct ckpt_pair *p)
+static bool pair_differs(const struct pair *p)
 {
     return !p->a || !p->b || descriptor_diff(p) || p->added > 0 || p->removed > 0 || p->changed > 0 ||
            p->state_changed > 0;
 }
 
-static bool differs_anywhere(const struct ckpt_diff *d)
+static bool differs_anywhere(const struct diff *d)
 {
     for (uint32_t i = 0; i < d->pair_count; i++)
         if (pair_differs(&d->pairs[i]))
@@ -138,14 +410,12 @@ static bool differs_anywhere(const struct ckpt_diff *d)
     return false;
 }
 
-/* ---- output ---- */
-
-static const char *only_in(const struct ckpt_pair *p)
+static const char *only_in(const struct pair *p)
 {
     return !p->b ? "a" : !p->a ? "b" : NULL;
 }
 
-static json_t *pair_json(const struct ckpt_pair *p)
+static json_t *pair_json(const struct pair *p)
 {
     const struct mr_feature *f = p->a ? p->a : p->b;
     const bool is_table = p->kind == MR_TABLE;
@@ -166,7 +436,7 @@ static json_t *pair_json(const struct ckpt_pair *p)
     return o;
 }
 
-static void print_note(const struct ckpt_pair *p)
+static void print_note(const struct pair *p)
 {
     const char *descriptor = descriptor_diff(p);
     if (only_in(p))
@@ -181,7 +451,7 @@ static void print_note(const struct ckpt_pair *p)
         (void)printf("  largest at element %" PRIu64, p->largest_at + p->largest_column);
 }
 
-static void print_pair(const struct ckpt_pair *p)
+static void print_pair(const struct pair *p)
 {
     const struct mr_feature *f = p->a ? p->a : p->b;
     char largest[24] = "-", added[24] = "-", removed[24] = "-";
@@ -198,7 +468,7 @@ static void print_pair(const struct ckpt_pair *p)
     (void)printf("\n");
 }
 
-static int print_all(const struct ckpt_diff *d, bool json)
+static int print_all(const struct diff *d, bool json)
 {
     json_t *list = json ? json_array() : NULL;
     const bool differs = differs_anywhere(d);
@@ -221,15 +491,15 @@ static int print_all(const struct ckpt_diff *d, bool json)
 static int compare(const struct ckpt_chain *a, const struct ckpt_chain *b, uint32_t memory_mib, bool json)
 {
     char text[PS_TEXT_BYTES];
-    struct ckpt_diff d;
+    struct diff d;
     enum mr_status status = open_both(&d, a, b, text);
     if (status == MR_OK)
-        status = ckpt_diff_tables(&d, (uint64_t)memory_mib << 20, text);
+        status = diff_tables(&d, (uint64_t)memory_mib << 20, text);
     if (status == MR_OK)
-        status = ckpt_diff_variables(&d, (uint64_t)memory_mib << 20, text);
+        status = diff_variables(&d, (uint64_t)memory_mib << 20, text);
     ckpt_progress_end(&d.progress);
     int exit_code = status == MR_OK ? print_all(&d, json) : cli_fail(COMMAND, "%s", text);
-    close_both(&d);
+    free(d.pairs);
     return exit_code;
 }
 

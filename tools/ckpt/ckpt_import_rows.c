@@ -73,17 +73,16 @@ static bool check_key(const struct ckpt_import_rows *r, struct ckpt_map *map, st
 {
     if (r->keys.array.dtype == MR_I64 && key > INT64_MAX)
         return fail(text, "%s: key %" PRIu64 " is below 0: %" PRId64, r->keys.path, row, (int64_t)key);
-    while (ckpt_range_has(range, key)) {
-        bool is_new;
-        if (ckpt_map_add(map, 0, key, 0, &is_new))
-            return is_new || fail(text, "%s: the key %" PRIu64 " is there twice, the second time at %" PRIu64,
-                                  r->keys.path, key, row);
-        if (range->end - range->begin < 2)
-            return fail(text, "there is no room for the keys; raise --check-mib");
-        range->end -= (range->end - range->begin) / 2;
-        ckpt_map_keep(map, range);
+    struct ckpt_entry *entry;
+    switch (ckpt_map_put(map, range, 0, key, 0, &entry)) {
+    case CKPT_FOUND:
+        return fail(text, "%s: the key %" PRIu64 " is there twice, the second time at %" PRIu64, r->keys.path,
+                    key, row);
+    case CKPT_NO_ROOM:
+        return fail(text, "there is no room for the keys; raise --check-mib");
+    default:
+        return true;
     }
-    return true;
 }
 
 static bool check_pass(const struct ckpt_import_rows *r, struct ckpt_map *map, struct ckpt_range *range,

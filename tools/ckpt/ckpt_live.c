@@ -40,27 +40,17 @@ struct indexing {
     char *text;
 };
 
-static enum mr_status no_room(char *text)
-{
-    (void)snprintf(text, PS_TEXT_BYTES,
-                   "there is no room for the keys of the chain's deltas; raise --memory-mib");
-    return MR_NO_MEMORY;
-}
-
 static enum mr_status note(struct indexing *x, uint32_t table, uint64_t key)
 {
-    while (ckpt_range_has(x->range, key)) {
-        bool is_new;
-        struct ckpt_entry *entry = ckpt_map_add(x->live->map, table, key, 0, &is_new);
-        if (entry) {
-            entry->mark = x->link;
-            return MR_OK;
-        }
-        if (x->range->end - x->range->begin < 2)
-            return no_room(x->text);
-        x->range->end -= (x->range->end - x->range->begin) / 2;
-        ckpt_map_keep(x->live->map, x->range);
+    struct ckpt_entry *entry;
+    const enum ckpt_put put = ckpt_map_put(x->live->map, x->range, table, key, 0, &entry);
+    if (put == CKPT_NO_ROOM) {
+        (void)snprintf(x->text, PS_TEXT_BYTES,
+                       "there is no room for the keys of the chain's deltas; raise --memory-mib");
+        return MR_NO_MEMORY;
     }
+    if (put != CKPT_OUTSIDE)
+        entry->mark = x->link;
     return MR_OK;
 }
 
@@ -140,7 +130,7 @@ static enum mr_status visit_rows(const struct visiting *v, const struct ps_recor
                                        .rows = rows + (size_t)i * row->bytes};
         if (n > 0)
             status = v->rows(v->arg, &live);
-        i += n + 1; /* the one behind them is none, or the end */
+        i += n + 1; /* the next one is not live, or is the end */
     }
     return status;
 }
@@ -170,13 +160,7 @@ enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_ra
 {
     enum mr_status status = MR_OK;
     for (uint32_t link = 0; link < live->chain->files.count && status == MR_OK; link++) {
-        struct visiting v = {.live = live,
-                             .range = range,
-                             .rows = rows,
-                             .small = small,
-                             .arg = arg,
-                             .link = link,
-                             .text = text};
+        struct visiting v = {live, range, rows, small, arg, link, text};
         status = ckpt_link_each(live->chain->files.links[link], visit_record, &v, live->progress, text);
     }
     return status;

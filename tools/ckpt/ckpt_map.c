@@ -5,10 +5,10 @@
 #include <sys/mman.h>
 #include "dataplane/wire/format/mr_feature.h"
 
-#define PER_SLOT_BYTES                                                                                       \
-    40u /* of the whole, so that slots are never more than 3/4 full: an entry takes 24 bytes at least */
+/* Memory for each slot, so that at most 3/4 of the slots are used: an entry takes at least 24 bytes. */
+#define PER_SLOT_BYTES 40u
 
-/* Entries one behind the other, and an open-addressed table of where they begin, in units of 8 bytes, from 1;
+/* Entries one after the other, and an open-addressed table of where they begin, in units of 8 bytes, from 1;
  * 0 is free. */
 struct ckpt_map {
     uint8_t *memory;
@@ -132,6 +132,22 @@ void ckpt_map_keep(struct ckpt_map *map, const struct ckpt_range *range)
         *slot_of(map, entry->table, entry->key) = (uint32_t)(at / 8) + 1;
         at += entry_bytes(entry->payload_bytes);
     }
+}
+
+enum ckpt_put ckpt_map_put(struct ckpt_map *map, struct ckpt_range *range, uint32_t table, uint64_t key,
+                           uint32_t payload_bytes, struct ckpt_entry **out)
+{
+    while (ckpt_range_has(range, key)) {
+        bool is_new;
+        *out = ckpt_map_add(map, table, key, payload_bytes, &is_new);
+        if (*out)
+            return is_new ? CKPT_ADDED : CKPT_FOUND;
+        if (range->end - range->begin < 2)
+            return CKPT_NO_ROOM;
+        range->end -= (range->end - range->begin) / 2;
+        ckpt_map_keep(map, range);
+    }
+    return CKPT_OUTSIDE;
 }
 
 void ckpt_map_each(const struct ckpt_map *map, void (*visit)(void *arg, struct ckpt_entry *entry), void *arg)
