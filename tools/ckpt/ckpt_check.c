@@ -60,7 +60,8 @@ static int compare_ids(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uint32_t *count)
+/* All published checkpoints of a directory, oldest first. */
+static int all_ids(const char *command, const char *directory, uint64_t **ids, uint32_t *count)
 {
     const struct ps_store *store = ps_store_local();
     int error = store->list(store->self, directory, ignore_name, NULL);
@@ -75,5 +76,21 @@ int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uin
     if (*count > room) /* some have come since they were counted */
         *count = room;
     qsort(*ids, *count, sizeof(**ids), compare_ids);
+    return 0;
+}
+
+int ckpt_find_ids(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t **ids,
+                  uint32_t *count)
+{
+    uint64_t id;
+    if (!ckpt_path_split(path, directory, &id))
+        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    if (id == 0)
+        return all_ids(command, directory, ids, count);
+    *ids = malloc(sizeof **ids);
+    if (!*ids)
+        return cli_fail(command, "no memory");
+    **ids = id;
+    *count = 1;
     return 0;
 }

@@ -9,7 +9,7 @@
 
 #include "dataplane/wire/format/convert.h"
 #include "tools/ckpt/ckpt.h"
-#include "tools/ckpt/ckpt_rows_out.h"
+#include "tools/ckpt/ckpt_output.h"
 #include "tools/ckpt/npy.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -49,7 +49,7 @@ static void put_heading(struct csv *csv)
     put_text(csv, "\n");
 }
 
-/* Nine digits tell every f32 from its neighbours. */
+/* Nine digits distinguish every f32 from its neighbours. */
 static void put_elements(struct csv *csv, const struct ckpt_part *part, const uint8_t *row)
 {
     float expanded[MR_DIM_MAX];
@@ -86,20 +86,10 @@ static enum mr_status csv_rows(void *arg, const struct ckpt_rows *rows)
 static int write_csv(const struct dump *d, const struct ckpt_table_source *source, struct csv *csv)
 {
     char text[PS_TEXT_BYTES] = "";
-    struct ckpt_progress progress;
-    struct ckpt_live live;
-    const struct ps_chain_link *last = ckpt_chain_last(source->chain);
-    ckpt_progress_begin(&progress, "dump", ckpt_chain_bytes(source->chain));
-    progress.is_on = progress.is_on && isatty(csv->column.fd) != 1;
     put_heading(csv);
-    enum mr_status status = ckpt_live_open(&live, source->chain, last->manifest.feature_ids[source->index],
-                                           source->memory_bytes, &progress, text);
-    if (status == MR_OK)
-        status = ckpt_live_all(&live, csv_rows, NULL, csv, text);
-    ckpt_live_close(&live);
-    ckpt_progress_end(&progress);
+    enum mr_status status = ckpt_table_each(source, csv_rows, csv, text);
     const int error = ckpt_column_close(&csv->column);
-    /* Whoever reads the pipe has had enough: `| head`. */
+    /* The reader of the pipe has enough, as `| head` does. */
     if (error == -EPIPE && !d->out)
         return 0;
     if (error != 0)
@@ -201,8 +191,10 @@ static int dump(const struct dump *d, const char *path)
     const bool is_csv = strcmp(d->format, "csv") == 0;
     if (!is_csv && strcmp(d->format, "npy") != 0)
         cli_refuse(COMMAND, "--format must be csv or npy, not \"%s\"", d->format);
-    struct ckpt_table_source source = {
-        .chain = &chain, .memory_bytes = (uint64_t)d->memory_mib << 20, .what = "dump"};
+    struct ckpt_table_source source = {.chain = &chain,
+                                       .memory_bytes = (uint64_t)d->memory_mib << 20,
+                                       .what = "dump",
+                                       .is_silent = is_csv && !d->out && isatty(STDOUT_FILENO) == 1};
     int exit_code = ckpt_open(COMMAND, path, &chain);
     if (exit_code == 0)
         exit_code = ckpt_find_table(COMMAND, &chain, d->table, &source.index);

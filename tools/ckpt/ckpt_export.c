@@ -6,7 +6,7 @@
 
 #include "dataplane/wire/base/plural.h"
 #include "tools/ckpt/ckpt.h"
-#include "tools/ckpt/ckpt_rows_out.h"
+#include "tools/ckpt/ckpt_output.h"
 #include "tools/ckpt/npy.h"
 #include "tools/ckpt/safetensors.h"
 #include "tools/ctl/feature_text.h"

@@ -81,23 +81,6 @@ static void print_listed(const struct listed *l, bool verify)
         (void)printf("%s\n", verify ? "  ok" : "");
 }
 
-/* 0, or the exit code after one line: the checkpoint that the path names, or all of the directory. */
-static int find_ids(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t **ids,
-                    uint32_t *count)
-{
-    uint64_t id;
-    if (!ckpt_path_split(path, directory, &id))
-        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
-    if (id == 0)
-        return ckpt_all_ids(command, directory, ids, count);
-    *ids = malloc(sizeof **ids);
-    if (!*ids)
-        return cli_fail(command, "no memory");
-    **ids = id;
-    *count = 1;
-    return 0;
-}
-
 static int list_all(const char *command, const char *path, bool verify, bool json)
 {
     char directory[PS_PATH_BYTES];
@@ -105,7 +88,7 @@ static int list_all(const char *command, const char *path, bool verify, bool jso
     uint32_t count = 0, damaged = 0;
     struct ckpt_check check;
     json_t *list = json ? json_array() : NULL;
-    int exit_code = find_ids(command, path, directory, &ids, &count);
+    int exit_code = ckpt_find_ids(command, path, directory, &ids, &count);
     if (exit_code != 0) {
         json_decref(list);
         return exit_code;

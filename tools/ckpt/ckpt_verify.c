@@ -77,13 +77,9 @@ int ckpt_verify(int argc, char **argv)
     const char *path;
     char directory[PS_PATH_BYTES];
     uint32_t count;
-    uint64_t id, *ids;
+    uint64_t *ids;
     (void)cli_parse(&usage, argc, argv, &path);
-    if (!ckpt_path_split(path, directory, &id))
-        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
-    if (id > 0)
-        return verify_all(command, directory, &id, 1, json);
-    int exit_code = ckpt_all_ids(command, directory, &ids, &count);
+    int exit_code = ckpt_find_ids(command, path, directory, &ids, &count);
     if (exit_code != 0)
         return exit_code;
     exit_code = count > 0 ? verify_all(command, directory, ids, count, json)

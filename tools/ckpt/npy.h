@@ -1,4 +1,4 @@
-/* NumPy's .npy files: the header, read and written. Pure functions over bytes, any thread.
+/* NumPy's .npy files: the header, read and written, and rows read from a file. Any thread.
  *
  * Source: "NPY format" in numpy/lib/format.py
  * (numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length of the header, a
@@ -46,5 +46,23 @@ struct tool_npy_field {
 /* Writes the header and returns its length; 0 when it does not fit into `out`. */
 size_t tool_npy_header(const struct tool_npy_field *fields, uint32_t field_count, uint64_t rows, uint8_t *out,
                        size_t out_bytes);
+
+/* ---- a file opened for reading ---- */
+
+#define TOOL_NPY_TEXT_BYTES 512u
+
+struct tool_npy_file {
+    const char *path; /* the caller's */
+    struct tool_npy array;
+    int fd;
+};
+
+/* False with one line in `text` (TOOL_NPY_TEXT_BYTES) that names the file. */
+bool tool_npy_open(struct tool_npy_file *f, const char *path, char *text);
+/* Rows [first, first + count) of the first dimension, packed. */
+bool tool_npy_read(const struct tool_npy_file *f, uint64_t first, uint64_t count, void *out, char *text);
+void tool_npy_close(struct tool_npy_file *f);
+/* Bytes of a row of the first dimension. */
+uint64_t tool_npy_row_bytes(const struct tool_npy *array);
 
 #endif

@@ -24,7 +24,7 @@ static bool tensor_bytes(const struct tool_safetensor *t, uint64_t *bytes)
     return !__builtin_mul_overflow(row, t->rows, bytes) && *bytes <= INT64_MAX / TOOL_SAFETENSORS_MAX;
 }
 
-/* Offsets behind the header, by falling size of the elements. */
+/* Offsets after the header, tensors with the largest elements first. */
 static bool place(struct tool_safetensor *tensors, uint32_t count, uint64_t *sizes)
 {
     uint64_t at = 0;
