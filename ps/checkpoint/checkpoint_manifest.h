@@ -86,4 +86,32 @@ bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manif
 /* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
 const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);
 
+/* ---- a chain ---- */
+
+/* A checkpoint with all that it is based on: the MANIFESTs from its full to itself, each tied to the one before by
+ * its hash. One thread at a time. */
+struct ps_chain_link {
+    struct ps_manifest manifest;
+    char path[PS_PATH_BYTES]; /* of the checkpoint's directory */
+};
+
+struct ps_chain {
+    const struct ps_store *store;
+    uint32_t count;
+    struct ps_chain_link **links; /* full first */
+    int claim;                    /* of the full's directory, shared: retention leaves a chain alone then */
+    bool claimed;
+};
+
+/* Reads the MANIFESTs; no block is looked at. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
+ * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
+ * on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where,
+ * and there is nothing to close. */
+enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
+                             struct ps_chain *out, char *text);
+/* Whether each link's files are there, as long as its MANIFEST says; no block is read. Errors as those of
+ * ps_chain_open(). */
+enum mr_status ps_chain_check_files(const struct ps_chain *chain, char *text);
+void ps_chain_close(struct ps_chain *chain); /* zeros are fine */
+
 #endif

@@ -19,10 +19,11 @@
 #include "ps/base/log.h"
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_attempt.h"
-#include "ps/checkpoint/checkpoint_chain.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_store.h"
 #include "ps/checkpoint/uring_writer.h"
 
+#define RESERVE_BYTES      (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
 #define HEADERS_SHARE      32u /* of a block's bytes: headers of records, and what is left over at its end */
 #define CACHE_LINE         64u
 #define PREFETCH_BYTES_MAX 4096u
@@ -30,6 +31,23 @@
 /* How often the thread looks at the rings when there is nothing to do, so that no core makes a system call. Few blocks fill
  * up meanwhile, and looking more often costs a busy machine processor time. */
 #define NAP_US 1000u
+
+/* The files of a checkpoint being written: made under a temporary name, then published as a whole or removed.
+ *
+ * Order of publishing, each step before the next: blocks, the length and an fsync of every file, MANIFEST,
+ * its fsync, fsync of the temporary directory, rename to the published name, fsync of the parent. The rename
+ * commits; any error before or at the last fsync discards everything. */
+struct attempt {
+    const struct ps_store *store;
+    struct ps_manifest manifest; /* the attempt fills in everything but the files' contents */
+    struct ps_store_file *files[MR_CORE_MAX];
+    char directory[PS_PATH_BYTES];
+    char temporary[PS_PATH_BYTES];
+    char published[PS_PATH_BYTES];
+    uint64_t reserved_bytes[MR_CORE_MAX]; /* of each file; UINT64_MAX: there is no more room to be had */
+    int claim;
+    bool claimed, made, renamed;
+};
 
 /* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it names. */
 static_assert(PS_WRITER_BUFFERS_MAX == PS_RING_CAPACITY, "a ring holds every buffer of its core");
@@ -48,7 +66,7 @@ struct writer_core {
 };
 
 struct ps_writer {
-    struct ps_attempt attempt;
+    struct attempt attempt;
     struct ps_chain parents; /* of a delta: held, so that no retention takes them away under it */
     struct ps_uring_writer *disk;
     uint8_t *buffers;
@@ -160,6 +178,240 @@ void ps_writer_core_done(struct ps_writer *w, uint32_t core)
     atomic_store_explicit(&c->done, true, memory_order_release);
 }
 
+/* ---- its files ---- */
+
+static int io_failed(char text[PS_TEXT_BYTES], const char *what, const char *path, int error)
+{
+    ps_text_io(text, what, path, -error);
+    return error;
+}
+
+static void parent_of(const char *path, char out[PS_PATH_BYTES])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    if (n == 0)
+        (void)snprintf(out, PS_PATH_BYTES, ".");
+    else
+        (void)snprintf(out, PS_PATH_BYTES, "%.*s", (int)n, path);
+}
+
+static int make_base(const struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int error = s->make_directory(s->self, a->directory);
+    const bool existed = error == -EEXIST;
+    if (error != 0 && !existed)
+        return io_failed(text, "make directory", a->directory, error);
+    /* Also when it was there: whoever made it may have died, or failed, before its name was on disk. */
+    char parent[PS_PATH_BYTES];
+    parent_of(a->directory, parent);
+    error = s->sync_directory(s->self, parent);
+    if (error == -EACCES && existed)
+        return 0;
+    return error != 0 ? io_failed(text, "fsync of", parent, error) : 0;
+}
+
+/* What a writer that died left behind goes; what a live one holds stays. */
+static int clear_leftover(const struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int claim;
+    int error = ps_store_claim(s, a->temporary, false, &claim);
+    if (error != 0)
+        return io_failed(text, "lock", a->temporary, error);
+    error = ps_store_remove_tree(s, a->temporary, NULL);
+    ps_store_release(s, claim);
+    return error != 0 ? io_failed(text, "remove", a->temporary, error) : 0;
+}
+
+static int make_temporary(struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int error = s->make_directory(s->self, a->temporary);
+    if (error == -EEXIST) {
+        error = clear_leftover(a, text);
+        if (error != 0)
+            return error;
+        error = s->make_directory(s->self, a->temporary);
+    }
+    if (error != 0)
+        return io_failed(text, "make directory", a->temporary, error);
+    a->made = true;
+    error = ps_store_claim(s, a->temporary, false, &a->claim);
+    if (error != 0)
+        return io_failed(text, "lock", a->temporary, error);
+    a->claimed = true;
+    return 0;
+}
+
+static void file_path(const struct attempt *a, uint32_t core, char out[PS_PATH_BYTES])
+{
+    char name[PS_FILE_NAME_BYTES];
+    ps_file_name(core, name);
+    (void)ps_path_join(a->temporary, name, out);
+}
+
+static int make_files(struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
+        char path[PS_PATH_BYTES];
+        file_path(a, core, path);
+        int error = a->store->create(a->store->self, path, true, &a->files[core]);
+        if (error != 0)
+            return io_failed(text, "create", path, error);
+    }
+    return 0;
+}
+
+static int make_all(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
+{
+    /* The longest path made below a directory must fit as well. */
+    const size_t room = PS_PATH_BYTES - 64;
+    if (directory[0] == '\0' || strlen(directory) >= room)
+        return io_failed(text, "save to", directory, directory[0] ? -ENAMETOOLONG : -ENOENT);
+    (void)snprintf(a->directory, sizeof(a->directory), "%s", directory);
+    (void)ps_path_temporary(directory, a->manifest.id, a->temporary);
+    (void)ps_path_published(directory, a->manifest.id, a->published);
+    int error = make_base(a, text);
+    if (error != 0)
+        return error;
+    error = ps_store_look(a->store, a->published);
+    if (error != -ENOENT)
+        return io_failed(text, "save as", a->published, error == 0 ? -EEXIST : error);
+    error = make_temporary(a, text);
+    return error != 0 ? error : make_files(a, text);
+}
+
+/* Before a core's block `block` is written: reserves room on the disk for it, and for the file up to about
+ * `expected_bytes` (0: unknown), if the store can. Writes that make a file longer come one after the other, and each waits
+ * for the file's lock: hence room for many at a time. */
+static void attempt_reserve(struct attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes)
+{
+    const struct ps_store *s = a->store;
+    uint64_t *reserved = &a->reserved_bytes[core];
+    uint64_t end = ((uint64_t)block + 1) * PS_BLOCK_BYTES, wanted = (end / RESERVE_BYTES + 1) * RESERVE_BYTES;
+    uint64_t expected = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
+    if (end <= *reserved || !s->reserve || !s->set_length || !s->is_direct(a->files[core]))
+        return;
+    if (end <= expected) /* and no more: what is set aside for one core's file, another one's cannot have */
+        wanted = expected;
+    *reserved = s->reserve(a->files[core], wanted) == 0 ? wanted : UINT64_MAX;
+}
+
+static int cut_to_length(struct attempt *a, uint32_t core, const char *path, char text[PS_TEXT_BYTES])
+{
+    if (a->reserved_bytes[core] == 0)
+        return 0;
+    int error =
+        a->store->set_length(a->files[core], (uint64_t)a->manifest.files[core].blocks * PS_BLOCK_BYTES);
+    return error != 0 ? io_failed(text, "set the length of", path, error) : 0;
+}
+
+static int sync_and_close(struct attempt *a, struct ps_store_file **file, const char *path,
+                          char text[PS_TEXT_BYTES])
+{
+    int error = a->store->sync(*file);
+    if (error != 0)
+        return io_failed(text, "fsync of", path, error);
+    error = a->store->close(*file);
+    *file = NULL;
+    return error != 0 ? io_failed(text, "close of", path, error) : 0;
+}
+
+static int write_manifest(struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    char path[PS_PATH_BYTES];
+    (void)ps_path_join(a->temporary, PS_MANIFEST_NAME, path);
+    char *json = ps_manifest_seal(&a->manifest);
+    if (!json)
+        return io_failed(text, "write", path, -ENOMEM);
+    struct ps_store_file *file = NULL;
+    int error = a->store->create(a->store->self, path, false, &file);
+    if (error != 0) {
+        io_failed(text, "create", path, error);
+        goto out;
+    }
+    error = ps_store_write_all(a->store, file, json, strlen(json), 0);
+    if (error != 0)
+        io_failed(text, "write", path, error);
+    else
+        error = sync_and_close(a, &file, path, text);
+    if (file)
+        (void)a->store->close(file);
+out:
+    free(json);
+    return error;
+}
+
+/* Makes it durable and visible. 0, or -errno with `text`; the caller discards it then. */
+static int attempt_publish(struct attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
+        char path[PS_PATH_BYTES];
+        file_path(a, core, path);
+        int error = cut_to_length(a, core, path, text);
+        if (error == 0)
+            error = sync_and_close(a, &a->files[core], path, text);
+        if (error != 0)
+            return error;
+    }
+    int error = write_manifest(a, text);
+    if (error != 0)
+        return error;
+    error = s->sync_directory(s->self, a->temporary);
+    if (error != 0)
+        return io_failed(text, "fsync of", a->temporary, error);
+    error = s->rename(s->self, a->temporary, a->published);
+    if (error != 0)
+        return io_failed(text, "rename to", a->published, error);
+    a->renamed = true;
+    error = s->sync_directory(s->self, a->directory);
+    return error != 0 ? io_failed(text, "fsync of", a->directory, error) : 0;
+}
+
+/* Out of sight first, and on disk so: what a power failure leaves of it must not look like a damaged
+ * checkpoint. The MANIFEST goes before all else: without it what remains is no checkpoint, should removing
+ * stop half-way. */
+static void remove_failed(const struct attempt *a)
+{
+    const struct ps_store *s = a->store;
+    bool hidden = !a->renamed || s->rename(s->self, a->published, a->temporary) == 0;
+    if (a->renamed && hidden)
+        (void)s->sync_directory(s->self, a->directory);
+    (void)ps_store_remove_tree(s, hidden ? a->temporary : a->published, PS_MANIFEST_NAME);
+}
+
+/* Closes what is open; removes an attempt that was not published. Harmless after success. */
+static void attempt_end(struct attempt *a, bool published)
+{
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        if (a->files[core])
+            (void)a->store->close(a->files[core]);
+        a->files[core] = NULL;
+    }
+    if (a->made && !published)
+        remove_failed(a);
+    a->made = false;
+    if (a->claimed)
+        ps_store_release(a->store, a->claim);
+    a->claimed = false;
+}
+
+/* Makes directory and files. `a->store` and `a->manifest` (id, file_count) are set. 0, or -errno with `text`
+ * filled in and nothing left behind. */
+static int attempt_begin(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
+{
+    int error = make_all(a, directory, text);
+    if (error != 0)
+        attempt_end(a, false);
+    return error;
+}
+
 /* ---- what a delta is based on ---- */
 
 /* The parent is the checkpoint that the delta was made for, and has no feature that the delta lacks. */
@@ -217,7 +469,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     uint8_t *block = w->buffers + (size_t)buffer * PS_BLOCK_BYTES;
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
-    ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
+    attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
     ps_uring_writer_put(w->disk, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;
@@ -330,7 +582,7 @@ static void publish(struct ps_writer *w)
         XXH128_hash_t hash = XXH3_128bits_digest(w->cores[core].hash);
         w->attempt.manifest.files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
     }
-    int error = ps_attempt_publish(&w->attempt, w->outcome.text);
+    int error = attempt_publish(&w->attempt, w->outcome.text);
     if (error != 0)
         fail(w, error);
 }
@@ -343,7 +595,7 @@ static void *writer_thread(void *arg)
         publish(w);
     ps_uring_writer_destroy(w->disk);
     w->disk = NULL;
-    ps_attempt_end(&w->attempt, !ps_writer_failed(w));
+    attempt_end(&w->attempt, !ps_writer_failed(w));
     w->outcome.duration_us = mr_clock_us() - w->start_us;
     atomic_store_explicit(&w->done, true, memory_order_release);
     return NULL;
@@ -354,7 +606,7 @@ static void *writer_thread(void *arg)
 static void writer_free(struct ps_writer *w)
 {
     ps_uring_writer_destroy(w->disk);
-    ps_attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
+    attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         XXH3_freeState(w->cores[core].hash);
     if (w->buffers)
@@ -470,7 +722,7 @@ static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options 
     enum mr_status status = read_parents(w, options, text);
     if (status != MR_OK)
         return status;
-    if (ps_attempt_begin(&w->attempt, options->directory, text) != 0)
+    if (attempt_begin(&w->attempt, options->directory, text) != 0)
         return MR_IO_ERROR;
     return open_disk(w) && start_thread(w, options) == 0 ? MR_OK : MR_NO_MEMORY;
 }
