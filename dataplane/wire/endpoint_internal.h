@@ -266,7 +266,6 @@ struct mr_endpoint {
     uint64_t (*last_step_hook)(void *app, const uint8_t *client_uuid);
     uint64_t now_us;    /* as of the last call into the endpoint */
     uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
-    uint64_t random_state;
     uint64_t boot_nonce;
     uint64_t hello_number;                   /* of the last HELLO sent */
     struct mr_link dirty;                    /* peers */
@@ -394,7 +393,6 @@ bool mr_keys_server_follow(struct mr_endpoint *ep, struct mr_server_session *ses
 /* Nothing is known of the session. If the packet proves that somebody with a key of ours made it, say so with
  * a RESET, under that same session's key. A hint: the client looks for itself with a HELLO. */
 void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet);
-bool mr_keys_client_verify(struct mr_client_session *session, const struct mr_packet *packet);
 
 /* What is costly, and anybody can cause: true, and `cost` is counted, if less than `limit` is spent in this
  * interval. `spent` is one of the endpoint's `..._in_interval`. */
@@ -436,6 +434,15 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_server_session *session,
 
 /* ---- client_session.c ---- */
 
+/* Returns whether the packet is under the session's key, or still under the one before a rotation. */
+static inline bool mr_client_session_verify(struct mr_client_session *session, const struct mr_packet *packet)
+{
+    if (mr_packet_verify(packet, &session->peer.key)) {
+        session->has_previous_key = false;
+        return true;
+    }
+    return session->has_previous_key && mr_packet_verify(packet, &session->previous_key);
+}
 /* By id and address alone. */
 struct mr_client_session *mr_client_session_lookup(const struct mr_endpoint *ep, uint64_t session_id,
                                                    const struct mr_address *from);

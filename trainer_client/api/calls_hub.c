@@ -107,7 +107,7 @@ static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 
     if (w[1] != labels->dims[0] || w[1] != dense->dims[0])
         return mrc_part_garbled(f, 0);
-    struct mr_reply *view = mrc_reply_view(f, 0);
+    struct mr_reply *view = mrc_reply_view(f);
 
     if (view == NULL)
         return MR_NO_MEMORY;

@@ -238,9 +238,9 @@ struct mr_reply {
     void *descriptors; /* of `tensors`, where they are many */
 };
 
-struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
+struct mr_reply *mrc_reply_view(struct mr_future *f)
 {
-    struct mrc_part *part = &f->parts[i];
+    struct mrc_part *part = &f->parts[0];
     struct mr_reply *r = calloc(1, sizeof(*r));
 
     if (r == NULL) {
@@ -271,7 +271,7 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
 {
     if (reply == NULL)
         return MR_OK;
-    struct mr_reply *view = mrc_reply_view(f, 0);
+    struct mr_reply *view = mrc_reply_view(f);
 
     if (view == NULL)
         return MR_NO_MEMORY;

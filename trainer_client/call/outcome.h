@@ -16,9 +16,9 @@ bool mrc_outcome_is_overtaken(const struct mr_future *f);
  * mrc_error(). */
 enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
 
-/* Returns part i's tensors, and takes over its call: they are views into its receive buffer. NULL when memory
+/* Returns part 0's tensors, and takes over its call: they are views into its receive buffer. NULL when memory
  * is short (reported by mrc_error()). */
-struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i);
+struct mr_reply *mrc_reply_view(struct mr_future *f);
 /* Hands out part 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
 enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
 /* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over; on

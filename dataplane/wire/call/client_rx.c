@@ -296,7 +296,7 @@ static struct mr_client_session *find_session(struct mr_endpoint *ep, const stru
         ep->counters.drop_repeated++;
         return NULL;
     }
-    if (!mr_keys_client_verify(s, packet)) {
+    if (!mr_client_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }

@@ -313,7 +313,7 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_repeated++;
         return;
     }
-    if (!mr_keys_client_verify(s, packet)) {
+    if (!mr_client_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return;
     }

@@ -110,15 +110,6 @@ void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *pac
         ep->counters.resets_sent++;
 }
 
-bool mr_keys_client_verify(struct mr_client_session *s, const struct mr_packet *packet)
-{
-    if (mr_packet_verify(packet, &s->peer.key)) {
-        s->has_previous_key = false;
-        return true;
-    }
-    return s->has_previous_key && mr_packet_verify(packet, &s->previous_key);
-}
-
 /* ---- rotation ---- */
 
 static uint32_t index_of(const struct mr_endpoint *ep, const struct mr_auth *auth)
