@@ -68,8 +68,7 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
         .summary = "A node of the Millrace parameter server.\n\n"
                    "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. It prints a line\n"
                    "\"millraced: ready ...\" when it is ready to serve.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0]),
+        CLI_OPTIONS(options),
         .has_version = true,
     };
     (void)cli_parse(&usage, argc, argv, NULL);

@@ -30,15 +30,6 @@ struct tool_connection {
 
 /* 0, or the exit code after one line about what is wrong. */
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
-/* Begins a command that takes no words: reads its options, which fill `c`, and connects. 0, or the exit code
- * after one line about what is wrong. */
-int tool_parse_and_connect(const struct cli_usage *usage, int argc, char **argv,
-                           const struct tool_connection *c, struct mr_client **client);
-/* The cores that `--core` names, first .. end - 1: `core`, or all of them for TOOL_ALL_CORES. 0, or the exit
- * code after one line when the server has no such core. */
-#define TOOL_ALL_CORES UINT32_MAX
-int tool_pick_cores(const char *command, const struct mr_client *client, uint32_t core, uint32_t *first,
-                    uint32_t *end);
 /* Prints one line about a failed call and returns the exit code. */
 int tool_call_failed(const char *command, enum mr_status status);
 

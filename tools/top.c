@@ -9,7 +9,6 @@
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/core_rates.h"
-#include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
 #define INTERVAL_S_MIN  0.05f
@@ -159,8 +158,7 @@ int tool_top(int argc, char **argv)
                    "steps too far off to count. millrace ctl list shows this for each table.\n"
                    "On a terminal the display is refreshed; in a pipe there is one block per interval.\n"
                    "If the server ends, top waits for it to return, also in a pipe.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     if (interval_s < INTERVAL_S_MIN || interval_s > 86400.0f)

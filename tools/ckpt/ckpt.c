@@ -1,4 +1,4 @@
-/* millrace ckpt: which command, and what several of them do. */
+/* millrace ckpt: its commands, and what several of them do. */
 #include "tools/ckpt/ckpt.h"
 
 #include <inttypes.h>
@@ -10,11 +10,7 @@
 #include "tools/commands.h"
 #include "dataplane/wire/base/cli.h"
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} commands[] = {
+static const struct tool_command list[] = {
     {"list", ckpt_list, "list the checkpoints of a directory"},
     {"verify", ckpt_verify, "read every block; name the file and block of any damage"},
     {"info", ckpt_info, "show what a checkpoint holds"},
@@ -25,30 +21,15 @@ static const struct {
     {"import", ckpt_import, "make a checkpoint with a table from .npy files"},
 };
 
-static void print_help(void)
-{
-    (void)printf("usage: millrace ckpt COMMAND [arguments]\n\n"
-                 "Inspects checkpoints on disk, and makes new ones; no server is needed.\n\n");
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-        (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
-    (void)printf("\nmillrace ckpt COMMAND --help says more.\n");
-}
-
 int tool_ckpt(int argc, char **argv)
 {
-    const char *word = argc >= 2 ? argv[1] : "";
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        print_help();
-        return 0;
-    }
-    if (strcmp(word, "--version") == 0) {
-        (void)printf("millrace %s\n", MR_VERSION);
-        return 0;
-    }
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-        if (strcmp(word, commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    cli_refuse("millrace ckpt", "%s%s", argc < 2 ? "a command is missing" : "no command ", word);
+    const struct tool_commands commands = {
+        .program = "millrace ckpt",
+        .summary = "Inspects checkpoints on disk, and makes new ones; no server is needed.",
+        .list = list,
+        .count = sizeof(list) / sizeof(*list),
+        .name_width = 12};
+    return tool_run_command(&commands, argc, argv);
 }
 
 int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain)

@@ -118,8 +118,7 @@ int ckpt_compact(int argc, char **argv)
                    "Without --out it is written beside them under the next number; this takes the newest\n"
                    "checkpoint of a directory to which no server writes. The old checkpoints stay. The\n"
                    "new one appears as a whole, once all of it is on disk, or not at all.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

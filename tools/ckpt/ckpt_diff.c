@@ -9,7 +9,7 @@
 #include "dataplane/wire/format/convert.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
-#include "tools/ctl/ctl.h"
+#include "tools/commands.h"
 
 #define COMMAND   "millrace ckpt diff"
 #define EXIT_SAME 0
@@ -521,8 +521,7 @@ int ckpt_diff(int argc, char **argv)
                    "Tables are matched by name.\n"
                    "The exit code is 0 if nothing differs, 3 if something does, and 1 if the checkpoints\n"
                    "cannot be read.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 2,
         .words_max = 2,
     };

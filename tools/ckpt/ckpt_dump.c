@@ -227,8 +227,7 @@ int ckpt_dump(int argc, char **argv)
                    "and values.npy, and with --state a file for each part of the state; row i of all\n"
                    "files belongs to the same key. In npy, bf16 is written as '<u2', the upper halves of\n"
                    "f32, unless --as-f32 is given.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

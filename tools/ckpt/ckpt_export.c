@@ -180,8 +180,7 @@ int ckpt_export(int argc, char **argv)
                    "and, by name, what the optimizer keeps; row i of all tensors belongs to the same\n"
                    "key. npy: a structured array, so that numpy.load(FILE)[\"values\"] has the values;\n"
                    "bf16 is written as '<u2', the upper halves of f32.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

@@ -140,8 +140,7 @@ int ckpt_import(int argc, char **argv)
                    "optimizer's state begins as for new rows.\n\n"
                    "  millrace ckpt import --keys keys.npy --values values.npy --table user --out DIR \\\n"
                    "                       --optimizer adagrad --learning-rate 0.1",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
     };
     const char *words[1];
     (void)cli_parse(&usage, argc, argv, words);

@@ -6,8 +6,7 @@
 
 #include "dataplane/wire/base/plural.h"
 #include "tools/ckpt/ckpt.h"
-#include "tools/ctl/ctl.h"
-#include "tools/ctl/feature_json.h"
+#include "tools/commands.h"
 #include "tools/ctl/feature_text.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -209,8 +208,7 @@ int ckpt_info(int argc, char **argv)
         .summary = "Shows what a checkpoint holds, together with those that it builds on: tables and\n"
                    "variables with the options of ctl create that made them, the number of rows of each\n"
                    "table, streams of batches, clients. It reads all blocks.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

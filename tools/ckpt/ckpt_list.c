@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tools/ckpt/ckpt.h"
+#include "tools/commands.h"
 #include "tools/ckpt/ckpt_check.h"
-#include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
 struct listed {
@@ -132,8 +132,7 @@ int ckpt_list(int argc, char **argv)
                    "which it was cut (with a + if it may contain later pushes), when it was written, and\n"
                    "how much space its own files take on disk.\n"
                    "The exit code is 1 if a checkpoint is damaged, and 0 if there is none.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

@@ -5,8 +5,8 @@
 
 #include "dataplane/wire/base/plural.h"
 #include "tools/ckpt/ckpt.h"
+#include "tools/commands.h"
 #include "tools/ckpt/ckpt_check.h"
-#include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
 /* One checkpoint with all that it builds upon. */
@@ -69,8 +69,7 @@ int ckpt_verify(int argc, char **argv)
                    "checkpoints of a directory, and checks each block against its hash. Names the file\n"
                    "and the block of the first damage in each chain.\n"
                    "The exit code is 0 if all can be restored, and 1 if one cannot or there is none.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };

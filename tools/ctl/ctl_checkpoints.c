@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
 #include "dataplane/wire/base/cli.h"
@@ -61,33 +60,17 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
     print_waiting(i);
 }
 
-int tool_ctl_status(int argc, char **argv)
+int tool_ctl_status(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl status";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows the checkpoint that is being written or loaded, the saves that wait, and how\n"
-                   "the last one ended.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
     struct mr_checkpoint_status s;
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
-    enum mr_status status = mr_checkpoint_status(client, NULL, &s);
+    enum mr_status status = mr_checkpoint_status(q->client, NULL, &s);
     if (status == MR_OK)
-        status = mr_checkpoint_info(client, NULL, 0, &info, NULL, NULL);
-    mr_client_destroy(client);
+        status = mr_checkpoint_info(q->client, NULL, 0, &info, NULL, NULL);
     if (status != MR_OK)
-        return tool_call_failed(command, status);
-    if (c.json)
-        return tool_print_json(command, status_json(&s, &info));
+        return tool_call_failed(q->command, status);
+    if (q->json)
+        return tool_print_json(q->command, status_json(&s, &info));
     print_status(&s, &info);
     return 0;
 }
@@ -150,36 +133,18 @@ static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
                      "saves", saves);
 }
 
-int tool_ctl_checkpoints(int argc, char **argv)
+int tool_ctl_checkpoints(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl checkpoints";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows the saves that wait, the one that is being written, and the last ones since\n"
-                   "the server's start; and the checkpoint from which the server was restored.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    struct list list = {0};
+    struct list list = {.saves = q->json ? json_array() : NULL};
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     char step[64];
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
-    if (c.json)
-        list.saves = json_array();
-    enum mr_status status = mr_checkpoint_info(client, NULL, 0, &info, list_save, &list);
-    mr_client_destroy(client);
+    enum mr_status status = mr_checkpoint_info(q->client, NULL, 0, &info, list_save, &list);
     if (status != MR_OK) {
         json_decref(list.saves);
-        return tool_call_failed(command, status);
+        return tool_call_failed(q->command, status);
     }
-    if (c.json)
-        return tool_print_json(command, info_json(&info, list.saves));
+    if (q->json)
+        return tool_print_json(q->command, info_json(&info, list.saves));
     if (list.count == 0)
         (void)printf("no saves since the server's start\n");
     print_waiting(&info);

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/feature_args.h"
-#include "tools/ctl/feature_json.h"
 #include "tools/ctl/feature_text.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -32,33 +30,25 @@ int tool_ctl_create(int argc, char **argv)
                    "  millrace ctl create table user --dim 16 --optimizer adagrad --learning-rate 0.1 \\\n"
                    "                                 --init normal --init-b 0.01\n"
                    "  millrace ctl create variable bias --shape 1",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 2,
         .words_max = 2,
     };
     const char *words[2];
-    uint32_t id;
-    int exit_code;
+    uint32_t id = 0;
     char error[256];
     struct mr_feature feature;
     (void)cli_parse(&usage, argc, argv, words);
     if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof(error)))
         cli_refuse(command, "%s", error);
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
+    int exit_code = tool_connect(command, &c, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_create(client, NULL, &feature, 1, &id);
-    if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c.json)
-        exit_code =
-            tool_print_json(command, json_pack("{s:s, s:I}", "name", feature.name, "id", (json_int_t)id));
-    else
-        (void)printf("%s is %s %" PRIu32 "\n", feature.name, words[0], id);
-    mr_client_destroy(client);
-    return exit_code;
+    json_t *made = json_pack("{s:s, s:I}", "name", feature.name, "id", (json_int_t)id);
+    return tool_ctl_end(command, &c, client, status, made, "%s is %s %" PRIu32 "\n", feature.name, words[0],
+                        id);
 }
 
 int tool_ctl_freeze(int argc, char **argv)
@@ -71,32 +61,23 @@ int tool_ctl_freeze(int argc, char **argv)
         .program = command,
         .synopsis = "off|admit|all [options]",
         .summary = "admit: no new rows. all: read only, for evaluation and serving. off: back to normal.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
     };
     const char *word;
     uint32_t level = 0;
-    int exit_code;
     (void)cli_parse(&usage, argc, argv, &word);
     while (level < 3 && strcmp(word, levels[level]) != 0)
         level++;
     if (level == 3)
         cli_refuse(command, "the level must be off, admit or all, not \"%s\"", word);
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
+    int exit_code = tool_connect(command, &c, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_freeze(client, NULL, level);
-    if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c.json)
-        exit_code = tool_print_json(command, json_pack("{s:s}", "level", word));
-    else
-        (void)printf("freeze: %s\n", word);
-    mr_client_destroy(client);
-    return exit_code;
+    return tool_ctl_end(command, &c, client, status, json_pack("{s:s}", "level", word), "freeze: %s\n", word);
 }
 
 static json_t *info_json(const struct mr_feature_info *info)
@@ -115,13 +96,13 @@ static json_t *info_json(const struct mr_feature_info *info)
     return all;
 }
 
-static int print_infos(const char *command, bool json, const struct mr_feature_info *infos, uint32_t count)
+static int print_infos(const struct tool_query *q, const struct mr_feature_info *infos, uint32_t count)
 {
-    if (json) {
+    if (q->json) {
         json_t *list = json_array();
         for (uint32_t i = 0; i < count; i++)
             json_array_append_new(list, info_json(&infos[i]));
-        return tool_print_json(command, list);
+        return tool_print_json(q->command, list);
     }
     (void)printf("%5s  %-24s %-24s %12s %14s %10s %10s %10s  %s\n", "id", "name", "shape", "rows", "bytes",
                  "refused", "no row", "skipped", "options");
@@ -138,31 +119,14 @@ static int print_infos(const char *command, bool json, const struct mr_feature_i
     return 0;
 }
 
-int tool_ctl_list(int argc, char **argv)
+int tool_ctl_list(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl list";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Lists the tables and variables of the server, with their rows, the memory held for\n"
-                   "them, what was left out (rows refused at a limit, gradients of keys without a row,\n"
-                   "gradients skipped for NaN or Inf), and the options of ctl create that differ from\n"
-                   "their defaults.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
     uint32_t count = 0;
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
     struct mr_feature_info *infos = NULL;
-    enum mr_status status = mr_list(client, NULL, &infos, &count);
-    exit_code =
-        status == MR_OK ? print_infos(command, c.json, infos, count) : tool_call_failed(command, status);
+    enum mr_status status = mr_list(q->client, NULL, &infos, &count);
+    if (status != MR_OK)
+        return tool_call_failed(q->command, status);
+    int exit_code = print_infos(q, infos, count);
     free(infos);
-    mr_client_destroy(client);
     return exit_code;
 }

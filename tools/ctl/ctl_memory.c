@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "dataplane/wire/base/plural.h"
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -130,64 +129,33 @@ static void print_account(const struct account *a, const struct mr_feature_info 
     }
 }
 
-static int print_memory(const char *command, const struct tool_connection *c, struct mr_client *client,
-                        uint32_t first, uint32_t end)
+int tool_ctl_memory(const struct tool_query *q)
 {
     struct mr_feature_info *infos = NULL;
     uint32_t count = 0;
-    enum mr_status status = mr_list(client, NULL, &infos, &count);
+    enum mr_status status = mr_list(q->client, NULL, &infos, &count);
     if (status != MR_OK)
-        return tool_call_failed(command, status);
+        return tool_call_failed(q->command, status);
     struct account a = {.table_max = count};
     a.tables = calloc(count + 1u, sizeof(*a.tables));
     if (a.tables == NULL) {
         free(infos);
-        return cli_fail(command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
+        return cli_fail(q->command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
     }
-    for (uint32_t core = first; core < end && status == MR_OK; core++) {
+    for (uint32_t core = q->first_core; core < q->end_core && status == MR_OK; core++) {
         struct mr_core_memory of_core;
-        status = mr_memory(client, NULL, core, &of_core, add_table, &a);
+        status = mr_memory(q->client, NULL, core, &of_core, add_table, &a);
         if (status == MR_OK)
             add_core(&a.core, &of_core);
     }
     int exit_code = 0;
     if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c->json)
-        exit_code = tool_print_json(command, account_json(&a, infos, count));
+        exit_code = tool_call_failed(q->command, status);
+    else if (q->json)
+        exit_code = tool_print_json(q->command, account_json(&a, infos, count));
     else
         print_account(&a, infos, count);
     free(a.tables);
     free(infos);
-    return exit_code;
-}
-
-int tool_ctl_memory(int argc, char **argv)
-{
-    static const char command[] = "millrace ctl memory";
-    struct tool_connection c = {0};
-    uint32_t core = TOOL_ALL_CORES;
-    const struct cli_option options[] = {
-        {"core", CLI_U32, &core, "N", "only this core; default: the sum of all"},
-        TOOL_CONNECTION_OPTIONS(&c),
-    };
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows where every byte is: the node's limit and how much of it is taken, and each\n"
-                   "table's index, values, optimizer state, slack and filter. \"over\" is what a table\n"
-                   "takes in addition to its values and state.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
-    uint32_t first, end;
-    exit_code = tool_pick_cores(command, client, core, &first, &end);
-    if (exit_code == 0)
-        exit_code = print_memory(command, &c, client, first, end);
-    mr_client_destroy(client);
     return exit_code;
 }

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "tools/connection.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
@@ -21,13 +20,13 @@ static json_t *state_json(const struct mr_core_state *s)
         "gradients_skipped", (json_int_t)s->gradients_skipped, "steps_ignored", (json_int_t)s->steps_ignored);
 }
 
-static int print_states(const char *command, bool json, const struct mr_core_state *states, uint32_t count)
+static int print_states(const struct tool_query *q, const struct mr_core_state *states, uint32_t count)
 {
-    if (json) {
+    if (q->json) {
         json_t *list = json_array();
         for (uint32_t i = 0; i < count; i++)
             json_array_append_new(list, state_json(&states[i]));
-        return tool_print_json(command, list);
+        return tool_print_json(q->command, list);
     }
     (void)printf("%4s  %-10s %11s %10s %6s %10s %8s %12s %10s %8s %10s %10s %10s %10s\n", "core", "state",
                  "incarnation", "uptime s", "busy", "last step", "batches", "rows", "memory MiB", "rtt us",
@@ -44,32 +43,13 @@ static int print_states(const char *command, bool json, const struct mr_core_sta
     return 0;
 }
 
-int tool_ctl_heartbeat(int argc, char **argv)
+int tool_ctl_heartbeat(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl heartbeat";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows the state and load of each core, and what it has left out since the server's\n"
-                   "start: rows refused at a limit, gradients of keys without a row, gradients skipped\n"
-                   "for NaN or Inf, calls with steps too far off to count.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
     struct mr_core_state states[CORES_MAX];
-    enum mr_status status = mr_heartbeat(client, NULL, states);
-    if (status == MR_OK)
-        exit_code = print_states(command, c.json, states, mr_client_core_count(client));
-    else
-        exit_code = tool_call_failed(command, status);
-    mr_client_destroy(client);
-    return exit_code;
+    enum mr_status status = mr_heartbeat(q->client, NULL, states);
+    if (status != MR_OK)
+        return tool_call_failed(q->command, status);
+    return print_states(q, states, mr_client_core_count(q->client));
 }
 
 static void add_counter(void *arg, const char *name, uint64_t value)
@@ -82,50 +62,20 @@ static void print_counter(void *arg, const char *name, uint64_t value)
     (void)printf("core %" PRIu32 "  %-40s %20" PRIu64 "\n", *(const uint32_t *)arg, name, value);
 }
 
-static int print_stats(const char *command, const struct tool_connection *c, struct mr_client *client,
-                       uint32_t first, uint32_t end)
+int tool_ctl_stats(const struct tool_query *q)
 {
     json_t *list = json_array();
     enum mr_status status = MR_OK;
-    for (uint32_t core = first; core < end && status == MR_OK; core++) {
+    for (uint32_t core = q->first_core; core < q->end_core && status == MR_OK; core++) {
         json_t *counters = json_object();
-        if (c->json)
-            status = mr_stats(client, NULL, core, add_counter, counters);
+        if (q->json)
+            status = mr_stats(q->client, NULL, core, add_counter, counters);
         else
-            status = mr_stats(client, NULL, core, print_counter, &core);
+            status = mr_stats(q->client, NULL, core, print_counter, &core);
         json_array_append_new(list, json_pack("{s:I, s:o}", "core", (json_int_t)core, "counters", counters));
     }
-    if (status == MR_OK && c->json)
-        return tool_print_json(command, list);
+    if (status == MR_OK && q->json)
+        return tool_print_json(q->command, list);
     json_decref(list);
-    return status == MR_OK ? 0 : tool_call_failed(command, status);
-}
-
-int tool_ctl_stats(int argc, char **argv)
-{
-    static const char command[] = "millrace ctl stats";
-    struct tool_connection c = {0};
-    uint32_t core = TOOL_ALL_CORES;
-    const struct cli_option options[] = {
-        {"core", CLI_U32, &core, "N", "only this core; default: all"},
-        TOOL_CONNECTION_OPTIONS(&c),
-    };
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows every counter of every core. They count from the server's start; millrace top\n"
-                   "shows rates.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
-    uint32_t first, end;
-    exit_code = tool_pick_cores(command, client, core, &first, &end);
-    if (exit_code == 0)
-        exit_code = print_stats(command, &c, client, first, end);
-    mr_client_destroy(client);
-    return exit_code;
+    return status == MR_OK ? 0 : tool_call_failed(q->command, status);
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "dataplane/wire/base/plural.h"
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/restore_args.h"
 #include "tools/ctl/save_text.h"
@@ -104,8 +103,7 @@ int tool_ctl_restore(int argc, char **argv)
                    "single ones of them to what the server holds. Returns when that is done; if it\n"
                    "fails, nothing has changed.\n"
                    "For names that contain colons write NAME=NEW.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     read_tables(&args);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -115,36 +114,19 @@ static void print_world(const struct gathered *g)
     json_array_foreach(g->functions, i, line)(void) printf("  %s\n", json_string_value(line));
 }
 
-int tool_ctl_rpc(int argc, char **argv)
+int tool_ctl_rpc(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl rpc";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows the world of workers in which the node takes part: who they are, and which of\n"
-                   "them are alive; the node's functions, and their load. Counters count from the start\n"
-                   "of the world.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
     struct gathered g = {.members = json_array(), .functions = json_array()};
     const struct mr_world_visitor visitor = {.member = add_member, .function = add_function, .arg = &g};
-    enum mr_status status = mr_world(client, NULL, &g.world, &visitor);
-    exit_code = 0;
+    enum mr_status status = mr_world(q->client, NULL, &g.world, &visitor);
+    int exit_code = 0;
     if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c.json)
-        exit_code = tool_print_json(command, world_json(&g));
+        exit_code = tool_call_failed(q->command, status);
+    else if (q->json)
+        exit_code = tool_print_json(q->command, world_json(&g));
     else
         print_world(&g);
     json_decref(g.members);
     json_decref(g.functions);
-    mr_client_destroy(client);
     return exit_code;
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "dataplane/wire/base/clock.h"
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
 #include "dataplane/wire/base/cli.h"
@@ -162,15 +161,8 @@ static int cancel(const struct tool_connection *c, uint64_t number)
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_checkpoint_cancel(client, NULL, number);
-    if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c->json)
-        exit_code = tool_print_json(
-            command, json_pack("{s:I, s:s}", "number", (json_int_t)number, "state", "cancelled"));
-    else
-        (void)printf("save %" PRIu64 " was cancelled\n", number);
-    mr_client_destroy(client);
-    return exit_code;
+    json_t *cancelled = json_pack("{s:I, s:s}", "number", (json_int_t)number, "state", "cancelled");
+    return tool_ctl_end(command, c, client, status, cancelled, "save %" PRIu64 " was cancelled\n", number);
 }
 
 /* What was asked for beside --cancel. */
@@ -209,8 +201,7 @@ int tool_ctl_save(int argc, char **argv)
         .synopsis = "[options]",
         .summary = "Starts a checkpoint and prints its number. Training continues meanwhile.\n"
                    "The exit code is 3 if --wait has reached its deadline while the save continues.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
     };
 
     (void)cli_parse(&usage, argc, argv, NULL);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/connection.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -24,10 +23,10 @@ static const char *plan_text(const struct mr_stream *s, char text[PLAN_BYTES])
     return text;
 }
 
-static int print_streams(const char *command, bool json, const struct mr_stream *streams, uint32_t count)
+static int print_streams(const struct tool_query *q, const struct mr_stream *streams, uint32_t count)
 {
     char plan[PLAN_BYTES];
-    if (json) {
+    if (q->json) {
         json_t *list = json_array();
         for (uint32_t i = 0; i < count; i++)
             json_array_append_new(
@@ -35,7 +34,7 @@ static int print_streams(const char *command, bool json, const struct mr_stream 
                 json_pack("{s:I, s:I, s:I, s:I, s:s}", "stream", (json_int_t)streams[i].stream, "learnt",
                           (json_int_t)streams[i].learnt, "twice", (json_int_t)streams[i].twice, "used",
                           (json_int_t)streams[i].used, "plan", plan_text(&streams[i], plan)));
-        return tool_print_json(command, list);
+        return tool_print_json(q->command, list);
     }
     (void)printf("%6s %12s %6s %10s  %s\n", "stream", "learnt", "twice", "used", "plan");
     for (uint32_t i = 0; i < count; i++)
@@ -44,34 +43,15 @@ static int print_streams(const char *command, bool json, const struct mr_stream 
     return 0;
 }
 
-int tool_ctl_streams(int argc, char **argv)
+int tool_ctl_streams(const struct tool_query *q)
 {
-    static const char command[] = "millrace ctl streams";
-    struct tool_connection c = {0};
-    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct cli_usage usage = {
-        .program = command,
-        .synopsis = "[options]",
-        .summary = "Shows the streams of batches of which the server has a record: how many batches were\n"
-                   "applied, how often one was applied again, when the stream was used (of two, the one\n"
-                   "with the higher number was used later), and its plan.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
-    };
-    struct mr_client *client;
     struct mr_stream *streams;
     uint32_t count;
-    int exit_code = tool_parse_and_connect(&usage, argc, argv, &c, &client);
-    if (exit_code != 0)
-        return exit_code;
-    enum mr_status status = mr_streams(client, NULL, &streams, &count);
-    if (status != MR_OK) {
-        exit_code = tool_call_failed(command, status);
-    } else {
-        exit_code = print_streams(command, c.json, streams, count);
-        free(streams);
-    }
-    mr_client_destroy(client);
+    enum mr_status status = mr_streams(q->client, NULL, &streams, &count);
+    if (status != MR_OK)
+        return tool_call_failed(q->command, status);
+    int exit_code = print_streams(q, streams, count);
+    free(streams);
     return exit_code;
 }
 
@@ -85,14 +65,12 @@ int tool_ctl_forget_stream(int argc, char **argv)
         .synopsis = "NUMBER.. [options]",
         .summary = "Drops the record of these streams, whose plans must not continue: such a plan would\n"
                    "be trained on from its start again.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = FORGET_MAX,
     };
     const char *words[FORGET_MAX];
     uint32_t numbers[FORGET_MAX], count;
-    int exit_code;
     count = cli_parse(&usage, argc, argv, words);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t number;
@@ -101,16 +79,10 @@ int tool_ctl_forget_stream(int argc, char **argv)
         numbers[i] = (uint32_t)number;
     }
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
+    int exit_code = tool_connect(command, &c, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_forget_streams(client, NULL, numbers, count);
-    if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c.json)
-        exit_code = tool_print_json(command, json_pack("{s:I}", "forgotten", (json_int_t)count));
-    else
-        (void)printf("forgotten: %" PRIu32 "\n", count);
-    mr_client_destroy(client);
-    return exit_code;
+    return tool_ctl_end(command, &c, client, status, json_pack("{s:I}", "forgotten", (json_int_t)count),
+                        "forgotten: %" PRIu32 "\n", count);
 }

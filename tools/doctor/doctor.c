@@ -94,8 +94,7 @@ int tool_doctor(int argc, char **argv)
                    "limits. Each finding is ok, advice (it works, but could be faster) or a problem (it\n"
                    "does not work), with the command that fixes it. The exit code is 1 if there is a\n"
                    "problem.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(*options),
+        CLI_OPTIONS(options),
     };
     int exit_code;
     (void)cli_parse(&usage, argc, argv, NULL);

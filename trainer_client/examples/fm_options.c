@@ -143,8 +143,7 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
             "  record     compare what the server has applied with the plan: pushes lost, pushes applied\n"
             "             twice\n"
             "  wait       until the server has applied --until-learnt batches",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0]),
+        CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,
         .has_version = true,

@@ -40,8 +40,7 @@ int main(int argc, char **argv)
         .summary =
             "Rank 0 holds the network of torch's MNIST example, the others train it by calling its forward.\n"
             "Together the trainers go over the training set once in each epoch.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0])};
+        CLI_OPTIONS(options)};
     (void)cli_parse(&usage, argc, argv, NULL);
     if (o.gpus != 0)
         cli_refuse(usage.program, "--num-gpus %u: layers are computed on CPUs only", o.gpus);

@@ -223,8 +223,7 @@ int main(int argc, char **argv)
     const struct cli_usage usage = {.program = worker.program,
                                     .synopsis = "--rank N [options]",
                                     .summary = "A model cut over ranks 1 and 2, which rank 0 trains.",
-                                    .options = options,
-                                    .option_count = sizeof(options) / sizeof(options[0])};
+                                    CLI_OPTIONS(options)};
     struct mr_rpc_options rpc_options = {.functions = &example_nll_loss, .function_count = 1};
     static struct trainer trainer;
     (void)cli_parse(&usage, argc, argv, NULL);

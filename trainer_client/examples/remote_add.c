@@ -91,8 +91,7 @@ int main(int argc, char **argv)
     const struct cli_usage usage = {.program = "remote_add",
                                     .synopsis = "--rank 0|1 [options]",
                                     .summary = "Two workers: one has the other add two tensors.",
-                                    .options = command_line,
-                                    .option_count = sizeof(command_line) / sizeof(command_line[0])};
+                                    CLI_OPTIONS(command_line)};
 
     (void)cli_parse(&usage, argc, argv, NULL);
     if (rank == UINT32_MAX)

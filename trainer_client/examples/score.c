@@ -196,8 +196,7 @@ int main(int argc, char **argv)
         .program = worker.program,
         .synopsis = "--rank N [options]",
         .summary = "Rank 0 holds a model; the others have it score samples, many calls in flight.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0])};
+        CLI_OPTIONS(options)};
     struct mr_rpc_options rpc_options = {0};
     char name[32];
     (void)cli_parse(&usage, argc, argv, NULL);

@@ -207,8 +207,7 @@ int main(int argc, char **argv)
                                     .synopsis = "--rank N [options]",
                                     .summary =
                                         "Rank 0 holds parameters; the others push gradients to it by calls.",
-                                    .options = options,
-                                    .option_count = sizeof(options) / sizeof(options[0])};
+                                    CLI_OPTIONS(options)};
     struct mr_rpc_options rpc_options = {0};
     char name[32];
     (void)cli_parse(&usage, argc, argv, NULL);

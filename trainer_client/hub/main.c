@@ -39,8 +39,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
         .program = PROGRAM,
         .synopsis = "--server HOST[:PORT] [options]",
         .summary = "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0]),
+        CLI_OPTIONS(options),
         .has_version = true,
     };
     (void)cli_parse(&usage, argc, argv, NULL);

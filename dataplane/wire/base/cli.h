@@ -62,6 +62,9 @@ struct cli_usage {
     bool has_version;              /* --version prints "PROGRAM VERSION" */
 };
 
+/* Initialises the members options and option_count from an array. */
+#define CLI_OPTIONS(array) .options = (array), .option_count = sizeof(array) / sizeof(*(array))
+
 /* Fills the options' values, and `words` with the arguments that are no options; returns how many those are.
  * `words` has room for words_max. argv[0] is not looked at. "--" ends the options. */
 uint32_t cli_parse(const struct cli_usage *usage, int argc, char **argv, const char **words);
