@@ -15,10 +15,8 @@ int main(int argc, char **argv)
                        {"wait", fm_wait}};
     struct fm_options options;
     const char *subcommand = fm_options_parse(argc, argv, &options);
-    for (size_t i = 0; i < sizeof(subcommands) / sizeof(subcommands[0]); i++) {
-        if (strcmp(subcommand, subcommands[i].name) == 0) {
+    for (size_t i = 0; i < sizeof(subcommands) / sizeof(subcommands[0]); i++)
+        if (strcmp(subcommand, subcommands[i].name) == 0)
             return subcommands[i].run(&options);
-        }
-    }
     cli_refuse("fm", "the subcommand must be plan, train, evaluate, record or wait, not \"%s\"", subcommand);
 }

@@ -50,9 +50,8 @@ bool fm_is_passing(enum mr_status status)
 void fm_made_progress(struct fm_client *c)
 {
     uint64_t now_us = fm_now_us();
-    if (now_us - c->progress_us > FM_AWAY_US) {
+    if (now_us - c->progress_us > FM_AWAY_US)
         c->away_us += now_us - c->progress_us;
-    }
     c->progress_us = now_us;
 }
 
@@ -83,9 +82,8 @@ static bool connect_to(struct fm_client *c, const char *address, bool replay, st
     char error[400];
     for (;;) {
         enum mr_status status = mr_client_create(&options, client, error, sizeof(error));
-        if (status == MR_OK) {
+        if (status == MR_OK)
             return true;
-        }
         bool late = fm_now_us() - c->progress_us > (uint64_t)c->options->give_up_s * 1000000;
         if (status != MR_UNREACHABLE || late) {
             fprintf(stderr, "fm: %s\n", error);
@@ -98,18 +96,16 @@ static bool connect_to(struct fm_client *c, const char *address, bool replay, st
 bool fm_connect_hub(struct fm_client *c, const struct fm_options *options)
 {
     *c = (struct fm_client){.options = options, .progress_us = fm_now_us()};
-    if (!connect_to(c, options->hub, false, &c->hub)) {
+    if (!connect_to(c, options->hub, false, &c->hub))
         return false;
-    }
     c->progress_us = fm_now_us();
     return true;
 }
 
 bool fm_connect(struct fm_client *c, const struct fm_options *options)
 {
-    if (!fm_connect_hub(c, options)) {
+    if (!fm_connect_hub(c, options))
         return false;
-    }
     if (!connect_to(c, options->server, options->replay, &c->server)) {
         mr_client_destroy(c->hub);
         return false;
@@ -131,11 +127,9 @@ bool fm_start(struct fm_client *c, uint32_t part)
     plan.part = part;
     plan.epochs = part == MR_PART_HELD_OUT ? 1 : plan.epochs;
     enum mr_status status;
-    while ((status = mr_start_sample(c->hub, &options, &plan, &c->info)) != MR_OK) {
-        if (!fm_may_go_on(c, status, "StartSample")) {
+    while ((status = mr_start_sample(c->hub, &options, &plan, &c->info)) != MR_OK)
+        if (!fm_may_go_on(c, status, "StartSample"))
             return false;
-        }
-    }
     fm_made_progress(c);
     return true;
 }

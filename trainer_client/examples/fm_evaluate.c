@@ -47,12 +47,10 @@ static enum mr_status score_batch(struct evaluation *e)
     const struct mr_batch *b = &e->step.batch;
     struct mr_reply *pooled, *bias, *dense;
     enum mr_status status = fm_step_begin(&e->step, c);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = fm_step_parameters(&e->step, &pooled, &bias, &dense);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     const struct mr_tensor *x = mr_reply_tensor(pooled, 0);
     const struct fm_shape shape = {b->samples, c->info.slots, x->dims[2] - 1, c->info.dense};
     if (x->dims[0] != b->samples || x->dims[1] != c->info.slots || x->dims[2] < 1 ||
@@ -77,9 +75,8 @@ static bool evaluate_batch(struct evaluation *e, uint64_t *done, uint32_t *done_
 {
     uint64_t sequence = e->step.batch.id << 16 >> 16;
     enum mr_status status = MR_OK;
-    if (sequence >= e->client.info.batches || !e->seen[sequence]) {
+    if (sequence >= e->client.info.batches || !e->seen[sequence])
         status = sequence < e->client.info.batches ? score_batch(e) : MR_BAD_MESSAGE;
-    }
     if (status == MR_OK) {
         fm_made_progress(&e->client);
         e->seen[sequence] = true;
@@ -118,9 +115,8 @@ static bool run(struct evaluation *e)
             ok = fm_may_go_on(&e->client, status, "ReadSample");
             break;
         }
-        if (!ok) {
+        if (!ok)
             return false;
-        }
     }
 }
 
@@ -160,9 +156,8 @@ int fm_evaluate(const struct fm_options *options)
         ok = false;
     }
     ok = ok && all_finite(e);
-    if (ok) {
+    if (ok)
         print_result(e);
-    }
     fm_step_free(&e->step);
     fm_disconnect(&e->client);
     free(e->scores);

@@ -39,11 +39,10 @@ static void set_optimizer(const struct fm_options *o, struct mr_feature *f)
     f->optimizer = o->optimizer;
     f->learning_rate = o->learning_rate;
     memset(f->optimizer_args, 0, sizeof(f->optimizer_args));
-    if (o->optimizer_arg_count > 0) {
+    if (o->optimizer_arg_count > 0)
         memcpy(f->optimizer_args, o->optimizer_args, o->optimizer_arg_count * sizeof(float));
-    } else {
+    else
         default_args(o, f->optimizer_args);
-    }
 }
 
 /* Bias and dense weights are no rows: they learn by Adagrad whatever the table does, and as fast as it would
@@ -106,11 +105,9 @@ bool fm_create(struct fm_client *c)
         features[count++] = make_ledger(o, ledger_elements(&c->info));
     }
     enum mr_status status;
-    while ((status = mr_create(c->server, NULL, features, count, ids)) != MR_OK) {
-        if (!fm_may_go_on(c, status, "Create")) {
+    while ((status = mr_create(c->server, NULL, features, count, ids)) != MR_OK)
+        if (!fm_may_go_on(c, status, "Create"))
             return false;
-        }
-    }
     c->features = (struct fm_features){.table = ids[0],
                                        .bias = ids[1],
                                        .dense = dense > 0 ? ids[dense] : 0,
@@ -123,9 +120,8 @@ static void note_feature(struct fm_features *f, const char *table, const struct 
 {
     const char *name = info->feature.name;
     size_t bytes = strlen(table);
-    if (strncmp(name, table, bytes) != 0) {
+    if (strncmp(name, table, bytes) != 0)
         return;
-    }
     if (name[bytes] == '\0') {
         f->table = info->id;
     } else if (strcmp(name + bytes, ".bias") == 0) {
@@ -143,15 +139,12 @@ bool fm_find(struct fm_client *c)
     struct mr_feature_info *infos;
     uint32_t count;
     enum mr_status status;
-    while ((status = mr_list(c->server, NULL, &infos, &count)) != MR_OK) {
-        if (!fm_may_go_on(c, status, "List")) {
+    while ((status = mr_list(c->server, NULL, &infos, &count)) != MR_OK)
+        if (!fm_may_go_on(c, status, "List"))
             return false;
-        }
-    }
     c->features = (struct fm_features){0};
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         note_feature(&c->features, c->options->plan.table, &infos[i]);
-    }
     free(infos);
     if (c->features.table == 0 || c->features.bias == 0) {
         fprintf(stderr, "fm: %s has no model named '%s'; train one first\n", c->options->server,

@@ -18,15 +18,12 @@ static bool count_applied(struct fm_client *c, uint64_t *applied)
     uint64_t watermark, *bitmap;
     uint32_t words;
     enum mr_status status;
-    while ((status = mr_batch_state(c->server, NULL, c->info.stream, &watermark, &bitmap, &words)) != MR_OK) {
-        if (!fm_may_go_on(c, status, "BatchState")) {
+    while ((status = mr_batch_state(c->server, NULL, c->info.stream, &watermark, &bitmap, &words)) != MR_OK)
+        if (!fm_may_go_on(c, status, "BatchState"))
             return false;
-        }
-    }
     *applied = watermark;
-    for (uint32_t i = 0; i < words; i++) {
+    for (uint32_t i = 0; i < words; i++)
         *applied += (uint64_t)__builtin_popcountll(bitmap[i]);
-    }
     free(bitmap);
     return true;
 }
@@ -41,9 +38,8 @@ static bool count_added(struct fm_client *c, uint64_t *twice)
         fprintf(stderr, "fm: %s\n", mr_last_error());
         return false;
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         *twice = streams[i].stream == c->info.stream ? streams[i].twice : *twice;
-    }
     free(streams);
     return true;
 }
@@ -58,9 +54,8 @@ static bool read_ledger(struct fm_client *c, struct ledger *ledger)
     struct mr_reply *reply;
     uint32_t elements = c->features.ledger_elements;
     *ledger = (struct ledger){.exists = c->features.ledger != 0};
-    if (!ledger->exists) {
+    if (!ledger->exists)
         return true;
-    }
     enum mr_status status = mr_variable_pull(c->server, NULL, c->features.ledger, 0, 0, &reply);
     if (status != MR_OK) {
         fprintf(stderr, "fm: the ledger cannot be read: %s\n", mr_last_error());
@@ -80,9 +75,8 @@ static bool read_ledger(struct fm_client *c, struct ledger *ledger)
 int fm_plan(const struct fm_options *options)
 {
     struct fm_client c;
-    if (!fm_connect_hub(&c, options)) {
+    if (!fm_connect_hub(&c, options))
         return 1;
-    }
     bool ok = fm_start(&c, MR_PART_TRAIN);
     if (ok) {
         printf("{\"samples\": %" PRIu64 ", \"slots\": %u, \"dense\": %u, \"keys\": %" PRIu64
@@ -99,9 +93,8 @@ int fm_record(const struct fm_options *options)
     struct fm_client c;
     uint64_t applied, added_twice;
     struct ledger ledger;
-    if (!fm_connect(&c, options)) {
+    if (!fm_connect(&c, options))
         return 1;
-    }
     bool ok = fm_find(&c) && fm_start(&c, MR_PART_TRAIN) && count_applied(&c, &applied) &&
               count_added(&c, &added_twice) && read_ledger(&c, &ledger);
     if (ok) {
@@ -119,9 +112,8 @@ int fm_record(const struct fm_options *options)
 int fm_wait(const struct fm_options *options)
 {
     struct fm_client c;
-    if (!fm_connect_hub(&c, options)) {
+    if (!fm_connect_hub(&c, options))
         return 1;
-    }
     bool ok = true, reached = false;
     uint64_t applied = 0;
     while (ok && !reached) {
@@ -132,9 +124,8 @@ int fm_wait(const struct fm_options *options)
             applied = state.batches_learnt;
             fm_made_progress(&c);
         }
-        if (!reached) {
+        if (!reached)
             ok = fm_may_go_on(&c, status == MR_OK ? MR_NOT_READY : status, "HubStatus");
-        }
         if (reached) {
             printf("{\"learnt\": %" PRIu64 ", \"handed_out\": %" PRIu64 ", \"handed_again\": %" PRIu64
                    ", \"expired\": %" PRIu64 ", \"at_end\": %s}\n",

@@ -15,11 +15,9 @@ struct texts {
 
 static uint32_t optimizer(const char *text)
 {
-    for (uint32_t i = MR_OPT_SGD; i <= MR_OPT_GROUP_FTRL; i++) { /* those that learn */
-        if (strcmp(mr_optimizer_name(i), text) == 0) {
+    for (uint32_t i = MR_OPT_SGD; i <= MR_OPT_GROUP_FTRL; i++) /* those that learn */
+        if (strcmp(mr_optimizer_name(i), text) == 0)
             return i;
-        }
-    }
     cli_refuse(PROGRAM,
                "--optimizer must be sgd, momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl or "
                "group_ftrl, not \"%s\"",
@@ -35,12 +33,10 @@ static uint32_t optimizer_args(const char *text, float *out, uint32_t most)
         out[count++] = strtof(at, &end);
         bool good = end != at;
         at = end;
-        if (!good || (*at != ',' && *at != '\0')) {
+        if (!good || (*at != ',' && *at != '\0'))
             break;
-        }
-        if (*at == '\0') {
+        if (*at == '\0')
             return count;
-        }
     }
     cli_refuse(PROGRAM, "--optimizer-args must be up to 6 numbers with commas between them, not \"%s\"",
                text);
@@ -49,9 +45,8 @@ static uint32_t optimizer_args(const char *text, float *out, uint32_t most)
 /* Whether `text` is `yes`; it must be that or `no`. */
 static bool is_first(const char *option, const char *text, const char *yes, const char *no)
 {
-    if (strcmp(text, yes) != 0 && strcmp(text, no) != 0) {
+    if (strcmp(text, yes) != 0 && strcmp(text, no) != 0)
         cli_refuse(PROGRAM, "--%s must be %s or %s, not \"%s\"", option, yes, no, text);
-    }
     return strcmp(text, yes) == 0;
 }
 
@@ -60,21 +55,18 @@ static void read_texts(const struct texts *texts, struct fm_options *o)
     o->logistic_regression = is_first("model", texts->model, "lr", "fm");
     o->replay = is_first("replay", texts->replay, "on", "off");
     o->optimizer = optimizer(texts->optimizer);
-    if (texts->optimizer_args != NULL) {
+    if (texts->optimizer_args != NULL)
         o->optimizer_arg_count = optimizer_args(texts->optimizer_args, o->optimizer_args, 6);
-    }
 }
 
 static void check_complete(const char *subcommand, const struct fm_options *o)
 {
     bool hub_only = strcmp(subcommand, "plan") == 0 || strcmp(subcommand, "wait") == 0;
     const char *missing = o->hub == NULL ? "hub" : o->server == NULL && !hub_only ? "server" : NULL;
-    if (missing == NULL && strcmp(subcommand, "wait") != 0) {
+    if (missing == NULL && strcmp(subcommand, "wait") != 0)
         missing = o->plan.path == NULL ? "data" : o->plan.format == NULL ? "format" : NULL;
-    }
-    if (missing != NULL) {
+    if (missing != NULL)
         cli_refuse(PROGRAM, "%s: --%s is missing", subcommand, missing);
-    }
 }
 
 /* Reads the command line into `o` and `texts`; returns the subcommand. */
@@ -169,11 +161,9 @@ const char *fm_options_parse(int argc, char **argv, struct fm_options *o)
     const char *subcommand = parse(argc, argv, o, &texts);
     read_texts(&texts, o);
     check_complete(subcommand, o);
-    if (o->logistic_regression) {
+    if (o->logistic_regression)
         o->factors = 0;
-    }
-    if (o->initial_deviation < 0) {
+    if (o->initial_deviation < 0)
         o->initial_deviation = o->logistic_regression ? 0.0f : 0.01f;
-    }
     return subcommand;
 }

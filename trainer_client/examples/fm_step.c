@@ -52,9 +52,8 @@ enum mr_status fm_step_begin(struct fm_step *s, struct fm_client *c)
 
 static enum mr_status await(struct mr_future **future, struct mr_reply **reply)
 {
-    if (*future == NULL) {
+    if (*future == NULL)
         return MR_OK;
-    }
     enum mr_status status = mr_future_wait(*future, reply);
     drop_future(future);
     return status;
@@ -69,9 +68,8 @@ enum mr_status fm_step_parameters(struct fm_step *s, struct mr_reply **pooled, s
     enum mr_status dense_status = await(&s->dense, &replies[2]);
     status = status != MR_OK ? status : bias_status != MR_OK ? bias_status : dense_status;
     if (status != MR_OK) {
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++)
             mr_reply_free(replies[i]);
-        }
         return status;
     }
     *pooled = replies[0];
@@ -89,18 +87,15 @@ static bool make_room(struct fm_step *s, const struct fm_client *c, uint64_t flo
 {
     if (s->gradient_floats < floats) {
         float *grown = realloc(s->gradient, floats * sizeof(*grown));
-        if (grown == NULL) {
+        if (grown == NULL)
             return false;
-        }
         s->gradient = grown;
         s->gradient_floats = floats;
     }
-    if (s->dense_gradient == NULL) {
+    if (s->dense_gradient == NULL)
         s->dense_gradient = calloc(c->info.dense + 1, sizeof(float));
-    }
-    if (s->ledger_gradient == NULL) {
+    if (s->ledger_gradient == NULL)
         s->ledger_gradient = calloc(c->features.ledger_elements + 1, sizeof(float));
-    }
     return s->dense_gradient != NULL && s->ledger_gradient != NULL;
 }
 
@@ -126,9 +121,8 @@ static enum mr_status begin_push(struct fm_step *s, struct fm_client *c, const s
     }
     const struct mr_options options = {.future = &s->push, .step = step};
     enum mr_status status = mr_push_gradients_batch(c->server, &options, s->batch.id, g, count, &s->applied);
-    if (c->features.ledger != 0) {
+    if (c->features.ledger != 0)
         s->ledger_gradient[sequence % elements] = 0;
-    }
     return status;
 }
 
@@ -136,9 +130,8 @@ enum mr_status fm_step_push(struct fm_step *s, struct fm_client *c, uint64_t ste
 {
     struct mr_reply *pooled, *bias, *dense;
     enum mr_status status = fm_step_parameters(s, &pooled, &bias, &dense);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     const struct fm_shape shape = {s->batch.samples, c->info.slots, c->options->factors, c->info.dense};
     uint64_t floats = (uint64_t)shape.samples * shape.slots * (1 + shape.factors);
     if (mr_reply_tensor(pooled, 0)->bytes != floats * sizeof(float)) {

@@ -54,9 +54,8 @@ static void ask_server(struct fm_client *c, double *busy_share, uint64_t *cached
     struct mr_core_state states[256];
     const struct mr_options options = {.deadline_ms = HEARTBEAT_MS, .priority = 7};
     uint32_t cores = mr_client_core_count(c->server);
-    if (cores > sizeof(states) / sizeof(states[0]) || mr_heartbeat(c->server, &options, states) != MR_OK) {
+    if (cores > sizeof(states) / sizeof(states[0]) || mr_heartbeat(c->server, &options, states) != MR_OK)
         return;
-    }
     *busy_share = 0;
     *cached_batches = 0;
     for (uint32_t i = 0; i < cores; i++) {
@@ -72,12 +71,10 @@ static void progress_show(struct progress *p, struct fm_client *c, uint64_t samp
 {
     bool terminal = isatty(STDERR_FILENO) != 0;
     uint64_t now_us = fm_now_us(), interval_us = terminal ? TERMINAL_INTERVAL_US : LOG_INTERVAL_US;
-    if (p->shown_us == 0) {
+    if (p->shown_us == 0)
         p->shown_us = now_us;
-    }
-    if (c->options->quiet || now_us - p->shown_us < interval_us) {
+    if (c->options->quiet || now_us - p->shown_us < interval_us)
         return;
-    }
     double busy_share = -1, seconds = (double)(now_us - p->shown_us) / 1e6;
     uint64_t cached = 0;
     char server[80] = "server away", loss[40] = "-";
@@ -86,9 +83,8 @@ static void progress_show(struct progress *p, struct fm_client *c, uint64_t samp
         snprintf(server, sizeof(server), "server busy %.0f %%, %" PRIu64 " cached batches", busy_share * 100,
                  cached);
     }
-    if (p->samples > 0) {
+    if (p->samples > 0)
         snprintf(loss, sizeof(loss), "%.4f", p->loss / (double)p->samples);
-    }
     fprintf(stderr, "%strain: %9" PRIu64 " samples, %7.0f/s, log loss %s, %s%s", terminal ? "\r\033[K" : "",
             samples_total, (double)p->samples / seconds, loss, server, terminal ? "" : "\n");
     fflush(stderr);
@@ -97,16 +93,14 @@ static void progress_show(struct progress *p, struct fm_client *c, uint64_t samp
 
 static void progress_end(struct progress *p)
 {
-    if (p->shown) {
+    if (p->shown)
         fputc('\n', stderr);
-    }
 }
 
 static void note_done(struct trainer *t, uint64_t batch_id)
 {
-    if (t->done_count < DONE_MAX) { /* one that finds no room is taken back by the hub after a while */
+    if (t->done_count < DONE_MAX) /* one that finds no room is taken back by the hub after a while */
         t->done[t->done_count++] = batch_id;
-    }
 }
 
 /* A batch that came to nothing. False: the trainer has to end. */
@@ -116,9 +110,8 @@ static bool drop_step(struct trainer *t, struct fm_step *s, enum mr_status statu
     fm_step_drop(s);
     t->dropped++;
     bool unknown = status == MR_UNKNOWN_TABLE || status == MR_UNKNOWN_VARIABLE;
-    if (!fm_may_go_on(&t->client, status, what)) {
+    if (!fm_may_go_on(&t->client, status, what))
         return false;
-    }
     /* The server came back without a checkpoint: begin again there. */
     return !unknown || fm_create(&t->client);
 }
@@ -149,9 +142,8 @@ static bool end_push(struct trainer *t)
     enum mr_status status = fm_step_end(s);
     t->first_push++;
     t->pushing--;
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return drop_step(t, s, status, "PushGrad");
-    }
     fm_made_progress(&t->client);
     t->applied += s->applied;
     t->refused += !s->applied;
@@ -159,12 +151,10 @@ static bool end_push(struct trainer *t)
     note_done(t, s->batch.id);
     fm_step_drop(s);
     const struct fm_options *options = t->client.options;
-    if (options->save_every != 0 && t->applied % options->save_every == 0 && !save(t)) {
+    if (options->save_every != 0 && t->applied % options->save_every == 0 && !save(t))
         return false;
-    }
-    if (options->pause_after != 0 && s->applied && t->applied == options->pause_after) {
+    if (options->pause_after != 0 && s->applied && t->applied == options->pause_after)
         pause_here(t);
-    }
     return true;
 }
 
@@ -175,11 +165,9 @@ static bool begin_push(struct trainer *t)
     enum mr_status status = fm_step_push(s, &t->client, ++t->step, &loss);
     if (status != MR_OK) {
         /* The steps before it end first, so that the ring has no hole. */
-        while (t->pushing > 0) {
-            if (!end_push(t)) {
+        while (t->pushing > 0)
+            if (!end_push(t))
                 return false;
-            }
-        }
         t->first_push++;
         t->looking--;
         return drop_step(t, s, status, "Lookup");
@@ -202,9 +190,8 @@ static bool begin_step(struct trainer *t, const struct mr_batch *batch)
     struct fm_step *s = &t->steps[(t->first_push + t->pushing + t->looking) % t->depth];
     s->batch = *batch;
     enum mr_status status = fm_step_begin(s, &t->client);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return drop_step(t, s, status, "Lookup");
-    }
     t->looking++;
     return true;
 }
@@ -245,9 +232,8 @@ static bool run(struct trainer *t)
     while (more) {
         struct mr_batch batch;
         enum mr_status status = mr_read_sample(t->client.hub, NULL, t->done, t->done_count, &batch);
-        if (status == MR_OK || status == MR_NOT_READY || status == MR_END_OF_DATA) {
+        if (status == MR_OK || status == MR_NOT_READY || status == MR_END_OF_DATA)
             t->done_count = 0;
-        }
         more = take_answer(t, status, &batch, &failed);
         while (more && t->looking + t->pushing == t->depth) {
             more = finish_one(t);
@@ -293,12 +279,10 @@ int fm_train(const struct fm_options *options)
     t->client.away_us = 0;
     ok = ok && run(t);
     progress_end(&t->progress);
-    if (ok) {
+    if (ok)
         print_result(t);
-    }
-    for (uint32_t i = 0; i < PIPELINE_MAX; i++) {
+    for (uint32_t i = 0; i < PIPELINE_MAX; i++)
         fm_step_free(&t->steps[i]);
-    }
     fm_disconnect(&t->client);
     free(t);
     return ok ? 0 : 1;

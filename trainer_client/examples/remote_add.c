@@ -104,9 +104,8 @@ int main(int argc, char **argv)
 
     options.functions = &function;
     options.function_count = rank == 1 ? 1 : 0;
-    if (mr_rpc_init(rank == 0 ? "caller" : "adder", rank, 2, &options, &rpc, error, sizeof(error)) != MR_OK) {
+    if (mr_rpc_init(rank == 0 ? "caller" : "adder", rank, 2, &options, &rpc, error, sizeof(error)) != MR_OK)
         return cli_fail(usage.program, "%s", error);
-    }
     int exit_code = rank == 0 ? call_adder(rpc) : 0;
 
     /* The adder serves calls until all have called this. */

@@ -61,10 +61,9 @@ static enum mr_status await_others(struct server *s, struct mr_rpc_call *call)
     while (s->round == round) {
         if (pthread_cond_timedwait(&s->round_over, &s->lock, &until) == 0)
             continue;
-        for (uint32_t worker = 1; worker <= s->workers; worker++) {
+        for (uint32_t worker = 1; worker <= s->workers; worker++)
             if (!s->pushed[worker])
                 return mr_rpc_fail(call, "round %u: no gradient from rank %u", round, worker);
-        }
     }
     return MR_OK;
 }

@@ -38,9 +38,8 @@ static enum mr_status check_batch_bytes(const struct hub_request *request,
                                         const struct hub_sample_file_info *info, char *error)
 {
     uint64_t keys = (uint64_t)request->batch_samples * info->sample_keys_max;
-    if (keys * sizeof(uint64_t) <= HUB_BATCH_KEY_BYTES_MAX) {
+    if (keys * sizeof(uint64_t) <= HUB_BATCH_KEY_BYTES_MAX)
         return MR_OK;
-    }
     snprintf(error, HUB_ERROR_BYTES,
              "%.200s has up to %u key%s in a sample: with batch_samples = %u a batch does not fit into one "
              "message; take at most %zu",
@@ -72,9 +71,8 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, const at
         .arg = arg,
     };
     enum mr_status status = hub_sample_file_open(&options, &s->file, error);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = check_batch_bytes(request, hub_sample_file_info(s->file), error);
-    }
     if (status != MR_OK) {
         hub_batch_source_close(s);
         return status;
@@ -106,9 +104,8 @@ uint64_t hub_batch_source_batches(const struct hub_batch_source *s)
 static bool grow(void **array, size_t count, size_t element_bytes)
 {
     void *grown = realloc(*array, (count > 0 ? count : 1) * element_bytes);
-    if (grown != NULL) {
+    if (grown != NULL)
         *array = grown;
-    }
     return grown != NULL;
 }
 
@@ -117,16 +114,14 @@ static bool make_room(struct hub_batch *b, uint32_t keys_more)
     if (b->samples_size < b->samples) {
         if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof(*b->dense)) ||
             !grow((void **)&b->labels, b->samples, sizeof(*b->labels)) ||
-            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof(*b->offsets))) {
+            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof(*b->offsets)))
             return false;
-        }
         b->samples_size = b->samples;
     }
     if (b->keys_size - b->key_count < keys_more) {
         uint32_t size = (b->key_count + keys_more) * 2;
-        if (!grow((void **)&b->keys, size, sizeof(*b->keys))) {
+        if (!grow((void **)&b->keys, size, sizeof(*b->keys)))
             return false;
-        }
         b->keys_size = size;
     }
     return true;
@@ -135,9 +130,8 @@ static bool make_room(struct hub_batch *b, uint32_t keys_more)
 static void append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample)
 {
     uint32_t *bag_end = b->offsets + (size_t)place * b->slots + 1;
-    for (uint32_t slot = 0; slot < b->slots; slot++) {
+    for (uint32_t slot = 0; slot < b->slots; slot++)
         bag_end[slot] = b->key_count + sample->bag_end[slot];
-    }
     memcpy(b->keys + b->key_count, sample->keys, sample->key_count * sizeof(*b->keys));
     memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof(*b->dense));
     b->labels[place] = sample->label;
@@ -147,9 +141,8 @@ static void append(struct hub_batch *b, uint32_t place, const struct hub_sample 
 static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b)
 {
     const struct hub_format *format = hub_sample_file_info(s->file)->format;
-    if (b->slots != format->slots || b->dense_count != format->dense) {
+    if (b->slots != format->slots || b->dense_count != format->dense)
         b->samples_size = 0; /* the arrays were for another shape */
-    }
     b->sequence = sequence;
     b->epoch = (uint32_t)(sequence / s->batches_per_epoch);
     b->first_sample = sequence % s->batches_per_epoch * s->batch_samples;
@@ -169,17 +162,15 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
     for (uint32_t i = 0; i < b->samples; i++) {
         uint64_t index = hub_permutation_at(&order, b->first_sample + i);
         enum mr_status status = hub_sample_file_read(s->file, index, s->sample, error);
-        if (status != MR_OK) {
+        if (status != MR_OK)
             return status;
-        }
         if (!make_room(b, s->sample->key_count)) {
             snprintf(error, HUB_ERROR_BYTES, "no memory for a batch of %u sample%s", b->samples,
                      mr_plural(b->samples));
             return MR_NO_MEMORY;
         }
-        if (i == 0) {
+        if (i == 0)
             b->offsets[0] = 0;
-        }
         append(b, i, s->sample);
     }
     return hub_sample_file_check(s->file, error); /* what was read is of the file that was opened */

@@ -14,9 +14,8 @@ struct hub_distinct *hub_distinct_create(uint32_t table_entries)
 {
     assert(table_entries >= 4 && (table_entries & (table_entries - 1)) == 0);
     struct hub_distinct *d = calloc(1, sizeof(*d));
-    if (d == NULL) {
+    if (d == NULL)
         return NULL;
-    }
     d->entries = table_entries;
     d->hashes = calloc(table_entries, sizeof(*d->hashes));
     if (d->hashes == NULL) {
@@ -43,9 +42,8 @@ static void insert(struct hub_distinct *d, uint64_t hash)
 {
     uint32_t at = (uint32_t)(hash >> 32) & (d->entries - 1);
     while (d->hashes[at] != 0) {
-        if (d->hashes[at] == hash) {
+        if (d->hashes[at] == hash)
             return;
-        }
         at = (at + 1) & (d->entries - 1);
     }
     d->hashes[at] = hash;
@@ -62,20 +60,17 @@ static void halve(struct hub_distinct *d)
     d->used = 0;
     if (fresh != NULL) {
         d->hashes = fresh;
-        for (uint32_t i = 0; i < d->entries; i++) {
-            if (old[i] != 0 && is_kept(d, old[i])) {
+        for (uint32_t i = 0; i < d->entries; i++)
+            if (old[i] != 0 && is_kept(d, old[i]))
                 insert(d, old[i]);
-            }
-        }
         free(old);
         return;
     }
     /* No memory for a second table: thin out in place. What stays may sit behind a gap and be counted twice,
      * which is within the estimate's error. */
     for (uint32_t i = 0; i < d->entries; i++) {
-        if (old[i] != 0 && !is_kept(d, old[i])) {
+        if (old[i] != 0 && !is_kept(d, old[i]))
             old[i] = 0;
-        }
         d->used += old[i] != 0;
     }
 }
@@ -84,13 +79,11 @@ void hub_distinct_add(struct hub_distinct *d, uint64_t key)
 {
     uint64_t hash = hub_mix(key, 0);
     hash += hash == 0; /* 0 marks an empty entry */
-    if (!is_kept(d, hash)) {
+    if (!is_kept(d, hash))
         return;
-    }
     insert(d, hash);
-    if (d->used > d->entries / 2) {
+    if (d->used > d->entries / 2)
         halve(d);
-    }
 }
 
 uint64_t hub_distinct_count(const struct hub_distinct *d)

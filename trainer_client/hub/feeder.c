@@ -56,9 +56,8 @@ static void start_plan(struct feeder *f)
     struct hub *hub = f->hub;
     f->next_record_us = 0;
     hub->stage = HUB_RUNNING;
-    if (f->is_again && hub->stream == f->stream) {
+    if (f->is_again && hub->stream == f->stream)
         return; /* with its counters */
-    }
     hub->stream = f->stream;
     hub->info = *hub_batch_source_info(f->source);
     hub->batches = hub_batch_source_batches(f->source);
@@ -92,9 +91,8 @@ static enum mr_status open_source(struct feeder *f, char *error)
     f->source = NULL;
     enum mr_status status =
         hub_batch_source_open(&f->request, &f->hub->stop, report_broken_line, NULL, &f->source, error);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         log_plan(f);
-    }
     return status;
 }
 
@@ -129,13 +127,11 @@ static void open_plan(struct feeder *f)
 /* The plan's samples are open: it can start once it has its stream. */
 static void find_stream(struct feeder *f)
 {
-    if (mrc_now_us() < f->retry_us || !hub_feeder_connect(f) || !hub_feeder_find_stream(f)) {
+    if (mrc_now_us() < f->retry_us || !hub_feeder_connect(f) || !hub_feeder_find_stream(f))
         return;
-    }
     pthread_mutex_lock(&f->hub->lock);
-    if (f->hub->plan_number == f->plan_number) {
+    if (f->hub->plan_number == f->plan_number)
         start_plan(f);
-    }
     pthread_mutex_unlock(&f->hub->lock);
 }
 
@@ -155,11 +151,9 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
 
 static struct hub_feed *free_feed(struct hub *hub)
 {
-    for (uint32_t i = 0; i < hub->config.prefetch; i++) {
-        if (!hub->feeds[i].used) {
+    for (uint32_t i = 0; i < hub->config.prefetch; i++)
+        if (!hub->feeds[i].used)
             return &hub->feeds[i];
-        }
-    }
     return NULL;
 }
 
@@ -188,9 +182,8 @@ static bool feed_next(struct feeder *f)
         feed->generation = hub->plan.generation;
     }
     pthread_mutex_unlock(&hub->lock);
-    if (!more) {
+    if (!more)
         return false;
-    }
     char error[HUB_ERROR_BYTES];
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
     if (status != MR_OK) {
@@ -237,13 +230,11 @@ static bool end_oldest_feed(struct feeder *f)
     struct hub_feed *oldest = NULL;
     for (uint32_t i = 0; i < f->hub->config.prefetch; i++) {
         struct hub_feed *feed = &f->hub->feeds[i];
-        if (feed->future != NULL && (oldest == NULL || feed->batch.sequence < oldest->batch.sequence)) {
+        if (feed->future != NULL && (oldest == NULL || feed->batch.sequence < oldest->batch.sequence))
             oldest = feed;
-        }
     }
-    if (oldest != NULL) {
+    if (oldest != NULL)
         end_feed(f, oldest);
-    }
     return oldest != NULL;
 }
 
@@ -252,23 +243,20 @@ static bool run_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t now_us = mrc_now_us();
-    if (now_us < f->retry_us || !hub_feeder_connect(f)) {
+    if (now_us < f->retry_us || !hub_feeder_connect(f))
         return end_oldest_feed(f);
-    }
     pthread_mutex_lock(&hub->lock);
     hub_plan_expire(&hub->plan, now_us);
     bool record_due = hub_feeder_record_due(f, now_us);
     pthread_mutex_unlock(&hub->lock);
-    if (f->hub->batches == 0) {
+    if (f->hub->batches == 0)
         return false; /* at its end from the start */
-    }
     if (!hub_feeder_find_table(f)) {
         f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return false;
     }
-    if (record_due) {
+    if (record_due)
         hub_feeder_ask_record(f);
-    }
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
     }
     return end_oldest_feed(f);
@@ -283,9 +271,8 @@ void *hub_feeder_run(void *arg)
     while (!atomic_load(&hub->stop)) {
         pthread_mutex_lock(&hub->lock);
         bool is_new = hub->stage == HUB_OPENING && hub->plan_number != f.plan_number;
-        if (!busy && !is_new && !atomic_load(&hub->stop)) {
+        if (!busy && !is_new && !atomic_load(&hub->stop))
             wait_for_change(&f, IDLE_WAIT_US);
-        }
         enum hub_stage stage = hub->stage;
         is_new = stage == HUB_OPENING && hub->plan_number != f.plan_number;
         pthread_mutex_unlock(&hub->lock);

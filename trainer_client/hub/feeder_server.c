@@ -21,9 +21,8 @@ static void end_hub(struct feeder *f, enum mr_status status, const char *error)
 bool hub_feeder_connect(struct feeder *f)
 {
     char error[HUB_ERROR_BYTES];
-    if (f->client != NULL) {
+    if (f->client != NULL)
         return true;
-    }
     const struct mr_client_options options = {.server = f->hub->config.server,
                                               .key_file = f->hub->config.key_file,
                                               .connect_ms = CONNECT_MS,
@@ -35,9 +34,8 @@ bool hub_feeder_connect(struct feeder *f)
             end_hub(f, status, error);
             return false;
         }
-        if (!f->said_away) {
+        if (!f->said_away)
             hub_log("waiting for the parameter server: %s", error);
-        }
         hub_feeder_wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
         f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;
@@ -53,9 +51,8 @@ void hub_feeder_notice_restart(struct feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t start = mr_client_start_id(f->client);
-    if (start == f->server_start) {
+    if (start == f->server_start)
         return;
-    }
     hub_log("the parameter server restarted: feeding again what it has not applied");
     f->server_start = start;
     f->table = 0;
@@ -86,18 +83,15 @@ bool hub_feeder_find_table(struct feeder *f)
 {
     struct mr_feature_info *infos;
     uint32_t count;
-    if (f->table != 0) {
+    if (f->table != 0)
         return true;
-    }
     enum mr_status status = mr_list(f->client, NULL, &infos, &count);
     hub_feeder_server_answered(f, status);
     if (status == MR_OK) {
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             if (infos[i].feature.kind == MR_TABLE &&
-                strncmp(infos[i].feature.name, f->request.table, MR_NAME_BYTES) == 0) {
+                strncmp(infos[i].feature.name, f->request.table, MR_NAME_BYTES) == 0)
                 f->table = infos[i].id;
-            }
-        }
         free(infos);
     }
     if (status == MR_OK && f->table == 0) {
@@ -108,9 +102,8 @@ bool hub_feeder_find_table(struct feeder *f)
     } else if (status == MR_OK) {
         hub_feeder_wait_for(f, "%s", "");
     }
-    if (status == MR_OK && f->table == 0 && !f->said_no_table) {
+    if (status == MR_OK && f->table == 0 && !f->said_no_table)
         hub_log("waiting for table '%s' to be created on the parameter server", f->request.table);
-    }
     f->said_no_table = status == MR_OK ? f->table == 0 : f->said_no_table;
     return f->table != 0;
 }
@@ -142,9 +135,8 @@ void hub_feeder_ask_record(struct feeder *f)
         behind = hub_plan_record(&hub->plan, watermark, bitmap, words);
         hub_drop_void_feeds(hub);
         f->next_record_us = now_us + RECORD_INTERVAL_US;
-        if (hub_plan_at_end(&hub->plan)) {
+        if (hub_plan_at_end(&hub->plan))
             hub->ended_plan = f->plan_number;
-        }
     }
     pthread_mutex_unlock(&hub->lock);
     free(bitmap);

@@ -21,9 +21,8 @@ static void refuse_changed(struct feeder *f, const struct mr_stream *streams, ui
 {
     char error[HUB_ERROR_BYTES];
     uint64_t applied = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         applied = streams[i].stream == stream ? streams[i].learnt : applied;
-    }
     snprintf(error, sizeof(error),
              "%.200s holds other samples than when this plan began (batches applied of these: %" PRIu64
              ", stream %u): give the plan another `run` to train on these",
@@ -38,15 +37,13 @@ static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
     uint32_t count;
     enum mr_status status = mr_streams(f->client, NULL, &streams, &count);
     hub_feeder_server_answered(f, status);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return false;
-    }
     enum hub_stream_found found = hub_stream_choose(streams, count, &f->plan, preferred, number);
-    if (found == HUB_STREAM_CHANGED) {
+    if (found == HUB_STREAM_CHANGED)
         refuse_changed(f, streams, count, *number);
-    } else if (found == HUB_STREAM_ADOPTED) {
+    else if (found == HUB_STREAM_ADOPTED)
         hub_log("stream %u is from a checkpoint that does not name its plan: taken for this one's", *number);
-    }
     free(streams);
     return found != HUB_STREAM_CHANGED;
 }
@@ -58,9 +55,8 @@ static enum mr_status claim(struct feeder *f, uint32_t number)
     const struct mr_options options = hub_feeder_options(f, words);
     enum mr_status status = mr_batch_state(f->client, &options, number, &watermark, &bitmap, &bitmap_words);
     hub_feeder_server_answered(f, status);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         free(bitmap);
-    }
     return status;
 }
 
@@ -69,18 +65,16 @@ bool hub_feeder_find_stream(struct feeder *f)
     uint32_t preferred = hub_request_stream(&f->request, f->request.held_out ? f->plan.request[0] : 0);
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
         uint32_t number;
-        if (!choose(f, preferred, &number)) {
+        if (!choose(f, preferred, &number))
             break;
-        }
         enum mr_status status = claim(f, number);
         if (status == MR_OK) {
             f->stream = number;
             f->has_stream = true;
             return true;
         }
-        if (status != MR_ALREADY_STARTED) {
+        if (status != MR_ALREADY_STARTED)
             break;
-        }
     }
     f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;
     return false;

@@ -22,9 +22,8 @@ bool hub_init(struct hub *hub, const struct hub_config *config)
 
 void hub_free(struct hub *hub)
 {
-    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
         hub_batch_free(&hub->feeds[i].batch);
-    }
     pthread_cond_destroy(&hub->changed);
     pthread_mutex_destroy(&hub->lock);
 }
@@ -40,9 +39,8 @@ void hub_drop_void_feeds(struct hub *hub)
     for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
         struct hub_feed *feed = &hub->feeds[i];
         if (feed->ready && (feed->generation != hub->plan.generation ||
-                            hub_plan_state(&hub->plan, feed->batch.sequence) != HUB_BATCH_READY)) {
+                            hub_plan_state(&hub->plan, feed->batch.sequence) != HUB_BATCH_READY))
             feed->used = feed->ready = false;
-        }
     }
 }
 

@@ -37,17 +37,15 @@ void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
 /* More bytes behind those there are. False: there are none, or no room for them. */
 static bool fill(struct hub_lines *l)
 {
-    if (l->at_end || l->error_number != 0) {
+    if (l->at_end || l->error_number != 0)
         return false;
-    }
     if (l->capacity - l->end < l->read_bytes) {
         memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
         l->end -= l->begin;
         l->begin = 0;
     }
-    if (l->capacity - l->end < l->read_bytes) {
+    if (l->capacity - l->end < l->read_bytes)
         return false;
-    }
     ssize_t n;
     do {
         n = pread(l->fd, l->buffer + l->end, l->read_bytes, (off_t)(l->offset + (l->end - l->begin)));
@@ -57,9 +55,8 @@ static bool fill(struct hub_lines *l)
         l->at_end = true;
         return false;
     }
-    if (l->digest != NULL) {
+    if (l->digest != NULL)
         XXH3_64bits_update(l->digest, l->buffer + l->end, (size_t)n);
-    }
     l->end += (size_t)n;
     return true;
 }
@@ -81,9 +78,8 @@ static void skip_line(struct hub_lines *l)
         }
         take(l, l->end - l->begin);
         l->begin = l->end = 0;
-        if (!fill(l)) {
+        if (!fill(l))
             return;
-        }
     }
 }
 
@@ -94,13 +90,11 @@ bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
     for (;;) {
         line_end = memchr(l->buffer + l->begin + looked, '\n', l->end - l->begin - looked);
         looked = l->end - l->begin;
-        if (line_end != NULL || looked > HUB_LINE_BYTES_MAX + 1 || !fill(l)) {
+        if (line_end != NULL || looked > HUB_LINE_BYTES_MAX + 1 || !fill(l))
             break;
-        }
     }
-    if ((line_end == NULL && looked == 0) || l->error_number != 0) {
+    if ((line_end == NULL && looked == 0) || l->error_number != 0)
         return false;
-    }
     size_t bytes = line_end != NULL ? (size_t)(line_end - (l->buffer + l->begin)) : looked;
     line->text = l->buffer + l->begin;
     line->number = l->line_number++;
@@ -113,9 +107,8 @@ bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
     } else {
         take(l, bytes);
     }
-    if (bytes > 0 && line->text[bytes - 1] == '\r') {
+    if (bytes > 0 && line->text[bytes - 1] == '\r')
         bytes--;
-    }
     line->bytes = bytes;
     line->too_long = bytes > HUB_LINE_BYTES_MAX;
     return true;

@@ -43,12 +43,10 @@ static struct hub_config parse_arguments(int argc, char **argv)
         .has_version = true,
     };
     (void)cli_parse(&usage, argc, argv, NULL);
-    if (config.server == NULL) {
+    if (config.server == NULL)
         cli_refuse(PROGRAM, "--server is missing");
-    }
-    if (config.key_file == NULL) {
+    if (config.key_file == NULL)
         config.key_file = getenv("MILLRACE_KEY_FILE");
-    }
     config.trainer_timeout_us = trainer_timeout_s * UINT64_C(1000000);
     return config;
 }
@@ -66,14 +64,12 @@ int main(int argc, char **argv)
     static struct hub hub;
     char error[HUB_ERROR_BYTES];
     struct hub_config config = parse_arguments(argc, argv);
-    if (!hub_init(&hub, &config)) {
+    if (!hub_init(&hub, &config))
         return cli_fail(PROGRAM, "no memory");
-    }
     install_signals(&hub);
     enum mr_status status = hub_serve(&hub, error);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         (void)cli_fail(PROGRAM, "%s", error);
-    }
     hub_free(&hub);
     return status == MR_OK ? 0 : CLI_EXIT_FAILED;
 }

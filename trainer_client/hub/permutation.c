@@ -24,9 +24,8 @@ struct hub_permutation hub_permutation_make(uint64_t count, uint64_t seed, uint3
 {
     assert(count >= 1);
     uint32_t half_bits = 1;
-    while (half_bits < 32 && (UINT64_C(1) << (2 * half_bits)) < count) {
+    while (half_bits < 32 && (UINT64_C(1) << (2 * half_bits)) < count)
         half_bits++;
-    }
     return (struct hub_permutation){
         .count = count, .seed = hub_mix(seed, epoch), .half_bits = half_bits, .identity = seed == 0};
 }
@@ -46,9 +45,8 @@ static uint64_t encrypt(const struct hub_permutation *p, uint64_t place)
 uint64_t hub_permutation_at(const struct hub_permutation *p, uint64_t place)
 {
     assert(place < p->count);
-    if (p->identity) {
+    if (p->identity)
         return place;
-    }
     /* The walk stays on the cycle of `place`, which is inside, so it ends. */
     do {
         place = encrypt(p, place);

@@ -31,9 +31,8 @@ static bool in_window(const struct hub_plan *p, uint64_t sequence)
 
 enum hub_batch_state hub_plan_state(const struct hub_plan *p, uint64_t sequence)
 {
-    if (sequence < p->oldest) {
+    if (sequence < p->oldest)
         return HUB_BATCH_APPLIED;
-    }
     return in_window(p, sequence) ? p->window[sequence % HUB_WINDOW].state : HUB_BATCH_EMPTY;
 }
 
@@ -57,9 +56,8 @@ static void advance(struct hub_plan *p)
 
 bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence)
 {
-    if (!p->record_known || p->ahead >= p->prefetch) {
+    if (!p->record_known || p->ahead >= p->prefetch)
         return false;
-    }
     for (uint64_t s = p->oldest; s < window_end(p); s++) {
         if (batch_at(p, s)->state == HUB_BATCH_EMPTY) {
             set_state(p, batch_at(p, s), HUB_BATCH_FEEDING);
@@ -72,9 +70,8 @@ bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence)
 
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok)
 {
-    if (generation != p->generation || hub_plan_state(p, sequence) != HUB_BATCH_FEEDING) {
+    if (generation != p->generation || hub_plan_state(p, sequence) != HUB_BATCH_FEEDING)
         return; /* void: the server lost it, or applied it meanwhile from another trainer's push */
-    }
     p->fed += ok;
     set_state(p, batch_at(p, sequence), ok ? HUB_BATCH_READY : HUB_BATCH_EMPTY);
 }
@@ -92,25 +89,20 @@ struct record {
 
 static bool record_has(const struct record *r, uint64_t sequence)
 {
-    if (sequence < r->watermark) {
+    if (sequence < r->watermark)
         return true;
-    }
     uint64_t bit = sequence - r->watermark;
     return bit / 64 < r->words && (r->bitmap[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
 static bool fell_behind(struct hub_plan *p, const struct record *r)
 {
-    for (uint64_t s = r->watermark; s < p->oldest; s++) {
-        if (!record_has(r, s)) {
+    for (uint64_t s = r->watermark; s < p->oldest; s++)
+        if (!record_has(r, s))
             return true;
-        }
-    }
-    for (uint64_t s = p->oldest; s < window_end(p); s++) {
-        if (batch_at(p, s)->state == HUB_BATCH_APPLIED && !record_has(r, s)) {
+    for (uint64_t s = p->oldest; s < window_end(p); s++)
+        if (batch_at(p, s)->state == HUB_BATCH_APPLIED && !record_has(r, s))
             return true;
-        }
-    }
     return false;
 }
 
@@ -128,19 +120,17 @@ static void start_from(struct hub_plan *p, const struct record *r)
 static void apply_to_batch(struct hub_plan *p, uint64_t sequence, const struct record *r)
 {
     struct hub_plan_batch *b = batch_at(p, sequence);
-    if (record_has(r, sequence)) {
+    if (record_has(r, sequence))
         set_state(p, b, HUB_BATCH_APPLIED);
-    } else if (b->state == HUB_BATCH_CLAIMED && b->claim_record < p->records_asked) {
+    else if (b->state == HUB_BATCH_CLAIMED && b->claim_record < p->records_asked)
         set_state(p, b, HUB_BATCH_EMPTY);
-    }
 }
 
 static void count_applied(struct hub_plan *p, const struct record *r)
 {
     p->applied = r->watermark < p->batches ? r->watermark : p->batches;
-    for (uint32_t word = 0; word < r->words; word++) {
+    for (uint32_t word = 0; word < r->words; word++)
         p->applied += (uint64_t)__builtin_popcountll(r->bitmap[word]);
-    }
     p->applied = p->applied < p->batches ? p->applied : p->batches;
 }
 
@@ -149,20 +139,17 @@ bool hub_plan_record(struct hub_plan *p, uint64_t watermark, const uint64_t *bit
     assert(!p->read_only && p->records_asked > 0);
     const struct record r = {watermark, bitmap, words};
     bool behind = fell_behind(p, &r);
-    if (behind || !p->record_known) {
+    if (behind || !p->record_known)
         start_from(p, &r);
-    }
     p->record_known = true;
     /* Each round of the loop moves the window by at least one batch, or ends it. */
     for (;;) {
         uint64_t end = window_end(p), oldest = p->oldest;
-        for (uint64_t s = oldest; s < end; s++) {
+        for (uint64_t s = oldest; s < end; s++)
             apply_to_batch(p, s, &r);
-        }
         advance(p);
-        if (p->oldest == oldest) {
+        if (p->oldest == oldest)
             break;
-        }
     }
     count_applied(p, &r);
     return behind;
@@ -173,9 +160,8 @@ void hub_plan_server_restarted(struct hub_plan *p)
     p->generation++;
     for (uint64_t s = p->oldest; s < window_end(p); s++) {
         struct hub_plan_batch *b = batch_at(p, s);
-        if (b->state != HUB_BATCH_APPLIED) {
+        if (b->state != HUB_BATCH_APPLIED)
             set_state(p, b, HUB_BATCH_EMPTY);
-        }
     }
     p->record_known = p->read_only;
 }
@@ -207,9 +193,8 @@ void hub_plan_give_back(struct hub_plan *p, uint64_t sequence)
 
 void hub_plan_done(struct hub_plan *p, uint64_t sequence)
 {
-    if (!in_window(p, sequence)) {
+    if (!in_window(p, sequence))
         return;
-    }
     struct hub_plan_batch *b = batch_at(p, sequence);
     if (p->read_only && b->state != HUB_BATCH_APPLIED && b->handed_before) {
         set_state(p, b, HUB_BATCH_APPLIED);

@@ -49,9 +49,8 @@ static bool is_airport(struct hub_field field)
 {
     for (size_t i = 0; i < field.bytes; i++) {
         char c = field.text[i];
-        if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))) {
+        if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')))
             return false;
-        }
     }
     return field.bytes > 0 && field.bytes <= AIRPORT_BYTES_MAX;
 }
@@ -63,14 +62,11 @@ static int two_digits(const char *text)
 
 static bool is_date(struct hub_field field)
 {
-    if (field.bytes != DATE_BYTES) {
+    if (field.bytes != DATE_BYTES)
         return false;
-    }
-    for (size_t i = 0; i < DATE_BYTES; i++) {
-        if (field.text[i] < '0' || field.text[i] > '9') {
+    for (size_t i = 0; i < DATE_BYTES; i++)
+        if (field.text[i] < '0' || field.text[i] > '9')
             return false;
-        }
-    }
     int month = two_digits(field.text), day = two_digits(field.text + 2);
     /* Hour 24 stands in the data for midnight at the end of a day. */
     return month >= 1 && month <= 12 && day >= 1 && day <= 31 && two_digits(field.text + 4) <= 24 &&
@@ -80,18 +76,14 @@ static bool is_date(struct hub_field field)
 static const char *parse_fields(const struct hub_field fields[FIELDS], struct hub_sample *sample)
 {
     int64_t delay_minutes, distance_miles;
-    if (!is_date(fields[0])) {
+    if (!is_date(fields[0]))
         return "the date is not MMDDHHMM";
-    }
-    if (!hub_field_integer(fields[1], &delay_minutes)) {
+    if (!hub_field_integer(fields[1], &delay_minutes))
         return "the delay is not an integer";
-    }
-    if (!hub_field_integer(fields[2], &distance_miles) || distance_miles < 0) {
+    if (!hub_field_integer(fields[2], &distance_miles) || distance_miles < 0)
         return "the distance is not an integer from 0 on";
-    }
-    if (!is_airport(fields[3]) || !is_airport(fields[4])) {
+    if (!is_airport(fields[3]) || !is_airport(fields[4]))
         return "origin or destination is not an airport's code";
-    }
     const struct hub_field parts[PARTS] = {
         [ORIGIN] = fields[3],
         [DESTINATION] = fields[4],
@@ -113,12 +105,10 @@ static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number
     static const char header[] = "date,delay,distance,origin,destination";
     struct hub_field fields[FIELDS], rest = {line, bytes};
     uint32_t count = 0;
-    if (bytes == 0 || (line_number == 1 && bytes == sizeof(header) - 1 && memcmp(line, header, bytes) == 0)) {
+    if (bytes == 0 || (line_number == 1 && bytes == sizeof(header) - 1 && memcmp(line, header, bytes) == 0))
         return HUB_NO_SAMPLE;
-    }
-    while (count < FIELDS && hub_field_next(&rest, ',', &fields[count])) {
+    while (count < FIELDS && hub_field_next(&rest, ',', &fields[count]))
         count++;
-    }
     const char *why = count < FIELDS || rest.text != NULL ? "not 5 fields separated by commas"
                                                           : parse_fields(fields, sample);
     if (why != NULL) {

@@ -27,15 +27,12 @@ static const char *parse_feature(struct hub_field word, struct entry *entry, boo
     int64_t index;
     double value;
     hub_field_next(&rest, ':', &index_text);
-    if (rest.text == NULL) {
+    if (rest.text == NULL)
         return "a feature is index:value; a ':' is missing";
-    }
-    if (!hub_field_integer(index_text, &index) || index < 0) {
+    if (!hub_field_integer(index_text, &index) || index < 0)
         return "a feature's index is not a number from 0 on";
-    }
-    if (!hub_field_number(rest, &value)) {
+    if (!hub_field_number(rest, &value))
         return "a feature's value is not a finite number";
-    }
     *zero = fpclassify(value) == FP_ZERO;
     int64_t id[2] = {index, range_of(value)};
     /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only
@@ -49,12 +46,10 @@ static const char *parse_label(struct hub_field *rest, float *label)
 {
     struct hub_field word;
     double value;
-    if (!hub_field_next_word(rest, &word) || !hub_field_number(word, &value)) {
+    if (!hub_field_next_word(rest, &word) || !hub_field_number(word, &value))
         return "the label is not a number";
-    }
-    if (value > 1.0 || value < -1.0 || fpclassify(value - trunc(value)) != FP_ZERO) {
+    if (value > 1.0 || value < -1.0 || fpclassify(value - trunc(value)) != FP_ZERO)
         return "the label is not one of +1, -1, 1, 0";
-    }
     *label = value > 0 ? 1.0f : 0.0f;
     return NULL;
 }
@@ -62,9 +57,8 @@ static const char *parse_label(struct hub_field *rest, float *label)
 static void sort_by_slot(const struct entry *entries, uint32_t count, struct hub_sample *sample)
 {
     uint32_t place[LIBSVM_SLOTS] = {0};
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         place[entries[i].slot]++;
-    }
     uint32_t begin = 0;
     for (uint32_t slot = 0; slot < LIBSVM_SLOTS; slot++) {
         uint32_t slot_keys = place[slot];
@@ -72,9 +66,8 @@ static void sort_by_slot(const struct entry *entries, uint32_t count, struct hub
         begin += slot_keys;
         sample->bag_end[slot] = begin;
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         sample->keys[place[entries[i].slot]++] = entries[i].key;
-    }
     sample->key_count = count;
 }
 
@@ -85,9 +78,8 @@ static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number
     uint32_t count = 0;
     const char *comment = memchr(line, '#', bytes);
     struct hub_field word, rest = {line, comment != NULL ? (size_t)(comment - line) : bytes}, probe = rest;
-    if (!hub_field_next_word(&probe, &word)) {
+    if (!hub_field_next_word(&probe, &word))
         return HUB_NO_SAMPLE;
-    }
     const char *why = parse_label(&rest, &sample->label);
     while (why == NULL && hub_field_next_word(&rest, &word)) {
         bool zero = false;

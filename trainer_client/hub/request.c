@@ -10,27 +10,22 @@ enum field { BATCH_SAMPLES, EPOCHS, SHUFFLE_SEED, HELD_OUT_PPM, PART, STRICT, RU
 static bool copy_text(const struct mr_tensor *t, char *out, size_t out_bytes)
 {
     if (t->dtype != MR_U8 || t->rank != 1 || t->bytes == 0 || t->bytes >= out_bytes ||
-        memchr(t->data, '\0', t->bytes) != NULL) {
+        memchr(t->data, '\0', t->bytes) != NULL)
         return false;
-    }
     memcpy(out, t->data, t->bytes);
     return true;
 }
 
 static const char *check_fields(const uint64_t f[FIELDS])
 {
-    if (f[BATCH_SAMPLES] < 1 || f[BATCH_SAMPLES] > HUB_BATCH_SAMPLES_MAX) {
+    if (f[BATCH_SAMPLES] < 1 || f[BATCH_SAMPLES] > HUB_BATCH_SAMPLES_MAX)
         return "batch_samples is not in 1..65536";
-    }
-    if (f[EPOCHS] < 1 || f[EPOCHS] > HUB_EPOCHS_MAX) {
+    if (f[EPOCHS] < 1 || f[EPOCHS] > HUB_EPOCHS_MAX)
         return "epochs is not in 1..1000000";
-    }
-    if (f[HELD_OUT_PPM] > HUB_HELD_OUT_PPM_MAX) {
+    if (f[HELD_OUT_PPM] > HUB_HELD_OUT_PPM_MAX)
         return "held_out_share is not in 0..0.9";
-    }
-    if (f[PART] > 1) {
+    if (f[PART] > 1)
         return "part is neither MR_PART_TRAIN nor MR_PART_HELD_OUT";
-    }
     return NULL;
 }
 
@@ -58,9 +53,8 @@ enum mr_status hub_request_parse(const struct mr_message *message, struct hub_re
     uint64_t f[FIELDS];
     memcpy(f, t[2].data, sizeof(f));
     *why = check_fields(f);
-    if (*why != NULL) {
+    if (*why != NULL)
         return MR_INVALID_ARGUMENT;
-    }
     r.batch_samples = (uint32_t)f[BATCH_SAMPLES];
     r.epochs = (uint32_t)f[EPOCHS];
     r.shuffle_seed = f[SHUFFLE_SEED];

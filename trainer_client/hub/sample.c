@@ -7,11 +7,9 @@ static const struct hub_format *const formats[] = {&hub_format_libsvm, &hub_form
 
 const struct hub_format *hub_format_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-        if (strcmp(formats[i]->name, name) == 0) {
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
+        if (strcmp(formats[i]->name, name) == 0)
             return formats[i];
-        }
-    }
     return NULL;
 }
 

@@ -59,31 +59,27 @@ static enum hub_parse parse_line(const struct hub_format *format, const struct h
 
 static void thin_index(struct hub_sample_file *f)
 {
-    for (uint32_t i = 0; 2 * i < f->index_used; i++) {
+    for (uint32_t i = 0; 2 * i < f->index_used; i++)
         f->index[i] = f->index[2 * i];
-    }
     f->index_used = (f->index_used + 1) / 2;
     f->stride *= 2;
 }
 
 static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
 {
-    if (f->info.samples++ % f->stride != 0) {
+    if (f->info.samples++ % f->stride != 0)
         return true;
-    }
     if (f->index_used == f->index_max) {
         thin_index(f);
-        if ((f->info.samples - 1) % f->stride != 0) {
+        if ((f->info.samples - 1) % f->stride != 0)
             return true;
-        }
     }
     if (f->index_used == f->index_size) {
         uint32_t size = f->index_size == 0 ? INDEX_ENTRIES_FIRST : 2 * f->index_size;
         size = size < f->index_max ? size : f->index_max;
         struct place *grown = realloc(f->index, size * sizeof(*grown));
-        if (grown == NULL) {
+        if (grown == NULL)
             return false;
-        }
         f->index = grown;
         f->index_size = size;
     }
@@ -113,12 +109,10 @@ static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_
         snprintf(f->first_reason, sizeof(f->first_reason), "%s", reason);
         name_format(f, line, sample);
     }
-    if (options->on_broken_line != NULL && f->info.broken_lines <= HUB_BROKEN_SHOWN_MAX) {
+    if (options->on_broken_line != NULL && f->info.broken_lines <= HUB_BROKEN_SHOWN_MAX)
         options->on_broken_line(options->arg, f->path, line->number, reason);
-    }
-    if (!options->strict) {
+    if (!options->strict)
         return MR_OK;
-    }
     snprintf(error, HUB_ERROR_BYTES, "%s:%" PRIu64 ": broken line: %s", f->path, line->number, reason);
     return MR_BAD_MESSAGE;
 }
@@ -135,13 +129,11 @@ static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_samp
     case HUB_PARSED:
         break;
     }
-    for (uint32_t i = 0; i < sample->key_count; i++) {
+    for (uint32_t i = 0; i < sample->key_count; i++)
         hub_distinct_add(f->distinct, sample->keys[i]);
-    }
     f->good_lines++;
-    if (sample->key_count > f->info.sample_keys_max) {
+    if (sample->key_count > f->info.sample_keys_max)
         f->info.sample_keys_max = sample->key_count;
-    }
     if (in_part(f, line->number) && !add_to_index(f, line)) {
         snprintf(error, HUB_ERROR_BYTES, "%s: no memory for the index of its lines", f->path);
         return MR_NO_MEMORY;
@@ -183,9 +175,8 @@ static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_fi
 /* A file of another format is no file of broken lines. */
 static enum mr_status check_format(const struct hub_sample_file *f, char *error)
 {
-    if (f->info.broken_lines <= f->good_lines) {
+    if (f->info.broken_lines <= f->good_lines)
         return MR_OK;
-    }
     snprintf(error, HUB_ERROR_BYTES,
              "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
              " for one: %.60s%.40s",
@@ -213,9 +204,8 @@ static enum mr_status open_file(struct hub_sample_file *f, char *error)
 static struct hub_sample_file *allocate(const struct hub_sample_file_options *options)
 {
     struct hub_sample_file *f = calloc(1, sizeof(*f));
-    if (f == NULL) {
+    if (f == NULL)
         return NULL;
-    }
     f->fd = -1;
     f->seed = options->seed;
     f->held_out_share = options->held_out_share;
@@ -250,15 +240,12 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
     }
     f->info.format = format;
     status = open_file(f, error);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = scan(f, options, sample, error);
-    }
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = check_format(f, error);
-    }
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = hub_sample_file_check(f, error);
-    }
     if (status == MR_OK && !hub_lines_init(&f->lines, f->fd, RANDOM_READ_BYTES)) {
         snprintf(error, HUB_ERROR_BYTES, "no memory to read %s", f->path);
         status = MR_NO_MEMORY;
@@ -279,14 +266,12 @@ out:
 
 void hub_sample_file_close(struct hub_sample_file *f)
 {
-    if (f == NULL) {
+    if (f == NULL)
         return;
-    }
     hub_lines_free(&f->lines);
     hub_distinct_destroy(f->distinct);
-    if (f->fd >= 0) {
+    if (f->fd >= 0)
         close(f->fd);
-    }
     free(f->index);
     free(f->path);
     free(f);
@@ -299,15 +284,12 @@ const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_
 
 static const char *what_changed(const struct stat *before, const struct stat *now)
 {
-    if (before->st_dev != now->st_dev || before->st_ino != now->st_ino) {
+    if (before->st_dev != now->st_dev || before->st_ino != now->st_ino)
         return "another file has its name";
-    }
-    if (before->st_size != now->st_size) {
+    if (before->st_size != now->st_size)
         return now->st_size > before->st_size ? "it has grown" : "it has shrunk";
-    }
-    if (before->st_mtim.tv_sec != now->st_mtim.tv_sec || before->st_mtim.tv_nsec != now->st_mtim.tv_nsec) {
+    if (before->st_mtim.tv_sec != now->st_mtim.tv_sec || before->st_mtim.tv_nsec != now->st_mtim.tv_nsec)
         return "it was written to";
-    }
     return NULL;
 }
 
@@ -315,15 +297,12 @@ enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *erro
 {
     struct stat now;
     const char *what = NULL;
-    if (fstat(f->fd, &now) == 0) {
+    if (fstat(f->fd, &now) == 0)
         what = what_changed(&f->opened, &now);
-    }
-    if (what == NULL && stat(f->path, &now) == 0) { /* one that was deleted can be read all the same */
+    if (what == NULL && stat(f->path, &now) == 0) /* one that was deleted can be read all the same */
         what = what_changed(&f->opened, &now);
-    }
-    if (what == NULL) {
+    if (what == NULL)
         return MR_OK;
-    }
     snprintf(error, HUB_ERROR_BYTES,
              "%.200s has changed since its plan began: %s; bring the samples back, or start a plan with "
              "another `run`",
@@ -343,12 +322,10 @@ enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, s
         /* With a stride of one the index names the very line, so a fault there is a change of the file. */
         enum hub_parse parsed =
             in_part(f, line.number) ? parse_line(f->info.format, &line, sample, reason) : HUB_NO_SAMPLE;
-        if (parsed == HUB_PARSED && to_skip-- == 0) {
+        if (parsed == HUB_PARSED && to_skip-- == 0)
             return MR_OK;
-        }
-        if (f->stride == 1) {
+        if (f->stride == 1)
             break;
-        }
     }
     if (f->lines.error_number != 0) {
         snprintf(reason, sizeof(reason), "%s", strerror(f->lines.error_number));

@@ -17,9 +17,8 @@ struct progress {
 
 static void show_progress(struct hub *hub, struct progress *last, uint64_t now_us)
 {
-    if (now_us - last->shown_us < PROGRESS_INTERVAL_US || !isatty(STDERR_FILENO)) {
+    if (now_us - last->shown_us < PROGRESS_INTERVAL_US || !isatty(STDERR_FILENO))
         return;
-    }
     pthread_mutex_lock(&hub->lock);
     uint64_t applied = hub->plan.applied, batches = hub->batches, samples = hub->samples_read;
     uint32_t trainers =
@@ -60,13 +59,11 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     pthread_t feeder;
     enum mr_status status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
-    if (service == NULL) {
+    if (service == NULL)
         goto out;
-    }
     status = mrc_socket_server_create(&options, &server, error, HUB_ERROR_BYTES);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         goto out;
-    }
     if (pthread_create(&feeder, NULL, hub_feeder_run, hub) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot start a thread");
         status = MR_INTERNAL;
@@ -81,9 +78,8 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     pthread_mutex_unlock(&hub->lock);
     pthread_join(feeder, NULL);
     status = hub->fatal;
-    if (status != MR_OK) {
+    if (status != MR_OK)
         memcpy(error, hub->error, HUB_ERROR_BYTES);
-    }
     hub_log("stopped");
 out:
     mrc_socket_server_destroy(server);

@@ -10,9 +10,8 @@
 struct hub_service *hub_service_create(struct hub *hub)
 {
     struct hub_service *service = calloc(1, sizeof(*service));
-    if (service != NULL) {
+    if (service != NULL)
         service->hub = hub;
-    }
     return service;
 }
 
@@ -89,20 +88,18 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
                            why_not, hub->plan.applied, hub->batches, hub->request.path);
             return;
         }
-        if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan)) {
+        if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan))
             hub->ended_plan = hub->plan_number;
-        }
         hub->request = wanted;
         hub->stage = HUB_OPENING;
         hub->plan_number++;
         hub_nudge(hub);
     }
     hub_trainers_join(&hub->trainers, request->client_uuid, hub->plan_number, request->now_us);
-    if (hub->stage == HUB_RUNNING) {
+    if (hub->stage == HUB_RUNNING)
         reply_started(hub, ep, request->ref);
-    } else {
+    else
         wait_for_start(service, ep, request);
-    }
 }
 
 void hub_service_poll(struct hub_service *service, struct mr_endpoint *ep)
@@ -112,15 +109,14 @@ void hub_service_poll(struct hub_service *service, struct mr_endpoint *ep)
     pthread_mutex_lock(&hub->lock);
     for (uint32_t i = 0; i < service->waiting_count; i++) {
         struct mr_call_ref ref = service->waiting[i].ref;
-        if (service->waiting[i].plan_number != hub->plan_number) {
+        if (service->waiting[i].plan_number != hub->plan_number)
             mr_reply_error(ep, ref, MR_ALREADY_STARTED, "another trainer's plan was taken up meanwhile");
-        } else if (hub->stage == HUB_OPENING) {
+        else if (hub->stage == HUB_OPENING)
             service->waiting[kept++] = service->waiting[i];
-        } else if (hub->stage == HUB_RUNNING) {
+        else if (hub->stage == HUB_RUNNING)
             reply_started(hub, ep, ref);
-        } else {
+        else
             mr_reply_error(ep, ref, hub->status, "%s", hub->error);
-        }
     }
     service->waiting_count = kept;
     pthread_mutex_unlock(&hub->lock);
@@ -131,14 +127,11 @@ void hub_service_poll(struct hub_service *service, struct mr_endpoint *ep)
 static void note_done(struct hub *hub, const struct mr_tensor *ids)
 {
     const uint64_t *id = ids->data;
-    for (uint32_t i = 0; i < ids->dims[0]; i++) {
-        if (mr_batch_stream(id[i]) == hub->stream) {
+    for (uint32_t i = 0; i < ids->dims[0]; i++)
+        if (mr_batch_stream(id[i]) == hub->stream)
             hub_plan_done(&hub->plan, mr_batch_sequence(id[i]));
-        }
-    }
-    if (hub->request.held_out && hub_plan_at_end(&hub->plan)) {
+    if (hub->request.held_out && hub_plan_at_end(&hub->plan))
         hub->ended_plan = hub->plan_number;
-    }
     if (ids->dims[0] > 0) {
         hub_drop_void_feeds(hub); /* one taken back and fed again may have been among them */
         hub_nudge(hub);
@@ -147,21 +140,18 @@ static void note_done(struct hub *hub, const struct mr_tensor *ids)
 
 static struct hub_feed *feed_of(struct hub *hub, uint64_t sequence)
 {
-    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
-        if (hub->feeds[i].ready && hub->feeds[i].batch.sequence == sequence) {
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
+        if (hub->feeds[i].ready && hub->feeds[i].batch.sequence == sequence)
             return &hub->feeds[i];
-        }
-    }
     return NULL;
 }
 
 static void reply_not_ready(const struct hub *hub, struct mr_endpoint *ep, struct mr_call_ref ref)
 {
-    if (hub->waits_for[0] != '\0') {
+    if (hub->waits_for[0] != '\0')
         mr_reply_error(ep, ref, MR_NOT_READY, "%s", hub->waits_for);
-    } else {
+    else
         mr_reply_status(ep, ref, MR_NOT_READY);
-    }
 }
 
 static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_request *request)
@@ -210,11 +200,10 @@ static void read_sample(struct hub_service *service, struct mr_endpoint *ep, con
         reply_not_ready(hub, ep, request->ref);
     } else {
         note_done(hub, &m->tensors[0]);
-        if (hub_plan_at_end(&hub->plan)) {
+        if (hub_plan_at_end(&hub->plan))
             mr_reply_status(ep, request->ref, MR_END_OF_DATA);
-        } else {
+        else
             hand_out(hub, ep, request);
-        }
     }
 }
 

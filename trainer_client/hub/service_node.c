@@ -9,19 +9,17 @@ void hub_reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const uin
                        uint32_t count)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U64, count, numbers);
-    if (mr_reply_begin(ep, ref, MR_OK, &t, 1)) {
+    if (mr_reply_begin(ep, ref, MR_OK, &t, 1))
         mr_reply_end(ep, ref);
-    } else {
+    else
         mr_reply_busy(ep, ref);
-    }
 }
 
 static uint32_t waiting_batches(const struct hub *hub)
 {
     uint32_t waiting = 0;
-    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
         waiting += hub->feeds[i].ready;
-    }
     return waiting;
 }
 
@@ -64,11 +62,10 @@ void hub_op_node_info(struct hub_service *service, struct mr_endpoint *ep, const
     const uint32_t fields[4] = {1, 1, atomic_load(&service->hub->port), MR_MESSAGE_BYTES_MAX};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, fields),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
-    if (mr_reply_begin(ep, request->ref, MR_OK, t, 2)) {
+    if (mr_reply_begin(ep, request->ref, MR_OK, t, 2))
         mr_reply_end(ep, request->ref);
-    } else {
+    else
         mr_reply_busy(ep, request->ref);
-    }
 }
 
 void hub_op_echo(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
@@ -76,9 +73,8 @@ void hub_op_echo(struct hub_service *service, struct mr_endpoint *ep, const stru
     struct mr_tensor t[MR_TENSORS_MAX];
     uint32_t count = request->message->preamble.tensor_count;
     memcpy(t, request->message->tensors, count * sizeof(t[0]));
-    if (mr_reply_begin(ep, request->ref, MR_OK, t, count)) {
+    if (mr_reply_begin(ep, request->ref, MR_OK, t, count))
         mr_reply_end(ep, request->ref);
-    } else {
+    else
         mr_reply_busy(ep, request->ref);
-    }
 }

@@ -9,11 +9,9 @@ static struct mr_plan plan_of(const struct mr_stream *s)
 
 static const struct mr_stream *find(const struct mr_stream *streams, uint32_t count, uint32_t number)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (streams[i].stream == number) {
+    for (uint32_t i = 0; i < count; i++)
+        if (streams[i].stream == number)
             return &streams[i];
-        }
-    }
     return NULL;
 }
 
@@ -31,9 +29,8 @@ enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_
     const struct mr_stream *s = find(streams, count, preferred);
     struct mr_plan unknown = MR_PLAN_UNKNOWN, other = s != NULL ? plan_of(s) : unknown;
     *number = preferred;
-    if (s != NULL && !s->differs && mr_plan_same(&other, &unknown)) {
+    if (s != NULL && !s->differs && mr_plan_same(&other, &unknown))
         return HUB_STREAM_ADOPTED;
-    }
     for (uint32_t tries = 0; s != NULL && tries < MR_STREAMS_MAX; tries++) {
         *number = (*number + 1) % MR_STREAMS_MAX;
         s = find(streams, count, *number);

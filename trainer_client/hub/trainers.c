@@ -5,22 +5,18 @@
 
 static struct hub_trainer *find(struct hub_trainers *t, const uint8_t *uuid)
 {
-    for (uint32_t i = 0; i < t->count; i++) {
-        if (memcmp(t->entries[i].uuid, uuid, MR_UUID_BYTES) == 0) {
+    for (uint32_t i = 0; i < t->count; i++)
+        if (memcmp(t->entries[i].uuid, uuid, MR_UUID_BYTES) == 0)
             return &t->entries[i];
-        }
-    }
     return NULL;
 }
 
 static struct hub_trainer *longest_silent(struct hub_trainers *t)
 {
     struct hub_trainer *oldest = &t->entries[0];
-    for (uint32_t i = 1; i < t->count; i++) {
-        if (t->entries[i].seen_us < oldest->seen_us) {
+    for (uint32_t i = 1; i < t->count; i++)
+        if (t->entries[i].seen_us < oldest->seen_us)
             oldest = &t->entries[i];
-        }
-    }
     return oldest;
 }
 
@@ -38,9 +34,8 @@ void hub_trainers_join(struct hub_trainers *t, const uint8_t *uuid, uint64_t pla
 uint64_t hub_trainers_seen(struct hub_trainers *t, const uint8_t *uuid, uint64_t now_us)
 {
     struct hub_trainer *trainer = find(t, uuid);
-    if (trainer == NULL) {
+    if (trainer == NULL)
         return 0;
-    }
     trainer->seen_us = now_us;
     return trainer->plan_number;
 }
@@ -49,8 +44,7 @@ uint32_t hub_trainers_alive(const struct hub_trainers *t, uint64_t plan_number, 
                             uint64_t timeout_us)
 {
     uint32_t alive = 0;
-    for (uint32_t i = 0; i < t->count; i++) {
+    for (uint32_t i = 0; i < t->count; i++)
         alive += t->entries[i].plan_number == plan_number && now_us - t->entries[i].seen_us < timeout_us;
-    }
     return alive;
 }

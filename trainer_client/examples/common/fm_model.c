@@ -18,12 +18,10 @@ static float score_one(const struct fm_shape *shape, const struct fm_parameters 
             squares += x[1 + k] * x[1 + k];
         }
     }
-    for (uint32_t k = 0; k < shape->factors; k++) {
+    for (uint32_t k = 0; k < shape->factors; k++)
         score += 0.5f * sums[k] * sums[k];
-    }
-    for (uint32_t d = 0; d < shape->dense; d++) {
+    for (uint32_t d = 0; d < shape->dense; d++)
         score += dense[d] * parameters->dense_weights[d];
-    }
     return score - 0.5f * squares;
 }
 
@@ -54,15 +52,13 @@ double fm_backward(const struct fm_shape *shape, const struct fm_parameters *par
         float residual = metric_sigmoid(score) - labels[s];
         loss += metric_log_loss(score, labels[s]);
         gradients->bias += residual;
-        for (uint32_t i = 0; i < shape->dense; i++) {
+        for (uint32_t i = 0; i < shape->dense; i++)
             gradients->dense_weights[i] += residual * d[i];
-        }
         for (uint32_t slot = 0; slot < shape->slots; slot++) {
             *g++ = residual;
             x++;
-            for (uint32_t k = 0; k < shape->factors; k++) {
+            for (uint32_t k = 0; k < shape->factors; k++)
                 *g++ = residual * (sums[k] - *x++);
-            }
         }
     }
     return loss;

@@ -13,12 +13,10 @@ static void swap(float *a, float *b)
 static void sift_down(float *scores, float *labels, size_t root, size_t count)
 {
     for (size_t child = 2 * root + 1; child < count; child = 2 * root + 1) {
-        if (child + 1 < count && scores[child + 1] > scores[child]) {
+        if (child + 1 < count && scores[child + 1] > scores[child])
             child++;
-        }
-        if (scores[root] >= scores[child]) {
+        if (scores[root] >= scores[child])
             return;
-        }
         swap(&scores[root], &scores[child]);
         swap(&labels[root], &labels[child]);
         root = child;
@@ -28,9 +26,8 @@ static void sift_down(float *scores, float *labels, size_t root, size_t count)
 /* Heapsort: two arrays in step, in place. */
 static void sort_by_score(float *scores, float *labels, size_t count)
 {
-    for (size_t i = count / 2; i-- > 0;) {
+    for (size_t i = count / 2; i-- > 0;)
         sift_down(scores, labels, i, count);
-    }
     for (size_t last = count; last-- > 1;) {
         swap(&scores[0], &scores[last]);
         swap(&labels[0], &labels[last]);
@@ -44,9 +41,8 @@ double metric_auc(float *scores, float *labels, size_t count)
     sort_by_score(scores, labels, count);
     for (size_t begin = 0, end; begin < count; begin = end) {
         double tied_positives = 0, tied_negatives = 0;
-        for (end = begin; end < count && scores[end] <= scores[begin]; end++) {
+        for (end = begin; end < count && scores[end] <= scores[begin]; end++)
             *(labels[end] > 0.5f ? &tied_positives : &tied_negatives) += 1;
-        }
         pairs_won += tied_positives * (negatives + tied_negatives / 2);
         positives += tied_positives;
         negatives += tied_negatives;

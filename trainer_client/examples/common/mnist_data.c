@@ -61,10 +61,9 @@ out:
 
 static bool labels_are_classes(const struct mnist_data *data)
 {
-    for (uint32_t i = 0; i < data->count; i++) {
+    for (uint32_t i = 0; i < data->count; i++)
         if (data->labels[i] >= MNIST_CLASSES)
             return false;
-    }
     return true;
 }
 

@@ -18,9 +18,8 @@ struct mr_rpc *example_join(const struct example_worker *worker, const char *nam
     snprintf(address, sizeof(address), "%s:%u", worker->master_addr, worker->master_port);
     options->rendezvous = address;
     options->key_file = worker->key_file;
-    if (mr_rpc_init(name, worker->rank, worker->world_size, options, &rpc, error, sizeof(error)) != MR_OK) {
+    if (mr_rpc_init(name, worker->rank, worker->world_size, options, &rpc, error, sizeof(error)) != MR_OK)
         exit(cli_fail(worker->program, "%s", error));
-    }
     return rpc;
 }
 
