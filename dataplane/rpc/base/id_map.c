@@ -92,11 +92,7 @@ struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_i
 
 void mr_id_map_free(struct mr_id_map *map)
 {
-    struct mr_id_node *next;
-
-    for (struct mr_id_node *node = mr_id_map_next(map, NULL); node != NULL; node = next) {
-        next = mr_id_map_next(map, node);
+    MR_ID_MAP_EACH(node, map)
         free(node);
-    }
     mr_id_map_destroy(map);
 }

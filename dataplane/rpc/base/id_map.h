@@ -3,6 +3,8 @@
 #ifndef MR_ID_MAP_H
 #define MR_ID_MAP_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define MR_ID_MAP_BUCKETS_MIN 16u
@@ -28,8 +30,11 @@ void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node);
 struct mr_id_node *mr_id_map_get(const struct mr_id_map *map, uint64_t id); /* NULL: none */
 /* It must be in it. */
 void mr_id_map_remove(struct mr_id_map *map, struct mr_id_node *node);
-/* Goes through all in no order: the first one after NULL, NULL after the last one. Ask for the next before
- * removing one; put nothing in meanwhile. */
+/* Returns the node after `node`, in no particular order: the first after NULL, and NULL after the last. */
 struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_id_node *node);
+/* Goes through all nodes. The body may remove and free `node`, but must not put anything in. */
+#define MR_ID_MAP_EACH(node, map)                                                                            \
+    for (struct mr_id_node *node = mr_id_map_next(map, NULL), *node##_next;                                  \
+         node != NULL && (node##_next = mr_id_map_next(map, node), true); node = node##_next)
 
 #endif
