@@ -8,24 +8,6 @@
 
 #define CALLER "mr_autograd_apply"
 
-/* With references among them held as the call's. */
-static struct mr_rpc_call *call_new(struct mr_rpc *agent, struct mr_autograd *c, struct mr_function *function,
-                                    const struct mr_value *arguments, uint32_t count)
-{
-    struct mr_rpc_call *call = mr_executing_new(agent, function, count);
-
-    if (call == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < count; i++)
-        call->arguments[i] = arguments[i];
-    call->argument_count = count;
-    mr_rrefs_retain(arguments, count);
-    call->caller = agent->config.rank;
-    call->deadline_us = UINT64_MAX;
-    call->head.context = c->id.id;
-    return call;
-}
-
 static enum mr_status take_results(struct mr_rpc *agent, struct mr_rpc_call *call,
                                    struct mr_rpc_result **result)
 {
@@ -46,32 +28,24 @@ static enum mr_status take_results(struct mr_rpc *agent, struct mr_rpc_call *cal
 enum mr_status mr_autograd_apply(struct mr_autograd *c, const char *name, const struct mr_value *arguments,
                                  uint32_t argument_count, struct mr_rpc_result **result)
 {
-    char text[192];
+    struct mr_rpc_call *call;
 
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: " MR_CONTEXT_IS_NULL,
                             name == NULL ? "(NULL)" : name);
     struct mr_rpc *agent = c->contexts->agent;
-    struct mr_function *function = name == NULL ? NULL : mr_functions_find(&agent->functions, name);
+    enum mr_status status = mr_executing_own(agent, CALLER, name, arguments, argument_count, &call);
 
-    if (function == NULL)
-        return mr_rpc_error(MR_UNKNOWN_FUNCTION, CALLER ": %s: this worker has no function of that name",
-                            name == NULL ? "(NULL)" : name);
-    if (argument_count > MR_RPC_ARGUMENTS_MAX || (arguments == NULL && argument_count != 0))
-        return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: there may be %u arguments, not %u", name,
-                            MR_RPC_ARGUMENTS_MAX, argument_count);
-    if (!mr_signature_matches(&function->arguments, arguments, argument_count)) {
-        mr_signature_describe(arguments, argument_count, text, sizeof(text));
-        return mr_rpc_error(MR_WRONG_SIGNATURE, CALLER ": %s: it was called with (%s), and takes (%s)", name,
-                            text, function->arguments_text);
-    }
-    struct mr_rpc_call *call = call_new(agent, c, function, arguments, argument_count);
-
-    if (call == NULL)
-        return mr_rpc_error(MR_NO_MEMORY, CALLER ": %s: no memory for the call", name);
+    if (status != MR_OK)
+        return status;
+    for (uint32_t i = 0; i < argument_count; i++)
+        call->arguments[i] = arguments[i];
+    call->argument_count = argument_count;
+    mr_rrefs_retain(arguments, argument_count);
+    call->deadline_us = UINT64_MAX;
+    call->head.context = c->id.id;
     mr_function_run(call);
-    enum mr_status status = take_results(agent, call, result);
-
+    status = take_results(agent, call, result);
     mr_executing_free(call);
     return status;
 }

@@ -5,22 +5,169 @@
 #include <string.h>
 #include "dataplane/rpc/autograd/autograd.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/call/executing.h"
+#include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/rref_internal.h"
+#include "dataplane/wire/base/list.h"
+
+/* ---- futures ---- */
 
 struct mr_rpc_future *mr_rpc_future_begin(struct mr_rpc *agent, const char *name, uint32_t to,
                                           uint32_t timeout_ms)
 {
-    struct mr_rpc_future *f = mr_rpc_future_new(agent, name, to);
+    struct mr_rpc_future *f = mr_pool_take(&agent->futures);
 
     if (f == NULL)
         return NULL;
+    memset(f, 0, offsetof(struct mr_rpc_future, function));
+    memcpy(f->function, name, strnlen(name, sizeof(f->function) - 1) + 1);
+    f->function[sizeof(f->function) - 1] = 0;
+    f->error[0] = 0;
+    f->agent = agent;
+    mr_agent_hold(agent);
+    atomic_store_explicit(&f->holds, 2, memory_order_relaxed);
     f->begun_us = mr_agent_now(agent);
     f->deadline_us = mr_agent_deadline_us(agent, f->begun_us, timeout_ms);
+    f->call.to = to;
     f->call.deadline_us = UINT64_MAX;
     atomic_fetch_add(&agent->in_flight, 1);
     atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
     return f;
+}
+
+static void block_free(struct mr_rpc_future *f)
+{
+    free(f->block);
+    f->block = NULL;
+    mr_long_unreserve(f->agent, f->reserved_bytes);
+    f->reserved_bytes = 0;
+}
+
+void mr_rpc_future_put(struct mr_rpc_future *f)
+{
+    if (atomic_fetch_sub(&f->holds, 1) != 1)
+        return;
+    struct mr_rpc *agent = f->agent;
+
+    mr_rpc_result_free(f->result);
+    if (f->rref != NULL)
+        mr_rref_unpin(f->rref);
+    free(f->passed);
+    block_free(f);
+    mr_pool_give(&agent->futures, f);
+    mr_agent_put(agent);
+}
+
+void mr_rpc_future_arm(struct mr_rpc_future *f, uint64_t now_us)
+{
+    struct mr_rpc *agent = f->agent;
+
+    if (f->ended || f->deadline_us == UINT64_MAX)
+        return;
+    mr_timer_arm(&agent->deadlines, &f->timer, now_us, f->deadline_us);
+    if (f->deadline_us < agent->deadlines_next_us)
+        agent->deadlines_next_us = f->deadline_us;
+}
+
+uint64_t mr_rpc_future_tick(struct mr_rpc *agent, uint64_t now_us)
+{
+    struct mr_timer *timer;
+
+    if (now_us < agent->deadlines_next_us)
+        return agent->deadlines_next_us;
+    while ((timer = mr_timer_take(&agent->deadlines, now_us)) != NULL) {
+        struct mr_rpc_future *f = MR_CONTAINER(timer, struct mr_rpc_future, timer);
+
+        mr_rpc_future_end(f, MR_DEADLINE_EXCEEDED,
+                          f->local ? "it did not end within the call's time-out"
+                                   : "no answer came within the call's time-out",
+                          NULL);
+        if (!f->local)
+            (void)mr_agent_withdraw(agent, &f->call);
+    }
+    agent->deadlines_next_us = mr_timer_next_us(&agent->deadlines);
+    return agent->deadlines_next_us;
+}
+
+static void run_then(struct mr_job *job)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(job, struct mr_rpc_future, then_job);
+    struct mr_rpc_result *result = f->result;
+
+    f->result = NULL;
+    f->then(f->then_user, f->status, f->error, result);
+    mr_rpc_future_put(f);
+}
+
+static void begin_then(struct mr_rpc_future *f)
+{
+    f->then_job = (struct mr_job){.run = run_then, .urgent = true, .depth = MR_EXECUTOR_DEPTHS - 1};
+    mr_executor_give_one(f->agent->executor, &f->then_job);
+}
+
+void mr_rpc_future_end(struct mr_rpc_future *f, enum mr_status status, const char *why,
+                       struct mr_rpc_result *result)
+{
+    struct mr_rpc *agent = f->agent;
+    char who[MR_MEMBER_TEXT_BYTES];
+
+    if (f->ended) {
+        mr_rpc_result_free(result);
+        return;
+    }
+    f->ended = true;
+    mr_timer_disarm(&agent->deadlines, &f->timer);
+    f->status = status;
+    f->result = result;
+    if (status != MR_OK) {
+        mr_member_text(agent, f->call.to, who);
+        snprintf(f->error, sizeof(f->error), "%s on %s: %s", f->function, who,
+                 why == NULL || why[0] == 0 ? mr_status_text(status) : why);
+    }
+    uint32_t before = mr_agent_done(&f->word);
+
+    if ((before & MR_RPC_FUTURE_THEN) != 0)
+        begin_then(f);
+    /* Last: what the `then` does counts as in flight, too. */
+    atomic_fetch_sub(&agent->in_flight, 1);
+}
+
+enum mr_status mr_rpc_wait(struct mr_rpc_future *f, struct mr_rpc_result **result)
+{
+    if (mr_agent_is_inherited(f->agent))
+        return mr_agent_check_process(f->agent, "mr_rpc_wait");
+    if ((atomic_load(&f->word) & MR_DONE) == 0)
+        (void)mr_agent_wait(f->agent, &f->word, UINT64_MAX);
+    if (f->status != MR_OK)
+        return mr_rpc_error(f->status, "%s", f->error);
+    if (result != NULL) {
+        *result = f->result;
+        f->result = NULL;
+    }
+    return MR_OK;
+}
+
+bool mr_rpc_done(struct mr_rpc_future *f)
+{
+    return (atomic_load(&f->word) & MR_DONE) != 0 || mr_agent_is_inherited(f->agent);
+}
+
+enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *user)
+{
+    if (then == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_then: then is NULL");
+    if (mr_agent_is_inherited(f->agent))
+        return mr_agent_check_process(f->agent, "mr_rpc_then");
+    f->then = then;
+    f->then_user = user;
+    if ((atomic_fetch_or(&f->word, MR_RPC_FUTURE_THEN) & MR_DONE) != 0)
+        begin_then(f);
+    return MR_OK;
+}
+
+void mr_rpc_future_destroy(struct mr_rpc_future *f)
+{
+    if (f != NULL && !mr_agent_is_inherited(f->agent))
+        mr_rpc_future_put(f);
 }
 
 /* ---- what is wrong at once ---- */
@@ -82,6 +229,148 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *ord
     return status;
 }
 
+/* ---- to a function of this worker: no message, the executor runs it ---- */
+
+/* The results of a local call, for its future. */
+static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
+{
+    struct mr_rpc_result *result;
+
+    for (uint32_t i = 0; i < call->result_count; i++) {
+        if (call->results[i].kind == MR_VALUE_OBJECT) {
+            (void)mr_rpc_fail(call, "an object stays with its owner: ask for it with mr_remote()");
+            call->status = MR_INVALID_ARGUMENT;
+            return NULL;
+        }
+    }
+    result = mr_result_copy(call->agent, call->results, call->result_count);
+    if (result == NULL) {
+        (void)mr_rpc_fail(call, "no memory for the result");
+        call->status = MR_NO_MEMORY;
+        return NULL;
+    }
+    call->result_count = 0;
+    return result;
+}
+
+/* Inside, or before anybody knows of its future. */
+static void finish_local(struct mr_rpc_call *call)
+{
+    struct mr_rpc_future *future = call->future;
+    struct mr_rpc_result *result = NULL;
+
+    if ((call->head.flags & MR_RPC_REMOTE) != 0) {
+        (void)mr_rref_make(future->rref);
+        mr_serving_keep(call);
+    } else if (call->status == MR_OK) {
+        result = local_result(call);
+    }
+
+    enum mr_status status = call->status;
+    char error[MR_EXECUTING_ERROR_BYTES];
+
+    memcpy(error, call->error, sizeof(error));
+    mr_executing_free(call);
+    mr_rpc_future_end(future, status, error, result);
+    mr_rpc_future_put(future);
+}
+
+static void end_local(struct mr_rpc *agent, struct mr_work *work)
+{
+    finish_local(MR_CONTAINER(work, struct mr_rpc_call, work));
+}
+
+static void end_inline(struct mr_rpc_call *call)
+{
+    if ((call->head.flags & MR_RPC_REMOTE) == 0) {
+        finish_local(call);
+        return;
+    }
+    call->work.run = end_local; /* references belong to who is inside */
+    mr_agent_submit(call->agent, &call->work);
+}
+
+static void run_local(struct mr_job *job)
+{
+    struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
+
+    mr_serving_run(call);
+    call->work.run = end_local;
+    mr_agent_submit_quietly(call->agent, &call->work);
+}
+
+/* Before it can end: that is work, too, which is submitted later. */
+static void begin_local(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
+
+    mr_rpc_future_arm(f, f->begun_us);
+}
+
+static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_rpc_order *order)
+{
+    size_t bytes = mr_values_copy_bytes(order->arguments, order->argument_count);
+
+    if (bytes != 0) {
+        call->copied = aligned_alloc(64, bytes);
+        if (call->copied == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the arguments", order->caller,
+                                order->function);
+    }
+    mr_values_copy(order->arguments, order->argument_count, call->arguments, call->copied);
+    call->argument_count = order->argument_count;
+    mr_rrefs_retain(call->arguments, call->argument_count);
+    return MR_OK;
+}
+
+static enum mr_status start_local(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                  const struct mr_rpc_order *order)
+{
+    struct mr_rpc_call *call;
+    enum mr_status status = mr_executing_own(agent, order->caller, order->function, order->arguments,
+                                             order->argument_count, &call);
+
+    if (status != MR_OK)
+        return status;
+    status = copy_arguments(call, order);
+
+    if (status != MR_OK) {
+        mr_executing_free(call);
+        return status;
+    }
+    call->deadline_us = f->deadline_us;
+    call->head = f->head;
+    call->future = f;
+    f->local = true;
+    if ((call->function->flags & MR_RPC_INLINE) != 0) {
+        mr_function_run(call);
+        end_inline(call);
+        return MR_OK;
+    }
+    f->work.run = begin_local;
+    mr_agent_submit(agent, &f->work);
+    call->job = mr_serving_job(call, run_local);
+    mr_executor_give_one(agent->executor, &call->job);
+    return MR_OK;
+}
+
+static bool is_of_future(const struct mr_job *job, const void *arg)
+{
+    return job->run == run_local && MR_CONTAINER(job, struct mr_rpc_call, job)->future == arg;
+}
+
+static void cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future)
+{
+    struct mr_job *job = mr_executor_take_back(agent->executor, is_of_future, future);
+
+    if (job == NULL)
+        return;
+    struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
+
+    call->status = MR_CANCELLED;
+    end_local(agent, &call->work);
+}
+
 /* ---- to another worker ---- */
 
 static void read_error(const struct mr_message *reply, char *why, size_t bytes)
@@ -117,7 +406,7 @@ bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
 
-    mr_rpc_future_block_free(f);
+    block_free(f);
     agent->counters.calls_made++;
     agent->counters.calls_made_failed += status != MR_OK;
     if (call->cancelled)
@@ -212,7 +501,7 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
     mr_rrefs_release(f->waiting, f->waiting_count);
     f->waiting_count = 0;
     if (f->call.out == NULL) /* else it is sent from there until the call has ended */
-        mr_rpc_future_block_free(f);
+        block_free(f);
     if (status == MR_OK)
         return;
     mr_rpc_future_end(f, status, mr_rpc_last_error(), NULL);
@@ -323,8 +612,8 @@ static enum mr_status start(struct mr_rpc *agent, const struct mr_rpc_order *ord
         status = mr_autograd_call_out(options->context, order->to, order->function, order->arguments,
                                       order->argument_count, &f->head.context, &f->head.invocation);
     if (status == MR_OK)
-        status = order->to == agent->config.rank ? mr_local_call_start(agent, f, order)
-                                                 : start_remote(agent, f, order);
+        status =
+            order->to == agent->config.rank ? start_local(agent, f, order) : start_remote(agent, f, order);
     if (status != MR_OK) {
         atomic_fetch_sub(&agent->in_flight, 1);
         mr_rpc_future_put(f);
@@ -405,10 +694,6 @@ enum mr_status mr_remote(struct mr_rpc *agent, uint32_t to, const char *function
 
 /* ---- cancelled ---- */
 
-struct cancel_message {
-    struct mr_agent_call call;
-};
-
 static bool cancel_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                          const struct mr_message *reply)
 {
@@ -419,20 +704,20 @@ static bool cancel_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
 /* So that it does not begin over there, if it has not; it does no harm if this is lost. */
 static void send_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
 {
-    struct cancel_message *message = calloc(1, sizeof(*message));
+    struct mr_agent_call *call = malloc(sizeof(*call));
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &f->head.number);
 
-    if (message == NULL)
+    if (call == NULL)
         return;
-    message->call = (struct mr_agent_call){.to = f->call.to,
-                                           .op = MR_OP_RPC_CANCEL,
-                                           .control = true,
-                                           .deadline_us = f->deadline_us,
-                                           .ended = cancel_ended};
-    if (mr_agent_begin(agent, &message->call, &tensor, 1) == MR_OK)
-        mr_agent_send(agent, &message->call);
+    *call = (struct mr_agent_call){.to = f->call.to,
+                                   .op = MR_OP_RPC_CANCEL,
+                                   .control = true,
+                                   .deadline_us = f->deadline_us,
+                                   .ended = cancel_ended};
+    if (mr_agent_begin(agent, call, &tensor, 1) == MR_OK)
+        mr_agent_send(agent, call);
     else
-        free(message);
+        free(call);
 }
 
 static void cancel(struct mr_rpc *agent, struct mr_work *work)
@@ -442,7 +727,7 @@ static void cancel(struct mr_rpc *agent, struct mr_work *work)
 
     mr_rpc_future_end(f, MR_CANCELLED, NULL, NULL);
     if (!ended && f->local)
-        mr_local_call_cancel(agent, f);
+        cancel_local(agent, f);
     else if (!ended && !mr_agent_withdraw(agent, &f->call))
         send_cancel(agent, f);
     mr_rpc_future_put(f);
@@ -452,7 +737,7 @@ void mr_rpc_cancel(struct mr_rpc_future *f)
 {
     if (mr_rpc_done(f) || atomic_exchange(&f->cancelled, true))
         return;
-    mr_rpc_future_hold(f);
+    atomic_fetch_add(&f->holds, 1);
     f->cancel_work.run = cancel;
     mr_agent_submit(f->agent, &f->cancel_work);
 }

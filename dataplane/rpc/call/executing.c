@@ -30,6 +30,30 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
     return call;
 }
 
+enum mr_status mr_executing_own(struct mr_rpc *agent, const char *caller, const char *name,
+                                const struct mr_value *arguments, uint32_t count, struct mr_rpc_call **out)
+{
+    struct mr_function *function = name == NULL ? NULL : mr_functions_find(&agent->functions, name);
+    char text[192];
+
+    if (function == NULL)
+        return mr_rpc_error(MR_UNKNOWN_FUNCTION, "%s: %s: this worker has no function of that name", caller,
+                            name == NULL ? "(NULL)" : name);
+    if (count > MR_RPC_ARGUMENTS_MAX || (arguments == NULL && count != 0))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: there may be %u arguments, not %u", caller, name,
+                            MR_RPC_ARGUMENTS_MAX, count);
+    if (!mr_signature_matches(&function->arguments, arguments, count)) {
+        mr_signature_describe(arguments, count, text, sizeof(text));
+        return mr_rpc_error(MR_WRONG_SIGNATURE, "%s: %s: it was called with (%s), and takes (%s)", caller,
+                            name, text, function->arguments_text);
+    }
+    *out = mr_executing_new(agent, function, count);
+    if (*out == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", caller, name);
+    (*out)->caller = agent->config.rank;
+    return MR_OK;
+}
+
 void mr_executing_drop_results(struct mr_rpc_call *call)
 {
     mr_rrefs_release(call->results, call->result_count);

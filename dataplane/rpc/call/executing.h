@@ -58,7 +58,11 @@ struct mr_rpc_call {
 /* Any thread. Room for that many arguments. NULL: no memory. */
 struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
                                      uint32_t argument_count);
-/* Gives back references among arguments and results, too. */
+/* Any thread. A call that this worker makes of its own function `name`, without its arguments. Checks them:
+ * MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT, MR_WRONG_SIGNATURE, MR_NO_MEMORY, with the line of `caller`. */
+enum mr_status mr_executing_own(struct mr_rpc *agent, const char *caller, const char *name,
+                                const struct mr_value *arguments, uint32_t count, struct mr_rpc_call **out);
+/* Releases the references among arguments and results, too. */
 void mr_executing_free(struct mr_rpc_call *call);
 /* Its results are nobody's: not while inside, as what destroys an object may block. */
 void mr_executing_drop_results(struct mr_rpc_call *call);

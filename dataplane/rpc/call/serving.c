@@ -28,15 +28,107 @@ static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref 
     return MR_ANSWER_SENT;
 }
 
+/* An answer in parts stays until the caller has it. */
+struct held {
+    struct mr_answer_hold hold;
+    uint32_t references;
+    uint64_t words[];
+};
+
+static void unread(struct mr_rpc *agent, void *of)
+{
+    const struct held *held = of;
+
+    mr_values_unpass(held->words, held->references, &agent->hooks);
+}
+
+static void gone(struct mr_rpc *agent, void *of)
+{
+    struct held *held = of;
+
+    if (held->hold.release != NULL)
+        held->hold.release(held->hold.of);
+    free(held);
+}
+
+/* An answer on its way. The first tensor is the head's, which has no data yet. */
+struct answer {
+    struct mr_call_ref ref;
+    uint32_t to;
+    struct mr_rpc_head head;
+    const struct mr_value *values;
+    uint32_t count, references;
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS]; /* of the references, passed out */
+    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
+    uint32_t tensor_count;
+};
+
+/* NULL: no memory, nothing has changed. */
+static struct mr_long_out *long_new(struct mr_rpc *agent, struct answer *a, uint64_t note[MR_LONG_NOTE_WORDS])
+{
+    size_t bytes = (size_t)a->references * MR_RREF_WORDS * sizeof(*a->words);
+    struct held *held = malloc(sizeof(*held) + bytes);
+    struct mr_long_out *out =
+        held == NULL ? NULL
+                     : mr_long_out_new(agent, a->to, MR_OP_RPC_CALL, a->tensors, a->tensor_count, note);
+
+    if (out == NULL) {
+        free(held);
+        return NULL;
+    }
+    held->hold = (struct mr_answer_hold){.release = NULL};
+    held->references = a->references;
+    memcpy(held->words, a->words, bytes);
+    out->unread = unread;
+    out->gone = gone;
+    out->of = held;
+    return out;
+}
+
+static enum mr_answered reply_long(struct mr_rpc *agent, struct answer *a, struct mr_answer_hold hold)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    uint64_t words[MR_LONG_NOTE_WORDS] = {0};
+    struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
+    bool wanted = !agent->closing && mr_call_ref_alive(ep, a->ref);
+    struct mr_long_out *out = wanted ? long_new(agent, a, words) : NULL;
+
+    if (out != NULL && mr_reply_begin(ep, a->ref, MR_OK, &note, 1)) {
+        mr_values_write(out->tensors[0].data, &a->head, NULL, a->values, a->count, a->words);
+        ((struct held *)out->of)->hold = hold;
+        mr_reply_end(ep, a->ref);
+        return MR_ANSWER_HELD;
+    }
+    mr_long_out_end(agent, out, false);
+    mr_values_unpass(a->words, a->references, &agent->hooks);
+    if (wanted && mr_call_ref_alive(ep, a->ref))
+        return MR_ANSWER_LATER;
+    mr_reply_status(ep, a->ref, agent->closing ? MR_SHUTTING_DOWN : MR_OK);
+    return MR_ANSWER_SENT;
+}
+
+static enum mr_answered reply_short(struct mr_rpc *agent, struct answer *a)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+
+    if (mr_reply_begin(ep, a->ref, MR_OK, a->tensors, a->tensor_count)) {
+        mr_values_write(a->tensors[0].data, &a->head, NULL, a->values, a->count, a->words);
+        mr_reply_end(ep, a->ref);
+        return MR_ANSWER_SENT;
+    }
+    mr_values_unpass(a->words, a->references, &agent->hooks);
+    if (mr_call_ref_alive(ep, a->ref))
+        return MR_ANSWER_LATER;
+    mr_reply_status(ep, a->ref, MR_OK); /* nobody waits any more, or it was too large, which was reported */
+    return MR_ANSWER_SENT;
+}
+
 enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
                                   const struct mr_value *values, uint32_t count, struct mr_answer_hold hold)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
-    const struct mr_value_hooks *hooks = &agent->hooks;
-    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
-    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
-    struct mr_rpc_head head = {.context = context};
     size_t head_bytes = mr_values_head_bytes(NULL, values, count);
+    struct answer a; /* large: only what is used is written */
 
     if (head_bytes == 0) {
         mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
@@ -47,8 +139,14 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
 
     if (bytes > agent->config.long_bytes_max)
         return too_long(agent, ref, bytes);
-    uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
-    enum mr_status status = mr_values_pass(values, count, hooks, to, words);
+    a.ref = ref;
+    a.to = to;
+    a.head = (struct mr_rpc_head){.context = context};
+    a.values = values;
+    a.count = count;
+    a.references = mr_values_references(values, count);
+    a.tensor_count = mr_values_tensors(NULL, head_bytes, values, count, a.tensors);
+    enum mr_status status = mr_values_pass(values, count, &agent->hooks, to, a.words);
 
     if (status == MR_NO_MEMORY)
         return MR_ANSWER_LATER;
@@ -56,26 +154,7 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
         mr_reply_error(ep, ref, status, "%s", mr_rpc_last_error());
         return MR_ANSWER_SENT;
     }
-    if (mr_long_is(agent, bytes))
-        return mr_serving_reply_long(agent, &(struct mr_answer_long){.ref = ref,
-                                                                     .to = to,
-                                                                     .head = &head,
-                                                                     .values = values,
-                                                                     .count = count,
-                                                                     .words = words,
-                                                                     .tensors = tensors,
-                                                                     .tensor_count = n,
-                                                                     .hold = hold});
-    if (!mr_reply_begin(ep, ref, MR_OK, tensors, n)) {
-        mr_values_unpass(words, mr_values_references(values, count), hooks);
-        if (mr_call_ref_alive(ep, ref))
-            return MR_ANSWER_LATER;
-        mr_reply_status(ep, ref, MR_OK); /* nobody waits any more, or it was too large, which was said */
-        return MR_ANSWER_SENT;
-    }
-    mr_values_write(tensors[0].data, &head, NULL, values, count, words);
-    mr_reply_end(ep, ref);
-    return MR_ANSWER_SENT;
+    return mr_long_is(agent, bytes) ? reply_long(agent, &a, hold) : reply_short(agent, &a);
 }
 
 /* The result stays here: the references' from now on. */

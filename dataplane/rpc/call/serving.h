@@ -29,19 +29,6 @@ struct mr_answer_hold {
  * travel. */
 enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
                                   const struct mr_value *values, uint32_t count, struct mr_answer_hold hold);
-/* serving_long.c: an answer in parts. The head's tensor is the first, and has no data yet. */
-struct mr_answer_long {
-    struct mr_call_ref ref;
-    uint32_t to;
-    const struct mr_rpc_head *head;
-    const struct mr_value *values;
-    uint32_t count;
-    const uint64_t *words; /* of the references, passed out */
-    struct mr_tensor *tensors;
-    uint32_t tensor_count;
-    struct mr_answer_hold hold;
-};
-enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_answer_long *answer);
 
 /* ---- shared with calls of our own functions ---- */
 

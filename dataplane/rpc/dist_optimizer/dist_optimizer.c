@@ -86,7 +86,6 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
 
 static enum mr_status free_result(struct part *part, struct mr_rpc_result *result)
 {
-    (void)part;
     mr_rpc_result_free(result);
     return MR_OK;
 }

@@ -373,7 +373,6 @@ uint64_t mr_rrefs_tick(struct mr_rrefs *all, uint64_t now_us)
 
 static void free_value(void *self, void *value)
 {
-    (void)self;
     mr_kept_free(value);
 }
 

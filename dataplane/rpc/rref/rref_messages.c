@@ -15,7 +15,6 @@ static void flush_work(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rrefs *all = MR_CONTAINER(work, struct mr_rrefs, flushing);
 
-    (void)agent;
     all->flush_submitted = false;
     mr_outbox_flush(all);
 }
@@ -62,14 +61,12 @@ void mr_outbox_drop(struct mr_rrefs *all, uint32_t rank)
     all->outboxes[rank].sent = 0;
 }
 
+/* An error says that the worker is gone, or takes them for malformed: they are never sent again. */
 static bool sent(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                  const struct mr_message *reply)
 {
     struct mr_outbox *box = MR_CONTAINER(call, struct mr_outbox, call);
 
-    (void)agent;
-    (void)status; /* an error says that the worker is gone, or takes them for malformed: never again */
-    (void)reply;
     box->in_flight = false;
     box->count -= box->sent;
     memmove(box->words, box->words + (size_t)box->sent * MR_REFERENCE_MESSAGE_WORDS,

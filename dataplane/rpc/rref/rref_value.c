@@ -267,7 +267,6 @@ static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
 {
     struct wait *w = MR_CONTAINER(work, struct wait, stopping);
 
-    (void)agent;
     if (w->waiting && mr_references_unwait(&w->waiter))
         w->status = MR_DEADLINE_EXCEEDED;
     (void)mr_agent_done(&w->stopped);

@@ -199,12 +199,10 @@ void mr_long_busy(struct mr_rpc *agent, const struct mr_request *request)
 
 /* ---- notifying the sender that we are done with it ---- */
 
+/* An error says that the sender is gone. */
 static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                      const struct mr_message *reply)
 {
-    (void)agent;
-    (void)status; /* an error says that it is gone */
-    (void)reply;
     end(MR_CONTAINER(call, struct mr_long_in, done));
     return false;
 }
@@ -251,7 +249,6 @@ static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_
     struct mr_long_part *part = MR_CONTAINER(call, struct mr_long_part, call);
     struct mr_long_in *in = part->in;
 
-    (void)agent;
     part->asked = false;
     if (status != MR_OK) {
         give_up(in, status, "");

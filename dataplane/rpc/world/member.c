@@ -111,7 +111,6 @@ static void tell_unread(struct mr_rpc *agent, void *of)
 
 static void forget_out(struct mr_rpc *agent, void *of)
 {
-    (void)agent;
     ((struct mr_agent_call *)of)->out = NULL;
 }
 
