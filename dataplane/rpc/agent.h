@@ -16,7 +16,7 @@
 #include "dataplane/rpc/base/functions.h"
 #include "dataplane/rpc/base/work.h"
 #include "dataplane/rpc/millrace_rpc.h"
-#include "dataplane/rpc/world/member.h"
+#include "dataplane/rpc/world/world.h"
 
 /* Creates an agent. The driver owns the endpoint: it makes it before, and destroys it after the agent.
  * MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
@@ -47,19 +47,7 @@ enum mr_agent_end {
 /* Returns whether the world has ended. */
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes);
 
-/* ---- a node that is stopped, before mr_agent_close(); inside ---- */
-
-/* From now on no call of another worker begins (MR_SHUTTING_DOWN). Functions that run may still call
- * others. */
-void mr_agent_retire(struct mr_rpc *agent);
-/* Returns how many functions still run, and how many answers wait for memory. */
-uint32_t mr_agent_unfinished(struct mr_rpc *agent);
-/* Notifies the others that this worker stops, so that it counts as dead for them at once: those that have not
- * answered yet, at each call. Returns false when all have answered, or are dead. */
-bool mr_agent_say_goodbye(struct mr_rpc *agent);
-
-/* ---- inside: what the driver calls; also mr_agent_on_reply() and mr_agent_on_session(), in world/member.h
- * ---- */
+/* ---- inside: what the driver calls; also mr_agent_on_reply() (world/member.h) and mr_agent_on_session() ---- */
 
 /* Answers a request whose op is the agent's. Returns whether it is. */
 bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request);

@@ -6,7 +6,7 @@
  * bytes. */
 #include <stdbool.h>
 #include <string.h>
-#include "dataplane/rpc/base/signature.h"
+#include "dataplane/rpc/base/functions.h"
 #include "dataplane/rpc/base/values.h"
 #include "fuzz_assert.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/world/long_message.h"
-#include "dataplane/rpc/world/workers.h"
+#include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/rpc/rpc_driver.h"
 #include "trainer_client/rpc/rpc_reach.h"

@@ -1,16 +1,8 @@
-/* What backwards have added up: gradients of leaves and of parameters of this worker. */
+/* What backwards have added up: gradients of leaves and parameters, of this worker and of others. */
 #include <stdlib.h>
-#include "dataplane/rpc/autograd/backward_internal.h"
+#include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/call/executing.h"
-#include "dataplane/rpc/rref/parameter.h"
 #include "dataplane/rpc/rref/rref_internal.h"
-
-/* A sum that was looked at, and replaced since, by a backward that a program began too early: it stays until
- * the context's end. */
-struct mr_lent_sum {
-    struct mr_lent_sum *next;
-    float *sum;
-};
 
 enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value *leaf,
                                     struct mr_tensor *gradient)
@@ -137,7 +129,7 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
     const struct mr_value given = mr_value_tensor(*gradient);
     struct mr_value value;
 
-    if (!value_of(parameter, &value) || mr_backward_same_shape(&value.tensor, gradient))
+    if (!value_of(parameter, &value) || mr_gradient_same_shape(&value.tensor, gradient))
         return MR_OK;
     mr_signature_describe(&given, 1, what, sizeof(what));
     mr_signature_describe(&value, 1, wanted, sizeof(wanted));
@@ -159,7 +151,7 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
 
     if (status != MR_OK)
         return status;
-    float *sum = mr_backward_copy(gradient);
+    float *sum = mr_gradient_copy(gradient);
 
     pthread_mutex_lock(&c->lock);
     struct mr_parameter_gradient *entry = sum == NULL ? NULL : entry_of(c, parameter, gradient);
@@ -169,7 +161,7 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
         free(sum);
         return no_memory(call);
     }
-    if (!mr_backward_same_shape(&entry->shape, gradient)) {
+    if (!mr_gradient_same_shape(&entry->shape, gradient)) {
         free(sum);
         return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: gradients of two shapes for one parameter",
                             call->function->name);
@@ -207,22 +199,140 @@ bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_te
     return found;
 }
 
-void mr_context_gradients_drop(struct mr_autograd *c)
+/* ---- another worker's parameters: "mr.gradients" returns pages of pairs ---- */
+
+#define PAGE_PAIRS 47u                     /* with the number of all of them, results of one call */
+#define PAGE_BYTES ((uint64_t)(16u << 20)) /* about so much, unless one alone is larger */
+
+static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                  uint32_t argument_count)
 {
-    while (c->gradients_first != NULL) {
-        struct mr_parameter_gradient *entry = c->gradients_first;
+    struct mr_autograd *c = call->context;
+    enum mr_status status = MR_OK;
+    uint64_t bytes = 0;
+    uint32_t pairs = 0;
+    int64_t at = 0;
 
-        c->gradients_first = entry->next;
-        mr_rref_release(entry->parameter);
-        free(entry->sum);
-        free(entry);
-    }
-    while (c->lent != NULL) {
-        struct mr_lent_sum *lent = c->lent;
+    if (c == NULL)
+        return mr_rpc_fail(call, "it was called in no context");
+    pthread_mutex_lock(&c->lock);
+    status = mr_rpc_return(call, mr_value_i64(c->gradients.count));
+    for (const struct mr_parameter_gradient *entry = c->gradients_first; entry != NULL && status == MR_OK;
+         entry = entry->next) {
+        struct mr_value gradient = mr_value_tensor(entry->shape);
 
-        c->lent = lent->next;
-        free(lent->sum);
-        free(lent);
+        if (at++ < arguments[0].i64)
+            continue;
+        bytes += entry->shape.bytes;
+        if (pairs == PAGE_PAIRS || (pairs > 0 && bytes > PAGE_BYTES))
+            break;
+        gradient.tensor.data = entry->sum;
+        if (entry->sum == NULL)
+            status = mr_rpc_fail(call, "a backward pass runs in the context");
+        if (status == MR_OK)
+            status = mr_rpc_return(call, mr_value_rref(entry->parameter));
+        if (status == MR_OK)
+            status = mr_rpc_return(call, gradient);
+        pairs++;
     }
-    mr_id_map_destroy(&c->gradients);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+enum mr_status mr_gradients_register(struct mr_functions *functions)
+{
+    static const struct mr_rpc_function page = {
+        .name = "mr.gradients", .arguments = "i64", .results = "i64, ...", .run = return_page};
+    char error[64];
+
+    return mr_functions_add(functions, &page, true, error, sizeof(error));
+}
+
+/* ---- on the worker that asks: it calls that until all are there ---- */
+
+/* Pages as they come. */
+struct gathered {
+    struct mr_rpc_result **pages;
+    uint32_t page_count, page_room;
+    int64_t pairs, all;
+};
+
+/* It brings some of those that are left, whatever else that worker says. */
+static enum mr_status read_page(const struct mr_rpc_result *page, uint32_t of, struct gathered *got)
+{
+    uint32_t count = mr_rpc_result_count(page);
+    bool is_one = count % 2 == 1 && mr_rpc_result_value(page, 0)->kind == MR_VALUE_I64;
+
+    for (uint32_t i = 1; i < count; i++)
+        is_one =
+            is_one && mr_rpc_result_value(page, i)->kind == (i % 2 == 1 ? MR_VALUE_RREF : MR_VALUE_TENSOR);
+    if (is_one) {
+        got->all = mr_rpc_result_value(page, 0)->i64;
+        got->pairs += count / 2;
+        is_one = got->pairs <= got->all && (count > 1 || got->all == 0);
+    }
+    return is_one ? MR_OK
+                  : mr_rpc_error(MR_BAD_MESSAGE, "mr_autograd_gradients: rank %u gave none in pairs", of);
+}
+
+static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gathered *got)
+{
+    struct mr_rpc_call_options options = {.context = c};
+    struct mr_value first = mr_value_i64(got->pairs);
+
+    if (got->page_count == got->page_room) {
+        uint32_t room = got->page_room == 0 ? 4 : got->page_room * 2;
+        struct mr_rpc_result **pages = realloc(got->pages, room * sizeof(struct mr_rpc_result *));
+
+        if (pages == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");
+        got->pages = pages;
+        got->page_room = room;
+    }
+    struct mr_rpc_result *page;
+    enum mr_status status = mr_rpc_sync(c->contexts->agent, of, "mr.gradients", &first, 1, &options, &page);
+
+    if (status != MR_OK)
+        return status;
+    got->pages[got->page_count++] = page;
+    return read_page(page, of, got);
+}
+
+static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *got,
+                                 struct mr_rpc_result **pairs)
+{
+    struct mr_value *values = calloc((size_t)got->pairs * 2 + 1, sizeof(*values));
+    struct mr_rpc_result *joined = NULL;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; values != NULL && i < got->page_count; i++) {
+        for (uint32_t j = 1; j < mr_rpc_result_count(got->pages[i]); j++)
+            values[count++] = *mr_rpc_result_value(got->pages[i], j);
+    }
+    if (values != NULL)
+        joined = mr_result_copy(agent, values, count);
+    if (joined != NULL) {
+        mr_rrefs_retain(values, count); /* the pages' holds go with the pages */
+        *pairs = joined;
+    }
+    free(values);
+    return joined != NULL ? MR_OK : mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");
+}
+
+enum mr_status mr_autograd_gradients(struct mr_autograd *c, uint32_t of, struct mr_rpc_result **pairs)
+{
+    struct gathered got = {.pages = NULL};
+    enum mr_status status;
+
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_gradients: " MR_CONTEXT_IS_NULL);
+    do {
+        status = fetch_page(c, of, &got);
+    } while (status == MR_OK && got.pairs < got.all);
+    if (status == MR_OK)
+        status = join_pages(c->contexts->agent, &got, pairs);
+    for (uint32_t i = 0; i < got.page_count; i++)
+        mr_rpc_result_free(got.pages[i]);
+    free(got.pages);
+    return status;
 }

@@ -19,33 +19,90 @@
 #ifndef MR_RPC_BACKWARD_H
 #define MR_RPC_BACKWARD_H
 
-#include "dataplane/rpc/base/work.h"
-#include "dataplane/rpc/world/member.h"
-
-struct mr_autograd;
-
-/* What a context's pass is at on this worker. Under the context's lock. */
-struct mr_pass {
-    uint64_t id; /* (root's rank << MR_RPC_ID_SHIFT) | the root's counter, rising; 0: none */
-    bool retain;
-    bool is_root;
-    bool engaged;      /* by `parent`, unless root */
-    bool flows;        /* gradients came here: nothing is reached any more */
-    bool broken;       /* one failed when gradients had begun to flow */
-    uint32_t parent;   /* rank */
-    uint32_t working;  /* threads at work for it */
-    uint32_t deficit;  /* messages sent and not done, */
-    uint32_t *awaited; /* [world_size] and to whom */
-    enum mr_status status;
-    char error[MR_RPC_ERROR_BYTES];
-    _Atomic uint32_t done; /* the root waits for it */
-};
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/base/rpc.h"
 
 /* The op RPC_BACKWARD; inside. */
 void mr_backward_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* Inside. */
 void mr_backward_died(struct mr_rpc *agent, uint32_t rank);
-/* Under the lock: the context is over, and so is its pass. */
-void mr_pass_abort(struct mr_autograd *context);
+
+/* ---- messages (backward_messages.c) ---- */
+
+enum mr_backward_kind {
+    MR_BACKWARD_REACH_RESULTS = 1,   /* of the receiver's answer to the sender's invocation */
+    MR_BACKWARD_REACH_ARGUMENTS = 2, /* of the receiver's own invocation */
+    MR_BACKWARD_RESULTS = 3,         /* gradients of what the receiver returned, */
+    MR_BACKWARD_ARGUMENTS = 4,       /* of what it passed */
+    MR_BACKWARD_DONE = 5             /* what engaged the sender is done; its status, and a text */
+};
+
+/* The first tensor, u8: this, and for RESULTS and ARGUMENTS a byte for each value, 1: a gradient of it
+ * follows as a tensor. After DONE with an error follows the text, u8[n]. */
+struct mr_backward_wire {
+    uint64_t context, pass, invocation;
+    uint32_t kind;
+    uint16_t retain, status; /* REACH; DONE */
+};
+static_assert(sizeof(struct mr_backward_wire) == 32, "backward head size");
+
+struct mr_backward_message {
+    struct mr_backward_message *next; /* in an outbox */
+    struct mr_work work;
+    struct mr_agent_call call;
+    struct mr_autograd *context; /* held */
+    char function[MR_RPC_NAME_BYTES];
+    uint32_t count; /* of values */
+    struct mr_backward_wire *first;
+    struct mr_tensor tensors[]; /* of values: NULL data where there is none; malloc()ed, the message's */
+};
+
+/* Messages of a pass that were counted and not sent yet. */
+struct mr_pass_outbox {
+    struct mr_backward_message *first;
+};
+
+/* NULL: no memory. */
+struct mr_backward_message *mr_backward_message_new(struct mr_autograd *context, uint32_t to,
+                                                    enum mr_backward_kind kind, uint64_t invocation,
+                                                    const char *function, uint32_t count);
+/* Of a message of one value: this text instead, if there is any, and memory for it. */
+void mr_backward_message_text(struct mr_backward_message *message, const char *text);
+/* Any thread: hands it in for sending; the outcome is settled. */
+void mr_backward_post(struct mr_backward_message *message);
+void mr_backward_post_all(struct mr_pass_outbox *outbox);
+
+/* A received one. gradients[i].data NULL: none. False: malformed. */
+struct mr_backward_in {
+    struct mr_backward_wire head;
+    uint32_t count;
+    struct mr_tensor gradients[MR_RPC_ARGUMENTS_MAX];
+    const char *text;
+    uint32_t text_bytes;
+};
+bool mr_backward_read(const struct mr_message *message, struct mr_backward_in *in);
+
+/* ---- the pass (backward.c); under the context's lock ---- */
+
+/* A new one. MR_NO_MEMORY. */
+enum mr_status mr_pass_begin(struct mr_autograd *context, uint64_t id, bool retain);
+bool mr_pass_at_rest(const struct mr_pass *pass);
+/* One more message, to be posted. */
+void mr_pass_count(struct mr_autograd *context, struct mr_backward_message *message,
+                   struct mr_pass_outbox *outbox);
+/* One that was sent to `to` is done. */
+void mr_pass_settle(struct mr_autograd *context, uint64_t id, uint32_t to, enum mr_status status,
+                    const char *error);
+/* If it came to rest here, notifies whoever engaged it. */
+void mr_pass_rest(struct mr_autograd *context);
+/* Reaches `node`; messages to others are put into the outbox. */
+enum mr_status mr_pass_reach(struct mr_autograd *context, uint32_t node, struct mr_pass_outbox *outbox);
+
+/* ---- gradients (backward.c); not under the lock ---- */
+
+/* One contribution to a value; `sum` is taken, NULL: none. */
+void mr_backward_give(struct mr_autograd *context, uint64_t pass, uint32_t value, float *sum);
+/* Runs nodes as long as any are ready. */
+void mr_backward_drain(struct mr_autograd *context, uint64_t pass);
 
 #endif

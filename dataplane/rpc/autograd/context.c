@@ -1,7 +1,9 @@
 #include "dataplane/rpc/autograd/context.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "dataplane/rpc/base/rpc.h"
 
 static uint32_t creator_of(uint64_t id)
@@ -20,6 +22,81 @@ void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CON
 
     mr_member_text(contexts->agent, creator_of(id), who);
     snprintf(text, MR_CONTEXT_TEXT_BYTES, "context %lu of %.90s", (unsigned long)counter_of(id), who);
+}
+
+/* ---- notifying other workers of the end: the messages are there before, so that the end cannot fail ---- */
+
+struct mr_context_end {
+    struct mr_work work;
+    struct mr_agent_call call;
+    struct mr_context_end *next; /* of the context */
+    uint64_t words[2]; /* the context's id, and the creator's contexts below that counter are over, too */
+};
+
+static struct mr_context_end *end_new(uint64_t id, uint32_t to,
+                                      bool (*ended)(struct mr_rpc *agent, struct mr_agent_call *call,
+                                                    enum mr_status status, const struct mr_message *reply))
+{
+    struct mr_context_end *end = calloc(1, sizeof(*end));
+
+    if (end == NULL)
+        return NULL;
+    end->call = (struct mr_agent_call){
+        .to = to, .op = MR_OP_RPC_CONTEXT_END, .control = true, .deadline_us = UINT64_MAX, .ended = ended};
+    end->words[0] = id;
+    return end;
+}
+
+static void send_end(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_context_end *end = MR_CONTAINER(work, struct mr_context_end, work);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, end->words);
+
+    /* It may be dead, or we have left; without memory for messages a later end reports this one, too. */
+    if (mr_agent_begin(agent, &end->call, &tensor, 1) == MR_OK)
+        mr_agent_send(agent, &end->call);
+    else
+        free(end);
+}
+
+static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    free(MR_CONTAINER(call, struct mr_context_end, call));
+    return false;
+}
+
+enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
+{
+    uint8_t bit = (uint8_t)(1u << (rank % 8));
+
+    if ((c->notified[rank / 8] & bit) != 0)
+        return MR_OK;
+    struct mr_context_end *end = end_new(c->id.id, rank, notified);
+
+    if (end == NULL)
+        return MR_NO_MEMORY;
+    end->next = c->ends;
+    c->ends = end;
+    c->notified[rank / 8] |= bit;
+    return MR_OK;
+}
+
+static void notify_of_end(struct mr_autograd *c, uint64_t over_below)
+{
+    struct mr_rpc *agent = c->contexts->agent;
+
+    pthread_mutex_lock(&c->lock);
+    struct mr_context_end *end = c->ends, *next;
+
+    c->ends = NULL;
+    pthread_mutex_unlock(&c->lock);
+    for (; end != NULL; end = next) {
+        next = end->next;
+        end->words[1] = over_below;
+        end->work.run = send_end;
+        mr_agent_submit(agent, &end->work);
+    }
 }
 
 /* ---- made and freed ---- */
@@ -53,6 +130,26 @@ void mr_recorded_run_free(struct mr_recorded_run *run)
     free(run);
 }
 
+static void drop_gradients(struct mr_autograd *c)
+{
+    while (c->gradients_first != NULL) {
+        struct mr_parameter_gradient *entry = c->gradients_first;
+
+        c->gradients_first = entry->next;
+        mr_rref_release(entry->parameter);
+        free(entry->sum);
+        free(entry);
+    }
+    while (c->lent != NULL) {
+        struct mr_lent_sum *lent = c->lent;
+
+        c->lent = lent->next;
+        free(lent->sum);
+        free(lent);
+    }
+    mr_id_map_destroy(&c->gradients);
+}
+
 static void context_free(struct mr_autograd *c)
 {
     struct mr_rpc *agent = c->contexts->agent;
@@ -64,8 +161,13 @@ static void context_free(struct mr_autograd *c)
     mr_tape_fini(&c->tape);
     mr_id_map_free(&c->calls);
     mr_id_map_free(&c->served);
-    mr_context_gradients_drop(c);
-    mr_context_end_drop(c);
+    drop_gradients(c);
+    while (c->ends != NULL) {
+        struct mr_context_end *end = c->ends;
+
+        c->ends = end->next;
+        free(end);
+    }
     free(c->pass.awaited);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -170,6 +272,30 @@ void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
     pthread_mutex_unlock(&contexts->lock);
 }
 
+void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *format, ...)
+{
+    va_list args;
+
+    if (pass->status != MR_OK)
+        return;
+    pass->status = status;
+    va_start(args, format);
+    vsnprintf(pass->error, sizeof(pass->error), format, args);
+    va_end(args);
+}
+
+static void abort_pass(struct mr_autograd *c)
+{
+    struct mr_pass *pass = &c->pass;
+
+    if (pass->id == 0)
+        return;
+    mr_pass_fail(pass, MR_INVALID_ARGUMENT, "the context has ended");
+    pass->id = 0;
+    if (pass->is_root)
+        (void)mr_agent_done(&pass->done);
+}
+
 /* Under the table's lock: it is not to be found any more. The table's hold is the caller's now. */
 static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 {
@@ -179,7 +305,7 @@ static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
     mr_list_remove(&c->own);
     pthread_mutex_lock(&c->lock);
     c->over = true;
-    mr_pass_abort(c);
+    abort_pass(c);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -239,7 +365,7 @@ void mr_autograd_end(struct mr_autograd *c)
 
     pthread_mutex_unlock(&contexts->lock);
     if (!ended_before)
-        mr_context_end_notify(c, over_below);
+        notify_of_end(c, over_below);
     mr_context_put(c, false);
 }
 
@@ -254,13 +380,10 @@ uint64_t mr_autograd_id(const struct mr_autograd *c)
  * of all others slow. */
 static void raise_over_below(struct mr_context_creator *known, uint64_t over_below)
 {
-    struct mr_id_node *node, *next;
-
     if (over_below <= known->over_below)
         return;
     known->over_below = over_below;
-    for (node = mr_id_map_next(&known->over, NULL); node != NULL; node = next) {
-        next = mr_id_map_next(&known->over, node);
+    MR_ID_MAP_EACH(node, &known->over) {
         if (node->id < known->over_below) {
             mr_id_map_remove(&known->over, node);
             free(node);
@@ -272,15 +395,14 @@ static void raise_over_below(struct mr_context_creator *known, uint64_t over_bel
 static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
 {
     struct mr_context_creator *known = &contexts->creators[creator_of(id)];
-    struct mr_id_node *node;
 
     raise_over_below(known, over_below);
     if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
         return;
-    node = calloc(
-        1, sizeof(*node)); /* without memory a late call may bring it back, until a later end reports it */
+    struct mr_id_node *node = calloc(1, sizeof(*node));
+
     if (node == NULL)
-        return;
+        return; /* a late call may bring the context back, until a later end reports it */
     node->id = counter_of(id);
     mr_id_map_put(&known->over, node);
 }
@@ -289,12 +411,10 @@ static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_b
 static struct mr_job *take_over(struct mr_contexts *contexts, uint32_t creator, bool all)
 {
     struct mr_job *taken = NULL;
-    struct mr_id_node *node, *next;
 
-    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL; node = next) {
+    MR_ID_MAP_EACH(node, &contexts->map) {
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
 
-        next = mr_id_map_next(&contexts->map, node);
         if (creator_of(c->id.id) != creator || (!all && !is_over(contexts, c->id.id)))
             continue;
         take_out(contexts, c);
@@ -311,12 +431,12 @@ static void put_chain(struct mr_job *taken, uint64_t over_below, bool notify)
 
         taken = taken->next;
         if (notify)
-            mr_context_end_notify(c, over_below);
+            notify_of_end(c, over_below);
         mr_context_put(c, true);
     }
 }
 
-void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+static void heard_of_end(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
 {
     uint32_t creator = creator_of(id);
 
@@ -330,15 +450,33 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
     put_chain(taken, over_below, true);
 }
 
+static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    struct mr_context_end *question = MR_CONTAINER(call, struct mr_context_end, call);
+
+    if (status == MR_INVALID_ARGUMENT && reply != NULL)
+        heard_of_end(agent->contexts, question->words[0], 0);
+    free(question);
+    return false;
+}
+
+static void ask_for_end(struct mr_rpc *agent, uint64_t id)
+{
+    struct mr_context_end *question = end_new(id, creator_of(id), answered);
+
+    if (question == NULL)
+        return; /* a later end of the creator's reports it */
+    question->work.run = send_end;
+    mr_agent_submit(agent, &question->work);
+}
+
 /* Under the lock: whoever was to report an end may have died. */
 static void ask_creators(struct mr_contexts *contexts)
 {
-    const struct mr_id_node *node;
-
-    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL;
-         node = mr_id_map_next(&contexts->map, node)) {
+    MR_ID_MAP_EACH(node, &contexts->map) {
         if (creator_of(node->id) != contexts->agent->config.rank)
-            mr_context_end_ask(contexts->agent, node->id);
+            ask_for_end(contexts->agent, node->id);
     }
 }
 
@@ -353,6 +491,44 @@ void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)
     ask_creators(contexts);
     pthread_mutex_unlock(&contexts->lock);
     put_chain(taken, 0, false); /* all hear of the death */
+}
+
+/* On the creator: `from` has it, and nobody may be left to notify it. */
+static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, uint64_t id, uint32_t from,
+                           struct mr_call_ref ref)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    struct mr_autograd *c;
+    enum mr_status status = mr_context_get(contexts, id, MR_RPC_NO_RANK, &c);
+
+    if (status == MR_OK) {
+        pthread_mutex_lock(&c->lock);
+        status = c->over ? MR_INVALID_ARGUMENT : mr_context_end_prepare(c, from);
+        pthread_mutex_unlock(&c->lock);
+        mr_context_put(c, true);
+    }
+    if (status == MR_NO_MEMORY)
+        mr_reply_busy(ep, ref);
+    else
+        mr_reply_status(ep, ref, status);
+}
+
+void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct mr_contexts *contexts = agent->contexts;
+    uint64_t words[2];
+
+    if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof(words)) {
+        mr_reply_status(agent->config.endpoint, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    memcpy(words, request->message->tensors[0].data, sizeof(words));
+    if (words[0] >> MR_RPC_ID_SHIFT == agent->config.rank) {
+        serve_question(agent, contexts, words[0], from->rank, request->ref);
+        return;
+    }
+    mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
+    heard_of_end(contexts, words[0], words[1]);
 }
 
 /* ---- all of them ---- */
@@ -383,10 +559,9 @@ void mr_contexts_end(struct mr_contexts *contexts)
     if (contexts == NULL)
         return;
     struct mr_job *others = NULL;
-    struct mr_id_node *node;
 
     pthread_mutex_lock(&contexts->lock);
-    while ((node = mr_id_map_next(&contexts->map, NULL)) != NULL) {
+    MR_ID_MAP_EACH(node, &contexts->map) {
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
 
         take_out(contexts, c);

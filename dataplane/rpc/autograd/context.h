@@ -19,11 +19,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include "dataplane/rpc/autograd/backward.h"
 #include "dataplane/rpc/autograd/tape.h"
 #include "dataplane/rpc/base/executor.h"
 #include "dataplane/rpc/base/functions.h"
 #include "dataplane/rpc/base/id_map.h"
+#include "dataplane/rpc/base/work.h"
+#include "dataplane/rpc/world/member.h"
 #include "dataplane/wire/base/list.h"
 
 /* Kinds of nodes on a tape, and what they are `of`. */
@@ -69,8 +70,31 @@ static inline bool mr_invocation_is_one(uint64_t invocation)
     return invocation >> MR_RPC_ID_SHIFT == 0;
 }
 
-struct mr_context_end; /* context_end.c: notifies one worker */
-struct mr_lent_sum;    /* autograd_gradients.c */
+struct mr_context_end; /* context.c: notifies one worker */
+
+/* A sum that was looked at, and replaced since, by a backward that a program began too early: it stays until
+ * the context's end. */
+struct mr_lent_sum {
+    struct mr_lent_sum *next;
+    float *sum;
+};
+
+/* What a context's pass is at on this worker. Under the context's lock. */
+struct mr_pass {
+    uint64_t id; /* (root's rank << MR_RPC_ID_SHIFT) | the root's counter, rising; 0: none */
+    bool retain;
+    bool is_root;
+    bool engaged;      /* by `parent`, unless root */
+    bool flows;        /* gradients came here: nothing is reached any more */
+    bool broken;       /* one failed when gradients had begun to flow */
+    uint32_t parent;   /* rank */
+    uint32_t working;  /* threads at work for it */
+    uint32_t deficit;  /* messages sent and not done, */
+    uint32_t *awaited; /* [world_size] and to whom */
+    enum mr_status status;
+    char error[MR_RPC_ERROR_BYTES];
+    _Atomic uint32_t done; /* the root waits for it */
+};
 
 /* What backwards have added up for a parameter of this worker, in one context. */
 struct mr_parameter_gradient {
@@ -159,21 +183,16 @@ void mr_context_put(struct mr_autograd *context, bool inside);
 #define MR_CONTEXT_TEXT_BYTES 128u
 void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES]);
 
-/* ---- its end, see context_end.c ---- */
+/* Under the lock: fails the context's pass; the first error counts. */
+void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- its end ---- */
 
 /* Under the context's lock: that worker will be notified. MR_NO_MEMORY. */
 enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
-/* Any thread, no lock: notifies all that were prepared, `over_below` of the creator with it. */
-void mr_context_end_notify(struct mr_autograd *context, uint64_t over_below);
-/* Inside: asks the creator to notify us, too, or whether it is over: whoever was to notify us may have
- * died. */
-void mr_context_end_ask(struct mr_rpc *agent, uint64_t id);
-/* Frees those not used. */
-void mr_context_end_drop(struct mr_autograd *context);
-/* The op RPC_CONTEXT_END. To the creator, it asks for that. */
+/* The op RPC_CONTEXT_END. To the creator, it asks for that notice. */
 void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
-/* Inside: heard of an end. */
-void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);
 
 /* ---- gradients of parameters, see autograd_gradients.c ---- */
 
@@ -181,9 +200,7 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
  * added, or a backward is adding. The view is valid while the context is held, and has nothing of what is
  * added later: optimizers step after the backward. */
 bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
-/* The library's function by which other workers get them (autograd_pages.c). MR_NO_MEMORY. */
+/* The library's function by which other workers get them. MR_NO_MEMORY. */
 enum mr_status mr_gradients_register(struct mr_functions *functions);
-/* At the context's end. */
-void mr_context_gradients_drop(struct mr_autograd *context);
 
 #endif

@@ -278,3 +278,20 @@ float *mr_tape_take(struct mr_tape *tape, uint32_t value)
     tape->values[value].gradient = NULL;
     return sum;
 }
+
+/* ---- gradients ---- */
+
+float *mr_gradient_copy(const struct mr_tensor *gradient)
+{
+    float *copy = malloc(gradient->bytes == 0 ? 1 : gradient->bytes);
+
+    if (copy != NULL && gradient->bytes != 0)
+        memcpy(copy, gradient->data, gradient->bytes);
+    return copy;
+}
+
+bool mr_gradient_same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
+}

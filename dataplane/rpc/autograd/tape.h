@@ -99,4 +99,10 @@ uint32_t mr_tape_next(struct mr_tape *tape);
 /* The sum of a value, the caller's from now on; NULL: nothing. */
 float *mr_tape_take(struct mr_tape *tape, uint32_t value);
 
+/* ---- gradients ---- */
+
+/* Returns a copy of a gradient, malloc()ed. NULL: no memory. */
+float *mr_gradient_copy(const struct mr_tensor *gradient);
+bool mr_gradient_same_shape(const struct mr_tensor *a, const struct mr_tensor *b);
+
 #endif

@@ -7,7 +7,6 @@
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
-#include "dataplane/rpc/rref/parameter.h"
 #include "dataplane/rpc/rref/rref.h"
 
 static void destroy(void *optimizer)

@@ -20,6 +20,7 @@
 #define MR_RPC_RREF_H
 
 #include <stdatomic.h>
+#include "dataplane/optimizer/versions.h"
 #include "dataplane/rpc/base/values.h"
 #include "dataplane/rpc/world/member.h"
 
@@ -31,6 +32,10 @@ uint64_t mr_rref_id(const struct mr_rref *rref);
 const struct mr_value *mr_rref_value_now(struct mr_rref *rref);
 /* On the owner: the value, when it is an object that `destroy` destroys. Else NULL. */
 void *mr_rref_object(struct mr_rref *rref, void (*destroy)(void *object));
+/* On the owner: the versions of a parameter (dataplane/optimizer/versions.h), there as long as the reference is
+ * held. NULL: it is no parameter, or another worker's. For the rest of the library a parameter's value is an
+ * object; mr_rref_to_here() copies its newest version. */
+struct mr_versions *mr_parameter_versions(struct mr_rref *parameter);
 
 /* ---- for the agent ---- */
 

@@ -280,28 +280,3 @@ void mr_member_died(struct mr_rpc *agent, struct mr_member *m)
     for (const mr_agent_died *died = agent->died; *died != NULL; died++)
         (*died)(agent, m->rank);
 }
-
-void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
-                         enum mr_client_session_event event)
-{
-    struct mr_client_session_info info;
-
-    mr_client_session_info(session, &info);
-    struct mr_member *m = info.user;
-
-    if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)
-        return;
-    /* Another process is where the worker was: what it knew is gone with it. */
-    if (m->rank != MR_RPC_NO_RANK) {
-        if (m->start_id == 0)
-            m->start_id = info.start_id;
-        if (info.incarnation != m->incarnation || info.start_id != m->start_id)
-            mr_member_died(agent, m);
-        return;
-    }
-    /* Before all have joined it has nothing to forget but who asks again anyway. */
-    if (m->start_id != info.start_id && m->start_id != 0 && atomic_load(&agent->complete))
-        mr_world_rendezvous_lost(agent, mr_agent_now(agent));
-    m->start_id = info.start_id;
-    m->incarnation = info.incarnation;
-}

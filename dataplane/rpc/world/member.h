@@ -64,13 +64,9 @@ bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Frees what a reply lies in; each may be NULL. */
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in);
 
-/* ---- the endpoint's handlers ---- */
-
-/* For all calls and all sessions of the endpoint: they are the agent's. */
+/* The endpoint's handler of replies, for all of its calls: they are the agent's. */
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
-void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
-                         enum mr_client_session_event event);
 
 /* ---- the other worker ---- */
 
@@ -100,7 +96,7 @@ struct mr_member {
     uint64_t heard_us;         /* the last ALIVE of it, or answer to one of ours */
     struct mr_agent_call alive;
     bool alive_in_flight;
-    struct mr_agent_call goodbye; /* retire.c */
+    struct mr_agent_call goodbye; /* of a node that is stopped */
     bool goodbye_in_flight, goodbye_heard;
 
     /* At the rendezvous: what it last said in LEAVE, see world.h. */

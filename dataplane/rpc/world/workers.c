@@ -3,7 +3,6 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/world/workers.h"
 
 uint32_t mr_rpc_rank(const struct mr_rpc *agent)
 {

@@ -99,6 +99,10 @@ void mr_world_fini(struct mr_rpc *agent);
 /* Runs the timers of the world, and those of alive.c. Returns when to call it again. */
 uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us);
 uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us);
+/* The endpoint's handler of sessions, for all of them: they are the agent's. Another process where a worker was
+ * means that the worker died. */
+void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
+                         enum mr_client_session_event event);
 /* The rendezvous died or was restarted: from now on the workers ask each other. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 /* Writes a member as it is in the list of members. */
@@ -120,5 +124,21 @@ void mr_leave_begin(struct mr_rpc *agent);
 uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us);
 /* A member died: at the rendezvous it may have been the last that had not said LEAVE. */
 void mr_leave_died(struct mr_rpc *agent, uint32_t rank);
+
+/* Not inside: waits until all have joined. MR_DEADLINE_EXCEEDED (`error` says who is missing), MR_UNREACHABLE,
+ * MR_VERSION_MISMATCH, or why the rendezvous refused. */
+enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
+                                      size_t error_bytes);
+
+/* ---- a node that is stopped, before mr_agent_close(); inside ---- */
+
+/* From now on no call of another worker begins (MR_SHUTTING_DOWN). Functions that run may still call
+ * others. */
+void mr_agent_retire(struct mr_rpc *agent);
+/* Returns how many functions still run, and how many answers wait for memory. */
+uint32_t mr_agent_unfinished(struct mr_rpc *agent);
+/* Notifies the others that this worker stops, so that it counts as dead for them at once: those that have not
+ * answered yet, at each call. Returns false when all have answered, or are dead. */
+bool mr_agent_say_goodbye(struct mr_rpc *agent);
 
 #endif

@@ -14,7 +14,7 @@
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
-#include "dataplane/rpc/world/workers.h"
+#include "dataplane/rpc/world/world.h"
 
 #define SKIP_STEP_US    20000u
 #define SKIP_ROUNDS_MAX 100u

@@ -9,7 +9,6 @@
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/rref/parameter.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "graph.h"
 #include "math_functions.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/base/signature.h"
+#include "dataplane/rpc/base/functions.h"
 
 static bool matches(const char *text, const struct mr_value *values, uint32_t count)
 {

@@ -15,7 +15,6 @@
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
-#include "dataplane/rpc/rref/parameter.h"
 #include "line_model.h"
 #include "net.h"
 

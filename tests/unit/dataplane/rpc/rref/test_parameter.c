@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/rref/parameter.h"
+#include "dataplane/rpc/rref/rref.h"
 #include "rref_functions.h"
 
 #define FLOATS 6u

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/world/workers.h"
+#include "dataplane/rpc/world/world.h"
 
 #define SECOND_US 1000000u
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/world/workers.h"
+#include "dataplane/rpc/world/world.h"
 
 #define SECOND_US 1000000u
 #define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/autograd/backward_internal.h"
+#include "dataplane/rpc/autograd/backward.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"

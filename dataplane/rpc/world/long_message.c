@@ -1,18 +1,148 @@
-/* Long messages at their receiver. */
-#include <inttypes.h>
+#include "dataplane/rpc/world/long_message.h"
+
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "dataplane/rpc/base/rpc.h"
 
-#define RETRY_US  1000u  /* without memory for a call */
-#define LOOK_US   20000u /* whether one that waits for memory is still wanted */
-#define WORDS     3u     /* of RPC_PART, see long_out.c */
-#define MIB_SHIFT 20
+#define RETRY_US   1000u  /* without memory for a call */
+#define LOOK_US    20000u /* whether one that waits for memory is still wanted */
+#define PART_WORDS 3u     /* {id, offset, bytes}; 0 bytes: done with it, offset 1: and has not looked at it */
+#define MIB_SHIFT  20
 
-static void go_on(struct mr_long_in *in);
+/* ---- memory ---- */
+
+bool mr_long_is(const struct mr_rpc *agent, uint64_t bytes)
+{
+    return bytes > agent->config.long_from_bytes;
+}
+
+bool mr_long_reserve(struct mr_rpc *agent, uint64_t bytes)
+{
+    uint64_t taken = atomic_load(&agent->longs.bytes);
+
+    do {
+        if (bytes > agent->config.long_memory_bytes || taken > agent->config.long_memory_bytes - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(&agent->longs.bytes, &taken, taken + bytes));
+    return true;
+}
+
+void mr_long_unreserve(struct mr_rpc *agent, uint64_t bytes)
+{
+    atomic_fetch_sub(&agent->longs.bytes, bytes);
+}
+
+/* ---- at the sender ---- */
+
+static uint8_t *make_room(struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    uint64_t bytes = MR_TENSOR_ALIGN;
+
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        if (tensors[i].data == NULL)
+            bytes += (tensors[i].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    }
+    uint8_t *room = aligned_alloc(MR_TENSOR_ALIGN, bytes), *at = room;
+
+    for (uint32_t i = 0; room != NULL && i < tensor_count; i++) {
+        if (tensors[i].data != NULL)
+            continue;
+        tensors[i].data = at;
+        at += (tensors[i].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    }
+    return room;
+}
+
+struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t op, struct mr_tensor *tensors,
+                                    uint32_t tensor_count, uint64_t words[MR_LONG_NOTE_WORDS])
+{
+    struct mr_long_out *out = malloc(sizeof(*out));
+
+    if (out == NULL)
+        return NULL;
+    *out = (struct mr_long_out){.to = to,
+                                .id = ++agent->longs.last_id,
+                                .bytes = mr_message_long_bytes(tensors, tensor_count),
+                                .preamble = {.op = op, .step = agent->config.rank},
+                                .room = make_room(tensors, tensor_count),
+                                .tensor_count = tensor_count};
+    if (out->room == NULL) {
+        free(out);
+        return NULL;
+    }
+    memcpy(out->tensors, tensors, tensor_count * sizeof(*tensors));
+    mr_list_append(&agent->longs.out, &out->link);
+    words[0] = out->id;
+    words[1] = out->bytes;
+    return out;
+}
+
+void mr_long_out_end(struct mr_rpc *agent, struct mr_long_out *out, bool unread)
+{
+    if (out == NULL)
+        return;
+    mr_list_remove(&out->link);
+    if (unread && out->unread != NULL)
+        out->unread(agent, out->of);
+    if (out->gone != NULL)
+        out->gone(agent, out->of);
+    free(out->room);
+    free(out);
+}
+
+static struct mr_long_out *find(struct mr_rpc *agent, uint64_t id, uint32_t to)
+{
+    for (struct mr_link *link = agent->longs.out.next; link != &agent->longs.out; link = link->next) {
+        struct mr_long_out *out = MR_CONTAINER(link, struct mr_long_out, link);
+
+        if (out->id == id && out->to == to)
+            return out;
+    }
+    return NULL;
+}
+
+void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    const struct mr_tensor *first = &request->message->tensors[0];
+    uint64_t words[PART_WORDS];
+
+    if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof(words)) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    memcpy(words, first->data, sizeof(words));
+    struct mr_long_out *out = find(agent, words[0], from->rank);
+
+    if (words[2] == 0) {
+        mr_reply_status(ep, request->ref, MR_OK);
+        mr_long_out_end(agent, out, words[1] != 0);
+        return;
+    }
+    if (out == NULL || (out->call != NULL && out->call->over != NULL && *out->call->over)) {
+        mr_reply_status(ep, request->ref, MR_CANCELLED);
+        return;
+    }
+    if (words[2] > MR_LONG_PART_BYTES || words[1] > out->bytes || words[2] > out->bytes - words[1]) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    struct mr_tensor part = mr_tensor_1d(MR_U8, (uint32_t)words[2], NULL);
+
+    if (!mr_reply_begin(ep, request->ref, MR_OK, &part, 1)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_message_read_part(&out->preamble, out->tensors, out->tensor_count, words[1], (uint32_t)words[2],
+                         part.data);
+    mr_reply_end(ep, request->ref);
+}
+
+/* ---- at the receiver ---- */
 
 bool mr_long_is_note(const struct mr_message *message)
 {
@@ -21,8 +151,6 @@ bool mr_long_is_note(const struct mr_message *message)
     return message->preamble.tensor_count == 1 && first->dtype == MR_U64 &&
            first->bytes == MR_LONG_NOTE_WORDS * sizeof(uint64_t);
 }
-
-/* ---- memory ---- */
 
 static void memory_free(struct mr_long_in *in)
 {
@@ -92,6 +220,8 @@ static bool memory_take(struct mr_long_in *in)
     in->memory = memory;
     return true;
 }
+
+static void go_on(struct mr_long_in *in);
 
 /* ---- the end ---- */
 
@@ -220,8 +350,8 @@ static void notify(struct mr_long_in *in)
     }
     if (in->status != MR_OK)
         memory_free(in);
-    uint64_t words[WORDS] = {in->id, in->status != MR_OK, 0};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, WORDS, words);
+    uint64_t words[PART_WORDS] = {in->id, in->status != MR_OK, 0};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, PART_WORDS, words);
 
     in->state = MR_LONG_TELLS;
     in->done = (struct mr_agent_call){.to = in->from->rank,
@@ -270,8 +400,8 @@ static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
     part->in = in;
     part->offset = in->asked_up_to;
     part->bytes = left < MR_LONG_PART_BYTES ? (uint32_t)left : MR_LONG_PART_BYTES;
-    uint64_t words[WORDS] = {in->id, part->offset, part->bytes};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, WORDS, words);
+    uint64_t words[PART_WORDS] = {in->id, part->offset, part->bytes};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, PART_WORDS, words);
 
     part->call = (struct mr_agent_call){.to = in->from->rank,
                                         .op = MR_OP_RPC_PART,
