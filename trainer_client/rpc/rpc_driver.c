@@ -1,18 +1,26 @@
 #include "trainer_client/rpc/rpc_driver.h"
-#include "dataplane/wire/base/fence.h"
 
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
-#include "trainer_client/socket/clock.h"
-#include "trainer_client/socket/epoll_sleep.h"
-#include "trainer_client/socket/environment.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/fence.h"
 #include "trainer_client/call/forks.h"
-#include "trainer_client/rpc/rpc_driver_internal.h"
+#include "trainer_client/socket/clock.h"
+#include "trainer_client/socket/environment.h"
+#include "trainer_client/socket/epoll_sleep.h"
+#include "trainer_client/socket/udp_receive.h"
+#include "trainer_client/socket/udp_send.h"
 
 #define SEGMENT_BUDGET    128u
 #define SEND_RETRY_US     1000u /* when the socket's buffer was full */
@@ -24,6 +32,54 @@
 #define SESSIONS_PER_PEER 24u
 #define SESSIONS_SPARE    64u
 #define CALLS_MAX         16384u
+#define POKED             0x80000000u /* bit of the word waited for: look again */
+#define OUT_US            500u /* our own thread keeps out of the way so long after a wait of the program's, */
+#define OUT_LONG_US       100000u /* and while another thread has the role, which wakes it when it leaves */
+
+struct sleeper {
+    _Atomic uint32_t *done;
+    struct sleeper *next;
+};
+
+struct mrc_rpc_driver {
+    struct mrc_udp_socket socket;
+    struct mrc_udp_sender *sender;
+    struct mrc_udp_receiver *receiver; /* of who has the role */
+    struct mr_endpoint *ep;
+    struct mr_rpc *agent;
+    uint32_t forks; /* mrc_forks() when it was made */
+    uint32_t busy_poll_us;
+    uint8_t uuid[MR_UUID_BYTES];
+    uint32_t incarnation;
+    int epoll_fd, wake_fd; /* of who has the role: the socket and wake_fd */
+    int own_fd;            /* wakes our own thread when it keeps out of the way */
+
+    pthread_mutex_t inside;
+    uint64_t flushed_us; /* inside */
+    uint32_t unsent;     /* calls since then */
+
+    _Atomic uint64_t next_us;        /* when the agent or the endpoint wants to be called; written inside */
+    pthread_mutex_t role;            /* to receive */
+    _Atomic uint64_t sleep_until_us; /* of who has the role; 0: does not sleep */
+    _Atomic uint64_t waited_us;      /* when a thread of the program waited last */
+    _Atomic uint32_t waiters;        /* of the program's threads */
+    _Atomic bool has_unsent;         /* `unsent` is not 0 */
+    _Atomic bool awake;              /* who has the role is, and will look at the agent before he sleeps */
+    _Atomic bool keeps_out;          /* our own thread does, for long */
+    _Atomic bool stopping;
+    _Atomic bool closed; /* no thread and no socket any more: what is submitted waits for the end */
+    pthread_mutex_t sleepers_lock;
+    struct sleeper *sleepers;
+    bool has_thread;
+    pthread_t thread;
+};
+
+static void signal_fd(int event_fd)
+{
+    uint64_t one = 1;
+
+    (void)!write(event_fd, &one, sizeof(one));
+}
 
 /* ---- inside ---- */
 
@@ -53,10 +109,10 @@ static void settle_inside(struct mrc_rpc_driver *d)
 static void wake_early(struct mrc_rpc_driver *d)
 {
     if (atomic_load(&d->next_us) < atomic_load(&d->sleep_until_us))
-        mrc_rpc_signal(d->wake_fd);
+        signal_fd(d->wake_fd);
 }
 
-/* Whoever submits pushes first and tries the lock then: either he gets it, or it is seen here. */
+/* Whoever submits pushes first, and then tries the lock: either that succeeds, or the work is seen here. */
 static void leave(struct mrc_rpc_driver *d)
 {
     for (;;) {
@@ -75,7 +131,8 @@ static void settle_and_leave(struct mrc_rpc_driver *d)
     leave(d);
 }
 
-void mrc_rpc_settle(struct mrc_rpc_driver *d)
+/* The same, if nobody is inside. */
+static void settle(struct mrc_rpc_driver *d)
 {
     if (pthread_mutex_trylock(&d->inside) != 0)
         return;
@@ -89,7 +146,6 @@ void mrc_rpc_settle(struct mrc_rpc_driver *d)
 
 static uint64_t now_us_of(void *self)
 {
-    (void)self;
     return mrc_now_us();
 }
 
@@ -116,16 +172,17 @@ static void leave_with_call(void *self, bool more)
         settle_and_leave(d);
         return;
     }
-    /* Sent by this thread, which waits soon or calls on, or by who has the role; our own thread, when it
-     * keeps out of the way, looks after a moment. Only one that sleeps for longer must be told, once. */
+    /* It is sent by this thread, which waits or calls again soon, or by the one that has the role; the worker's own
+     * thread looks after a moment when it keeps out of the way. Only a thread that sleeps for longer must be woken,
+     * once. */
     bool first = !atomic_exchange(&d->has_unsent, true);
 
     pthread_mutex_unlock(&d->inside);
     mr_fence();
     if (mr_agent_has_work(d->agent))
-        mrc_rpc_settle(d);
+        settle(d);
     else if (!more && first && atomic_load(&d->sleep_until_us) != 0)
-        mrc_rpc_signal(d->wake_fd);
+        signal_fd(d->wake_fd);
 }
 
 static void wake(void *self)
@@ -133,7 +190,7 @@ static void wake(void *self)
     struct mrc_rpc_driver *d = self;
 
     if (!atomic_load(&d->awake))
-        mrc_rpc_settle(d);
+        settle(d);
 }
 
 /* ---- what the endpoint says ---- */
@@ -158,13 +215,6 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
 }
 
 /* ---- who has the role ---- */
-
-void mrc_rpc_signal(int event_fd)
-{
-    uint64_t one = 1;
-
-    (void)!write(event_fd, &one, sizeof(one));
-}
 
 static void drain(int event_fd)
 {
@@ -224,7 +274,10 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
     atomic_store(&d->sleep_until_us, 0);
 }
 
-void mrc_rpc_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us, uint64_t deadline_us)
+/* By the one who has the role: one round. Receives for up to `spin_us`, then sleeps until `deadline_us` at the
+ * latest; ends early when *done has MR_DONE. done may be NULL. */
+static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us,
+                      uint64_t deadline_us)
 {
     uint64_t now_us = mrc_now_us();
 
@@ -250,6 +303,152 @@ void mrc_rpc_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t sp
     }
     if (got)
         process(d);
+}
+
+/* ---- sleeping while another receives ---- */
+
+static void add_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&d->sleepers_lock);
+    sleeper->next = d->sleepers;
+    d->sleepers = sleeper;
+    pthread_mutex_unlock(&d->sleepers_lock);
+}
+
+static void remove_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&d->sleepers_lock);
+    struct sleeper **at = &d->sleepers;
+
+    while (*at != sleeper)
+        at = &(*at)->next;
+    *at = sleeper->next;
+    pthread_mutex_unlock(&d->sleepers_lock);
+}
+
+/* Under the lock of the sleepers, so that the word is still there. One whose wait is over takes no role. */
+static void poke_sleeper(struct mrc_rpc_driver *d)
+{
+    pthread_mutex_lock(&d->sleepers_lock);
+    struct sleeper *sleeper = d->sleepers;
+
+    while (sleeper != NULL && is_done(sleeper->done))
+        sleeper = sleeper->next;
+    if (sleeper != NULL) {
+        atomic_fetch_or(sleeper->done, POKED);
+        (void)syscall(SYS_futex, sleeper->done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    }
+    pthread_mutex_unlock(&d->sleepers_lock);
+}
+
+static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t deadline_us)
+{
+    struct sleeper sleeper = {.done = done};
+    uint64_t now_us = mrc_now_us();
+    struct timespec left;
+
+    if (deadline_us <= now_us) /* it has passed since the caller looked */
+        return;
+    left = mr_span_us(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
+    add_sleeper(d, &sleeper);
+    uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
+
+    /* Who gave the role up before we were in the list did not see us. */
+    if ((seen & (MR_DONE | POKED)) == 0 && pthread_mutex_trylock(&d->role) == 0)
+        pthread_mutex_unlock(&d->role);
+    else if ((seen & (MR_DONE | POKED)) == 0)
+        (void)syscall(SYS_futex, done, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
+    remove_sleeper(d, &sleeper);
+    if (!is_done(done))
+        atomic_fetch_and(done, ~POKED);
+}
+
+/* ---- the role ---- */
+
+static bool take_role(struct mrc_rpc_driver *d)
+{
+    if (pthread_mutex_trylock(&d->role) != 0)
+        return false;
+    atomic_store(&d->awake, true);
+    return true;
+}
+
+static void give_role(struct mrc_rpc_driver *d)
+{
+    atomic_store(&d->awake, false);
+    pthread_mutex_unlock(&d->role);
+    mr_fence();
+    if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent))
+        settle(d);
+    poke_sleeper(d);
+}
+
+static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
+{
+    struct mrc_rpc_driver *d = self;
+
+    if (is_done(done))
+        return true;
+    atomic_fetch_add(&d->waiters, 1);
+    while (!is_done(done) && mrc_now_us() < deadline_us) {
+        if (take_role(d)) {
+            while (!is_done(done) && mrc_now_us() < deadline_us)
+                run_round(d, done, d->busy_poll_us, deadline_us);
+            give_role(d);
+            continue;
+        }
+        if (atomic_load(&d->has_unsent))
+            settle(d);
+        sleep_on(d, done, deadline_us);
+    }
+    atomic_store(&d->waited_us, mrc_now_us());
+    atomic_fetch_sub(&d->waiters, 1);
+    if (atomic_load(&d->keeps_out))
+        signal_fd(d->own_fd);
+    return is_done(done);
+}
+
+/* ---- our own thread ---- */
+
+static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
+{
+    struct pollfd own = {.fd = d->own_fd, .events = POLLIN};
+    struct timespec left = mr_span_us(us);
+    uint64_t count;
+
+    if (ppoll(&own, 1, &left, NULL) > 0)
+        (void)!read(d->own_fd, &count, sizeof(count));
+    if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent) ||
+        atomic_load(&d->next_us) <= mrc_now_us())
+        settle(d);
+}
+
+static void *run_thread(void *arg)
+{
+    struct mrc_rpc_driver *d = arg;
+
+    while (!atomic_load(&d->stopping)) {
+        if (mrc_now_us() - atomic_load(&d->waited_us) < OUT_US) {
+            keep_out(d, OUT_US);
+            continue;
+        }
+        if (!take_role(d)) {
+            /* Set before the check whether anybody waits: whoever stops waiting after that wakes us. */
+            atomic_store(&d->keeps_out, true);
+            mr_fence();
+            if (atomic_load(&d->waiters) > 0)
+                keep_out(d, OUT_LONG_US);
+            atomic_store(&d->keeps_out, false);
+            continue;
+        }
+        while (!atomic_load(&d->stopping) && atomic_load(&d->waiters) == 0)
+            run_round(d, NULL, 0, UINT64_MAX);
+        give_role(d);
+        /* Who waits and sleeps has been poked, and takes the role. */
+        if (atomic_load(&d->waiters) > 0)
+            keep_out(d, OUT_US);
+    }
+    return NULL;
 }
 
 /* ---- made and destroyed ---- */
@@ -347,7 +546,7 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
                                               .enter = enter,
                                               .leave = leave_with_call,
                                               .wake = wake,
-                                              .wait = mrc_rpc_wait,
+                                              .wait = wait_for,
                                               .is_inherited = is_inherited};
     config->endpoint = d->ep;
     memcpy(config->uuid, d->uuid, MR_UUID_BYTES);
@@ -357,7 +556,7 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
 enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *agent)
 {
     d->agent = agent;
-    if (pthread_create(&d->thread, NULL, mrc_rpc_thread, d) != 0) {
+    if (pthread_create(&d->thread, NULL, run_thread, d) != 0) {
         d->agent = NULL;
         return MR_NO_MEMORY;
     }
@@ -388,8 +587,8 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
         close_agent(d);
     if (d->has_thread) {
         atomic_store(&d->stopping, true);
-        mrc_rpc_signal(d->wake_fd);
-        mrc_rpc_signal(d->own_fd);
+        signal_fd(d->wake_fd);
+        signal_fd(d->own_fd);
         pthread_join(d->thread, NULL);
     }
     pthread_mutex_lock(&d->inside);
