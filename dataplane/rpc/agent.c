@@ -285,8 +285,8 @@ void mr_agent_close(struct mr_rpc *agent)
 {
     agent->closing = true;
     atomic_store(&agent->left, true);
-    for (uint32_t i = 0; i < agent->config.world_size; i++)
-        mr_member_close(agent, &agent->members[i]);
+    MR_MEMBER_EACH(m, agent)
+        mr_member_close(agent, m);
     mr_member_close(agent, &agent->rendezvous);
     mr_longs_close(agent);
     mr_rrefs_close(agent->rrefs);

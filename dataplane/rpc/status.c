@@ -34,9 +34,9 @@ void mr_agent_count(struct mr_rpc *agent)
     counters->contexts_begun = contexts.begun;
     counters->contexts_known = contexts.known;
     counters->members_joined = counters->members_dead = 0;
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        counters->members_joined += agent->members[i].present;
-        counters->members_dead += agent->members[i].present && has_gone(&agent->members[i]);
+    MR_MEMBER_EACH(m, agent) {
+        counters->members_joined += m->present;
+        counters->members_dead += m->present && has_gone(m);
     }
 }
 
@@ -99,9 +99,8 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
 
 static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lines)
 {
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        const struct mr_member *m = &agent->members[i];
-        struct mr_member_wire line = {.rank = i};
+    MR_MEMBER_EACH(m, agent) {
+        struct mr_member_wire line = {.rank = m->rank};
 
         if (m->present) {
             mr_world_write_member(m, &line);
@@ -109,7 +108,7 @@ static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lin
             line.flags |= atomic_load(&m->dead) ? MR_MEMBER_DEAD : 0;
             line.flags |= m->leave_phase == MR_LEAVE_GONE ? MR_MEMBER_LEFT : 0;
         }
-        memcpy(&lines[i], &line, sizeof(line));
+        memcpy(&lines[m->rank], &line, sizeof(line));
     }
 }
 

@@ -35,30 +35,38 @@ static bool any_known(const struct mr_tape *tape, const struct mr_value *values,
 
 /* ---- on the caller ---- */
 
+static struct mr_recorded_call *recorded_new(uint64_t id, uint32_t peer, uint64_t invocation,
+                                             const char *function)
+{
+    struct mr_recorded_call *call = calloc(1, sizeof(*call));
+
+    if (call == NULL)
+        return NULL;
+    call->id.id = id;
+    call->peer = peer;
+    call->invocation = invocation;
+    call->arguments = call->results = MR_TAPE_NONE;
+    snprintf(call->function, sizeof(call->function), "%s", function);
+    return call;
+}
+
 /* Under the lock. */
 static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t count)
 {
-    struct mr_recorded_call *call = calloc(1, sizeof(*call));
-    enum mr_status status = MR_OK;
-
-    if (call == NULL || mr_context_end_prepare(c, to) != MR_OK) {
-        free(call);
-        return MR_NO_MEMORY;
-    }
-    *call = (struct mr_recorded_call){.to = to, .send = MR_TAPE_NONE, .call = MR_TAPE_NONE};
-    call->id.id = c->invocations + 1;
-    snprintf(call->function, sizeof(call->function), "%s", function);
+    uint64_t invocation = c->invocations + 1;
+    struct mr_recorded_call *call = recorded_new(invocation, to, invocation, function);
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_SEND, .of = call, .inputs = arguments, .input_count = count};
+    enum mr_status status = call == NULL ? MR_NO_MEMORY : mr_context_end_prepare(c, to);
 
-    if (any_known(&c->tape, arguments, count))
-        status = mr_tape_add(&c->tape, &entry, &call->send);
+    if (status == MR_OK && any_known(&c->tape, arguments, count))
+        status = mr_tape_add(&c->tape, &entry, &call->arguments);
     if (status != MR_OK) {
         free(call);
         return status;
     }
-    c->invocations++;
+    c->invocations = invocation;
     mr_id_map_put(&c->calls, &call->id);
     return MR_OK;
 }
@@ -109,7 +117,7 @@ enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t conte
                                   .only_numbered = true};
 
     if (node != NULL)
-        status = mr_tape_add(&c->tape, &entry, &call->call);
+        status = mr_tape_add(&c->tape, &entry, &call->results);
     pthread_mutex_unlock(&c->lock);
     mr_context_put(c, true);
     return status;
@@ -120,16 +128,12 @@ enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t conte
 /* Under the lock: another worker's call has come. */
 static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call *call)
 {
-    struct mr_served_call *served = calloc(1, sizeof(*served));
+    uint64_t invocation = call->head.invocation;
+    uint64_t id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | invocation;
+    struct mr_recorded_call *served = recorded_new(id, call->caller, invocation, call->function->name);
 
     if (served == NULL)
         return MR_NO_MEMORY;
-    *served = (struct mr_served_call){.caller = call->caller,
-                                      .invocation = call->head.invocation,
-                                      .arguments = MR_TAPE_NONE,
-                                      .answer = MR_TAPE_NONE};
-    served->id.id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | call->head.invocation;
-    memcpy(served->function, call->function->name, sizeof(served->function));
     struct mr_tape_entry entry = {.kind = MR_RECORDED_ARGUMENTS,
                                   .of = served,
                                   .outputs = call->arguments,
@@ -137,7 +141,7 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
                                   .only_numbered = true};
     enum mr_status status = MR_OK;
 
-    if (!mr_invocation_is_one(served->invocation) || mr_id_map_get(&c->served, served->id.id) != NULL)
+    if (!mr_invocation_is_one(invocation) || mr_id_map_get(&c->served, id) != NULL)
         status = MR_BAD_MESSAGE;
     else if (any_numbered(call->arguments, call->argument_count))
         status = mr_tape_add(&c->tape, &entry, &served->arguments);
@@ -217,7 +221,7 @@ static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call
 /* Under the lock: the results leave. What this tape does not know is a constant for the caller. */
 static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *call)
 {
-    struct mr_served_call *served = call->autograd;
+    struct mr_recorded_call *served = call->autograd;
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_RETURN, .of = served, .inputs = call->results, .input_count = call->result_count};
 
@@ -228,7 +232,7 @@ static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *c
     if (served == NULL || (call->head.flags & MR_RPC_REMOTE) != 0 ||
         !any_numbered(call->results, call->result_count))
         return MR_OK;
-    return mr_tape_add(&c->tape, &entry, &served->answer);
+    return mr_tape_add(&c->tape, &entry, &served->results);
 }
 
 enum mr_status mr_autograd_run_ended(struct mr_rpc_call *call, enum mr_status status)

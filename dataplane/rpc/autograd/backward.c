@@ -48,7 +48,8 @@ void mr_pass_count(struct mr_autograd *c, struct mr_backward_message *message, s
 static void notify_done(struct mr_autograd *c)
 {
     struct mr_pass *pass = &c->pass;
-    struct mr_backward_message *m = mr_backward_message_new(c, pass->parent, MR_BACKWARD_DONE, 0, "", 1);
+    const struct mr_recorded_call engaged_by = {.peer = pass->parent};
+    struct mr_backward_message *m = mr_backward_message_new(c, &engaged_by, MR_BACKWARD_DONE, 1);
 
     if (m == NULL)
         return; /* the root's time-out ends it */
@@ -123,21 +124,14 @@ static void reached(void *self, uint32_t node)
 {
     struct walk *walk = self;
     const struct mr_tape_node *n = &walk->context->tape.nodes[node];
-    struct mr_backward_message *m;
+    const struct mr_recorded_call *call = n->of;
 
-    if (n->kind == MR_RECORDED_CALL) {
-        const struct mr_recorded_call *call = n->of;
-
-        m = mr_backward_message_new(walk->context, call->to, MR_BACKWARD_REACH_RESULTS, call->id.id,
-                                    call->function, 0);
-    } else if (n->kind == MR_RECORDED_ARGUMENTS) {
-        const struct mr_served_call *served = n->of;
-
-        m = mr_backward_message_new(walk->context, served->caller, MR_BACKWARD_REACH_ARGUMENTS,
-                                    served->invocation, served->function, 0);
-    } else {
+    if (n->kind != MR_RECORDED_CALL && n->kind != MR_RECORDED_ARGUMENTS)
         return;
-    }
+    struct mr_backward_message *m = mr_backward_message_new(
+        walk->context, call,
+        n->kind == MR_RECORDED_CALL ? MR_BACKWARD_REACH_RESULTS : MR_BACKWARD_REACH_ARGUMENTS, 0);
+
     if (m == NULL)
         walk->no_memory = true;
     else
@@ -146,18 +140,9 @@ static void reached(void *self, uint32_t node)
 
 static const char *function_of(const struct mr_tape_node *n)
 {
-    switch (n->kind) {
-    case MR_RECORDED_RUN:
+    if (n->kind == MR_RECORDED_RUN)
         return ((const struct mr_recorded_run *)n->of)->function->name;
-    case MR_RECORDED_SEND:
-    case MR_RECORDED_CALL:
-        return ((const struct mr_recorded_call *)n->of)->function;
-    case MR_RECORDED_ARGUMENTS:
-    case MR_RECORDED_RETURN:
-        return ((const struct mr_served_call *)n->of)->function;
-    default:
-        return "?";
-    }
+    return n->kind == MR_RECORDED_LEAF ? "?" : ((const struct mr_recorded_call *)n->of)->function;
 }
 
 enum mr_status mr_pass_reach(struct mr_autograd *c, uint32_t node, struct mr_pass_outbox *outbox)
@@ -352,19 +337,13 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
 
 static void send_gradients(struct mr_autograd *c, uint64_t pass, struct step *step)
 {
-    const struct mr_recorded_call *call = step->of;
-    const struct mr_served_call *served = step->of;
+    enum mr_backward_kind kind = step->kind == MR_RECORDED_CALL ? MR_BACKWARD_RESULTS : MR_BACKWARD_ARGUMENTS;
     struct mr_pass_outbox outbox = {.first = NULL};
     struct mr_backward_message *m = NULL;
 
     pthread_mutex_lock(&c->lock);
     if (c->pass.id == pass) {
-        if (step->kind == MR_RECORDED_CALL)
-            m = mr_backward_message_new(c, call->to, MR_BACKWARD_RESULTS, call->id.id, call->function,
-                                        step->output_count);
-        else
-            m = mr_backward_message_new(c, served->caller, MR_BACKWARD_ARGUMENTS, served->invocation,
-                                        served->function, step->output_count);
+        m = mr_backward_message_new(c, step->of, kind, step->output_count);
         if (m == NULL)
             mr_pass_fail(&c->pass, MR_NO_MEMORY, "no memory");
         else

@@ -62,10 +62,10 @@ struct mr_pass_outbox {
     struct mr_backward_message *first;
 };
 
-/* NULL: no memory. */
-struct mr_backward_message *mr_backward_message_new(struct mr_autograd *context, uint32_t to,
-                                                    enum mr_backward_kind kind, uint64_t invocation,
-                                                    const char *function, uint32_t count);
+/* A message about that call, to the worker at its other end. NULL: no memory. */
+struct mr_backward_message *mr_backward_message_new(struct mr_autograd *context,
+                                                    const struct mr_recorded_call *call,
+                                                    enum mr_backward_kind kind, uint32_t count);
 /* Of a message of one value: this text instead, if there is any, and memory for it. */
 void mr_backward_message_text(struct mr_backward_message *message, const char *text);
 /* Any thread: hands it in for sending; the outcome is settled. */

@@ -5,9 +5,9 @@
 #include "dataplane/rpc/autograd/backward.h"
 #include "dataplane/rpc/call/call.h"
 
-struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c, uint32_t to,
-                                                    enum mr_backward_kind kind, uint64_t invocation,
-                                                    const char *function, uint32_t count)
+struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c,
+                                                    const struct mr_recorded_call *call,
+                                                    enum mr_backward_kind kind, uint32_t count)
 {
     size_t tensors_bytes = count * sizeof(struct mr_tensor);
     struct mr_backward_message *m =
@@ -17,13 +17,13 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c, uint3
         return NULL;
     m->context = c;
     mr_context_hold(c);
-    m->call.to = to;
+    m->call.to = call->peer;
     m->count = count;
-    snprintf(m->function, sizeof(m->function), "%s", function);
+    snprintf(m->function, sizeof(m->function), "%s", call->function);
     m->first = (struct mr_backward_wire *)(void *)((uint8_t *)m->tensors + tensors_bytes);
     *m->first = (struct mr_backward_wire){.context = c->id.id,
                                           .pass = c->pass.id,
-                                          .invocation = invocation,
+                                          .invocation = call->invocation,
                                           .kind = kind,
                                           .retain = c->pass.retain};
     return m;
@@ -54,10 +54,9 @@ static void explain(struct mr_rpc *agent, const struct mr_backward_message *m, e
     char who[MR_MEMBER_TEXT_BYTES];
 
     mr_member_text(agent, m->call.to, who);
-    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8)
-        snprintf(error, bytes, "%.*s", (int)(reply->tensors[0].bytes > 400 ? 400 : reply->tensors[0].bytes),
-                 (const char *)reply->tensors[0].data);
-    else if (status == MR_WORKER_DIED)
+    if (mr_agent_error_text(reply, error, bytes))
+        return;
+    if (status == MR_WORKER_DIED)
         snprintf(error, bytes, "%s died; what it recorded of \"%s\" is gone with it", who, m->function);
     else if (status == MR_DEADLINE_EXCEEDED)
         snprintf(error, bytes,
@@ -254,18 +253,21 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
 static uint32_t find_node(struct mr_autograd *c, const struct served *s)
 {
     uint64_t invocation = s->in.head.invocation;
-    struct mr_id_node *node;
+    bool of_ours = s->in.head.kind == MR_BACKWARD_REACH_ARGUMENTS || s->in.head.kind == MR_BACKWARD_ARGUMENTS;
 
     if (!mr_invocation_is_one(invocation))
         return MR_TAPE_NONE;
-    if (s->in.head.kind == MR_BACKWARD_REACH_RESULTS || s->in.head.kind == MR_BACKWARD_RESULTS) {
-        node = mr_id_map_get(&c->served, ((uint64_t)s->from << MR_RPC_ID_SHIFT) | invocation);
-        return node == NULL ? MR_TAPE_NONE : MR_CONTAINER(node, struct mr_served_call, id)->answer;
-    }
-    node = mr_id_map_get(&c->calls, invocation);
-    if (node == NULL || MR_CONTAINER(node, struct mr_recorded_call, id)->to != s->from)
+    struct mr_id_node *node =
+        of_ours ? mr_id_map_get(&c->calls, invocation)
+                : mr_id_map_get(&c->served, ((uint64_t)s->from << MR_RPC_ID_SHIFT) | invocation);
+
+    if (node == NULL)
         return MR_TAPE_NONE;
-    return MR_CONTAINER(node, struct mr_recorded_call, id)->send;
+    const struct mr_recorded_call *call = MR_CONTAINER(node, struct mr_recorded_call, id);
+
+    if (call->peer != s->from)
+        return MR_TAPE_NONE;
+    return of_ours ? call->arguments : call->results;
 }
 
 /* The gradients fit the node's inputs, which are copied out: the tape may grow. */

@@ -436,7 +436,7 @@ static void put_chain(struct mr_job *taken, uint64_t over_below, bool notify)
     }
 }
 
-static void heard_of_end(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
 {
     uint32_t creator = creator_of(id);
 
@@ -456,7 +456,7 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
     struct mr_context_end *question = MR_CONTAINER(call, struct mr_context_end, call);
 
     if (status == MR_INVALID_ARGUMENT && reply != NULL)
-        heard_of_end(agent->contexts, question->words[0], 0);
+        mr_contexts_heard(agent->contexts, question->words[0], 0);
     free(question);
     return false;
 }
@@ -528,7 +528,7 @@ void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const st
         return;
     }
     mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
-    heard_of_end(contexts, words[0], words[1]);
+    mr_contexts_heard(contexts, words[0], words[1]);
 }
 
 /* ---- all of them ---- */

@@ -29,12 +29,14 @@
 
 /* Kinds of nodes on a tape, and what they are `of`. */
 enum mr_recorded_kind {
-    MR_RECORDED_LEAF,      /* NULL */
-    MR_RECORDED_RUN,       /* struct mr_recorded_run: a differentiable function */
-    MR_RECORDED_SEND,      /* struct mr_recorded_call: its arguments left; entered by their gradients */
-    MR_RECORDED_CALL,      /* struct mr_recorded_call: its results came */
-    MR_RECORDED_ARGUMENTS, /* struct mr_served_call: they came */
-    MR_RECORDED_RETURN     /* struct mr_served_call: its results left; entered by their gradients */
+    MR_RECORDED_LEAF, /* NULL */
+    MR_RECORDED_RUN,  /* struct mr_recorded_run: a differentiable function */
+    /* struct mr_recorded_call, of ours: */
+    MR_RECORDED_SEND, /* its arguments left; entered by their gradients */
+    MR_RECORDED_CALL, /* its results came */
+    /* struct mr_recorded_call, of another worker's: */
+    MR_RECORDED_ARGUMENTS, /* they came */
+    MR_RECORDED_RETURN     /* its results left; entered by their gradients */
 };
 
 struct mr_recorded_run {
@@ -47,20 +49,13 @@ struct mr_recorded_run {
 /* With what the user saved. NULL is fine. Not inside. */
 void mr_recorded_run_free(struct mr_recorded_run *run);
 
-/* A call of ours to another worker. */
+/* A call between workers that was recorded: one of ours, or one of another worker's that a function of ours
+ * executed. */
 struct mr_recorded_call {
-    struct mr_id_node id; /* its invocation */
-    uint32_t to;
-    uint32_t send, call; /* nodes, or MR_TAPE_NONE */
-    char function[MR_RPC_NAME_BYTES];
-};
-
-/* A call of another worker's that a function of ours executed. */
-struct mr_served_call {
-    struct mr_id_node id; /* (caller << MR_RPC_ID_SHIFT) | invocation */
-    uint32_t caller;
-    uint64_t invocation;
-    uint32_t arguments, answer; /* nodes, or MR_TAPE_NONE */
+    struct mr_id_node id; /* of ours: the invocation; of others': (peer << MR_RPC_ID_SHIFT) | invocation */
+    uint32_t peer;        /* the rank at the other end */
+    uint64_t invocation;  /* the caller's number */
+    uint32_t arguments, results; /* nodes, or MR_TAPE_NONE */
     char function[MR_RPC_NAME_BYTES];
 };
 
@@ -193,6 +188,9 @@ void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *forma
 enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
 /* The op RPC_CONTEXT_END. To the creator, it asks for that notice. */
 void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+
+/* Inside: the context is over, and so are all of its creator's below that counter. */
+void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);
 
 /* ---- gradients of parameters, see autograd_gradients.c ---- */
 

@@ -85,6 +85,10 @@ struct mr_rpc {
     bool closing;
 };
 
+/* Goes through all members, this worker among them, by rank. */
+#define MR_MEMBER_EACH(m, agent)                                                                             \
+    for (struct mr_member *m = (agent)->members; m != (agent)->members + (agent)->config.world_size; m++)
+
 static inline uint64_t mr_agent_now(const struct mr_rpc *agent)
 {
     return agent->config.driver.now_us(agent->config.driver.self);

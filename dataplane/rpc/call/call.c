@@ -373,14 +373,6 @@ static void cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *futur
 
 /* ---- to another worker ---- */
 
-static void read_error(const struct mr_message *reply, char *why, size_t bytes)
-{
-    why[0] = 0;
-    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8)
-        snprintf(why, bytes, "%.*s", (int)(reply->tensors[0].bytes > 400 ? 400 : reply->tensors[0].bytes),
-                 (const char *)reply->tensors[0].data);
-}
-
 /* The other worker does not look at it: the references in it are ours again. */
 static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
 {
@@ -412,7 +404,7 @@ bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
     if (call->cancelled)
         take_back(agent, f);
     else if (status != MR_OK)
-        read_error(reply, why, sizeof(why));
+        (void)mr_agent_error_text(reply, why, sizeof(why));
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
         result = mr_result_of_reply(agent, call, reply, &keep, &status);
     if (result != NULL && f->head.context != 0 && !f->ended)

@@ -81,9 +81,7 @@ static bool is_silent(struct mr_rpc *agent, const struct mr_member *m, uint64_t 
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us)
 {
     mr_member_died(agent, &agent->rendezvous);
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        struct mr_member *m = &agent->members[i];
-
+    MR_MEMBER_EACH(m, agent) {
         m->heard_us = now_us; /* from now on they are asked */
         if (m->is_rendezvous)
             mr_member_died(agent, m);
@@ -128,8 +126,8 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
         interval_us = ALIVE_MAX_US;
     /* We were stopped ourselves: the others are not to blame. */
     if (agent->alive_next_us != 0 && now_us - agent->alive_next_us > dead_after_us(agent) / 2) {
-        for (uint32_t i = 0; i < agent->config.world_size; i++)
-            agent->members[i].heard_us = now_us;
+        MR_MEMBER_EACH(m, agent)
+            m->heard_us = now_us;
         agent->rendezvous.heard_us = now_us;
     }
     agent->alive_next_us = now_us + interval_us;
@@ -138,10 +136,8 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
         if (is_silent(agent, &agent->rendezvous, now_us, true))
             mr_world_rendezvous_lost(agent, now_us);
     }
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        struct mr_member *m = &agent->members[i];
-
-        if (i == agent->config.rank || atomic_load(&m->dead))
+    MR_MEMBER_EACH(m, agent) {
+        if (m->rank == agent->config.rank || atomic_load(&m->dead))
             continue;
         if (alone)
             ask_alive(agent, m, now_us);

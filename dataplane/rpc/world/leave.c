@@ -64,9 +64,7 @@ static void count_leaving(struct mr_rpc *agent)
 
     if (!atomic_load(&agent->complete) || agent->leaving.all_may_go)
         return;
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        const struct mr_member *m = &agent->members[i];
-
+    MR_MEMBER_EACH(m, agent) {
         if (!takes_part(m))
             continue;
         if (m->leave_phase == MR_LEAVE_NOT || m->leave_epoch != agent->leaving.world_epoch)
@@ -132,17 +130,15 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     uint8_t *states = tensors[1].data;
 
     memcpy(tensors[0].data, words, sizeof(words));
-    for (uint32_t i = 0; i < agent->config.world_size; i++)
-        states[i] = state_of(&agent->members[i]);
+    MR_MEMBER_EACH(m, agent)
+        states[m->rank] = state_of(m);
     mr_reply_end(ep, request->ref);
 }
 
 static bool others_are_gone(const struct mr_rpc *agent)
 {
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        const struct mr_member *m = &agent->members[i];
-
-        if (i != agent->config.rank && takes_part(m) && m->leave_phase != MR_LEAVE_GONE)
+    MR_MEMBER_EACH(m, agent) {
+        if (m->rank != agent->config.rank && takes_part(m) && m->leave_phase != MR_LEAVE_GONE)
             return false;
     }
     return true;
@@ -341,10 +337,8 @@ bool mr_agent_say_goodbye(struct mr_rpc *agent)
 
     if (!atomic_load(&agent->complete) || agent->config.rank == MR_RPC_NO_RANK)
         return false;
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        struct mr_member *m = &agent->members[i];
-
-        if (i == agent->config.rank || atomic_load(&m->dead) || m->goodbye_heard ||
+    MR_MEMBER_EACH(m, agent) {
+        if (m->rank == agent->config.rank || atomic_load(&m->dead) || m->goodbye_heard ||
             m->leave_phase == MR_LEAVE_GONE)
             continue;
         waits = true;

@@ -200,6 +200,17 @@ bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call)
     return false;
 }
 
+bool mr_agent_error_text(const struct mr_message *reply, char *text, size_t bytes)
+{
+    text[0] = 0;
+    if (reply == NULL || reply->preamble.tensor_count != 1 || reply->tensors[0].dtype != MR_U8)
+        return false;
+    uint64_t length = reply->tensors[0].bytes < bytes ? reply->tensors[0].bytes : bytes - 1;
+
+    snprintf(text, bytes, "%.*s", (int)length, (const char *)reply->tensors[0].data);
+    return true;
+}
+
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in)
 {
     if (kept != NULL)

@@ -61,6 +61,8 @@ void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Ends a call with MR_CANCELLED, through ended(), unless the other worker may have begun with it. False:
  * nothing changed. */
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
+/* Writes the text of an error that came as a reply. False: there is none, and `text` is "". */
+bool mr_agent_error_text(const struct mr_message *reply, char *text, size_t bytes);
 /* Frees what a reply lies in; each may be NULL. */
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in);
 

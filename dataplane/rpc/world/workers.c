@@ -37,9 +37,9 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_worker_by_name: name is NULL");
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_worker_by_name: not all workers have joined yet");
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        if (strcmp(agent->members[i].name, name) == 0)
-            return mr_worker_info(agent, i, info);
+    MR_MEMBER_EACH(m, agent) {
+        if (strcmp(m->name, name) == 0)
+            return mr_worker_info(agent, m->rank, info);
     }
     return mr_rpc_error(MR_UNKNOWN_WORKER, "mr_worker_by_name: no worker of this world is called \"%s\"",
                         name);

@@ -20,8 +20,8 @@ static struct mr_member *own_member(struct mr_rpc *agent)
 
 static bool all_present(const struct mr_rpc *agent)
 {
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        if (!agent->members[i].present)
+    MR_MEMBER_EACH(m, agent) {
+        if (!m->present)
             return false;
     }
     return true;
@@ -33,8 +33,8 @@ static void joined(struct mr_rpc *agent, enum mr_status status)
 
     agent->join_status = status;
     if (status == MR_OK) {
-        for (uint32_t i = 0; i < agent->config.world_size; i++)
-            agent->members[i].heard_us = now_us;
+        MR_MEMBER_EACH(m, agent)
+            m->heard_us = now_us;
         agent->rendezvous.heard_us = now_us;
         atomic_store(&agent->complete, true);
     }
@@ -105,18 +105,17 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
                  join->name, join->rank, join->world_size, agent->config.world_size);
         return MR_INVALID_ARGUMENT;
     }
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        const struct mr_member *m = &agent->members[i];
+    MR_MEMBER_EACH(m, agent) {
         bool same = m->present && memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0;
 
-        if (!m->present || is_stale(agent, m, request->now_us) || (same && i == join->rank))
+        if (!m->present || is_stale(agent, m, request->now_us) || (same && m->rank == join->rank))
             continue;
-        if (i == join->rank || same) {
-            snprintf(why, bytes, "rank %u is taken by worker \"%s\"", i, m->name);
+        if (m->rank == join->rank || same) {
+            snprintf(why, bytes, "rank %u is taken by worker \"%s\"", m->rank, m->name);
             return MR_INVALID_ARGUMENT;
         }
         if (strcmp(m->name, join->name) == 0) {
-            snprintf(why, bytes, "the name \"%s\" is taken by rank %u", m->name, i);
+            snprintf(why, bytes, "the name \"%s\" is taken by rank %u", m->name, m->rank);
             return MR_INVALID_ARGUMENT;
         }
     }
@@ -129,21 +128,21 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
 
 static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
 {
-    struct mr_member *m = &agent->members[join->rank];
+    struct mr_member *joining = &agent->members[join->rank];
 
-    m->heard_us = request->now_us;
+    joining->heard_us = request->now_us;
     if (atomic_load(&agent->complete))
         return;
-    memcpy(m->name, join->name, sizeof(m->name));
-    memcpy(m->uuid, request->client_uuid, MR_UUID_BYTES);
-    m->incarnation = join->incarnation;
-    m->is_node = (join->flags & MR_JOIN_NODE) != 0;
-    m->present = true;
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        if (is_stale(agent, &agent->members[i], request->now_us))
-            agent->members[i].present = false;
+    memcpy(joining->name, join->name, sizeof(joining->name));
+    memcpy(joining->uuid, request->client_uuid, MR_UUID_BYTES);
+    joining->incarnation = join->incarnation;
+    joining->is_node = (join->flags & MR_JOIN_NODE) != 0;
+    joining->present = true;
+    MR_MEMBER_EACH(m, agent) {
+        if (is_stale(agent, m, request->now_us))
+            m->present = false;
     }
-    (void)mr_call_ref_address(agent->config.endpoint, request->ref, &m->address);
+    (void)mr_call_ref_address(agent->config.endpoint, request->ref, &joining->address);
     if (all_present(agent))
         joined(agent, MR_OK);
 }
@@ -189,10 +188,8 @@ static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
 {
     if (!agent->config.is_node || !atomic_load(&agent->complete))
         return false;
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
-        const struct mr_member *m = &agent->members[i];
-
-        if (i != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
+    MR_MEMBER_EACH(m, agent) {
+        if (m->rank != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
             (m->heard_us > now_us || now_us - m->heard_us <= JOIN_SUSPECT_US))
             return false;
     }
@@ -290,14 +287,7 @@ static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *repl
 
 static void join_failed(struct mr_rpc *agent, enum mr_status status, const struct mr_message *reply)
 {
-    int bytes = 0;
-    const char *text = "";
-
-    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].bytes < MR_RPC_ERROR_BYTES) {
-        bytes = (int)reply->tensors[0].bytes;
-        text = reply->tensors[0].data;
-    }
-    snprintf(agent->join_error, sizeof(agent->join_error), "%.*s", bytes, text);
+    (void)mr_agent_error_text(reply, agent->join_error, sizeof(agent->join_error));
     joined(agent, status);
 }
 
@@ -362,10 +352,10 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
 {
     uint32_t there = 0, used = 0;
 
-    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+    MR_MEMBER_EACH(m, agent) {
         if (agent->config.is_rendezvous)
-            agent->joined_ranks[i] = agent->members[i].present;
-        there += agent->joined_ranks[i] != 0;
+            agent->joined_ranks[m->rank] = m->present;
+        there += agent->joined_ranks[m->rank] != 0;
     }
     used = (uint32_t)snprintf(out, bytes, "%u of %u workers have joined; missing: rank", there,
                               agent->config.world_size);
