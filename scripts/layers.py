@@ -65,7 +65,6 @@ EXCEPTIONS = {
     ): "who holds others' values, or whose values others hold, cannot leave",
     ("dataplane/rpc/call", "dataplane/rpc/autograd"): "a call in a context is recorded",
     ("ps/save", "ps/core"): "a save walks the core's tables",
-    ("ps/core", "ps/ops"): "a long call goes on with its op",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
     ("trainer_client/call", "trainer_client/replay"): "a link to a core owns its replay buffer",
 }

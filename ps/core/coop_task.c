@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/ops/ops.h"
+#include "ps/core/core.h"
 
 bool ps_coop_tasks_init(struct ps_coop_tasks *l, uint32_t waiting_max)
 {
@@ -18,6 +18,18 @@ void ps_coop_tasks_free(struct ps_coop_tasks *l)
 }
 
 /* ---- for handlers ---- */
+
+struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_core *core = core_app;
+    bool came_now = core->coop_tasks.starting != request && core->coop_tasks.running != request;
+    return (struct ps_op){.core = core,
+                          .ep = ep,
+                          .request = request,
+                          .tensors = request->message->tensors,
+                          .tensor_count = request->message->preamble.tensor_count,
+                          .now_us = came_now ? request->now_us : core->coop_tasks.now_us};
+}
 
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
 {
@@ -82,7 +94,7 @@ static void begin(struct ps_core *core, const struct mr_request *request)
     struct ps_coop_tasks *l = &core->coop_tasks;
     core->counters.calls_in_slices++;
     l->starting = request;
-    ps_dispatch[request->message->preamble.op](core, core->ep, request);
+    core->node->dispatch[request->message->preamble.op](core, core->ep, request);
     l->starting = NULL;
 }
 

@@ -22,7 +22,17 @@
 #define PS_COOP_STATE_BYTES 8192u
 
 struct ps_core;
-struct ps_op;
+
+/* A request as its handler sees it. */
+struct ps_op {
+    struct ps_core *core;
+    struct mr_endpoint *ep;
+    const struct mr_request *request;
+    const struct mr_tensor *tensors;
+    uint32_t tensor_count;
+    uint64_t now_us;
+};
+struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* How a handler does a call in steps. */
 struct ps_coop_task {

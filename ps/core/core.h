@@ -29,13 +29,6 @@
 #define PS_CORE_TEXT_BYTES 256
 #define PS_RECORD_MIB                                                                                        \
     16 /* of memory.limit_mib per core: applied batches, clients and pushes, entries of the batch cache */
-#define PS_TOMBSTONE_SHARE     64u    /* of the memory for tables: keys of rows that went, for deltas */
-#define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
-#define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per poll, so that a poll stays short */
-
-#define PS_UPKEEP_BUDGET_BYTES  (16u << 10) /* memory touched by the tables' upkeep in one poll: about 3 us */
-#define PS_UPKEEP_TABLES_MAX    8u          /* looked at in one poll */
-#define PS_UPKEEP_POLLS_BETWEEN 32u         /* polls with other work between two with upkeep */
 
 /* X(name, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
@@ -148,21 +141,13 @@ struct ps_core {
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };
 
-/* What the data plane calls: dp_app's hooks. `self` is the node for start, then the core. */
-void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES]);
-bool ps_core_poll(void *self, uint64_t now_us);
-void ps_core_stop(void *self);
-uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
-
-/* A core without a data plane below it, for tests: memory only. NULL when it is short. */
-struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
-void ps_core_destroy(struct ps_core *core);
-
 /* Training is known to have come to this step. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);
 /* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
 uint64_t ps_core_clock_us(const struct ps_core *core);
 void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
+/* Notes the time for the stamps of rows. */
+void ps_core_see_time(struct ps_core *core, uint64_t now_us);
 /* Drop all features, batches, streams and clients. */
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
@@ -175,7 +160,11 @@ void ps_core_refresh_gauges(struct ps_core *core);
 /* ---- features (ps/core/feature.c) ---- */
 
 /* NULL when there is none. */
-struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
+static inline struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
+{
+    return id <= core->feature_id_max ? core->features[id] : NULL;
+}
+
 /* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED,
  * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include "ps/core/core.h"
 
-struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
-{
-    return id <= core->feature_id_max ? core->features[id] : NULL;
-}
-
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text)
 {
@@ -110,6 +105,23 @@ void ps_core_remove_feature(struct ps_core *core, uint32_t id)
         core->features[id] = NULL;
         core->counters.features--;
     }
+}
+
+void ps_core_clear(struct ps_core *core)
+{
+    assert(core->coop_tasks.running == NULL);
+    ps_batch_cache_clear(core->batches);
+    ps_applied_batches_clear(core->applied);
+    ps_clients_clear(core->clients);
+    ps_pushes_clear(core->pushes);
+    ps_partials_clear(&core->partials);
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        ps_core_remove_feature(core, id);
+    }
+    core->feature_id_max = 0;
+    core->counters.batches_learnt = 0;
+    ps_core_set_step(core, 0);
+    ps_save_marks_lost(core);
 }
 
 static void end_first(struct ps_core *core)

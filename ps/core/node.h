@@ -23,6 +23,7 @@ struct ps_rpc;
 struct ps_node {
     const struct ps_config *config;
     struct dp *dp;
+    const dp_handler *dispatch; /* by enum mr_op: a long call is handed to its handler again */
     uint32_t core_count;
     uint32_t incarnation;
     uint64_t start_id; /* random */

@@ -1,4 +1,15 @@
+/* Which handler serves which operation, and what handlers check before they change anything: the node, the
+ * step, tensors, keys, bags and rows. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/rows.h"
 #include "ps/ops/ops.h"
+
+#define REFUSAL_BYTES 400
 
 const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_NODE_INFO] = ps_op_node_info,
@@ -35,3 +46,393 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_RPC_STATUS] = ps_op_rpc,
     [MR_OP_RPC_PART] = ps_op_rpc,
 };
+
+/* ---- answers ---- */
+
+bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
+{
+    char text[REFUSAL_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    op->core->counters.requests_refused++;
+    mr_reply_error(op->ep, op->request->ref, status, "%s", text);
+    return false;
+}
+
+void ps_hold_back(const struct ps_op *op, uint64_t *counter)
+{
+    ++*counter;
+    mr_reply_busy(op->ep, op->request->ref);
+}
+
+bool ps_check_open(const struct ps_op *op)
+{
+    struct ps_core *core = op->core;
+    if (core->gate == PS_GATE_OPEN) {
+        return true;
+    }
+    if (core->gate == PS_GATE_BROKEN) {
+        return ps_refuse(op, core->gate_status, "%s", core->gate_text);
+    }
+    ps_hold_back(op, &core->counters.requests_held_back);
+    return false;
+}
+
+/* ---- the step that a call carries ---- */
+
+static void hold(const struct ps_op *op)
+{
+    struct ps_core *core = op->core;
+    if (ps_step_gate_note(core->step_gate, op->request->client_uuid, op->now_us)) {
+        atomic_store_explicit(&core->clients_held, core->step_gate->count, memory_order_release);
+        ps_node_wake_control(core->node);
+    }
+    ps_hold_back(op, &core->counters.calls_held_at_step);
+}
+
+bool ps_check_step(const struct ps_op *op, bool changes)
+{
+    struct ps_core *core = op->core;
+    uint64_t step = op->request->message->preamble.step;
+    if (changes && core->step_gate != NULL && ps_step_gate_holds(core->step_gate, step)) {
+        hold(op);
+        return false;
+    }
+    if (core->step_gate != NULL && core->step_gate->count > 0) {
+        ps_step_clock_hold(&core->step_clock, core->step_gate->step);
+    }
+    ps_step_clock_see(&core->step_clock, step, op->request->ref.session_id, op->request->ref.call_id);
+    if (core->step_clock.step != atomic_load_explicit(&core->step, memory_order_relaxed)) {
+        atomic_store_explicit(&core->step, core->step_clock.step, memory_order_relaxed);
+        core->counters.step = core->step_clock.step;
+    }
+    return true;
+}
+
+/* ---- tensors ---- */
+
+bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes)
+{
+    uint64_t bytes = copy->bytes < *budget_bytes ? copy->bytes : *budget_bytes;
+    if (bytes > 0) {
+        memcpy(copy->to, copy->from, bytes);
+    }
+    copy->from += bytes;
+    copy->to += bytes;
+    copy->bytes -= bytes;
+    *budget_bytes -= bytes;
+    return copy->bytes == 0;
+}
+
+uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index)
+{
+    return ((const uint64_t *)t->data)[index];
+}
+
+uint32_t ps_tensor_u32(const struct mr_tensor *t, uint32_t index)
+{
+    return ((const uint32_t *)t->data)[index];
+}
+
+bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t rank,
+                     const char *name)
+{
+    if (index >= op->tensor_count) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s is missing: the call has %u tensor%s", name,
+                         op->tensor_count, mr_plural(op->tensor_count));
+    }
+    const struct mr_tensor *t = &op->tensors[index];
+    if (t->dtype != dtype) {
+        return ps_refuse(op, MR_WRONG_DTYPE, "%s is %s, not %s", name, mr_dtype_name(t->dtype),
+                         mr_dtype_name(dtype));
+    }
+    if (t->rank != rank) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u dimension%s, not %u", name, t->rank,
+                         mr_plural(t->rank), rank);
+    }
+    return true;
+}
+
+bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
+                     const char *name)
+{
+    if (!ps_check_tensor(op, index, dtype, 1, name)) {
+        return false;
+    }
+    if (op->tensors[index].dims[0] != elements) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u element%s, not %u", name, op->tensors[index].dims[0],
+                         mr_plural(op->tensors[index].dims[0]), elements);
+    }
+    return true;
+}
+
+bool ps_check_tensor_count(const struct ps_op *op, uint32_t count)
+{
+    return op->tensor_count <= count ||
+           ps_refuse(op, MR_WRONG_SHAPE, "the call has %u tensor%s, not %u: flags tell what comes with bags",
+                     op->tensor_count, mr_plural(op->tensor_count), count);
+}
+
+struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(op->core, id);
+    if (f == NULL || f->table == NULL) {
+        ps_refuse(op, MR_UNKNOWN_TABLE,
+                  f == NULL ? "no table has number %u" : "number %u is a variable, not a table", id);
+        return NULL;
+    }
+    return f;
+}
+
+struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(op->core, id);
+    if (f == NULL || f->table != NULL) {
+        ps_refuse(op, MR_UNKNOWN_VARIABLE,
+                  f == NULL ? "no variable has number %u" : "number %u is a table, not a variable", id);
+        return NULL;
+    }
+    if (f->variable == NULL) {
+        ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s lives on core %u, not on core %u", f->feature.name,
+                  f->owner_core, op->core->index);
+        return NULL;
+    }
+    return f;
+}
+
+struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id)
+{
+    const struct ps_feature *f = ps_core_feature(op->core, id);
+    return f != NULL && f->table == NULL ? ps_check_variable(op, id) : ps_check_table(op, id);
+}
+
+/* ---- keys and their bags ---- */
+
+bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
+                          struct ps_key_list *out)
+{
+    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys")) {
+        return false;
+    }
+    out->in.keys = op->tensors[keys_at].data;
+    out->in.key_count = op->tensors[keys_at].dims[0];
+    if (offsets_at == 0) {
+        return true;
+    }
+    if (!ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets")) {
+        return false;
+    }
+    const struct mr_tensor *offsets = &op->tensors[offsets_at];
+    if (offsets->dims[0] == 0) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "offsets are empty: one more than there are bags");
+    }
+    out->in.offsets = offsets->data;
+    out->in.bag_count = offsets->dims[0] - 1;
+    return true;
+}
+
+static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
+{
+    const struct ps_node *node = op->core->node;
+    for (uint32_t i = list->keys_checked; i < end; i++) {
+        uint32_t partition = mr_partition_of(mr_key_hash(list->in.keys[i], list->table->feature.seed));
+        if (node->partition_core[partition] != op->core->index) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT,
+                             "table %s: key %" PRIu64
+                             " belongs to core %u, not to core %u: read the map (node_info) again",
+                             list->table->feature.name, list->in.keys[i], node->partition_core[partition],
+                             op->core->index);
+        }
+    }
+    return true;
+}
+
+static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
+{
+    const uint32_t *offsets = list->in.offsets;
+    if (offsets[0] != 0 || offsets[list->in.bag_count] != list->in.key_count) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets go from %u to %u, not from 0 to the %u key%s",
+                         offsets[0], offsets[list->in.bag_count], list->in.key_count,
+                         mr_plural(list->in.key_count));
+    }
+    for (uint32_t i = list->bags_checked; i < end; i++) {
+        if (offsets[i] > offsets[i + 1]) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u after bag %u", offsets[i],
+                             offsets[i + 1], i);
+        }
+    }
+    return true;
+}
+
+/* Of a budget: a hash of a key. */
+#define KEY_CHECK_COST_BYTES 16u
+
+/* How many of `left` the budget has room for. */
+static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
+{
+    uint64_t count = *budget_bytes / cost_bytes;
+    uint32_t taken = count < left ? (uint32_t)count : left;
+    *budget_bytes -= taken * cost_bytes;
+    return taken;
+}
+
+enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes)
+{
+    uint32_t bags_left = list->in.offsets != NULL ? list->in.bag_count - list->bags_checked : 0;
+    uint32_t keys_left = op->core->node->core_count > 1 ? list->in.key_count - list->keys_checked : 0;
+    uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
+    if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
+        return PS_CHECK_REFUSED;
+    }
+    list->bags_checked += bags;
+    uint32_t keys = take_from(budget_bytes, KEY_CHECK_COST_BYTES, keys_left);
+    if (!check_keys(op, list, list->keys_checked + keys)) {
+        return PS_CHECK_REFUSED;
+    }
+    list->keys_checked += keys;
+    return bags < bags_left || keys < keys_left ? PS_CHECK_MORE : PS_CHECK_GOOD;
+}
+
+/* ---- rows, bags and flags ---- */
+
+bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list)
+{
+    const char *name = list->table->feature.name;
+    if (list->in.offsets != NULL && list->table->feature.pooling == MR_POOL_NONE) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "table %s has no pooling: ask for its rows by key, without offsets", name);
+    }
+    if (flags != 0 && list->in.offsets == NULL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s: weights and divisors are of bags: give offsets",
+                         name);
+    }
+    if ((flags & MR_BAG_WEIGHTS) != 0) {
+        if (!ps_check_vector(op, *at, MR_F32, list->in.key_count, "weights")) {
+            return false;
+        }
+        list->in.weights = op->tensors[(*at)++].data;
+    }
+    if ((flags & MR_BAG_DIVISORS) != 0) {
+        if (!mr_pooling_averages(list->table->feature.pooling)) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s pools by sum: it takes no divisors", name);
+        }
+        if (!ps_check_vector(op, *at, MR_F32, list->in.bag_count, "divisors")) {
+            return false;
+        }
+        list->in.divisors = op->tensors[(*at)++].data;
+    }
+    return true;
+}
+
+bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const char *name, struct ps_rows *out)
+{
+    enum mr_dtype dtype = *at < op->tensor_count ? op->tensors[*at].dtype : MR_F32;
+    if (!mr_convert_knows(dtype)) {
+        return ps_refuse(op, MR_WRONG_DTYPE, "%s is %s, not f32, f16, bf16 or i8", name,
+                         mr_dtype_name(dtype));
+    }
+    if (!ps_check_tensor(op, *at, dtype, rank, name)) {
+        return false;
+    }
+    const struct mr_tensor *rows = &op->tensors[*at];
+    *out = (struct ps_rows){.dtype = dtype, .at = (*at)++, .values = rows->data};
+    if (dtype != MR_I8) {
+        return true;
+    }
+    uint64_t count = 1;
+    for (uint32_t i = 0; i + 1 < rank; i++) {
+        count *= rows->dims[i];
+    }
+    if (!ps_check_vector(op, *at, MR_F32, (uint32_t)count, "scales")) {
+        return false;
+    }
+    out->scales = op->tensors[(*at)++].data;
+    return true;
+}
+
+bool ps_check_reply_dtype(const struct ps_op *op, enum mr_dtype *out)
+{
+    uint32_t wanted = op->request->message->preamble.flags >> MR_LOOKUP_DTYPE_SHIFT;
+    *out = wanted == MR_DTYPE_NONE ? MR_F32 : (enum mr_dtype)wanted;
+    return mr_convert_knows(*out) ||
+           ps_refuse(op, MR_WRONG_DTYPE, "rows as %s (%u): they come as f32, f16, bf16 or i8",
+                     mr_dtype_name(*out), wanted);
+}
+
+bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known)
+{
+    return (flags & ~known) == 0 ||
+           ps_refuse(op, MR_INVALID_ARGUMENT, "flags 0x%x: this server does not know 0x%x", flags,
+                     flags & ~known);
+}
+
+bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    uint32_t bytes = mr_message_bytes(tensors, tensor_count);
+    return (bytes > 0 && bytes <= op->core->node->message_bytes_max) ||
+           ps_refuse(op, MR_TOO_LARGE,
+                     "the answer would be larger than the %u bytes a message may have: ask for less",
+                     op->core->node->message_bytes_max);
+}
+
+/* ---- what the node allows ---- */
+
+struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
+{
+    struct ps_batch *batch = ps_batch_find(op->core->batches, id);
+    if (batch == NULL && ps_batch_expired(op->core->batches, id)) {
+        ps_refuse(op, MR_BATCH_EXPIRED, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) expired", id,
+                  mr_batch_sequence(id), mr_batch_stream(id));
+    } else if (batch == NULL) {
+        ps_refuse(op, MR_UNKNOWN_BATCH, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) is not here", id,
+                  mr_batch_sequence(id), mr_batch_stream(id));
+    }
+    return batch;
+}
+
+bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes)
+{
+    if (ps_save_has_room(op->core, need_bytes, op->now_us)) {
+        return true;
+    }
+    ps_hold_back(op, &op->core->counters.pushes_held_back);
+    return false;
+}
+
+bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable)
+{
+    if (ps_save_variable_ready(op->core, variable)) {
+        return true;
+    }
+    ps_hold_back(op, &op->core->counters.pushes_held_back);
+    return false;
+}
+
+bool ps_check_writable(const struct ps_op *op)
+{
+    const struct ps_node *node = op->core->node;
+    return !node->is_read_only ||
+           ps_refuse(op, MR_FROZEN, "the node serves %s read only (checkpoint.serve)", node->serves);
+}
+
+bool ps_check_not_frozen(const struct ps_op *op)
+{
+    return op->core->freeze != MR_FREEZE_ALL ||
+           (ps_check_writable(op) && ps_refuse(op, MR_FROZEN, "the node is frozen (level all)"));
+}
+
+void ps_set_now(const struct ps_op *op, struct ps_table *table)
+{
+    ps_table_set_now(table, op->core->now_s, op->core->step_clock.step);
+}
+
+void ps_note_push(const struct ps_op *op)
+{
+    struct ps_core_counters *counters = &op->core->counters;
+    uint64_t step = op->request->message->preamble.step;
+    counters->pushes_applied++;
+    counters->last_step = step > counters->last_step ? step : counters->last_step;
+    ps_clients_note(op->core->clients, op->request->client_uuid, step);
+}

@@ -49,17 +49,6 @@ struct ps_copy {
 /* Copies what the budget has room for, and takes it off; true when nothing is left. */
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
 
-/* A request on its way through its handler. */
-struct ps_op {
-    struct ps_core *core;
-    struct mr_endpoint *ep;
-    const struct mr_request *request;
-    const struct mr_tensor *tensors;
-    uint32_t tensor_count;
-    uint64_t now_us;
-};
-struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
-
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -139,23 +128,22 @@ void ps_set_now(const struct ps_op *op, struct ps_table *table);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);
 
-/* Numbered pushes (ps/ops/ops_number.c). A push without a number passes these, and they change nothing. */
+/* Numbered pushes (ps/ops/ops_push.c). A push without a number passes these, and they change nothing. */
 
 /* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is
  * being applied. Comes right behind ps_check_open(): what was applied is answered so, whatever has changed
  * since. Makes the room that the mark takes, and lets the answer tell what is durable. *partly: for some
  * partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
-/* The same for pushes whose batch tells whether they were applied: those are not answered. */
-bool ps_check_push_of_batch(const struct ps_op *op);
 /* Around the change, when nothing can stand against it any more: what comes in between finds the push under
  * way, and no cut may come in between. The end marks it as applied. The op may be built anew from the request
  * that mr_reply_later() keeps. */
 void ps_push_begin(const struct ps_op *op);
 void ps_push_end(const struct ps_op *op);
-/* Of a push applied in part: whether a partition has it; a bit for each that has. */
+/* Whether a push that was applied in part was applied in this partition. */
 bool ps_push_has(const struct ps_op *op, uint32_t partition);
-void ps_push_partitions(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64]);
+/* Whether the push in flight is of a batch of this stream. */
+bool ps_push_applies_stream(const struct ps_core *core, uint32_t stream);
 
 /* The u64 or u32 at the start of a checked tensor. */
 uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index);

@@ -1,12 +1,167 @@
-/* Gradients: what pushes by keys and by batch id have in common, and those by keys. */
+/* Gradients, by keys or by batch id: a push's parts are read first and all checked, and only then is anything
+ * changed. A push that has a number is applied once, however often it is sent (docs/protocol.md, section 9),
+ * and so is a push of a batch. */
 #include <assert.h>
 #include <float.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
-#include "ps/ops/ops_push.h"
 #include "dataplane/wire/base/plural.h"
+#include "ps/ops/ops.h"
 
-void ps_push_init(struct ps_push *push)
+#define PS_PUSH_PARTS_MAX (MR_TENSORS_MAX / 2)
+
+/* One feature's gradient in a push. */
+struct ps_push_part {
+    struct ps_feature *feature;
+    struct ps_rows gradient;
+    bool has_learning_rate; /* of this push alone */
+    float learning_rate;
+    struct ps_key_list list; /* of tables */
+};
+
+struct ps_push {
+    uint32_t part_count;
+    bool is_begun;       /* from then on it has its whole effect */
+    bool partly;         /* some partitions have it already, under its number */
+    uint32_t at;         /* the part whose keys are checked or applied */
+    bool in_part;        /* `rows` is about it */
+    uint64_t room_bytes; /* of a checkpoint's buffers */
+    struct ps_table_push rows;
+    struct ps_batch *batch; /* pinned; NULL: by keys */
+    bool leaves_out;        /* partitions that have it already */
+    uint32_t *reported;     /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
+    struct ps_push_counts counts;                 /* of the parts before `at` */
+    struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
+    uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
+};
+
+/* ---- numbered pushes ---- */
+
+static uint64_t sequence_of(const struct ps_op *op)
+{
+    return op->request->message->preamble.sequence;
+}
+
+static struct ps_push_id id_of(const struct ps_op *op)
+{
+    uint16_t lane = mr_push_lane(sequence_of(op));
+    return (struct ps_push_id){
+        .uuid = op->request->client_uuid,
+        .lane = lane != 0 ? lane : mr_push_lane_of(op->core->node->core_count, op->core->index),
+        .number = mr_push_number(sequence_of(op))};
+}
+
+/* A lane of this map is its core's alone; lanes of other maps are everybody's. */
+static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
+{
+    uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
+    if (id->number == 0) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
+    }
+    if (!mr_push_lane_is_valid(id->lane)) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
+                         cores);
+    }
+    if (cores == op->core->node->core_count && core != op->core->index) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: this is core %u", core, cores,
+                         op->core->index);
+    }
+    return true;
+}
+
+/* What is known of a push that has a number. PS_PUSH_WAITS: it has been answered. */
+static enum ps_push_state look_up(const struct ps_op *op)
+{
+    struct ps_core *core = op->core;
+    struct ps_push_id id = id_of(op);
+    if (!check_number(op, &id)) {
+        return PS_PUSH_WAITS;
+    }
+    enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);
+    if (state == PS_PUSH_NO_MEMORY) {
+        ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
+        return PS_PUSH_WAITS;
+    }
+    uint64_t durable = ps_pushes_durable(core->pushes, id.uuid, id.lane);
+    mr_reply_set_sequence(op->ep, op->request->ref, mr_push_sequence(mr_push_lane(sequence_of(op)), durable));
+    if (state == PS_PUSH_WAITS) {
+        ps_hold_back(op, &core->counters.pushes_waiting);
+    }
+    return state;
+}
+
+/* Its client has not heard of a restore that may have taken it back. Not the transport's BUSY, which would
+ * send the same bytes again. */
+static bool is_outdated(const struct ps_op *op)
+{
+    const uint32_t flags = op->request->message->preamble.flags;
+    const uint32_t now = atomic_load_explicit(&op->core->node->restores, memory_order_relaxed);
+    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now) {
+        return false;
+    }
+    op->core->counters.requests_held_back++;
+    mr_reply_status(op->ep, op->request->ref, MR_BUSY);
+    return true;
+}
+
+bool ps_check_push(const struct ps_op *op, bool *partly)
+{
+    *partly = false;
+    if (sequence_of(op) == 0) {
+        return true;
+    }
+    if (is_outdated(op)) {
+        return false;
+    }
+    enum ps_push_state state = look_up(op);
+    if (state == PS_PUSH_APPLIED) {
+        op->core->counters.pushes_repeated++;
+        mr_reply_status(op->ep, op->request->ref, MR_OK);
+        return false;
+    }
+    *partly = state == PS_PUSH_PARTLY;
+    return state != PS_PUSH_WAITS;
+}
+
+/* As ps_check_push(), for pushes whose batch tells whether they were applied: those are not answered. */
+static bool check_push_of_batch(const struct ps_op *op)
+{
+    return sequence_of(op) == 0 || (!is_outdated(op) && look_up(op) != PS_PUSH_WAITS);
+}
+
+void ps_push_begin(const struct ps_op *op)
+{
+    struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0) {
+        ps_pushes_start(op->core->pushes, &id);
+    }
+}
+
+void ps_push_end(const struct ps_op *op)
+{
+    struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0) {
+        op->core->counters.pushes_skipped += ps_pushes_finish(op->core->pushes, &id);
+    }
+}
+
+bool ps_push_has(const struct ps_op *op, uint32_t partition)
+{
+    struct ps_push_id id = id_of(op);
+    return ps_pushes_has(op->core->pushes, &id, partition);
+}
+
+/* Of a push that was applied in part: a bit for each partition that has it. */
+static void partitions_of(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64])
+{
+    struct ps_push_id id = id_of(op);
+    ps_pushes_partitions(op->core->pushes, &id, bits);
+}
+
+/* ---- parts ---- */
+
+static void push_init(struct ps_push *push)
 {
     memset(push, 0, offsetof(struct ps_push, parts));
 }
@@ -43,8 +198,10 @@ static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
     return true;
 }
 
-bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at,
-                        uint32_t known_flags, struct ps_push_part *out, uint32_t *flags)
+/* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its
+ * flags are among `known_flags` (of variables: none). Leaves *at after it. */
+static bool check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at, uint32_t known_flags,
+                       struct ps_push_part *out, uint32_t *flags)
 {
     struct mr_push_head head;
     struct ps_feature *f;
@@ -63,7 +220,8 @@ bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint
     return true;
 }
 
-bool ps_push_check_variable(const struct ps_op *op, struct ps_push_part *part, uint32_t *at)
+/* Tensor *at has the variable's shape. It is f32: variables are few. */
+static bool check_variable_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t *at)
 {
     const struct mr_feature *f = &part->feature->feature;
     if (!ps_check_tensor(op, *at, MR_F32, f->rank, f->name)) {
@@ -80,39 +238,8 @@ bool ps_push_check_variable(const struct ps_op *op, struct ps_push_part *part, u
     return true;
 }
 
-/* Keys, offsets, gradient and what else there is, from tensor *at on. */
-static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t flags,
-                                 uint32_t *at)
-{
-    const struct mr_feature *table = &part->feature->feature;
-    uint32_t keys_at = *at, gradient_at = *at + 2;
-    *at = gradient_at;
-    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
-        !ps_check_tensor(op, keys_at + 1, MR_U32, 1, "offsets") ||
-        !ps_check_rows(op, at, 2, "gradient", &part->gradient)) {
-        return false;
-    }
-    const struct mr_tensor *gradient = &op->tensors[gradient_at];
-    bool has_bags = op->tensors[keys_at + 1].dims[0] > 0;
-    part->list.table = part->feature;
-    if (!ps_check_key_tensors(op, keys_at, has_bags ? keys_at + 1 : 0, &part->list) ||
-        !ps_check_bag_tensors(op, flags, at, &part->list)) {
-        return false;
-    }
-    uint32_t rows = has_bags ? part->list.in.bag_count : part->list.in.key_count;
-    if (gradient->dims[1] != table->dims[0]) {
-        return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
-                         table->dims[0], gradient->dims[1]);
-    }
-    if (gradient->dims[0] != rows) {
-        return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradient%s for %u %s%s", table->name,
-                         gradient->dims[0], mr_plural(gradient->dims[0]), rows, has_bags ? "bag" : "key",
-                         mr_plural(rows));
-    }
-    return true;
-}
-
-uint64_t ps_push_cost_bytes(const struct ps_push *push)
+/* Of all parts, as ps/core/coop_task.h counts. */
+static uint64_t push_cost_bytes(const struct ps_push *push)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
@@ -130,7 +257,8 @@ static bool is_in_slices(const struct ps_op *op)
     return op->core->coop_tasks.running == op->request;
 }
 
-bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
+/* A checkpoint that is being written has room for the rows that this push will make it write. */
+static bool check_room(const struct ps_op *op, struct ps_push *push)
 {
     push->room_bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
@@ -151,7 +279,9 @@ static bool reports_counts(const struct ps_op *op, const struct ps_push *push)
     return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->leaves_out;
 }
 
-bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first)
+/* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first`
+ * NULL: none. False: the call was answered BUSY. */
+static bool begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first)
 {
     struct mr_tensor tensors[2];
     uint32_t count = 0;
@@ -184,7 +314,8 @@ static void report_counts(const struct ps_op *op, const struct ps_push *push)
     }
 }
 
-void ps_push_start(const struct ps_op *op, struct ps_push *push)
+/* Nothing can refuse the push any more: it keeps its room, and is in flight until push_apply() is through. */
+static void push_start(const struct ps_op *op, struct ps_push *push)
 {
     if (is_in_slices(op)) {
         op->core->save.reserved_bytes = push->room_bytes;
@@ -261,7 +392,8 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
     return true;
 }
 
-bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
+/* Applies part after part; true when all are applied, the push is marked, and its answer is complete. */
+static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     for (; push->at < push->part_count; push->at++) {
         const struct ps_push_part *part = &push->parts[push->at];
@@ -283,7 +415,8 @@ bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budge
     return true;
 }
 
-void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64])
+/* Leaves out variables that live in these partitions, and notes the partitions for the keys. */
+static void leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64])
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
@@ -298,7 +431,8 @@ void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTIT
     memcpy(push->left_out, partitions, sizeof(push->left_out));
 }
 
-bool ps_push_drop(const struct ps_op *op, void *state)
+/* ps_coop_task.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
+static bool push_drop(const struct ps_op *op, void *state)
 {
     const struct ps_push *push = state;
     (void)op;
@@ -307,13 +441,45 @@ bool ps_push_drop(const struct ps_op *op, void *state)
 
 /* ---- by keys ---- */
 
+/* Keys, offsets, gradient and what else there is, from tensor *at on. */
+static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t flags,
+                                 uint32_t *at)
+{
+    const struct mr_feature *table = &part->feature->feature;
+    uint32_t keys_at = *at, gradient_at = *at + 2;
+    *at = gradient_at;
+    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
+        !ps_check_tensor(op, keys_at + 1, MR_U32, 1, "offsets") ||
+        !ps_check_rows(op, at, 2, "gradient", &part->gradient)) {
+        return false;
+    }
+    const struct mr_tensor *gradient = &op->tensors[gradient_at];
+    bool has_bags = op->tensors[keys_at + 1].dims[0] > 0;
+    part->list.table = part->feature;
+    if (!ps_check_key_tensors(op, keys_at, has_bags ? keys_at + 1 : 0, &part->list) ||
+        !ps_check_bag_tensors(op, flags, at, &part->list)) {
+        return false;
+    }
+    uint32_t rows = has_bags ? part->list.in.bag_count : part->list.in.key_count;
+    if (gradient->dims[1] != table->dims[0]) {
+        return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
+                         table->dims[0], gradient->dims[1]);
+    }
+    if (gradient->dims[0] != rows) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradient%s for %u %s%s", table->name,
+                         gradient->dims[0], mr_plural(gradient->dims[0]), rows, has_bags ? "bag" : "key",
+                         mr_plural(rows));
+    }
+    return true;
+}
+
 static bool check_push(const struct ps_op *op, struct ps_push *push)
 {
     for (uint32_t at = 0; at < op->tensor_count;) {
         struct ps_push_part part;
         uint32_t flags;
-        if (!ps_push_check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
-            !(part.feature->variable != NULL ? ps_push_check_variable(op, &part, &at)
+        if (!check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
+            !(part.feature->variable != NULL ? check_variable_gradient(op, &part, &at)
                                              : check_table_gradient(op, &part, flags, &at))) {
             return false;
         }
@@ -334,18 +500,18 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
         }
     }
     /* Small calls may have come in between. */
-    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !ps_push_check_room(op, push)) {
+    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !check_room(op, push)) {
         return PS_CHECK_REFUSED;
     }
     if (push->partly) {
         uint64_t partitions[MR_PARTITION_COUNT / 64];
-        ps_push_partitions(op, partitions);
-        ps_push_leave_out(push, partitions);
+        partitions_of(op, partitions);
+        leave_out(push, partitions);
     }
-    if (!ps_push_begin_answer(op, push, NULL)) {
+    if (!begin_answer(op, push, NULL)) {
         return PS_CHECK_REFUSED;
     }
-    ps_push_start(op, push);
+    push_start(op, push);
     push->at = 0;
     return PS_CHECK_GOOD;
 }
@@ -359,7 +525,7 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
             return check == PS_CHECK_REFUSED;
         }
     }
-    if (!ps_push_apply(op, push, &budget_bytes)) {
+    if (!push_apply(op, push, &budget_bytes)) {
         return false;
     }
     mr_reply_end(op->ep, op->request->ref);
@@ -367,16 +533,199 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
 }
 
 static const struct ps_coop_task push_job = {
-    .step = step_push, .drop = ps_push_drop, .state_bytes = sizeof(struct ps_push)};
+    .step = step_push, .drop = push_drop, .state_bytes = sizeof(struct ps_push)};
 static_assert(sizeof(struct ps_push) <= PS_COOP_STATE_BYTES, "a push waits in place");
 
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_push push;
-    ps_push_init(&push);
+    push_init(&push);
     if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_step(&op, true) &&
-        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, ps_push_cost_bytes(&push))) {
+        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, push_cost_bytes(&push))) {
         ps_run(&op, &push_job, &push);
+    }
+}
+
+/* ---- by batch id ---- */
+
+/* Features and shapes that do not depend on the batch's being here. */
+static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
+{
+    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id")) {
+        return false;
+    }
+    for (uint32_t at = 1; at < op->tensor_count;) {
+        struct ps_push_part part;
+        uint32_t flags;
+        if (!check_head(op, push, &at, 0, &part, &flags)) {
+            return false;
+        }
+        const struct mr_feature *f = &part.feature->feature;
+        const struct mr_tensor *gradient = &op->tensors[at];
+        if (part.feature->variable != NULL ? !check_variable_gradient(op, &part, &at)
+                                           : !ps_check_rows(op, &at, 3, f->name, &part.gradient)) {
+            return false;
+        }
+        if (part.feature->table != NULL && gradient->dims[2] != f->dims[0]) {
+            return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", f->name,
+                             f->dims[0], gradient->dims[2]);
+        }
+        push->parts[push->part_count++] = part;
+    }
+    return true;
+}
+
+/* The batch was fed with these tables, and their gradients have its shape. Takes its keys. */
+static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, const struct ps_batch *batch)
+{
+    if (batch->read_only) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "batch %" PRIu64 " was fed read only: it takes no gradients", batch->id);
+    }
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        struct ps_push_part *part = &push->parts[i];
+        const struct mr_tensor *gradient = &op->tensors[part->gradient.at];
+        if (part->feature->table == NULL) {
+            continue;
+        }
+        const struct ps_batch_part *fed = ps_batch_part_of(batch, part->feature->id);
+        if (fed == NULL) {
+            return ps_refuse(op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s",
+                             batch->id, part->feature->feature.name);
+        }
+        if (gradient->dims[0] != fed->samples || gradient->dims[1] != fed->slots) {
+            return ps_refuse(op, MR_WRONG_SHAPE,
+                             "table %s: the gradient is of %u sample%s and %u slot%s, the batch of %u and %u",
+                             part->feature->feature.name, gradient->dims[0], mr_plural(gradient->dims[0]),
+                             gradient->dims[1], mr_plural(gradient->dims[1]), fed->samples, fed->slots);
+        }
+        part->list.in = (struct ps_bags){.keys = fed->keys,
+                                         .key_count = fed->key_count,
+                                         .offsets = fed->offsets,
+                                         .bag_count = fed->samples * fed->slots,
+                                         .weights = fed->weights,
+                                         .divisors = fed->divisors};
+    }
+    return true;
+}
+
+static bool check_record(const struct ps_op *op, uint64_t batch_id)
+{
+    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id);
+    if (status == MR_OUT_OF_MEMORY) {
+        return ps_refuse(op, status, "no memory for the record of applied batches: raise batches.memory_mib");
+    }
+    if (status != MR_OK) {
+        return ps_refuse(op, status,
+                         "batch number %" PRIu64 " of stream %u is more than %u ahead of %" PRIu64
+                         ", the oldest not applied: number batches from 0 on",
+                         mr_batch_sequence(batch_id), mr_batch_stream(batch_id), PS_APPLIED_BATCHES_WINDOW,
+                         ps_applied_batches_watermark(op->core->applied, mr_batch_stream(batch_id)));
+    }
+    return true;
+}
+
+/* From here on nobody finds the batch any more. */
+static bool begin_batch(const struct ps_op *op, struct ps_push *push)
+{
+    struct ps_core *core = op->core;
+    uint64_t batch_id = push->batch->id;
+    const uint32_t applied = 1;
+    const struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
+    if (!check_record(op, batch_id) || !check_room(op, push)) {
+        return false;
+    }
+    const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
+    if (partial != NULL) {
+        leave_out(push, partial->partitions);
+    }
+    if (!begin_answer(op, push, &answer)) {
+        return false;
+    }
+    if (partial != NULL) {
+        ps_partials_remove(&core->partials, batch_id);
+    }
+    ps_batch_pin(push->batch);
+    ps_batch_remove(core->batches, push->batch);
+    push_start(op, push);
+    return true;
+}
+
+static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct ps_push *push = state;
+    struct ps_core *core = op->core;
+    if (!push->is_begun && !begin_batch(op, push)) {
+        return true;
+    }
+    if (!push_apply(op, push, &budget_bytes)) {
+        return false;
+    }
+    ps_applied_batches_add(core->applied, push->batch->id);
+    core->counters.batches_learnt++;
+    ps_batch_unpin(core->batches, push->batch);
+    mr_reply_end(op->ep, op->request->ref);
+    return true;
+}
+
+static const struct ps_coop_task batch_job = {
+    .step = step_batch, .drop = push_drop, .state_bytes = sizeof(struct ps_push)};
+
+/* The push under way learns this batch. */
+static bool is_being_applied(const struct ps_core *core, uint64_t batch_id)
+{
+    const struct ps_coop_tasks *l = &core->coop_tasks;
+    return l->running != NULL && l->job == &batch_job &&
+           ps_tensor_u64(l->running->message->tensors, 0) == batch_id;
+}
+
+bool ps_push_applies_stream(const struct ps_core *core, uint32_t stream)
+{
+    const struct ps_coop_tasks *l = &core->coop_tasks;
+    return l->running != NULL && l->job == &batch_job &&
+           mr_batch_stream(ps_tensor_u64(l->running->message->tensors, 0)) == stream;
+}
+
+static void answer_applied(const struct ps_op *op, uint64_t batch_id)
+{
+    const uint32_t applied = 0;
+    struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &answer, 1)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return;
+    }
+    op->core->counters.pushes_refused_learnt++;
+    struct ps_batch *again = ps_batch_find(op->core->batches, batch_id);
+    if (again != NULL) {
+        ps_batch_remove(op->core->batches, again);
+    }
+    ps_push_begin(op);
+    ps_push_end(op);
+    mr_reply_end(op->ep, op->request->ref);
+}
+
+void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_core *core = op.core;
+    struct ps_push push;
+    push_init(&push);
+    if (!ps_check_open(&op) || !check_push_of_batch(&op) || !check_batch_heads(&op, &push)) {
+        return;
+    }
+    uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);
+    if (is_being_applied(core, batch_id)) {
+        (void)ps_defer(&op, UINT64_MAX); /* it will have been applied then */
+        return;
+    }
+    if (ps_applied_batches_has(core->applied, batch_id)) {
+        answer_applied(&op, batch_id);
+        return;
+    }
+    if (ps_check_step(&op, true) && ps_check_not_frozen(&op) &&
+        (push.batch = ps_check_batch(&op, batch_id)) != NULL && check_batch_parts(&op, &push, push.batch) &&
+        !ps_defer(&op, push_cost_bytes(&push))) {
+        ps_run(&op, &batch_job, &push);
     }
 }

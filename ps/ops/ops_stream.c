@@ -1,6 +1,6 @@
 /* Streams of batches: whose they are, what this core has applied of them, and how they are forgotten. */
 #include <inttypes.h>
-#include "ps/ops/ops_push.h"
+#include "ps/ops/ops.h"
 
 /* The stream's number in tensor 0; false: refused. */
 static bool check_number(const struct ps_op *op, uint32_t at, uint32_t *stream)
@@ -132,7 +132,7 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
         if (!check_number(&op, i, &stream) || !check_idle(&op, stream)) {
             return;
         }
-        if (ps_push_learns_stream(op.core, stream)) {
+        if (ps_push_applies_stream(op.core, stream)) {
             (void)ps_defer(&op, UINT64_MAX); /* until it has */
             return;
         }

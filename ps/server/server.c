@@ -16,6 +16,7 @@
 #include "ps/ops/ops.h"
 #include "ps/server/incarnation.h"
 #include "ps/server/keys.h"
+#include "ps/server/poll.h"
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
 
@@ -177,6 +178,7 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     if (status != MR_OK) {
         return status;
     }
+    node->dispatch = ps_dispatch;
     node->started_us = dp_now_us();
     struct dp_app app = {.self = node,
                          .core_start = ps_core_start,

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "ps/core/node.h"
 #include "ps/ops/ops.h"
+#include "ps/server/poll.h"
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 

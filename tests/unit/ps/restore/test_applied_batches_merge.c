@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "ps/restore/applied_batches_merge.h"
 #include "ps/restore/restore.h"
+#include "ps/server/poll.h"
 
 struct fixture {
     struct ps_config config;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "ps/restore/push_merge.h"
 #include "ps/restore/restore.h"
+#include "ps/server/poll.h"
 
 struct fixture {
     struct ps_config config;

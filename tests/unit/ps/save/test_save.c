@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/core/core.h"
+#include "ps/server/poll.h"
 #include "tests/unit/ps/table_calls.h"
 
 #define POLLS 100000u /* enough for all background work, whatever comes between */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "ps/base/key_hash.h"
 #include "ps/core/core.h"
+#include "ps/server/poll.h"
 #include "ps/table/table_internal.h"
 #include "tests/unit/ps/table_calls.h"
 
