@@ -1,4 +1,6 @@
-#include "trainer_client/hub/feeder_internal.h"
+/* The feeding thread: file, batches, server. It connects to the server and notices its restarts, finds the
+ * stream of a plan, feeds batches, and asks which of them were applied. */
+#include "trainer_client/hub/hub.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,9 +12,34 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
+#include "trainer_client/hub/stream.h"
+#include "trainer_client/millrace.h"
 #include "trainer_client/socket/clock.h"
 
-#define IDLE_WAIT_US 20000u
+#define IDLE_WAIT_US       20000u
+#define CALL_DEADLINE_MS   1000u
+#define CONNECT_MS         1000u
+#define SERVER_RETRY_US    50000u  /* after the server refused, did not answer, or did not know the table */
+#define RECORD_INTERVAL_US 200000u /* when nothing waits for it */
+#define RECORD_CLAIMED_US  5000u   /* when claims wait for it */
+#define CLAIMS_MAX         8u      /* one after the other: each time another hub was faster */
+
+struct feeder {
+    struct hub *hub;
+    uint64_t plan_number; /* of the plan that `source` belongs to */
+    struct hub_request request;
+    struct mr_plan plan;
+    uint32_t stream;
+    bool has_stream;
+    /* the plan that has come to its end is taken up again, and nothing has changed: it continues as it is */
+    bool is_again;
+    struct hub_batch_source *source;
+    struct mr_client *client; /* NULL: the server was never reached */
+    uint64_t server_start;    /* start id of the server, as last seen */
+    uint32_t table;           /* feature id; 0 = not known */
+    uint64_t next_record_us, retry_us;
+    bool said_away, said_no_table;
+};
 
 static void wait_for_change(struct feeder *f, uint64_t us)
 {
@@ -20,6 +47,204 @@ static void wait_for_change(struct feeder *f, uint64_t us)
     while (!f->hub->nudged && pthread_cond_timedwait(&f->hub->changed, &f->hub->lock, &until) == 0) {
     }
     f->hub->nudged = false;
+}
+
+/* What trainers get as the reason as long as there is nothing to hand out; "" for nothing in particular. */
+static void wait_for(struct feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void wait_for(struct feeder *f, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&f->hub->lock);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
+    vsnprintf(f->hub->waits_for, sizeof(f->hub->waits_for), format, args);
+    pthread_mutex_unlock(&f->hub->lock);
+    va_end(args);
+}
+
+/* The plan cannot continue: trainers get this error. */
+static void fail_plan(struct feeder *f, enum mr_status status, const char *error)
+{
+    hub_log("%s", error);
+    pthread_mutex_lock(&f->hub->lock);
+    if (f->hub->plan_number == f->plan_number) {
+        f->hub->stage = HUB_FAILED;
+        f->hub->status = status;
+        snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
+    }
+    pthread_mutex_unlock(&f->hub->lock);
+}
+
+/* ---- the server ---- */
+
+static void end_hub(struct feeder *f, enum mr_status status, const char *error)
+{
+    pthread_mutex_lock(&f->hub->lock);
+    f->hub->fatal = status;
+    snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
+    pthread_mutex_unlock(&f->hub->lock);
+    atomic_store(&f->hub->stop, true);
+}
+
+/* False: the server is away; tried again at f->retry_us at the earliest. */
+static bool connect_server(struct feeder *f)
+{
+    char error[HUB_ERROR_BYTES];
+    if (f->client != NULL)
+        return true;
+    const struct mr_client_options options = {.server = f->hub->config.server,
+                                              .key_file = f->hub->config.key_file,
+                                              .connect_ms = CONNECT_MS,
+                                              .deadline_ms = CALL_DEADLINE_MS};
+    enum mr_status status = mr_client_create(&options, &f->client, error, sizeof(error));
+    if (status != MR_OK) {
+        f->client = NULL;
+        if (status == MR_INVALID_ARGUMENT) { /* it will not become right by waiting */
+            end_hub(f, status, error);
+            return false;
+        }
+        if (!f->said_away)
+            hub_log("waiting for the parameter server: %s", error);
+        wait_for(f, "the hub waits for its parameter server: %s", error);
+        f->said_away = true;
+        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+        return false;
+    }
+    wait_for(f, "%s", "");
+    f->said_away = false;
+    f->server_start = mr_client_start_id(f->client);
+    return true;
+}
+
+/* After a call: when the server turns out to have restarted, what was fed to it is void. */
+static void notice_restart(struct feeder *f)
+{
+    struct hub *hub = f->hub;
+    uint64_t start = mr_client_start_id(f->client);
+    if (start == f->server_start)
+        return;
+    hub_log("the parameter server restarted: feeding again what it has not applied");
+    f->server_start = start;
+    f->table = 0;
+    f->next_record_us = 0;
+    pthread_mutex_lock(&hub->lock);
+    hub_plan_server_restarted(&hub->plan);
+    hub_drop_void_feeds(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+/* After a call with this outcome: logs when the server is away, or back. */
+static void server_answered(struct feeder *f, enum mr_status status)
+{
+    bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED || status == MR_BUSY;
+    if (away && !f->said_away) {
+        hub_log("waiting for the parameter server: %s", mr_last_error());
+        wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());
+    } else if (!away && f->said_away) {
+        hub_log("the parameter server is back");
+        wait_for(f, "%s", "");
+    }
+    f->said_away = away;
+    pthread_mutex_lock(&f->hub->lock);
+    f->hub->server_away = away;
+    pthread_mutex_unlock(&f->hub->lock);
+}
+
+/* ---- the stream of the plan, among those that the server knows ---- */
+
+/* The options of calls that name the stream, with its plan's words in `words`. */
+static struct mr_options plan_options(const struct feeder *f, uint64_t words[MR_PLAN_WORDS])
+{
+    words[0] = f->plan.request[0];
+    words[1] = f->plan.request[1];
+    words[2] = f->plan.data;
+    return (struct mr_options){.plan = words};
+}
+
+/* After a call that named the stream: it may belong to another plan by now. */
+static void check_stream(struct feeder *f, enum mr_status status)
+{
+    char error[HUB_ERROR_BYTES];
+    if (status == MR_ALREADY_STARTED) {
+        snprintf(error, sizeof(error),
+                 "the parameter server has given stream %u to another plan since: start this one again",
+                 f->stream);
+        fail_plan(f, MR_NOT_STARTED, error);
+    }
+}
+
+static void refuse_changed(struct feeder *f, const struct mr_stream *streams, uint32_t count, uint32_t stream)
+{
+    char error[HUB_ERROR_BYTES];
+    uint64_t applied = 0;
+    for (uint32_t i = 0; i < count; i++)
+        applied = streams[i].stream == stream ? streams[i].learnt : applied;
+    snprintf(error, sizeof(error),
+             "%.200s holds other samples than when this plan began (batches applied of these: %" PRIu64
+             ", stream %u): give the plan another `run` to train on these",
+             f->request.path, applied, stream);
+    fail_plan(f, MR_ALREADY_STARTED, error);
+}
+
+/* Picks a number; false: the server is away, or the plan failed. */
+static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
+{
+    struct mr_stream *streams;
+    uint32_t count;
+    enum mr_status status = mr_streams(f->client, NULL, &streams, &count);
+    server_answered(f, status);
+    if (status != MR_OK)
+        return false;
+    enum hub_stream_found found = hub_stream_choose(streams, count, &f->plan, preferred, number);
+    if (found == HUB_STREAM_CHANGED)
+        refuse_changed(f, streams, count, *number);
+    else if (found == HUB_STREAM_ADOPTED)
+        hub_log("stream %u is from a checkpoint that does not name its plan: taken for this one's", *number);
+    free(streams);
+    return found != HUB_STREAM_CHANGED;
+}
+
+static enum mr_status claim(struct feeder *f, uint32_t number)
+{
+    uint64_t watermark, *bitmap, words[MR_PLAN_WORDS];
+    uint32_t bitmap_words;
+    const struct mr_options options = plan_options(f, words);
+    enum mr_status status = mr_batch_state(f->client, &options, number, &watermark, &bitmap, &bitmap_words);
+    server_answered(f, status);
+    if (status == MR_OK)
+        free(bitmap);
+    return status;
+}
+
+/* Finds the stream of f->plan, and claims it on each core. False: not now, or the plan failed. */
+static bool claim_stream(struct feeder *f)
+{
+    uint32_t preferred = hub_request_stream(&f->request, f->request.held_out ? f->plan.request[0] : 0);
+    for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
+        uint32_t number;
+        if (!choose(f, preferred, &number))
+            break;
+        enum mr_status status = claim(f, number);
+        if (status == MR_OK) {
+            f->stream = number;
+            f->has_stream = true;
+            return true;
+        }
+        if (status != MR_ALREADY_STARTED)
+            break;
+    }
+    f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+    return false;
+}
+
+/* Gives the stream of held-out samples back: nobody reads them again under its number. */
+static void leave_stream(struct feeder *f)
+{
+    if (f->has_stream && f->request.held_out && f->client != NULL) {
+        /* Where it does not work out, the cores drop it as the one not used for longest, at some time. */
+        (void)mr_forget_streams(f->client, NULL, &f->stream, 1);
+    }
+    f->has_stream = false;
 }
 
 /* ---- plans ---- */
@@ -37,17 +262,6 @@ static void drop_feeds(struct feeder *f)
         feed->future = NULL;
         feed->used = feed->ready = false;
     }
-}
-
-void hub_feeder_wait_for(struct feeder *f, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    pthread_mutex_lock(&f->hub->lock);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
-    vsnprintf(f->hub->waits_for, sizeof(f->hub->waits_for), format, args);
-    pthread_mutex_unlock(&f->hub->lock);
-    va_end(args);
 }
 
 /* The plan has its stream. Under the lock. */
@@ -102,7 +316,7 @@ static void open_plan(struct feeder *f)
     struct hub *hub = f->hub;
     char error[HUB_ERROR_BYTES] = "";
     bool was_started = f->has_stream;
-    hub_feeder_leave_stream(f);
+    leave_stream(f);
     pthread_mutex_lock(&hub->lock);
     const struct hub_request request = hub->request;
     f->plan_number = hub->plan_number;
@@ -114,7 +328,7 @@ static void open_plan(struct feeder *f)
     f->request = request;
     enum mr_status status = is_open ? MR_OK : open_source(f, error);
     if (status != MR_OK) {
-        hub_feeder_fail_plan(f, status, error);
+        fail_plan(f, status, error);
         return;
     }
     /* Held-out batches are read from the start each time, and the server may still keep some of an earlier
@@ -127,12 +341,91 @@ static void open_plan(struct feeder *f)
 /* The plan's samples are open: it can start once it has its stream. */
 static void find_stream(struct feeder *f)
 {
-    if (mrc_now_us() < f->retry_us || !hub_feeder_connect(f) || !hub_feeder_find_stream(f))
+    if (mrc_now_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
         return;
     pthread_mutex_lock(&f->hub->lock);
     if (f->hub->plan_number == f->plan_number)
         start_plan(f);
     pthread_mutex_unlock(&f->hub->lock);
+}
+
+/* ---- the table, and the record of applied batches ---- */
+
+/* Makes sure of f->table. False: the server has no such table yet, or is away. */
+static bool find_table(struct feeder *f)
+{
+    struct mr_feature_info *infos;
+    uint32_t count;
+    if (f->table != 0)
+        return true;
+    enum mr_status status = mr_list(f->client, NULL, &infos, &count);
+    server_answered(f, status);
+    if (status == MR_OK) {
+        for (uint32_t i = 0; i < count; i++)
+            if (infos[i].feature.kind == MR_TABLE &&
+                strncmp(infos[i].feature.name, f->request.table, MR_NAME_BYTES) == 0)
+                f->table = infos[i].id;
+        free(infos);
+    }
+    if (status == MR_OK && f->table == 0) {
+        wait_for(f,
+                 "the parameter server %s has no table '%s': the hub waits for it to be created; "
+                 "if its name is wrong, give the plan the right one",
+                 f->hub->config.server, f->request.table);
+    } else if (status == MR_OK) {
+        wait_for(f, "%s", "");
+    }
+    if (status == MR_OK && f->table == 0 && !f->said_no_table)
+        hub_log("waiting for table '%s' to be created on the parameter server", f->request.table);
+    f->said_no_table = status == MR_OK ? f->table == 0 : f->said_no_table;
+    return f->table != 0;
+}
+
+/* Asks the server which batches it has applied, and updates the plan. */
+static void ask_record(struct feeder *f)
+{
+    struct hub *hub = f->hub;
+    uint64_t watermark = 0, *bitmap = NULL;
+    uint32_t words = 0;
+    pthread_mutex_lock(&hub->lock);
+    hub_plan_record_asked(&hub->plan);
+    uint32_t generation = hub->plan.generation;
+    pthread_mutex_unlock(&hub->lock);
+    uint64_t plan[MR_PLAN_WORDS];
+    const struct mr_options options = plan_options(f, plan);
+    enum mr_status status = mr_batch_state(f->client, &options, f->stream, &watermark, &bitmap, &words);
+    server_answered(f, status);
+    check_stream(f, status);
+    uint64_t now_us = mrc_now_us();
+    if (status != MR_OK) {
+        f->retry_us = now_us + SERVER_RETRY_US;
+        return;
+    }
+    notice_restart(f);
+    bool behind = false;
+    pthread_mutex_lock(&hub->lock);
+    /* An answer from before a restart says nothing about the restarted server. */
+    if (generation == hub->plan.generation) {
+        behind = hub_plan_record(&hub->plan, watermark, bitmap, words);
+        hub_drop_void_feeds(hub);
+        f->next_record_us = now_us + RECORD_INTERVAL_US;
+        if (hub_plan_at_end(&hub->plan))
+            hub->ended_plan = f->plan_number;
+    }
+    pthread_mutex_unlock(&hub->lock);
+    free(bitmap);
+    if (behind) {
+        f->table = 0;
+        hub_log("the parameter server holds an earlier state: continuing after it");
+    }
+}
+
+/* Whether it is time to ask for the record. Under the lock. */
+static bool is_record_due(const struct feeder *f, uint64_t now_us)
+{
+    const struct hub_plan *plan = &f->hub->plan;
+    uint64_t early_us = plan->claimed > 0 ? RECORD_INTERVAL_US - RECORD_CLAIMED_US : 0;
+    return !plan->read_only && now_us + early_us >= f->next_record_us;
 }
 
 /* ---- feeding ---- */
@@ -143,7 +436,7 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
     const struct mr_batch_keys keys = {
         .table = f->table, .samples = b->samples, .slots = b->slots, .keys = b->keys, .offsets = b->offsets};
     uint64_t words[MR_PLAN_WORDS];
-    struct mr_options options = hub_feeder_options(f, words);
+    struct mr_options options = plan_options(f, words);
     options.future = &feed->future;
     uint64_t id = (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | b->sequence;
     return mr_feed_sample(f->client, &options, id, &keys, 1, f->request.held_out) == MR_OK;
@@ -155,18 +448,6 @@ static struct hub_feed *free_feed(struct hub *hub)
         if (!hub->feeds[i].used)
             return &hub->feeds[i];
     return NULL;
-}
-
-void hub_feeder_fail_plan(struct feeder *f, enum mr_status status, const char *error)
-{
-    hub_log("%s", error);
-    pthread_mutex_lock(&f->hub->lock);
-    if (f->hub->plan_number == f->plan_number) {
-        f->hub->stage = HUB_FAILED;
-        f->hub->status = status;
-        snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
-    }
-    pthread_mutex_unlock(&f->hub->lock);
 }
 
 /* True when a feed was begun. */
@@ -187,7 +468,7 @@ static bool feed_next(struct feeder *f)
     char error[HUB_ERROR_BYTES];
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
     if (status != MR_OK) {
-        hub_feeder_fail_plan(f, status, error);
+        fail_plan(f, status, error);
         return false;
     }
     bool begun = feed_one(f, feed);
@@ -196,7 +477,7 @@ static bool feed_next(struct feeder *f)
     if (!begun) {
         hub_plan_fed(&hub->plan, sequence, feed->generation, false);
         feed->used = false;
-        f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;
+        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
     }
     pthread_mutex_unlock(&hub->lock);
     return begun;
@@ -208,13 +489,13 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     enum mr_status status = mr_future_wait(feed->future, NULL);
     mr_future_destroy(feed->future);
     feed->future = NULL;
-    hub_feeder_server_answered(f, status);
-    hub_feeder_notice_restart(f);
-    hub_feeder_check_stream(f, status);
+    server_answered(f, status);
+    notice_restart(f);
+    check_stream(f, status);
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
-        f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;
+        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
     }
     pthread_mutex_lock(&hub->lock);
@@ -243,20 +524,20 @@ static bool run_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t now_us = mrc_now_us();
-    if (now_us < f->retry_us || !hub_feeder_connect(f))
+    if (now_us < f->retry_us || !connect_server(f))
         return end_oldest_feed(f);
     pthread_mutex_lock(&hub->lock);
     hub_plan_expire(&hub->plan, now_us);
-    bool record_due = hub_feeder_record_due(f, now_us);
+    bool record_due = is_record_due(f, now_us);
     pthread_mutex_unlock(&hub->lock);
     if (f->hub->batches == 0)
         return false; /* at its end from the start */
-    if (!hub_feeder_find_table(f)) {
-        f->retry_us = now_us + HUB_SERVER_RETRY_US;
+    if (!find_table(f)) {
+        f->retry_us = now_us + SERVER_RETRY_US;
         return false;
     }
     if (record_due)
-        hub_feeder_ask_record(f);
+        ask_record(f);
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
     }
     return end_oldest_feed(f);
@@ -267,7 +548,7 @@ void *hub_feeder_run(void *arg)
     struct hub *hub = arg;
     struct feeder f = {.hub = hub};
     bool busy = false;
-    hub_feeder_connect(&f); /* a wrong address is best found at the start */
+    connect_server(&f); /* a wrong address is best found at the start */
     while (!atomic_load(&hub->stop)) {
         pthread_mutex_lock(&hub->lock);
         bool is_new = hub->stage == HUB_OPENING && hub->plan_number != f.plan_number;
@@ -287,7 +568,7 @@ void *hub_feeder_run(void *arg)
         }
     }
     drop_feeds(&f);
-    hub_feeder_leave_stream(&f);
+    leave_stream(&f);
     hub_batch_source_close(f.source);
     mr_client_destroy(f.client);
     return NULL;

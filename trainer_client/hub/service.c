@@ -1,11 +1,23 @@
-#include "trainer_client/hub/service_internal.h"
+#include "trainer_client/hub/service.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/format/mr_feature.h"
 
-#define START_FIELDS 8u
+#define START_FIELDS       8u
+#define STATUS_FIELDS      12u
+#define STARTS_WAITING_MAX 64u /* START_SAMPLEs that wait for a file to be read through */
+
+struct hub_service {
+    struct hub *hub;
+    struct {
+        struct mr_call_ref ref;
+        uint64_t plan_number;
+    } waiting[STARTS_WAITING_MAX];
+    uint32_t waiting_count;
+};
 
 struct hub_service *hub_service_create(struct hub *hub)
 {
@@ -20,6 +32,23 @@ void hub_service_destroy(struct hub_service *service)
     free(service);
 }
 
+static void reply_tensors(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_tensor *tensors,
+                          uint32_t count)
+{
+    if (mr_reply_begin(ep, ref, MR_OK, tensors, count))
+        mr_reply_end(ep, ref);
+    else
+        mr_reply_busy(ep, ref);
+}
+
+/* Answers with u64[count]. */
+static void reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const uint64_t *numbers,
+                          uint32_t count)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, count, numbers);
+    reply_tensors(ep, ref, &t, 1);
+}
+
 /* ---- START_SAMPLE ---- */
 
 static void reply_started(struct hub *hub, struct mr_endpoint *ep, struct mr_call_ref ref)
@@ -27,7 +56,7 @@ static void reply_started(struct hub *hub, struct mr_endpoint *ep, struct mr_cal
     const uint64_t fields[START_FIELDS] = {
         hub->info.samples, hub->info.format->slots, hub->info.format->dense, hub->stream,
         hub->batches,      hub->info.keys,          hub->info.broken_lines};
-    hub_reply_numbers(ep, ref, fields, START_FIELDS);
+    reply_numbers(ep, ref, fields, START_FIELDS);
 }
 
 static bool is_over(const struct hub *hub, uint64_t now_us)
@@ -59,7 +88,7 @@ static bool can_join(const struct hub *hub, const struct hub_request *request, c
 static void wait_for_start(struct hub_service *service, struct mr_endpoint *ep,
                            const struct mr_request *request)
 {
-    if (service->waiting_count == HUB_STARTS_WAITING_MAX || mr_reply_later(ep, request) == NULL) {
+    if (service->waiting_count == STARTS_WAITING_MAX || mr_reply_later(ep, request) == NULL) {
         mr_reply_busy(ep, request->ref);
         return;
     }
@@ -207,13 +236,75 @@ static void read_sample(struct hub_service *service, struct mr_endpoint *ep, con
     }
 }
 
+/* ---- the hub as a node of one core ---- */
+
+static uint32_t waiting_batches(const struct hub *hub)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
+        waiting += hub->feeds[i].ready;
+    return waiting;
+}
+
+static void hub_status(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct hub *hub = service->hub;
+    const struct hub_plan *p = &hub->plan;
+    bool running = hub->stage == HUB_RUNNING;
+    uint64_t per_epoch = running ? hub->batches / hub->request.epochs : 0;
+    const uint64_t fields[STATUS_FIELDS] = {
+        hub->samples_read,
+        p->handed_out,
+        p->applied,
+        p->handed_again,
+        p->expired,
+        hub->info.broken_lines,
+        hub_trainers_alive(&hub->trainers, hub->plan_number, request->now_us, hub->config.trainer_timeout_us),
+        p->fed,
+        waiting_batches(hub),
+        per_epoch > 0 ? p->oldest / per_epoch : 0,
+        running && hub_plan_at_end(p),
+    };
+    reply_numbers(ep, request->ref, fields, STATUS_FIELDS);
+}
+
+static void heartbeat(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    const struct hub *hub = service->hub;
+    const uint64_t words[MR_HEARTBEAT_WORDS] = {[MR_HEARTBEAT_STATE] = MR_NODE_SERVING,
+                                                [MR_HEARTBEAT_INCARNATION] = hub->incarnation,
+                                                [MR_HEARTBEAT_UPTIME_US] = request->now_us - hub->started_us,
+                                                [MR_HEARTBEAT_BATCHES] = waiting_batches(hub),
+                                                [MR_HEARTBEAT_MEMORY_BYTES] = mr_endpoint_memory_used(ep)};
+    reply_numbers(ep, request->ref, words, MR_HEARTBEAT_WORDS);
+}
+
+static void node_info(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    static const uint16_t owners[MR_PARTITION_COUNT]; /* all on core 0 */
+    const uint32_t fields[4] = {1, 1, atomic_load(&service->hub->port), MR_MESSAGE_BYTES_MAX};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, fields),
+                             mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
+    reply_tensors(ep, request->ref, t, 2);
+}
+
+static void echo(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct mr_tensor t[MR_TENSORS_MAX];
+    uint32_t count = request->message->preamble.tensor_count;
+    memcpy(t, request->message->tensors, count * sizeof(t[0]));
+    reply_tensors(ep, request->ref, t, count);
+}
+
+/* ---- dispatch ---- */
+
 void hub_service_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     static void (*const dispatch[MR_OP_COUNT])(struct hub_service *, struct mr_endpoint *,
                                                const struct mr_request *) = {
-        [MR_OP_NODE_INFO] = hub_op_node_info, [MR_OP_ECHO] = hub_op_echo,
-        [MR_OP_HEARTBEAT] = hub_op_heartbeat, [MR_OP_START_SAMPLE] = start_sample,
-        [MR_OP_READ_SAMPLE] = read_sample,    [MR_OP_HUB_STATUS] = hub_op_status,
+        [MR_OP_NODE_INFO] = node_info,     [MR_OP_ECHO] = echo,
+        [MR_OP_HEARTBEAT] = heartbeat,     [MR_OP_START_SAMPLE] = start_sample,
+        [MR_OP_READ_SAMPLE] = read_sample, [MR_OP_HUB_STATUS] = hub_status,
     };
     struct hub_service *service = app;
     uint32_t op = request->message->preamble.op;

@@ -12,7 +12,7 @@ struct hub_service *hub_service_create(struct hub *hub); /* NULL: no memory */
 void hub_service_destroy(struct hub_service *service);   /* NULL is fine */
 /* For mrc_socket_server_create(): `app` is a struct hub_service *. */
 void hub_service_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request);
-/* Answers the START_SAMPLEs whose file has been read through. Call it after every turn of the server. */
+/* Answers the START_SAMPLEs whose file has been read through. Call it after each poll of the server. */
 void hub_service_poll(struct hub_service *service, struct mr_endpoint *ep);
 
 #endif
