@@ -73,7 +73,7 @@ static void score_streams(void **state)
     worker_start(&server, score, "--world-size 3 --rank 0 --master_port %u", port);
     worker_start(&trainers[0], score, "--world-size=3 --rank=1 --master-port %u --requests 300", port);
     worker_start(&trainers[1], score,
-                 "--world_size 3 --rank 2 --master-port %u --requests 60 --batch 1000 --under-way 1", port);
+                 "--world_size 3 --rank 2 --master-port %u --requests 60 --batch 1000 --in-flight 1", port);
     worker_finish(&trainers[0], 0);
     worker_finish(&trainers[1], 0);
     worker_finish(&server, 0);

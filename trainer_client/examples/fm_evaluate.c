@@ -7,7 +7,6 @@
 #include "trainer_client/examples/common/fm_model.h"
 #include "trainer_client/examples/common/metrics.h"
 #include "trainer_client/examples/fm.h"
-#include "trainer_client/examples/fm_step.h"
 
 #define NOT_READY_US 1000u
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/examples/fm.h"
-#include "trainer_client/examples/fm_client.h"
 
 static bool count_applied(struct fm_client *c, uint64_t *applied)
 {

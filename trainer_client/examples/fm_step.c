@@ -1,4 +1,4 @@
-#include "trainer_client/examples/fm_step.h"
+#include "trainer_client/examples/fm.h"
 
 #include <stdlib.h>
 #include "trainer_client/examples/common/fm_model.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "trainer_client/examples/fm.h"
-#include "trainer_client/examples/fm_step.h"
 
 #define PIPELINE_MAX 16u
 #define DONE_MAX     64u

@@ -14,7 +14,7 @@
 #define DIM             64u
 #define WORLD_MAX       17u
 #define BATCH_MAX       65536u
-#define UNDER_WAY_MAX   1024u
+#define IN_FLIGHT_MAX   1024u
 #define MODEL_SEED      1u
 #define SAMPLES_SEED(r) (1000u + (uint64_t)(r))
 
@@ -86,7 +86,7 @@ struct request {
 struct stream {
     const struct example_worker *worker;
     struct mr_rpc *rpc;
-    uint32_t requests, batch, under_way;
+    uint32_t requests, batch, in_flight;
     struct model truth; /* by which labels are drawn */
     uint64_t seed;
     float *samples; /* of the request that is made; a call has copied them when it returns */
@@ -132,14 +132,14 @@ static int run_stream(struct stream *s)
 {
     int failed = 0;
     for (uint32_t i = 0; failed == 0 && i < s->requests; i++) {
-        struct request *request = &s->window[i % s->under_way];
+        struct request *request = &s->window[i % s->in_flight];
         if (request->future != NULL)
             failed = take_answer(s, request);
         if (failed == 0)
             failed = send_request(s, request);
     }
-    for (uint32_t i = 0; i < s->under_way; i++) {
-        struct request *request = &s->window[(s->requests + i) % s->under_way];
+    for (uint32_t i = 0; i < s->in_flight; i++) {
+        struct request *request = &s->window[(s->requests + i) % s->in_flight];
         if (request->future != NULL && failed == 0)
             failed = take_answer(s, request);
         mr_rpc_future_destroy(request->future);
@@ -157,13 +157,13 @@ static double now_s(void)
 static int ask(struct stream *s)
 {
     uint64_t samples = (uint64_t)s->requests * s->batch;
-    float *labels = calloc((size_t)s->under_way * s->batch, sizeof(*labels));
+    float *labels = calloc((size_t)s->in_flight * s->batch, sizeof(*labels));
     s->samples = calloc((size_t)s->batch * DIM, sizeof(*s->samples));
-    s->window = calloc(s->under_way, sizeof(*s->window));
+    s->window = calloc(s->in_flight, sizeof(*s->window));
     int failed = labels == NULL || s->samples == NULL || s->window == NULL;
     if (failed != 0)
-        fprintf(stderr, "score: no memory for %u requests of %u samples\n", s->under_way, s->batch);
-    for (uint32_t i = 0; failed == 0 && i < s->under_way; i++)
+        fprintf(stderr, "score: no memory for %u requests of %u samples\n", s->in_flight, s->batch);
+    for (uint32_t i = 0; failed == 0 && i < s->in_flight; i++)
         s->window[i].labels = labels + (size_t)i * s->batch;
     make_model(&s->truth);
     double start = now_s();
@@ -186,12 +186,13 @@ int main(int argc, char **argv)
                                     .world_size = 2,
                                     .master_addr = "127.0.0.1",
                                     .master_port = 29500};
-    struct stream stream = {.worker = &worker, .requests = 1000, .batch = 64, .under_way = 32};
+    struct stream stream = {.worker = &worker, .requests = 1000, .batch = 64, .in_flight = 32};
     const struct cli_option options[] = {
         EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX, "default 2"),
         {"requests", CLI_U32_IN(1, 1e9), &stream.requests, "N", "calls that a trainer makes; default 1000"},
         {"batch", CLI_U32_IN(1, BATCH_MAX), &stream.batch, "N", "samples of a call; default 64"},
-        {"under-way", CLI_U32_IN(1, UNDER_WAY_MAX), &stream.under_way, "N", "calls at a time; default 32"}};
+        {"in-flight", CLI_U32_IN(1, IN_FLIGHT_MAX), &stream.in_flight, "N",
+         "calls in flight at a time; default 32"}};
     const struct cli_usage usage = {
         .program = worker.program,
         .synopsis = "--rank N [options]",
