@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDERS = {
     "": (
         "dataplane/wire",
+        "dataplane/udp",
         "dataplane/optimizer",
         "dataplane/rpc",
         "dataplane",

@@ -2,12 +2,12 @@
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
 #include "trainer_client/api/calls.h"
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 #define LINE_BYTES 2048u
 
 static_assert(sizeof(((struct mr_world_member *)0)->name) == MR_RPC_NAME_BYTES, "names fit");
-static_assert(sizeof(((struct mr_world_member *)0)->address) == MRC_ADDRESS_TEXT_BYTES, "addresses fit");
+static_assert(sizeof(((struct mr_world_member *)0)->address) == MR_ADDRESS_TEXT_BYTES, "addresses fit");
 
 struct world_context {
     struct mr_world *world;
@@ -60,7 +60,7 @@ static void visit_members(const struct world_context *context, const struct mr_t
         memcpy(address.ip, line.ip, sizeof(address.ip));
         address.port = line.port;
         if (line.port != 0)
-            mrc_address_text(&address, member.address);
+            mr_address_text(&address, member.address);
         context->visitor.member(context->visitor.arg, &member);
     }
 }

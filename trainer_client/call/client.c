@@ -101,14 +101,14 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
         status = read_key(options, client, error, error_bytes);
     if (status != MR_OK)
         return status;
-    status = mrc_address_resolve(options->server, false, &client->address, error, error_bytes);
+    status = mr_address_resolve(options->server, false, &client->address, error, error_bytes);
     if (status != MR_OK)
         return status;
     if (client->address.port == 0) {
         snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", options->server);
         return MR_INVALID_ARGUMENT;
     }
-    mrc_address_text(&client->address, client->server);
+    mr_address_text(&client->address, client->server);
     return MR_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "dataplane/wire/format/packet.h"
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 #include "trainer_client/call/keys.h"
 #include "trainer_client/call/known_features.h"
 #include "trainer_client/call/core_link.h"
@@ -29,7 +29,7 @@ struct mr_client {
     /* set at creation */
     uint32_t forks; /* mrc_forks() then */
     pid_t process;
-    char server[MRC_ADDRESS_TEXT_BYTES];
+    char server[MR_ADDRESS_TEXT_BYTES];
     struct mr_address address; /* of core 0 */
     struct mrc_link_config link_config;
     uint32_t deadline_ms;

@@ -56,7 +56,7 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     struct mr_endpoint_config ec;
 
     mr_endpoint_config_default(&ec);
-    ec.io = mrc_udp_io(link->sender);
+    ec.io = mr_udp_io(link->sender);
     ec.app = link;
     ec.on_session = on_session;
     ec.on_reply = on_reply;
@@ -78,7 +78,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
                                const struct mr_address *address, struct mrc_link **out, char *error,
                                size_t error_bytes)
 {
-    char text[MRC_ADDRESS_TEXT_BYTES];
+    char text[MR_ADDRESS_TEXT_BYTES];
     enum mr_status status = MR_NO_MEMORY;
     struct mrc_link *link = calloc(1, sizeof(*link));
 
@@ -93,14 +93,14 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     link->socket.fd = -1;
     link->offload_wanted = config->offload;
     link->memory_bytes = config->memory_bytes;
-    mrc_address_text(address, text);
+    mr_address_text(address, text);
     snprintf(link->name, sizeof(link->name), "%s core %u", text, core);
-    status = mrc_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
+    status = mr_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
     if (status != MR_OK)
         goto failed;
     status = MR_NO_MEMORY;
-    link->receiver = mrc_udp_receiver_create(&link->socket);
-    link->sender = mrc_udp_sender_create(&link->socket, config->offload);
+    link->receiver = mr_udp_receiver_create(&link->socket);
+    link->sender = mr_udp_sender_create(&link->socket, config->offload);
     if (link->receiver == NULL || link->sender == NULL)
         goto no_memory;
     status = create_endpoint(link, config);
@@ -142,7 +142,7 @@ void mrc_link_close(struct mrc_link *link, uint64_t now_us)
     link->session = NULL;
     mr_client_session_close(link->ep, session, now_us);
     mr_endpoint_flush(link->ep, now_us);
-    (void)mrc_udp_send_flush(link->sender);
+    (void)mr_udp_send_flush(link->sender);
     link->next_us = MRC_NEVER_US;
     link->unsent = false;
 }
@@ -153,9 +153,9 @@ void mrc_link_destroy(struct mrc_link *link)
         return;
     mr_endpoint_destroy(link->ep);
     mrc_resend_fini(link);
-    mrc_udp_sender_destroy(link->sender);
-    mrc_udp_receiver_destroy(link->receiver);
-    mrc_udp_close(&link->socket);
+    mr_udp_sender_destroy(link->sender);
+    mr_udp_receiver_destroy(link->receiver);
+    mr_udp_close(&link->socket);
     free(link);
 }
 
@@ -207,7 +207,7 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
              "the path there drops datagrams of %u bytes, so its MTU is below %u, the least that Millrace "
              "needs (this "
              "machine knows of %u): raise the MTU of the tunnel or interface on the way",
-             MR_UDP_BYTES_MIN, MR_PATH_MTU_MIN, mrc_udp_path_mtu(&link->socket));
+             MR_UDP_BYTES_MIN, MR_PATH_MTU_MIN, mr_udp_path_mtu(&link->socket));
     return true;
 }
 
@@ -219,17 +219,17 @@ bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t t
 /* A fresh socket takes the old one's place, and the session moves to it. */
 static void change_port(struct mrc_link *link, uint64_t now_us)
 {
-    struct mrc_udp_socket fresh;
+    struct mr_udp_socket fresh;
     char error[128];
 
-    if (mrc_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof(error)) !=
+    if (mr_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof(error)) !=
         MR_OK)
         return;
     if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {
-        mrc_udp_close(&fresh);
+        mr_udp_close(&fresh);
         return;
     }
-    mrc_udp_close(&link->socket);
+    mr_udp_close(&link->socket);
     link->socket = fresh;
     mr_client_session_moved(link->ep, link->session, now_us);
     link->unsent = true;
@@ -255,7 +255,7 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 
 bool mrc_link_receive(struct mrc_link *link)
 {
-    return mrc_udp_receive(link->receiver);
+    return mr_udp_receive(link->receiver);
 }
 
 void mrc_link_process(struct mrc_link *link, uint64_t now_us)
@@ -264,15 +264,15 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     const uint8_t *datagram;
     size_t bytes;
 
-    if (mrc_udp_receive_refused(link->receiver))
+    if (mr_udp_receive_refused(link->receiver))
         link->refused = true;
-    bool received_too_long = mrc_udp_receive_too_long(link->receiver);
+    bool received_too_long = mr_udp_receive_too_long(link->receiver);
 
-    if ((mrc_udp_send_too_long(link->sender) || received_too_long) && link->session != NULL) {
-        mr_client_session_path_hint(link->ep, link->session, mrc_udp_path_bytes(&link->socket), now_us);
+    if ((mr_udp_send_too_long(link->sender) || received_too_long) && link->session != NULL) {
+        mr_client_session_path_hint(link->ep, link->session, mr_udp_path_bytes(&link->socket), now_us);
         link->next_us = now_us;
     }
-    while (mrc_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
+    while (mr_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
         link->refused = false;
         /* A connected socket delivers its peer's datagrams only. */
         mr_endpoint_receive(link->ep, now_us, &link->address, datagram, bytes);
@@ -290,7 +290,7 @@ void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us)
 /* What went out in runs, and what had to be sent again, since the peer was last found. */
 static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint64_t *resent)
 {
-    *offloaded = mrc_udp_send_offloaded(link->sender) - link->offloaded_seen;
+    *offloaded = mr_udp_send_offloaded(link->sender) - link->offloaded_seen;
     *resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
 }
 
@@ -303,7 +303,7 @@ static void watch_offload(struct mrc_link *link)
     count_offload(link, &offloaded, &resent);
     if (offloaded > 0 && resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
         link->offload = false;
-        mrc_udp_send_set_offload(link->sender, false);
+        mr_udp_send_set_offload(link->sender, false);
     }
 }
 
@@ -322,9 +322,9 @@ static void watch_offload_anew(struct mrc_link *link)
 {
     link->offload = link->offload_wanted;
     link->offload_proven = false;
-    link->offloaded_seen = mrc_udp_send_offloaded(link->sender);
+    link->offloaded_seen = mr_udp_send_offloaded(link->sender);
     link->resent_seen = mr_endpoint_counters(link->ep)->segments_resent;
-    mrc_udp_send_set_offload(link->sender, link->offload);
+    mr_udp_send_set_offload(link->sender, link->offload);
 }
 
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
@@ -332,7 +332,7 @@ void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
     link->next_us = mr_endpoint_poll(link->ep, now_us, SEGMENT_BUDGET);
     link->unsent = false;
     watch_offload(link);
-    bool blocked = !mrc_udp_send_flush(link->sender);
+    bool blocked = !mr_udp_send_flush(link->sender);
 
     if (blocked)
         link->next_us = now_us + SEND_RETRY_US;

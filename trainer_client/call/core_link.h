@@ -9,12 +9,12 @@
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/call/ports.h"
 #include "trainer_client/replay/replay.h"
-#include "trainer_client/socket/address.h"
-#include "trainer_client/socket/udp_receive.h"
-#include "trainer_client/socket/udp_send.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_socket.h"
 
-#define MRC_LINK_NAME_BYTES (MRC_ADDRESS_TEXT_BYTES + 16u)
+#define MRC_LINK_NAME_BYTES (MR_ADDRESS_TEXT_BYTES + 16u)
 #define MRC_CALLS_MAX       4096u /* begun and not freed, per link */
 #define MRC_PATH_TEXT_BYTES 320u
 #define MRC_CALLS_AHEAD     128u /* more of them, for the library's own */
@@ -22,7 +22,7 @@
 struct mr_client;
 
 struct mrc_link_config {
-    struct mrc_udp_options socket;
+    struct mr_udp_options socket;
     bool offload;
     bool no_bundle;
     uint32_t memory_bytes;
@@ -37,11 +37,11 @@ struct mrc_link {
     uint16_t core;
     struct mr_address address;
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
-    struct mrc_udp_socket socket;
+    struct mr_udp_socket socket;
     struct mrc_ports ports; /* which of its source ports have been tried */
     uint64_t port_us;       /* when the next one is due */
-    struct mrc_udp_receiver *receiver;
-    struct mrc_udp_sender *sender;
+    struct mr_udp_receiver *receiver;
+    struct mr_udp_sender *sender;
     struct mr_endpoint *ep;
     struct mr_client_session *session; /* NULL once closed */
     uint64_t opened_us;

@@ -9,9 +9,9 @@
 #include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/rpc/rpc_driver.h"
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 #include "trainer_client/socket/clock.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/udp_socket.h"
 
 #define INIT_TIMEOUT_MS      60000u
 #define TIMEOUT_MS           60000u
@@ -31,22 +31,22 @@ static enum mr_status choose_local(const struct mr_rpc_options *options, bool is
                                    const struct mr_address *rendezvous, struct mrc_rpc_driver_options *out,
                                    char *error, size_t error_bytes)
 {
-    struct mrc_udp_options probe_options = {.buffer_bytes = 0};
-    struct mrc_udp_socket probe;
-    enum mr_status status = mrc_udp_connect(rendezvous, &probe_options, &probe, error, error_bytes);
+    struct mr_udp_options probe_options = {.buffer_bytes = 0};
+    struct mr_udp_socket probe;
+    enum mr_status status = mr_udp_connect(rendezvous, &probe_options, &probe, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    mrc_udp_local(&probe, &out->local);
+    mr_udp_local(&probe, &out->local);
     out->local.port = 0;
     out->udp_bytes_max = probe.udp_bytes_max;
-    mrc_udp_close(&probe);
+    mr_udp_close(&probe);
     if (is_rendezvous)
         out->local = *rendezvous;
     if (options->listen == NULL)
         return MR_OK;
-    status = mrc_address_resolve(options->listen, true, &out->local, error, error_bytes);
-    if (status == MR_OK && mrc_address_is_any(&out->local)) {
+    status = mr_address_resolve(options->listen, true, &out->local, error, error_bytes);
+    if (status == MR_OK && mr_address_is_any(&out->local)) {
         snprintf(error, error_bytes, "%s: a worker listens on one address, which the others reach it at",
                  options->listen);
         return MR_INVALID_ARGUMENT;
@@ -131,7 +131,7 @@ enum reach {
 };
 
 /* A byte is no packet of ours, so that only the host itself answers it: when nothing listens there. */
-static enum reach ask(const struct mrc_udp_socket *s, const struct mr_address *to)
+static enum reach ask(const struct mr_udp_socket *s, const struct mr_address *to)
 {
     struct pollfd wait = {.fd = s->fd, .events = POLLIN};
     struct mr_address own;
@@ -148,21 +148,21 @@ static enum reach ask(const struct mrc_udp_socket *s, const struct mr_address *t
         return NOTHING_LISTENS;
     if (failed != 0)
         return NO_WAY;
-    mrc_udp_local(s, &own);
+    mr_udp_local(s, &own);
     return memcmp(own.ip, to->ip, sizeof(own.ip)) == 0 ? SOMEBODY_LISTENS : SILENCE;
 }
 
 static enum reach find_out(const struct mr_address *to)
 {
-    struct mrc_udp_options options = {.buffer_bytes = 0};
-    struct mrc_udp_socket s;
+    struct mr_udp_options options = {.buffer_bytes = 0};
+    struct mr_udp_socket s;
     char error[256];
 
-    if (mrc_udp_connect(to, &options, &s, error, sizeof(error)) != MR_OK)
+    if (mr_udp_connect(to, &options, &s, error, sizeof(error)) != MR_OK)
         return NO_WAY;
     enum reach reach = ask(&s, to);
 
-    mrc_udp_close(&s);
+    mr_udp_close(&s);
     return reach;
 }
 
@@ -172,9 +172,9 @@ static void explain_silence(const struct mr_address *rendezvous, bool has_key, c
 {
     const char *own_key = has_key ? "see key_file" : "this worker has none (key_file)";
     size_t used = strlen(error);
-    char text[MRC_ADDRESS_TEXT_BYTES];
+    char text[MR_ADDRESS_TEXT_BYTES];
 
-    mrc_address_text(rendezvous, text);
+    mr_address_text(rendezvous, text);
     used += (size_t)snprintf(error + used, error_bytes - used, ", %s: ", text);
     if (used >= error_bytes)
         return;
@@ -201,9 +201,9 @@ static void explain_silence(const struct mr_address *rendezvous, bool has_key, c
 static void append_address(const struct mr_address *rendezvous, char *error, size_t error_bytes)
 {
     const size_t used = strlen(error);
-    char text[MRC_ADDRESS_TEXT_BYTES];
+    char text[MR_ADDRESS_TEXT_BYTES];
 
-    mrc_address_text(rendezvous, text);
+    mr_address_text(rendezvous, text);
     snprintf(error + used, error_bytes - used, " (the rendezvous is %s)", text);
 }
 
@@ -247,7 +247,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (options->key_file != NULL)
         status = mr_key_file_read(options->key_file, driver_options.psk, error, error_bytes);
     if (status == MR_OK)
-        status = mrc_address_resolve(options->rendezvous, false, &config.rendezvous, error, error_bytes);
+        status = mr_address_resolve(options->rendezvous, false, &config.rendezvous, error, error_bytes);
     if (status == MR_OK)
         status = choose_local(options, config.is_rendezvous, &config.rendezvous, &driver_options, error,
                               error_bytes);

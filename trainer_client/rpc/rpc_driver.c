@@ -19,8 +19,8 @@
 #include "trainer_client/socket/clock.h"
 #include "trainer_client/socket/environment.h"
 #include "trainer_client/socket/epoll_sleep.h"
-#include "trainer_client/socket/udp_receive.h"
-#include "trainer_client/socket/udp_send.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
 
 #define SEGMENT_BUDGET    128u
 #define SEND_RETRY_US     1000u /* when the socket's buffer was full */
@@ -42,9 +42,9 @@ struct sleeper {
 };
 
 struct mrc_rpc_driver {
-    struct mrc_udp_socket socket;
-    struct mrc_udp_sender *sender;
-    struct mrc_udp_receiver *receiver; /* of who has the role */
+    struct mr_udp_socket socket;
+    struct mr_udp_sender *sender;
+    struct mr_udp_receiver *receiver; /* of who has the role */
     struct mr_endpoint *ep;
     struct mr_rpc *agent;
     uint32_t forks; /* mrc_forks() when it was made */
@@ -95,7 +95,7 @@ static void settle_inside(struct mrc_rpc_driver *d)
         atomic_store(&d->has_unsent, false);
         d->flushed_us = now_us;
         next_us = endpoint_us < next_us ? endpoint_us : next_us;
-        if (!mrc_udp_send_flush(d->sender)) {
+        if (!mr_udp_send_flush(d->sender)) {
             atomic_store(&d->next_us, now_us + SEND_RETRY_US);
             return;
         }
@@ -234,9 +234,9 @@ static void process(struct mrc_rpc_driver *d)
     for (uint32_t i = 0; i < BURSTS_MAX; i++) {
         uint64_t now_us = mrc_now_us();
 
-        while (mrc_udp_receive_next(d->receiver, &from, &datagram, &bytes))
+        while (mr_udp_receive_next(d->receiver, &from, &datagram, &bytes))
             mr_endpoint_receive(d->ep, now_us, &from, datagram, bytes);
-        if (i + 1 == BURSTS_MAX || !mrc_udp_receive(d->receiver))
+        if (i + 1 == BURSTS_MAX || !mr_udp_receive(d->receiver))
             break;
     }
     settle_and_leave(d);
@@ -289,7 +289,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
     bool got;
 
     for (;;) {
-        got = mrc_udp_receive(d->receiver);
+        got = mr_udp_receive(d->receiver);
         if (got || is_done(done))
             break;
         now_us = mrc_now_us();
@@ -297,7 +297,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
             return;
         if (now_us >= spin_until_us) {
             sleep_until(d, done, deadline_us);
-            got = mrc_udp_receive(d->receiver);
+            got = mr_udp_receive(d->receiver);
             break;
         }
     }
@@ -462,7 +462,7 @@ static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc
         memcpy(config.psk[0], options->psk, MR_PSK_BYTES);
         config.psk_count = 1;
     }
-    config.io = mrc_udp_io(d->sender);
+    config.io = mr_udp_io(d->sender);
     config.app = d;
     config.on_request = on_request;
     config.on_reply = on_reply;
@@ -493,8 +493,8 @@ static enum mr_status create_parts(struct mrc_rpc_driver *d, const struct mrc_rp
     d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    d->receiver = mrc_udp_receiver_create(&d->socket);
-    d->sender = mrc_udp_sender_create(&d->socket, !mrc_env_is_off(MRC_ENV_GSO));
+    d->receiver = mr_udp_receiver_create(&d->socket);
+    d->sender = mr_udp_sender_create(&d->socket, !mrc_env_is_off(MRC_ENV_GSO));
     if (d->epoll_fd < 0 || d->wake_fd < 0 || d->own_fd < 0 || d->receiver == NULL || d->sender == NULL ||
         watch(d, d->socket.fd) != MR_OK || watch(d, d->wake_fd) != MR_OK)
         return MR_NO_MEMORY;
@@ -508,7 +508,7 @@ static enum mr_status create_parts(struct mrc_rpc_driver *d, const struct mrc_rp
 enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *options,
                                      struct mrc_rpc_driver **out, char *error, size_t error_bytes)
 {
-    struct mrc_udp_options socket_options = {.udp_bytes_max = options->udp_bytes_max};
+    struct mr_udp_options socket_options = {.udp_bytes_max = options->udp_bytes_max};
     struct mrc_rpc_driver *d = calloc(1, sizeof(*d));
 
     if (d == NULL) {
@@ -522,7 +522,7 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
     pthread_mutex_init(&d->inside, NULL);
     pthread_mutex_init(&d->role, NULL);
     pthread_mutex_init(&d->sleepers_lock, NULL);
-    enum mr_status status = mrc_udp_bind(&options->local, &socket_options, &d->socket, error, error_bytes);
+    enum mr_status status = mr_udp_bind(&options->local, &socket_options, &d->socket, error, error_bytes);
 
     if (status != MR_OK) {
         d->socket.fd = -1;
@@ -593,7 +593,7 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
     }
     pthread_mutex_lock(&d->inside);
     atomic_store(&d->closed, true);
-    mrc_udp_close(&d->socket);
+    mr_udp_close(&d->socket);
     pthread_mutex_unlock(&d->inside);
     close_fd(&d->epoll_fd);
     close_fd(&d->wake_fd);
@@ -606,8 +606,8 @@ static void driver_free(void *self)
     struct mrc_rpc_driver *d = self;
 
     mr_endpoint_destroy(d->ep);
-    mrc_udp_sender_destroy(d->sender);
-    mrc_udp_receiver_destroy(d->receiver);
+    mr_udp_sender_destroy(d->sender);
+    mr_udp_receiver_destroy(d->receiver);
     pthread_mutex_destroy(&d->sleepers_lock);
     pthread_mutex_destroy(&d->role);
     pthread_mutex_destroy(&d->inside);

@@ -14,7 +14,7 @@
 #define MRC_RPC_DRIVER_H
 
 #include "dataplane/rpc/agent.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/udp_socket.h"
 
 struct mrc_rpc_driver;
 

@@ -8,11 +8,11 @@
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/session/key_file.h"
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 #include "trainer_client/socket/environment.h"
-#include "trainer_client/socket/udp_receive.h"
-#include "trainer_client/socket/udp_send.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_socket.h"
 
 #define SESSIONS_MAX   1024u
 #define SEGMENT_BUDGET 128u
@@ -20,9 +20,9 @@
 #define SEND_RETRY_US  1000u /* when the socket's buffer was full and does not say that it is no longer */
 
 struct mrc_socket_server {
-    struct mrc_udp_socket socket;
-    struct mrc_udp_receiver *receiver;
-    struct mrc_udp_sender *sender;
+    struct mr_udp_socket socket;
+    struct mr_udp_receiver *receiver;
+    struct mr_udp_sender *sender;
     struct mr_endpoint *ep;
     uint64_t next_us; /* when the endpoint wants to be polled */
     bool send_blocked;
@@ -44,7 +44,7 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
             return status;
         config.psk_count = 1;
     }
-    config.io = mrc_udp_io(s->sender);
+    config.io = mr_udp_io(s->sender);
     config.app = options->app;
     config.on_request = options->on_request;
     config.incarnation = options->incarnation;
@@ -70,9 +70,9 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
                                         struct mrc_socket_server **out, char *error, size_t error_bytes)
 {
-    struct mrc_udp_options socket_options = {.buffer_bytes = 0};
+    struct mr_udp_options socket_options = {.buffer_bytes = 0};
     struct mr_address local;
-    enum mr_status status = mrc_address_resolve(options->listen, true, &local, error, error_bytes);
+    enum mr_status status = mr_address_resolve(options->listen, true, &local, error, error_bytes);
 
     if (status != MR_OK)
         return status;
@@ -85,12 +85,12 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
     s->socket.fd = -1;
     s->arrived_at = options->arrived_at;
     s->app = options->app;
-    status = mrc_udp_bind(&local, &socket_options, &s->socket, error, error_bytes);
+    status = mr_udp_bind(&local, &socket_options, &s->socket, error, error_bytes);
     if (status != MR_OK)
         goto failed;
-    s->receiver = mrc_udp_receiver_create(&s->socket);
+    s->receiver = mr_udp_receiver_create(&s->socket);
     /* The peers are sockets: whoever takes large sends uncut has a kernel that cuts them up. */
-    s->sender = mrc_udp_sender_create(&s->socket, !mrc_env_is_off(MRC_ENV_GSO));
+    s->sender = mr_udp_sender_create(&s->socket, !mrc_env_is_off(MRC_ENV_GSO));
     if (s->receiver == NULL || s->sender == NULL) {
         snprintf(error, error_bytes, "%s: no memory", options->listen);
         status = MR_NO_MEMORY;
@@ -111,9 +111,9 @@ void mrc_socket_server_destroy(struct mrc_socket_server *s)
     if (s == NULL)
         return;
     mr_endpoint_destroy(s->ep);
-    mrc_udp_sender_destroy(s->sender);
-    mrc_udp_receiver_destroy(s->receiver);
-    mrc_udp_close(&s->socket);
+    mr_udp_sender_destroy(s->sender);
+    mr_udp_receiver_destroy(s->receiver);
+    mr_udp_close(&s->socket);
     free(s);
 }
 
@@ -124,10 +124,10 @@ static uint32_t receive(struct mrc_socket_server *s)
     const uint8_t *datagram;
     size_t bytes;
 
-    for (uint32_t i = 0; i < BURSTS_MAX && mrc_udp_receive(s->receiver); i++) {
+    for (uint32_t i = 0; i < BURSTS_MAX && mr_udp_receive(s->receiver); i++) {
         uint64_t now_us = mrc_now_us();
 
-        while (mrc_udp_receive_next(s->receiver, &from, &datagram, &bytes)) {
+        while (mr_udp_receive_next(s->receiver, &from, &datagram, &bytes)) {
             if (s->arrived_at != NULL)
                 mr_endpoint_arrived_at(s->ep, s->arrived_at(s->app, &from));
             mr_endpoint_receive(s->ep, now_us, &from, datagram, bytes);
@@ -143,7 +143,7 @@ static void send_what_waits(struct mrc_socket_server *s)
     uint64_t now_us = mrc_now_us();
 
     s->next_us = mr_endpoint_poll(s->ep, now_us, SEGMENT_BUDGET);
-    s->send_blocked = !mrc_udp_send_flush(s->sender);
+    s->send_blocked = !mr_udp_send_flush(s->sender);
     if (s->send_blocked)
         s->next_us = now_us + SEND_RETRY_US;
 }
@@ -186,6 +186,6 @@ uint16_t mrc_socket_server_port(const struct mrc_socket_server *s)
 {
     struct mr_address local;
 
-    mrc_udp_local(&s->socket, &local);
+    mr_udp_local(&s->socket, &local);
     return local.port;
 }

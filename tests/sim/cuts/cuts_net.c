@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include "fiber.h"
 #include "tests/property/random.h"
-#include "trainer_client/socket/udp_receive.h"
-#include "trainer_client/socket/udp_send.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
 
 #define CLIENT_PORT       20000u
 #define SOCKET_ROOM_BYTES (1u << 20)
@@ -133,37 +133,37 @@ void net_from_core(uint32_t core, const struct mr_address *to, const uint8_t *da
 
 /* ---- the library's sockets ---- */
 
-enum mr_status __wrap_mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
-                                      struct mrc_udp_socket *out, char *error, size_t error_bytes);
-void __wrap_mrc_udp_close(struct mrc_udp_socket *s);
-struct mrc_udp_receiver *__wrap_mrc_udp_receiver_create(const struct mrc_udp_socket *socket);
-void __wrap_mrc_udp_receiver_destroy(struct mrc_udp_receiver *r);
-bool __wrap_mrc_udp_receive(struct mrc_udp_receiver *r);
-bool __wrap_mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from,
-                                 const uint8_t **datagram, size_t *datagram_bytes);
-bool __wrap_mrc_udp_receive_refused(struct mrc_udp_receiver *r);
-bool __wrap_mrc_udp_receive_too_long(struct mrc_udp_receiver *r);
-bool __wrap_mrc_udp_send_too_long(struct mrc_udp_sender *s);
-struct mrc_udp_sender *__wrap_mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload);
-void __wrap_mrc_udp_sender_destroy(struct mrc_udp_sender *s);
-bool __wrap_mrc_udp_send_flush(struct mrc_udp_sender *s);
-struct mr_endpoint_io __wrap_mrc_udp_io(struct mrc_udp_sender *s);
-void __wrap_mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload);
-uint64_t __wrap_mrc_udp_send_offloaded(const struct mrc_udp_sender *s);
+enum mr_status __wrap_mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,
+                                     struct mr_udp_socket *out, char *error, size_t error_bytes);
+void __wrap_mr_udp_close(struct mr_udp_socket *s);
+struct mr_udp_receiver *__wrap_mr_udp_receiver_create(const struct mr_udp_socket *socket);
+void __wrap_mr_udp_receiver_destroy(struct mr_udp_receiver *r);
+bool __wrap_mr_udp_receive(struct mr_udp_receiver *r);
+bool __wrap_mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, const uint8_t **datagram,
+                                size_t *datagram_bytes);
+bool __wrap_mr_udp_receive_refused(struct mr_udp_receiver *r);
+bool __wrap_mr_udp_receive_too_long(struct mr_udp_receiver *r);
+bool __wrap_mr_udp_send_too_long(struct mr_udp_sender *s);
+struct mr_udp_sender *__wrap_mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload);
+void __wrap_mr_udp_sender_destroy(struct mr_udp_sender *s);
+bool __wrap_mr_udp_send_flush(struct mr_udp_sender *s);
+struct mr_endpoint_io __wrap_mr_udp_io(struct mr_udp_sender *s);
+void __wrap_mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload);
+uint64_t __wrap_mr_udp_send_offloaded(const struct mr_udp_sender *s);
 int __wrap_epoll_pwait2(int fd, struct epoll_event *events, int count, const struct timespec *limit,
                         const sigset_t *mask);
 
-struct mrc_udp_receiver {
-    const struct mrc_udp_socket *socket; /* another may take its place there */
+struct mr_udp_receiver {
+    const struct mr_udp_socket *socket; /* another may take its place there */
     struct net_packet *burst, *next;
 };
 
-struct mrc_udp_sender {
-    const struct mrc_udp_socket *socket;
+struct mr_udp_sender {
+    const struct mr_udp_socket *socket;
     uint8_t open[NET_UDP_BYTES + 8];
 };
 
-static struct net_socket *socket_of(const struct mrc_udp_socket *s)
+static struct net_socket *socket_of(const struct mr_udp_socket *s)
 {
     uint32_t at = 0;
 
@@ -173,8 +173,8 @@ static struct net_socket *socket_of(const struct mrc_udp_socket *s)
     return &net.sockets[at];
 }
 
-enum mr_status __wrap_mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
-                                      struct mrc_udp_socket *out, char *error, size_t error_bytes)
+enum mr_status __wrap_mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,
+                                     struct mr_udp_socket *out, char *error, size_t error_bytes)
 {
     (void)options;
     if (error_bytes > 0)
@@ -186,12 +186,12 @@ enum mr_status __wrap_mrc_udp_connect(const struct mr_address *peer, const struc
                              .server_core = (uint32_t)(peer->port - NET_SERVER_PORT),
                              .last = &s->first};
     assert(s->fd >= 0);
-    *out = (struct mrc_udp_socket){.fd = s->fd,
-                                   .family = AF_INET,
-                                   .connected = true,
-                                   .udp_bytes_max = NET_UDP_BYTES,
-                                   .receive_buffer_bytes = SOCKET_ROOM_BYTES,
-                                   .receive_window_bytes = SOCKET_ROOM_BYTES / 4};
+    *out = (struct mr_udp_socket){.fd = s->fd,
+                                  .family = AF_INET,
+                                  .connected = true,
+                                  .udp_bytes_max = NET_UDP_BYTES,
+                                  .receive_buffer_bytes = SOCKET_ROOM_BYTES,
+                                  .receive_window_bytes = SOCKET_ROOM_BYTES / 4};
     return MR_OK;
 }
 
@@ -205,7 +205,7 @@ static void free_packets(struct net_packet *packet)
     }
 }
 
-void __wrap_mrc_udp_close(struct mrc_udp_socket *s)
+void __wrap_mr_udp_close(struct mr_udp_socket *s)
 {
     struct net_socket *mine = socket_of(s);
 
@@ -214,23 +214,23 @@ void __wrap_mrc_udp_close(struct mrc_udp_socket *s)
     mine->fd = -1;
 }
 
-struct mrc_udp_receiver *__wrap_mrc_udp_receiver_create(const struct mrc_udp_socket *socket)
+struct mr_udp_receiver *__wrap_mr_udp_receiver_create(const struct mr_udp_socket *socket)
 {
-    struct mrc_udp_receiver *r = calloc(1, sizeof(*r));
+    struct mr_udp_receiver *r = calloc(1, sizeof(*r));
 
     assert(r != NULL);
     r->socket = socket;
     return r;
 }
 
-void __wrap_mrc_udp_receiver_destroy(struct mrc_udp_receiver *r)
+void __wrap_mr_udp_receiver_destroy(struct mr_udp_receiver *r)
 {
     if (r != NULL)
         free_packets(r->burst);
     free(r);
 }
 
-bool __wrap_mrc_udp_receive(struct mrc_udp_receiver *r)
+bool __wrap_mr_udp_receive(struct mr_udp_receiver *r)
 {
     struct net_socket *s = socket_of(r->socket);
     uint64_t count;
@@ -246,8 +246,8 @@ bool __wrap_mrc_udp_receive(struct mrc_udp_receiver *r)
     return true;
 }
 
-bool __wrap_mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from,
-                                 const uint8_t **datagram, size_t *datagram_bytes)
+bool __wrap_mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, const uint8_t **datagram,
+                                size_t *datagram_bytes)
 {
     if (r->next == NULL)
         return false;
@@ -258,27 +258,27 @@ bool __wrap_mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *
     return true;
 }
 
-bool __wrap_mrc_udp_receive_refused(struct mrc_udp_receiver *r)
+bool __wrap_mr_udp_receive_refused(struct mr_udp_receiver *r)
 {
     (void)r;
     return false;
 }
 
-bool __wrap_mrc_udp_receive_too_long(struct mrc_udp_receiver *r)
+bool __wrap_mr_udp_receive_too_long(struct mr_udp_receiver *r)
 {
     (void)r;
     return false;
 }
 
-bool __wrap_mrc_udp_send_too_long(struct mrc_udp_sender *s)
+bool __wrap_mr_udp_send_too_long(struct mr_udp_sender *s)
 {
     (void)s;
     return false;
 }
 
-struct mrc_udp_sender *__wrap_mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload)
+struct mr_udp_sender *__wrap_mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload)
 {
-    struct mrc_udp_sender *s = calloc(1, sizeof(*s));
+    struct mr_udp_sender *s = calloc(1, sizeof(*s));
 
     (void)offload;
     assert(s != NULL);
@@ -286,14 +286,14 @@ struct mrc_udp_sender *__wrap_mrc_udp_sender_create(const struct mrc_udp_socket 
     return s;
 }
 
-void __wrap_mrc_udp_sender_destroy(struct mrc_udp_sender *s)
+void __wrap_mr_udp_sender_destroy(struct mr_udp_sender *s)
 {
     free(s);
 }
 
 static uint8_t *send_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
-    struct mrc_udp_sender *s = self;
+    struct mr_udp_sender *s = self;
 
     (void)to;
     assert(bytes_max <= NET_UDP_BYTES);
@@ -303,7 +303,7 @@ static uint8_t *send_begin(void *self, const struct mr_address *to, uint32_t byt
 
 static void send_end(void *self, uint32_t bytes)
 {
-    struct mrc_udp_sender *s = self;
+    struct mr_udp_sender *s = self;
     const struct net_socket *from = socket_of(s->socket);
     const uint32_t index = (uint32_t)(from - net.sockets);
     struct net_packet head = {.from = address_of(2, CLIENT_PORT + index),
@@ -324,24 +324,24 @@ static void fill_random(void *self, void *out, size_t bytes)
         to[i] = (uint8_t)random_next(fiber_random());
 }
 
-struct mr_endpoint_io __wrap_mrc_udp_io(struct mrc_udp_sender *s)
+struct mr_endpoint_io __wrap_mr_udp_io(struct mr_udp_sender *s)
 {
     return (struct mr_endpoint_io){s, send_begin, send_end, fill_random};
 }
 
-bool __wrap_mrc_udp_send_flush(struct mrc_udp_sender *s)
+bool __wrap_mr_udp_send_flush(struct mr_udp_sender *s)
 {
     (void)s;
     return true;
 }
 
-void __wrap_mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload)
+void __wrap_mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload)
 {
     (void)s;
     (void)offload;
 }
 
-uint64_t __wrap_mrc_udp_send_offloaded(const struct mrc_udp_sender *s)
+uint64_t __wrap_mr_udp_send_offloaded(const struct mr_udp_sender *s)
 {
     (void)s;
     return 0;

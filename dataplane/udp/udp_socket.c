@@ -1,4 +1,4 @@
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/udp_socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 #define IPV4_UDP_HEADER_BYTES 28u
 #define IPV6_UDP_HEADER_BYTES 48u
@@ -39,9 +39,9 @@ static void set_buffers(int fd, uint32_t bytes)
         set_int(fd, SOL_SOCKET, SO_SNDBUF, value);
 }
 
-static void set_options(struct mrc_udp_socket *s, const struct mrc_udp_options *options)
+static void set_options(struct mr_udp_socket *s, const struct mr_udp_options *options)
 {
-    set_buffers(s->fd, options->buffer_bytes == 0 ? MRC_SOCKET_BUFFER_BYTES : options->buffer_bytes);
+    set_buffers(s->fd, options->buffer_bytes == 0 ? MR_UDP_BUFFER_BYTES : options->buffer_bytes);
     set_int(s->fd, IPPROTO_UDP, UDP_GRO, 1);
     if (s->family == AF_INET6) {
         set_int(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -50,14 +50,14 @@ static void set_options(struct mrc_udp_socket *s, const struct mrc_udp_options *
     set_int(s->fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 }
 
-uint32_t mrc_udp_path_mtu(const struct mrc_udp_socket *s)
+uint32_t mr_udp_path_mtu(const struct mr_udp_socket *s)
 {
     return s->family == AF_INET ? get_int(s->fd, IPPROTO_IP, IP_MTU) : get_int(s->fd, IPPROTO_IPV6, IPV6_MTU);
 }
 
-uint32_t mrc_udp_path_bytes(const struct mrc_udp_socket *s)
+uint32_t mr_udp_path_bytes(const struct mr_udp_socket *s)
 {
-    uint32_t mtu = mrc_udp_path_mtu(s);
+    uint32_t mtu = mr_udp_path_mtu(s);
     uint32_t headers = s->family == AF_INET ? IPV4_UDP_HEADER_BYTES : IPV6_UDP_HEADER_BYTES;
 
     return mtu > headers ? mtu - headers : 0;
@@ -70,11 +70,11 @@ static uint32_t clamp_udp_bytes(uint32_t bytes)
     return bytes < MR_UDP_BYTES_MIN ? MR_UDP_BYTES_MIN : bytes & ~7u;
 }
 
-static void measure(struct mrc_udp_socket *s, const struct mrc_udp_options *options)
+static void measure(struct mr_udp_socket *s, const struct mr_udp_options *options)
 {
     uint64_t kernel_bytes = get_int(s->fd, SOL_SOCKET, SO_RCVBUF);
 
-    uint32_t route_bytes = s->connected ? mrc_udp_path_bytes(s) : MR_UDP_BYTES_MAX;
+    uint32_t route_bytes = s->connected ? mr_udp_path_bytes(s) : MR_UDP_BYTES_MAX;
 
     s->udp_bytes_max = clamp_udp_bytes(options->udp_bytes_max != 0 ? options->udp_bytes_max : route_bytes);
     uint64_t payload = s->udp_bytes_max;
@@ -95,36 +95,36 @@ struct tie {
 };
 
 static enum mr_status open_socket(const struct tie *tie, const struct mr_address *address,
-                                  const struct mrc_udp_options *options, struct mrc_udp_socket *s,
-                                  char *error, size_t error_bytes)
+                                  const struct mr_udp_options *options, struct mr_udp_socket *s, char *error,
+                                  size_t error_bytes)
 {
     struct sockaddr_storage sa;
-    char text[MRC_ADDRESS_TEXT_BYTES];
+    char text[MR_ADDRESS_TEXT_BYTES];
 
-    *s = (struct mrc_udp_socket){.family = mrc_address_is_ipv4(address) ? AF_INET : AF_INET6};
+    *s = (struct mr_udp_socket){.family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6};
     s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->fd < 0) {
         snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(errno));
         return MR_NO_MEMORY;
     }
     set_options(s, options);
-    socklen_t sa_bytes = mrc_address_to_sockaddr(address, s->family, &sa);
+    socklen_t sa_bytes = mr_address_to_sockaddr(address, s->family, &sa);
 
     if (tie->call(s->fd, (const struct sockaddr *)&sa, sa_bytes) == 0)
         return MR_OK;
     int reason = errno;
 
-    mrc_address_text(address, text);
+    mr_address_text(address, text);
     snprintf(error, error_bytes, "%s: %s: %s", text, tie->what, strerror(reason));
     close(s->fd);
     return tie->refused;
 }
 
-enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
-                               struct mrc_udp_socket *out, char *error, size_t error_bytes)
+enum mr_status mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,
+                              struct mr_udp_socket *out, char *error, size_t error_bytes)
 {
     const struct tie tie = {connect, MR_UNREACHABLE, "no way there from this machine"};
-    struct mrc_udp_socket s;
+    struct mr_udp_socket s;
     enum mr_status status = open_socket(&tie, peer, options, &s, error, error_bytes);
 
     if (status != MR_OK)
@@ -135,16 +135,16 @@ enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_u
     return MR_OK;
 }
 
-enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
-                            struct mrc_udp_socket *out, char *error, size_t error_bytes)
+enum mr_status mr_udp_bind(const struct mr_address *local, const struct mr_udp_options *options,
+                           struct mr_udp_socket *out, char *error, size_t error_bytes)
 {
     const struct tie tie = {bind, MR_INVALID_ARGUMENT, "cannot listen there"};
-    struct mrc_udp_socket s;
+    struct mr_udp_socket s;
     enum mr_status status = open_socket(&tie, local, options, &s, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    if (mrc_address_is_any(local)) {
+    if (mr_address_is_any(local)) {
         s.tells_local = true;
         set_int(s.fd, IPPROTO_IP, IP_PKTINFO, 1);
         if (s.family == AF_INET6)
@@ -155,17 +155,17 @@ enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp
     return MR_OK;
 }
 
-void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out)
+void mr_udp_local(const struct mr_udp_socket *s, struct mr_address *out)
 {
     struct sockaddr_storage sa;
     socklen_t bytes = sizeof(sa);
 
     memset(&sa, 0, sizeof(sa));
     (void)getsockname(s->fd, (struct sockaddr *)&sa, &bytes);
-    mrc_address_from_sockaddr((const struct sockaddr *)&sa, out);
+    mr_address_from_sockaddr((const struct sockaddr *)&sa, out);
 }
 
-void mrc_udp_close(struct mrc_udp_socket *s)
+void mr_udp_close(struct mr_udp_socket *s)
 {
     if (s->fd >= 0)
         close(s->fd);

@@ -1,39 +1,39 @@
 /* Sending datagrams in batches: they are laid one behind the other, and go out with one system call; runs of
  * equal length to one peer as one large send that the kernel or the NIC cuts up (UDP_SEGMENT), where that is
  * allowed. Belongs to one thread at a time. */
-#ifndef MRC_UDP_SEND_H
-#define MRC_UDP_SEND_H
+#ifndef MR_UDP_SEND_H
+#define MR_UDP_SEND_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/udp_socket.h"
 
-struct mrc_udp_sender;
+struct mr_udp_sender;
 
 /* NULL when memory is short. The socket must outlive it. */
-struct mrc_udp_sender *mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload);
-void mrc_udp_sender_destroy(struct mrc_udp_sender *s);
+struct mr_udp_sender *mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload);
+void mr_udp_sender_destroy(struct mr_udp_sender *s);
 
 /* As mr_endpoint_io.tx_begin and tx_end: room for one datagram, 8-byte aligned; NULL when the batch and the
  * socket's buffer are full. */
-uint8_t *mrc_udp_send_begin(struct mrc_udp_sender *s, const struct mr_address *to, uint32_t bytes_max);
-void mrc_udp_send_end(struct mrc_udp_sender *s, uint32_t bytes);
+uint8_t *mr_udp_send_begin(struct mr_udp_sender *s, const struct mr_address *to, uint32_t bytes_max);
+void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes);
 /* Hand the batch to the kernel. False when some are left because the socket's buffer is full: call again
  * soon. Datagrams that the kernel refuses for another reason are dropped, as the network might have; the
  * transport sends them again. */
-bool mrc_udp_send_flush(struct mrc_udp_sender *s);
+bool mr_udp_send_flush(struct mr_udp_sender *s);
 
 /* What an endpoint needs to send through it. */
-struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s);
+struct mr_endpoint_io mr_udp_io(struct mr_udp_sender *s);
 
 /* A peer that sees large sends uncut (an AF_PACKET socket on a virtual link) loses all of them. The caller
  * watches what had to be sent again and switches the offload off. */
-void mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload);
+void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload);
 /* A datagram was longer than this machine sends, or a router said that one was too long for the path, since
  * the last time it was asked. */
-bool mrc_udp_send_too_long(struct mrc_udp_sender *s);
+bool mr_udp_send_too_long(struct mr_udp_sender *s);
 /* Datagrams that went out in runs so far. */
-uint64_t mrc_udp_send_offloaded(const struct mrc_udp_sender *s);
+uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s);
 
 #endif

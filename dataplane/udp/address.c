@@ -1,4 +1,4 @@
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -12,21 +12,21 @@
 
 static const uint8_t ipv4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-bool mrc_address_is_ipv4(const struct mr_address *a)
+bool mr_address_is_ipv4(const struct mr_address *a)
 {
     return memcmp(a->ip, ipv4_prefix, sizeof(ipv4_prefix)) == 0;
 }
 
-bool mrc_address_is_any(const struct mr_address *a)
+bool mr_address_is_any(const struct mr_address *a)
 {
     static const uint8_t zero[16];
 
-    if (mrc_address_is_ipv4(a))
+    if (mr_address_is_ipv4(a))
         return memcmp(a->ip + 12, zero, 4) == 0;
     return memcmp(a->ip, zero, 16) == 0;
 }
 
-socklen_t mrc_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
+socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
 {
     memset(out, 0, sizeof(*out));
     if (family == AF_INET) {
@@ -45,7 +45,7 @@ socklen_t mrc_address_to_sockaddr(const struct mr_address *a, int family, struct
     return sizeof(in6);
 }
 
-void mrc_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
+void mr_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
 {
     memset(out, 0, sizeof(*out));
     if (sa->sa_family == AF_INET) {
@@ -66,16 +66,16 @@ void mrc_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out
         out->path[4] = in6.sin6_scope_id;
 }
 
-void mrc_address_text(const struct mr_address *a, char text[MRC_ADDRESS_TEXT_BYTES])
+void mr_address_text(const struct mr_address *a, char text[MR_ADDRESS_TEXT_BYTES])
 {
     char ip[INET6_ADDRSTRLEN] = "?";
 
-    if (mrc_address_is_ipv4(a)) {
+    if (mr_address_is_ipv4(a)) {
         inet_ntop(AF_INET, a->ip + 12, ip, sizeof(ip));
-        snprintf(text, MRC_ADDRESS_TEXT_BYTES, "%s:%u", ip, a->port);
+        snprintf(text, MR_ADDRESS_TEXT_BYTES, "%s:%u", ip, a->port);
     } else {
         inet_ntop(AF_INET6, a->ip, ip, sizeof(ip));
-        snprintf(text, MRC_ADDRESS_TEXT_BYTES, "[%s]:%u", ip, a->port);
+        snprintf(text, MR_ADDRESS_TEXT_BYTES, "[%s]:%u", ip, a->port);
     }
 }
 
@@ -91,7 +91,7 @@ static bool port_parse(const char *text, char *port, size_t port_bytes)
 }
 
 /* Splits into host and port; false when the text is none of the forms in the header. */
-static bool split(const char *text, char host[MRC_HOST_BYTES], char port[8])
+static bool split(const char *text, char host[MR_HOST_BYTES], char port[8])
 {
     const char *host_begin = text, *host_end, *port_text = NULL;
 
@@ -113,13 +113,13 @@ static bool split(const char *text, char host[MRC_HOST_BYTES], char port[8])
     }
     size_t host_bytes = (size_t)(host_end - host_begin);
 
-    if (host_bytes >= MRC_HOST_BYTES)
+    if (host_bytes >= MR_HOST_BYTES)
         return false;
     memcpy(host, host_begin, host_bytes);
     host[host_bytes] = '\0';
     if (port_text != NULL)
         return port_parse(port_text, port, 8);
-    snprintf(port, 8, "%u", MRC_PORT_DEFAULT);
+    snprintf(port, 8, "%u", MR_PORT_DEFAULT);
     return true;
 }
 
@@ -149,16 +149,16 @@ static const char *why_unresolved(int failed)
     }
 }
 
-enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
-                                   size_t error_bytes)
+enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
+                                  size_t error_bytes)
 {
-    char host[MRC_HOST_BYTES], port[8];
+    char host[MR_HOST_BYTES], port[8];
 
     if (!split(text, host, port) || (host[0] == '\0' && !listening)) {
         snprintf(error, error_bytes,
                  "\"%.100s\" is no address: write host:port, for example 10.0.0.1:%u or "
                  "[fd00::1]:%u",
-                 text, MRC_PORT_DEFAULT, MRC_PORT_DEFAULT);
+                 text, MR_PORT_DEFAULT, MR_PORT_DEFAULT);
         return MR_INVALID_ARGUMENT;
     }
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = listening ? AI_PASSIVE : 0};
@@ -178,7 +178,7 @@ enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_a
         }
     }
     assert(chosen != NULL);
-    mrc_address_from_sockaddr(chosen->ai_addr, out);
+    mr_address_from_sockaddr(chosen->ai_addr, out);
     freeaddrinfo(list);
     return MR_OK;
 }

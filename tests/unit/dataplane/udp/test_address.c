@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 static void test_forms(void **state)
 {
@@ -24,11 +24,11 @@ static void test_forms(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_address a;
-        char error[256] = "", text[MRC_ADDRESS_TEXT_BYTES];
+        char error[256] = "", text[MR_ADDRESS_TEXT_BYTES];
 
-        assert_int_equal(mrc_address_resolve(cases[i].text, cases[i].listening, &a, error, sizeof(error)),
+        assert_int_equal(mr_address_resolve(cases[i].text, cases[i].listening, &a, error, sizeof(error)),
                          MR_OK);
-        mrc_address_text(&a, text);
+        mr_address_text(&a, text);
         if (strcmp(cases[i].text, "localhost:65535") == 0 && strcmp(text, "[::1]:65535") == 0)
             continue; /* which family a name has is the machine's business */
         assert_string_equal(text, cases[i].means);
@@ -45,7 +45,7 @@ static void test_refused(void **state)
         struct mr_address a = {.port = 12345};
         char error[256] = "";
 
-        assert_int_equal(mrc_address_resolve(cases[i], false, &a, error, sizeof(error)), MR_INVALID_ARGUMENT);
+        assert_int_equal(mr_address_resolve(cases[i], false, &a, error, sizeof(error)), MR_INVALID_ARGUMENT);
         assert_int_equal(a.port, 12345);
         assert_true(error[0] != '\0');
     }
@@ -57,21 +57,21 @@ static void test_sockaddr_and_back(void **state)
     struct sockaddr_storage sa;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve("127.0.0.1:80", false, &ipv4, error, sizeof(error)), MR_OK);
-    assert_int_equal(mrc_address_resolve("[fe80::1]:81", true, &ipv6, error, sizeof(error)), MR_OK);
-    assert_true(mrc_address_is_ipv4(&ipv4));
-    assert_false(mrc_address_is_ipv4(&ipv6));
-    assert_int_equal(mrc_address_to_sockaddr(&ipv4, AF_INET, &sa), sizeof(struct sockaddr_in));
-    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    assert_int_equal(mr_address_resolve("127.0.0.1:80", false, &ipv4, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_address_resolve("[fe80::1]:81", true, &ipv6, error, sizeof(error)), MR_OK);
+    assert_true(mr_address_is_ipv4(&ipv4));
+    assert_false(mr_address_is_ipv4(&ipv6));
+    assert_int_equal(mr_address_to_sockaddr(&ipv4, AF_INET, &sa), sizeof(struct sockaddr_in));
+    mr_address_from_sockaddr((const struct sockaddr *)&sa, &back);
     assert_memory_equal(&back, &ipv4, sizeof(back));
     /* Through a socket for both families it is a mapped address, and still IPv4. */
-    assert_int_equal(mrc_address_to_sockaddr(&ipv4, AF_INET6, &sa), sizeof(struct sockaddr_in6));
-    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    assert_int_equal(mr_address_to_sockaddr(&ipv4, AF_INET6, &sa), sizeof(struct sockaddr_in6));
+    mr_address_from_sockaddr((const struct sockaddr *)&sa, &back);
     assert_memory_equal(&back, &ipv4, sizeof(back));
     /* The interface of a link-local address is kept. */
     ipv6.path[4] = 3;
-    mrc_address_to_sockaddr(&ipv6, AF_INET6, &sa);
-    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    mr_address_to_sockaddr(&ipv6, AF_INET6, &sa);
+    mr_address_from_sockaddr((const struct sockaddr *)&sa, &back);
     assert_memory_equal(&back, &ipv6, sizeof(back));
 }
 
@@ -80,12 +80,12 @@ static void test_any(void **state)
     struct mr_address a;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve("0.0.0.0:1", true, &a, error, sizeof(error)), MR_OK);
-    assert_true(mrc_address_is_any(&a));
-    assert_int_equal(mrc_address_resolve("[::]:1", true, &a, error, sizeof(error)), MR_OK);
-    assert_true(mrc_address_is_any(&a));
-    assert_int_equal(mrc_address_resolve("127.0.0.1:1", true, &a, error, sizeof(error)), MR_OK);
-    assert_false(mrc_address_is_any(&a));
+    assert_int_equal(mr_address_resolve("0.0.0.0:1", true, &a, error, sizeof(error)), MR_OK);
+    assert_true(mr_address_is_any(&a));
+    assert_int_equal(mr_address_resolve("[::]:1", true, &a, error, sizeof(error)), MR_OK);
+    assert_true(mr_address_is_any(&a));
+    assert_int_equal(mr_address_resolve("127.0.0.1:1", true, &a, error, sizeof(error)), MR_OK);
+    assert_false(mr_address_is_any(&a));
 }
 
 int main(void)

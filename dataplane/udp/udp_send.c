@@ -1,4 +1,4 @@
-#include "trainer_client/socket/udp_send.h"
+#include "dataplane/udp/udp_send.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 #define BATCH_PACKETS_MAX 256u
 #define BATCH_BYTES       (1u << 20)
@@ -28,8 +28,8 @@ struct run {
     uint32_t first, count;
 };
 
-struct mrc_udp_sender {
-    const struct mrc_udp_socket *socket;
+struct mr_udp_sender {
+    const struct mr_udp_socket *socket;
     bool offload, too_long;
     uint64_t offloaded;
     uint8_t *memory;
@@ -43,9 +43,9 @@ struct mrc_udp_sender {
     _Alignas(struct cmsghdr) uint8_t control[RUNS_MAX][CONTROL_BYTES];
 };
 
-struct mrc_udp_sender *mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload)
+struct mr_udp_sender *mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload)
 {
-    struct mrc_udp_sender *s = calloc(1, sizeof(*s));
+    struct mr_udp_sender *s = calloc(1, sizeof(*s));
 
     if (s == NULL)
         return NULL;
@@ -59,7 +59,7 @@ struct mrc_udp_sender *mrc_udp_sender_create(const struct mrc_udp_socket *socket
     return s;
 }
 
-void mrc_udp_sender_destroy(struct mrc_udp_sender *s)
+void mr_udp_sender_destroy(struct mr_udp_sender *s)
 {
     if (s == NULL)
         return;
@@ -67,18 +67,18 @@ void mrc_udp_sender_destroy(struct mrc_udp_sender *s)
     free(s);
 }
 
-uint8_t *mrc_udp_send_begin(struct mrc_udp_sender *s, const struct mr_address *to, uint32_t bytes_max)
+uint8_t *mr_udp_send_begin(struct mr_udp_sender *s, const struct mr_address *to, uint32_t bytes_max)
 {
-    assert(bytes_max <= MRC_DATAGRAM_BYTES_MAX);
+    assert(bytes_max <= MR_UDP_DATAGRAM_BYTES_MAX);
     if (s->count == BATCH_PACKETS_MAX || BATCH_BYTES - s->used < bytes_max) {
-        if (!mrc_udp_send_flush(s))
+        if (!mr_udp_send_flush(s))
             return NULL;
     }
     s->packets[s->count] = (struct packet){.offset = s->used, .to = *to};
     return s->memory + s->used;
 }
 
-void mrc_udp_send_end(struct mrc_udp_sender *s, uint32_t bytes)
+void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes)
 {
     if (bytes == 0)
         return;
@@ -89,12 +89,12 @@ void mrc_udp_send_end(struct mrc_udp_sender *s, uint32_t bytes)
 
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
-    return mrc_udp_send_begin(self, to, bytes_max);
+    return mr_udp_send_begin(self, to, bytes_max);
 }
 
 static void tx_end(void *self, uint32_t bytes)
 {
-    mrc_udp_send_end(self, bytes);
+    mr_udp_send_end(self, bytes);
 }
 
 static void fill_random(void *self, void *out, size_t n)
@@ -108,18 +108,18 @@ static void fill_random(void *self, void *out, size_t n)
     }
 }
 
-struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s)
+struct mr_endpoint_io mr_udp_io(struct mr_udp_sender *s)
 {
     return (struct mr_endpoint_io){.self = s, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
 }
 
-static bool same_peer(const struct mrc_udp_sender *s, const struct packet *a, const struct packet *b)
+static bool same_peer(const struct mr_udp_sender *s, const struct packet *a, const struct packet *b)
 {
     return s->socket->connected || memcmp(&a->to, &b->to, sizeof(a->to)) == 0;
 }
 
 /* How many packets from `first` on can go as one send: all of one length, but for a shorter last one. */
-static uint32_t run_length(const struct mrc_udp_sender *s, uint32_t first)
+static uint32_t run_length(const struct mr_udp_sender *s, uint32_t first)
 {
     const struct packet *a = &s->packets[first];
     uint32_t n = 1, bytes = a->bytes;
@@ -151,14 +151,14 @@ static void *append_control(struct msghdr *header, int level, int type, size_t b
 }
 
 /* Answer from the address that was asked: the peer's connected socket takes no other. */
-static void append_source(const struct mrc_udp_sender *s, struct msghdr *header, const struct mr_address *to)
+static void append_source(const struct mr_udp_sender *s, struct msghdr *header, const struct mr_address *to)
 {
     struct mr_address local = {.port = 0};
 
     memcpy(local.ip, to->path, sizeof(local.ip));
-    if (!s->socket->tells_local || mrc_address_is_any(&local))
+    if (!s->socket->tells_local || mr_address_is_any(&local))
         return;
-    if (mrc_address_is_ipv4(&local)) {
+    if (mr_address_is_ipv4(&local)) {
         struct in_pktinfo info = {.ipi_ifindex = 0};
 
         memcpy(&info.ipi_spec_dst, local.ip + 12, 4);
@@ -171,7 +171,7 @@ static void append_source(const struct mrc_udp_sender *s, struct msghdr *header,
     }
 }
 
-static void describe_run(struct mrc_udp_sender *s, uint32_t i, uint32_t first, uint32_t count)
+static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, uint32_t count)
 {
     const struct packet *a = &s->packets[first], *last = &s->packets[first + count - 1];
     struct msghdr *header = &s->messages[i].msg_hdr;
@@ -182,7 +182,7 @@ static void describe_run(struct mrc_udp_sender *s, uint32_t i, uint32_t first, u
     *header = (struct msghdr){.msg_iov = &s->vectors[i], .msg_iovlen = 1, .msg_control = s->control[i]};
     if (!s->socket->connected) {
         header->msg_name = &s->names[i];
-        header->msg_namelen = mrc_address_to_sockaddr(&a->to, s->socket->family, &s->names[i]);
+        header->msg_namelen = mr_address_to_sockaddr(&a->to, s->socket->family, &s->names[i]);
         append_source(s, header, &a->to);
     }
     if (count > 1) {
@@ -195,7 +195,7 @@ static void describe_run(struct mrc_udp_sender *s, uint32_t i, uint32_t first, u
         header->msg_control = NULL;
 }
 
-static uint32_t describe(struct mrc_udp_sender *s)
+static uint32_t describe(struct mr_udp_sender *s)
 {
     uint32_t n = 0;
 
@@ -208,7 +208,7 @@ static uint32_t describe(struct mrc_udp_sender *s)
     return n;
 }
 
-static void runs_sent(struct mrc_udp_sender *s, uint32_t runs)
+static void runs_sent(struct mr_udp_sender *s, uint32_t runs)
 {
     for (uint32_t i = 0; i < runs; i++) {
         if (s->runs[i].count > 1)
@@ -217,7 +217,7 @@ static void runs_sent(struct mrc_udp_sender *s, uint32_t runs)
     }
 }
 
-bool mrc_udp_send_flush(struct mrc_udp_sender *s)
+bool mr_udp_send_flush(struct mr_udp_sender *s)
 {
     uint32_t errors = 0;
 
@@ -245,12 +245,12 @@ bool mrc_udp_send_flush(struct mrc_udp_sender *s)
     return true;
 }
 
-void mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload)
+void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload)
 {
     s->offload = offload;
 }
 
-bool mrc_udp_send_too_long(struct mrc_udp_sender *s)
+bool mr_udp_send_too_long(struct mr_udp_sender *s)
 {
     bool too_long = s->too_long;
 
@@ -258,7 +258,7 @@ bool mrc_udp_send_too_long(struct mrc_udp_sender *s)
     return too_long;
 }
 
-uint64_t mrc_udp_send_offloaded(const struct mrc_udp_sender *s)
+uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s)
 {
     return s->offloaded;
 }

@@ -2,8 +2,8 @@
  * how much a path carries is the transport's to find out (IP_PMTUDISC_PROBE), and what routers say of it is
  * told as EMSGSIZE. What it can take is measured here, so that nobody is granted more than the kernel has
  * room for. */
-#ifndef MRC_UDP_SOCKET_H
-#define MRC_UDP_SOCKET_H
+#ifndef MR_UDP_SOCKET_H
+#define MR_UDP_SOCKET_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,15 +11,15 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_status.h"
 
-#define MRC_SOCKET_BUFFER_BYTES (4u << 20)
-#define MRC_DATAGRAM_BYTES_MAX  65535u
+#define MR_UDP_BUFFER_BYTES       (4u << 20)
+#define MR_UDP_DATAGRAM_BYTES_MAX 65535u
 
-struct mrc_udp_options {
-    uint32_t buffer_bytes;  /* asked for, each way; 0 = MRC_SOCKET_BUFFER_BYTES */
+struct mr_udp_options {
+    uint32_t buffer_bytes;  /* asked for, each way; 0 = MR_UDP_BUFFER_BYTES */
     uint32_t udp_bytes_max; /* 0 = from the route's MTU; paths that carry less are found out */
 };
 
-struct mrc_udp_socket {
+struct mr_udp_socket {
     int fd;
     int family; /* AF_INET or AF_INET6 */
     bool connected;
@@ -30,18 +30,18 @@ struct mrc_udp_socket {
 };
 
 /* Connected to one peer: gets that peer's datagrams only. MR_UNREACHABLE (no route), MR_NO_MEMORY. */
-enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
-                               struct mrc_udp_socket *out, char *error, size_t error_bytes);
+enum mr_status mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,
+                              struct mr_udp_socket *out, char *error, size_t error_bytes);
 /* Bound to a local address for any number of peers; port 0 = any free one. MR_INVALID_ARGUMENT (in use, not
  * an address of this machine), MR_NO_MEMORY. */
-enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
-                            struct mrc_udp_socket *out, char *error, size_t error_bytes);
+enum mr_status mr_udp_bind(const struct mr_address *local, const struct mr_udp_options *options,
+                           struct mr_udp_socket *out, char *error, size_t error_bytes);
 /* Of a connected socket: the MTU of the path to its peer, as far as this machine knows it, from its routes
  * and from what routers have said; and the largest UDP payload that fits. 0: it does not know. */
-uint32_t mrc_udp_path_mtu(const struct mrc_udp_socket *s);
-uint32_t mrc_udp_path_bytes(const struct mrc_udp_socket *s);
+uint32_t mr_udp_path_mtu(const struct mr_udp_socket *s);
+uint32_t mr_udp_path_bytes(const struct mr_udp_socket *s);
 /* The address it is bound to. */
-void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out);
-void mrc_udp_close(struct mrc_udp_socket *s);
+void mr_udp_local(const struct mr_udp_socket *s, struct mr_address *out);
+void mr_udp_close(struct mr_udp_socket *s);
 
 #endif

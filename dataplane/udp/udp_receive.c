@@ -1,4 +1,4 @@
-#include "trainer_client/socket/udp_receive.h"
+#include "dataplane/udp/udp_receive.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -7,14 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include "trainer_client/socket/address.h"
+#include "dataplane/udp/address.h"
 
 #define SLOTS         32u
 #define SLOT_BYTES    65536u /* a run of joined datagrams is at most one IP packet's length */
 #define CONTROL_BYTES 128u
 
-struct mrc_udp_receiver {
-    const struct mrc_udp_socket *socket;
+struct mr_udp_receiver {
+    const struct mr_udp_socket *socket;
     uint8_t *memory;
     uint32_t filled, slot; /* slots of the burst, and the one being handed out */
     uint32_t offset;       /* in that slot */
@@ -27,9 +27,9 @@ struct mrc_udp_receiver {
     _Alignas(struct cmsghdr) uint8_t control[SLOTS][CONTROL_BYTES];
 };
 
-struct mrc_udp_receiver *mrc_udp_receiver_create(const struct mrc_udp_socket *socket)
+struct mr_udp_receiver *mr_udp_receiver_create(const struct mr_udp_socket *socket)
 {
-    struct mrc_udp_receiver *r = calloc(1, sizeof(*r));
+    struct mr_udp_receiver *r = calloc(1, sizeof(*r));
 
     if (r == NULL)
         return NULL;
@@ -46,7 +46,7 @@ struct mrc_udp_receiver *mrc_udp_receiver_create(const struct mrc_udp_socket *so
     return r;
 }
 
-void mrc_udp_receiver_destroy(struct mrc_udp_receiver *r)
+void mr_udp_receiver_destroy(struct mr_udp_receiver *r)
 {
     if (r == NULL)
         return;
@@ -54,7 +54,7 @@ void mrc_udp_receiver_destroy(struct mrc_udp_receiver *r)
     free(r);
 }
 
-static void prepare(struct mrc_udp_receiver *r, uint32_t i)
+static void prepare(struct mr_udp_receiver *r, uint32_t i)
 {
     r->messages[i].msg_hdr = (struct msghdr){
         .msg_name = r->socket->connected ? NULL : &r->names[i],
@@ -66,7 +66,7 @@ static void prepare(struct mrc_udp_receiver *r, uint32_t i)
     };
 }
 
-bool mrc_udp_receive(struct mrc_udp_receiver *r)
+bool mr_udp_receive(struct mr_udp_receiver *r)
 {
     /* The kernel overwrites the headers of the slots it fills, and only those. */
     uint32_t stale = r->messages[0].msg_hdr.msg_iov == NULL ? SLOTS : r->filled;
@@ -91,7 +91,7 @@ bool mrc_udp_receive(struct mrc_udp_receiver *r)
 }
 
 /* Reads what the kernel says of slot i: the length of the datagrams in it, and where it was sent to. */
-static void read_control(struct mrc_udp_receiver *r, uint32_t i)
+static void read_control(struct mr_udp_receiver *r, uint32_t i)
 {
     struct msghdr *header = &r->messages[i].msg_hdr;
 
@@ -120,15 +120,15 @@ static void read_control(struct mrc_udp_receiver *r, uint32_t i)
     }
 }
 
-bool mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from, const uint8_t **datagram,
-                          size_t *datagram_bytes)
+bool mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, const uint8_t **datagram,
+                         size_t *datagram_bytes)
 {
     while (r->slot < r->filled) {
         uint32_t i = r->slot, slot_bytes = r->messages[i].msg_len;
 
         if (r->offset == 0) {
             if (!r->socket->connected)
-                mrc_address_from_sockaddr((const struct sockaddr *)&r->names[i], &r->from);
+                mr_address_from_sockaddr((const struct sockaddr *)&r->names[i], &r->from);
             read_control(r, i);
         }
         if (r->offset < slot_bytes) {
@@ -146,7 +146,7 @@ bool mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from, c
     return false;
 }
 
-bool mrc_udp_receive_refused(struct mrc_udp_receiver *r)
+bool mr_udp_receive_refused(struct mr_udp_receiver *r)
 {
     bool refused = r->refused;
 
@@ -154,7 +154,7 @@ bool mrc_udp_receive_refused(struct mrc_udp_receiver *r)
     return refused;
 }
 
-bool mrc_udp_receive_too_long(struct mrc_udp_receiver *r)
+bool mr_udp_receive_too_long(struct mr_udp_receiver *r)
 {
     bool too_long = r->too_long;
 

@@ -3,8 +3,8 @@
  * In the library mr_address.path means: [0..3] the local address that a packet came in on (as ip[]; all zero
  * = not known), [4] the interface, for link-local peers and for the way back.
  */
-#ifndef MRC_ADDRESS_H
-#define MRC_ADDRESS_H
+#ifndef MR_ADDRESS_H
+#define MR_ADDRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,22 +13,22 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_status.h"
 
-#define MRC_PORT_DEFAULT       7700u
-#define MRC_ADDRESS_TEXT_BYTES 64u /* "[ipv6]:port" */
-#define MRC_HOST_BYTES         256u
+#define MR_PORT_DEFAULT       7700u
+#define MR_ADDRESS_TEXT_BYTES 64u /* "[ipv6]:port" */
+#define MR_HOST_BYTES         256u
 
 /* "10.0.0.1:7700", "[fd00::1]:7700", "fd00::1", "name:7700", "name". An empty host is the wildcard address
  * and allowed for listening only. Names are resolved; of several addresses the first is taken that the
  * machine has a route to. MR_INVALID_ARGUMENT, with one line in `error`. */
-enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
-                                   size_t error_bytes);
+enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
+                                  size_t error_bytes);
 
-bool mrc_address_is_ipv4(const struct mr_address *a);
-bool mrc_address_is_any(const struct mr_address *a);
+bool mr_address_is_ipv4(const struct mr_address *a);
+bool mr_address_is_any(const struct mr_address *a);
 /* family: the socket's; an AF_INET6 socket takes IPv4 peers as mapped addresses. Returns the length. */
-socklen_t mrc_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out);
+socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out);
 /* path is zero, apart from the interface of a link-local address. */
-void mrc_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out);
-void mrc_address_text(const struct mr_address *a, char text[MRC_ADDRESS_TEXT_BYTES]);
+void mr_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out);
+void mr_address_text(const struct mr_address *a, char text[MR_ADDRESS_TEXT_BYTES]);
 
 #endif

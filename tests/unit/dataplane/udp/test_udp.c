@@ -6,70 +6,70 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/socket/address.h"
-#include "trainer_client/socket/udp_receive.h"
-#include "trainer_client/socket/udp_send.h"
-#include "trainer_client/socket/udp_socket.h"
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_socket.h"
 
 struct pair {
-    struct mrc_udp_socket server, client;
-    struct mrc_udp_receiver *server_in, *client_in;
-    struct mrc_udp_sender *server_out, *client_out;
+    struct mr_udp_socket server, client;
+    struct mr_udp_receiver *server_in, *client_in;
+    struct mr_udp_sender *server_out, *client_out;
     struct mr_address to;
 };
 
 static void open_pair(struct pair *p, const char *listen, const char *connect, bool offload)
 {
-    struct mrc_udp_options options = {0};
+    struct mr_udp_options options = {0};
     struct mr_address local;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve(listen, true, &local, error, sizeof(error)), MR_OK);
-    assert_int_equal(mrc_udp_bind(&local, &options, &p->server, error, sizeof(error)), MR_OK);
-    mrc_udp_local(&p->server, &local);
+    assert_int_equal(mr_address_resolve(listen, true, &local, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_udp_bind(&local, &options, &p->server, error, sizeof(error)), MR_OK);
+    mr_udp_local(&p->server, &local);
     assert_true(local.port != 0);
-    assert_int_equal(mrc_address_resolve(connect, false, &p->to, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_address_resolve(connect, false, &p->to, error, sizeof(error)), MR_OK);
     p->to.port = local.port;
-    assert_int_equal(mrc_udp_connect(&p->to, &options, &p->client, error, sizeof(error)), MR_OK);
-    p->server_in = mrc_udp_receiver_create(&p->server);
-    p->client_in = mrc_udp_receiver_create(&p->client);
-    p->server_out = mrc_udp_sender_create(&p->server, offload);
-    p->client_out = mrc_udp_sender_create(&p->client, offload);
+    assert_int_equal(mr_udp_connect(&p->to, &options, &p->client, error, sizeof(error)), MR_OK);
+    p->server_in = mr_udp_receiver_create(&p->server);
+    p->client_in = mr_udp_receiver_create(&p->client);
+    p->server_out = mr_udp_sender_create(&p->server, offload);
+    p->client_out = mr_udp_sender_create(&p->client, offload);
     assert_true(p->server_in != NULL && p->client_in != NULL && p->server_out != NULL &&
                 p->client_out != NULL);
 }
 
 static void close_pair(struct pair *p)
 {
-    mrc_udp_sender_destroy(p->server_out);
-    mrc_udp_sender_destroy(p->client_out);
-    mrc_udp_receiver_destroy(p->server_in);
-    mrc_udp_receiver_destroy(p->client_in);
-    mrc_udp_close(&p->server);
-    mrc_udp_close(&p->client);
+    mr_udp_sender_destroy(p->server_out);
+    mr_udp_sender_destroy(p->client_out);
+    mr_udp_receiver_destroy(p->server_in);
+    mr_udp_receiver_destroy(p->client_in);
+    mr_udp_close(&p->server);
+    mr_udp_close(&p->client);
 }
 
-static void send_one(struct mrc_udp_sender *out, const struct mr_address *to, uint32_t bytes, uint8_t fill)
+static void send_one(struct mr_udp_sender *out, const struct mr_address *to, uint32_t bytes, uint8_t fill)
 {
-    uint8_t *datagram = mrc_udp_send_begin(out, to, bytes);
+    uint8_t *datagram = mr_udp_send_begin(out, to, bytes);
 
     assert_non_null(datagram);
     assert_int_equal((uintptr_t)datagram % 8, 0);
     memset(datagram, fill, bytes);
-    mrc_udp_send_end(out, bytes);
+    mr_udp_send_end(out, bytes);
 }
 
-static void receive_one(const struct mrc_udp_socket *s, struct mrc_udp_receiver *in, struct mr_address *from,
+static void receive_one(const struct mr_udp_socket *s, struct mr_udp_receiver *in, struct mr_address *from,
                         uint32_t bytes, uint8_t fill)
 {
     const uint8_t *datagram;
     size_t got;
 
-    while (!mrc_udp_receive_next(in, from, &datagram, &got)) {
+    while (!mr_udp_receive_next(in, from, &datagram, &got)) {
         struct pollfd pollfd = {.fd = s->fd, .events = POLLIN};
 
         assert_int_equal(poll(&pollfd, 1, 10000), 1);
-        mrc_udp_receive(in);
+        mr_udp_receive(in);
     }
     assert_int_equal(got, bytes);
     for (size_t i = 0; i < got; i++)
@@ -91,15 +91,15 @@ static void check_both_ways(const char *listen, const char *connect, bool offloa
     for (uint32_t i = 0; i < LENGTHS; i++)
         send_one(p.client_out, &p.to, lengths[i], (uint8_t)i);
     /* One that is given back leaves no trace. */
-    assert_non_null(mrc_udp_send_begin(p.client_out, &p.to, 1000));
-    mrc_udp_send_end(p.client_out, 0);
-    assert_true(mrc_udp_send_flush(p.client_out));
+    assert_non_null(mr_udp_send_begin(p.client_out, &p.to, 1000));
+    mr_udp_send_end(p.client_out, 0);
+    assert_true(mr_udp_send_flush(p.client_out));
     for (uint32_t i = 0; i < LENGTHS; i++)
         receive_one(&p.server, p.server_in, &from, lengths[i], (uint8_t)i);
-    assert_true(offload == (mrc_udp_send_offloaded(p.client_out) > 0));
+    assert_true(offload == (mr_udp_send_offloaded(p.client_out) > 0));
     for (uint32_t i = 0; i < LENGTHS; i++)
         send_one(p.server_out, &from, lengths[i], (uint8_t)i);
-    assert_true(mrc_udp_send_flush(p.server_out));
+    assert_true(mr_udp_send_flush(p.server_out));
     for (uint32_t i = 0; i < LENGTHS; i++)
         receive_one(&p.client, p.client_in, &none, lengths[i], (uint8_t)i);
     close_pair(&p);
@@ -128,7 +128,7 @@ static void test_many(void **state)
     for (uint32_t n = 0; n < ROUNDS; n++) {
         for (uint32_t i = 0; i < BATCH; i++)
             send_one(p.client_out, &p.to, 1000, (uint8_t)(n + i));
-        assert_true(mrc_udp_send_flush(p.client_out));
+        assert_true(mr_udp_send_flush(p.client_out));
         for (uint32_t i = 0; i < BATCH; i++)
             receive_one(&p.server, p.server_in, &from, 1000, (uint8_t)(n + i));
     }
@@ -142,36 +142,36 @@ static void test_many(void **state)
 
 static void test_measures(void **state)
 {
-    struct mrc_udp_options options = {.buffer_bytes = 64 << 10, .udp_bytes_max = 1301};
-    struct mrc_udp_socket small, whole;
+    struct mr_udp_options options = {.buffer_bytes = 64 << 10, .udp_bytes_max = 1301};
+    struct mr_udp_socket small, whole;
     struct mr_address to;
     char error[256];
 
-    assert_int_equal(mrc_address_resolve("127.0.0.1:9", false, &to, error, sizeof(error)), MR_OK);
-    assert_int_equal(mrc_udp_connect(&to, &options, &small, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_address_resolve("127.0.0.1:9", false, &to, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_udp_connect(&to, &options, &small, error, sizeof(error)), MR_OK);
     assert_int_equal(small.udp_bytes_max, 1296);
     assert_true(small.receive_window_bytes <= small.receive_buffer_bytes / 2);
     assert_true(small.receive_buffer_bytes < 128 << 10);
-    mrc_udp_close(&small);
-    options = (struct mrc_udp_options){0};
-    assert_int_equal(mrc_udp_connect(&to, &options, &whole, error, sizeof(error)), MR_OK);
+    mr_udp_close(&small);
+    options = (struct mr_udp_options){0};
+    assert_int_equal(mr_udp_connect(&to, &options, &whole, error, sizeof(error)), MR_OK);
     assert_int_equal(whole.udp_bytes_max, MR_UDP_BYTES_MAX); /* loopback's MTU is larger than any packet */
-    mrc_udp_close(&whole);
+    mr_udp_close(&whole);
 }
 
 static void test_refused(void **state)
 {
-    struct mrc_udp_options options = {0};
-    struct mrc_udp_socket first, second;
+    struct mr_udp_options options = {0};
+    struct mr_udp_socket first, second;
     struct mr_address local;
     char error[256] = "";
 
-    assert_int_equal(mrc_address_resolve("127.0.0.1:0", true, &local, error, sizeof(error)), MR_OK);
-    assert_int_equal(mrc_udp_bind(&local, &options, &first, error, sizeof(error)), MR_OK);
-    mrc_udp_local(&first, &local);
-    assert_int_equal(mrc_udp_bind(&local, &options, &second, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_address_resolve("127.0.0.1:0", true, &local, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_udp_bind(&local, &options, &first, error, sizeof(error)), MR_OK);
+    mr_udp_local(&first, &local);
+    assert_int_equal(mr_udp_bind(&local, &options, &second, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "in use"));
-    mrc_udp_close(&first);
+    mr_udp_close(&first);
 }
 
 int main(void)
