@@ -107,6 +107,8 @@ void *dp_core_run(void *arg);
 /* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets
  * sent. */
 uint32_t dp_transmit_flush(struct dp_core *core);
+/* Sends the endpoint's answers, and what the core has gathered. */
+void dp_transmit_answers(struct dp_core *core, uint64_t now_us);
 /* Owner of a queue: takes over the packets of the cores without one. Returns packets taken. */
 uint32_t dp_transmit_handed(struct dp_core *core);
 /* Queue a packet that can be lost (ARP, ICMP): dropped and counted when there is no room. */
@@ -117,8 +119,12 @@ void dp_transmit_end(void *arg, uint32_t bytes);
 /* Gives everything back that is still here. */
 void dp_transmit_drop_all(struct dp_core *core);
 
-/* receive.c: one packet from a queue or from another core; takes it over. */
-void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us);
+/* receive.c */
+/* Receives a burst from each of the core's queues, and what other cores handed on. Returns how many packets. */
+uint32_t dp_receive(struct dp_core *core, uint64_t now_us);
+/* Hooks of the endpoint: a request for its handler, and requests that came together. `arg` is the core. */
+void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request);
+void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_t count);
 
 /* fault_port.c */
 bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);

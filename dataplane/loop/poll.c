@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <rte_branch_prediction.h>
-#include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
@@ -19,51 +18,9 @@
 #define SEGMENTS_PER_POLL_KERNEL      16u
 #define SEGMENTS_PER_POLL             32u
 #define CALLS_KEEP_COMING_US          200u
-/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is
- * served: else the two sides would take turns. */
-#define PACKETS_PER_FLUSH 4u
-#define TASKS_PER_POLL    16u
-#define WINDOW_US         1000000u
-#define DP_SESSIONS_MAX   65536u /* of an endpoint */
-
-static void flush(struct dp_core *core, uint64_t now_us)
-{
-    mr_endpoint_flush(core->endpoint, now_us);
-    (void)dp_transmit_flush(core);
-}
-
-static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
-{
-    const struct dp_port *port = &core->dp->port;
-    struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
-    uint32_t total = 0;
-
-    for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
-        uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
-
-        core->counters.rx_frames += count;
-        if (unlikely(core->rx_fault != NULL))
-            count = dp_fault_port_receive(core, packets, count, now_us);
-        for (uint32_t i = 0; i < count; i++) {
-            dp_receive(core, packets[i], false, now_us);
-            if (i % PACKETS_PER_FLUSH == PACKETS_PER_FLUSH - 1 && i + 1 < count && !port->kernel_driven)
-                flush(core, now_us);
-        }
-        total += count;
-    }
-    return total;
-}
-
-static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
-{
-    void *packets[DP_BURST];
-    uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
-
-    for (uint32_t i = 0; i < count; i++)
-        dp_receive(core, packets[i], true, now_us);
-    core->counters.steered_in += count;
-    return count;
-}
+#define TASKS_PER_POLL                16u
+#define WINDOW_US                     1000000u
+#define DP_SESSIONS_MAX               65536u /* of an endpoint */
 
 static uint32_t run_tasks(struct dp_core *core)
 {
@@ -94,11 +51,11 @@ static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 static bool poll_once(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_app *app = &core->dp->app;
-    uint32_t work = receive_from_port(core, now_us) + receive_steered(core, now_us);
+    uint32_t work = dp_receive(core, now_us);
 
     work += run_tasks(core);
     if (work > 0)
-        flush(core, now_us); /* answers leave before the background work */
+        dp_transmit_answers(core, now_us); /* answers leave before the background work */
     /* Before core_poll looks: who wakes it later is found by the next poll, or by nothing_waits(). */
     if (atomic_load_explicit(&core->woken, memory_order_relaxed))
         (void)atomic_exchange(&core->woken, false);
@@ -192,24 +149,6 @@ static void fill_random(void *self, void *out, size_t bytes)
     }
 }
 
-static void on_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request)
-{
-    const struct dp_core *core = arg;
-    uint8_t op = request->message->preamble.op;
-
-    if (op < MR_OP_COUNT && core->dp->app.dispatch[op] != NULL)
-        core->dp->app.dispatch[op](core->app, endpoint, request);
-    else
-        mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
-}
-
-static void on_prefetch(void *arg, const struct mr_prefetch *requests, uint32_t count)
-{
-    const struct dp_core *core = arg;
-
-    core->dp->app.prefetch(core->app, requests, count);
-}
-
 static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
@@ -250,8 +189,8 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.io = (struct mr_endpoint_io){
         .self = core, .tx_begin = dp_transmit_begin, .tx_end = dp_transmit_end, .random = fill_random};
     config.app = core;
-    config.on_request = on_request;
-    config.on_prefetch = dp->app.prefetch != NULL ? on_prefetch : NULL;
+    config.on_request = dp_serve_request;
+    config.on_prefetch = dp->app.prefetch != NULL ? dp_prefetch_requests : NULL;
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);

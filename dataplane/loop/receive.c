@@ -1,9 +1,16 @@
-/* Packets in: to the endpoint, to another core, or answered right here. */
+/* Packets in, from the port and from other cores: to the endpoint, to another core, or answered right here.
+ * Requests that the endpoint finds in them go to their handlers. */
+#include <rte_branch_prediction.h>
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
 #include "dataplane/net/arp.h"
 #include "dataplane/net/icmp.h"
 #include "dataplane/net/nd.h"
+
+/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is
+ * served: else the two sides would take turns. */
+#define PACKETS_PER_FLUSH 4u
 
 static struct dp_checked checked_by_port(const struct rte_mbuf *packet)
 {
@@ -105,7 +112,8 @@ __attribute__((cold)) static bool take_report(struct dp_core *core, struct rte_m
     return true;
 }
 
-void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us)
+/* Takes the packet over. */
+static void receive_packet(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us)
 {
     const struct dp_net *net = &core->dp->net;
     enum dp_verdict verdict = DP_FRAME_MALFORMED;
@@ -136,4 +144,62 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
         count_drop(&core->counters, verdict);
     }
     rte_pktmbuf_free(packet);
+}
+
+static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
+{
+    const struct dp_port *port = &core->dp->port;
+    struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
+    uint32_t total = 0;
+
+    for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
+        uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
+
+        core->counters.rx_frames += count;
+        if (unlikely(core->rx_fault != NULL))
+            count = dp_fault_port_receive(core, packets, count, now_us);
+        for (uint32_t i = 0; i < count; i++) {
+            receive_packet(core, packets[i], false, now_us);
+            if (i % PACKETS_PER_FLUSH == PACKETS_PER_FLUSH - 1 && i + 1 < count && !port->kernel_driven)
+                dp_transmit_answers(core, now_us);
+        }
+        total += count;
+    }
+    return total;
+}
+
+static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
+{
+    void *packets[DP_BURST];
+    uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
+
+    for (uint32_t i = 0; i < count; i++)
+        receive_packet(core, packets[i], true, now_us);
+    core->counters.steered_in += count;
+    return count;
+}
+
+uint32_t dp_receive(struct dp_core *core, uint64_t now_us)
+{
+    return receive_from_port(core, now_us) + receive_steered(core, now_us);
+}
+
+/* ---- requests, from the endpoint ---- */
+
+void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request)
+{
+    const struct dp_core *core = arg;
+    uint8_t op = request->message->preamble.op;
+
+    if (op < MR_OP_COUNT && core->dp->app.dispatch[op] != NULL)
+        core->dp->app.dispatch[op](core->app, endpoint, request);
+    else
+        mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
+}
+
+void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_t count)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.prefetch(core->app, requests, count);
 }

@@ -39,6 +39,12 @@ uint32_t dp_transmit_flush(struct dp_core *core)
     return sent;
 }
 
+void dp_transmit_answers(struct dp_core *core, uint64_t now_us)
+{
+    mr_endpoint_flush(core->endpoint, now_us);
+    (void)dp_transmit_flush(core);
+}
+
 static bool make_room(struct dp_core *core)
 {
     if (core->tx_count >= DP_TX_BATCH)
