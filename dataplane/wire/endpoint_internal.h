@@ -29,11 +29,11 @@
 #include "dataplane/wire/session/auth.h"
 
 #define MR_PRIORITIES     8u
-#define MR_QUEUE_AHEAD    MR_PRIORITIES /* the queue of calls that go before all priorities */
+#define MR_QUEUE_AHEAD    MR_PRIORITIES /* the queue of calls that are sent before all priorities */
 #define MR_QUEUES         (MR_PRIORITIES + 1u)
 #define MR_SESSIONS_LIMIT 65536u   /* a session id holds 16 bits of index */
-#define MR_UNCONFIRMED_US 5000000u /* an accepted session must be used within this */
-#define MR_AWAY_US        1000000u /* calls pending and silence for so long: the server is away */
+#define MR_UNCONFIRMED_US 5000000u /* an accepted session must be used within this time */
+#define MR_AWAY_US        1000000u /* after such a silence with calls pending, the server is away */
 #define MR_KEEPALIVE_US   10000000u
 /* between pings until the server has answered under the session's key */
 #define MR_CONFIRM_US 50000u
@@ -41,21 +41,21 @@
 #define MR_SLOTS_ACK_US          20000u
 #define MR_SLOTS_ACK_AGAIN_US    200000u
 #define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
-#define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without */
-#define MR_TURNS_PER_BULK        8u     /* one turn in so many is the lowest priority's that waits */
+#define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without one */
+#define MR_TURNS_PER_BULK        8u     /* one turn in so many goes to the lowest priority that waits */
 #define MR_BUDGET_INTERVAL_US    10000u
 #define MR_RESETS_PER_INTERVAL   64u
 #define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
-#define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
+#define MR_REKEYS_PER_INTERVAL   128u /* the same for known sessions: strangers cannot use these up */
 #define MR_VERSIONS_PER_INTERVAL 16u  /* HELLOs of other versions that are answered */
-#define MR_HINTS_PER_INTERVAL    16u  /* of paths that are looked at */
+#define MR_HINTS_PER_INTERVAL    16u  /* reports about paths that are examined */
 #define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
-/* for so long a router's word counts more than what the client says */
+/* for so long a router's report overrides what the client says */
 #define MR_NARROW_US        1000000u
-#define MR_NARROW_AGAIN_US  10000u /* the same said again so soon is nothing new */
-#define MR_REPORTED_NUMBERS 65536u /* a router reports one of so many packets last sent */
-#define MR_DOUBT_PROBES     2u     /* probes in a row without an answer after which the path is looked at */
-/* probes in a row after which a peer that has less than it said is believed */
+#define MR_NARROW_AGAIN_US  10000u /* the same report within this time is ignored */
+#define MR_REPORTED_NUMBERS 65536u /* a router can report only one of the last so many packets */
+#define MR_DOUBT_PROBES     2u     /* unanswered probes in a row after which the path is probed */
+/* probes in a row after which a peer that reports less than before is believed */
 #define MR_LOSS_PROBES 2u
 
 enum mr_timer_kind { MR_TIMER_SERVED, MR_TIMER_SESSION, MR_TIMER_CALL };
@@ -68,30 +68,30 @@ struct mr_peer {
     uint64_t sent_number;      /* of the last packet to it */
     struct mr_numbers numbers; /* of those that came from it */
     uint64_t heard_us;
-    uint64_t ready;          /* slots whose message of one segment waits for the flush */
-    struct mr_link dirty;    /* in endpoint.dirty: something for the flush to do */
-    struct mr_link turn;     /* in endpoint.turns[priority of its first sender], if it has senders */
-    struct mr_link low_turn; /* in endpoint.low_turns[priority of its last sender], likewise */
+    uint64_t ready;          /* slots whose one-segment message waits for the flush */
+    struct mr_link dirty;    /* in endpoint.dirty: the flush has something to do */
+    struct mr_link turn;     /* if it has senders: in endpoint.turns[priority of the first one] */
+    struct mr_link low_turn; /* likewise in endpoint.low_turns[priority of the last one] */
     struct mr_link senders;  /* large messages that may send, the highest priority first */
     struct mr_link parked;   /* large messages that wait for room in flight, the longest wait first */
     uint32_t incarnation;
-    uint32_t clock_us, clock_heard_us; /* serving: the client's clock, and ours (low bits) when it came */
+    uint32_t clock_us, clock_heard_us; /* serving: the client's clock, and ours (low bits) when it arrived */
     uint32_t segment_bytes;            /* of messages that begin now */
     uint32_t window;
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
-    /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
+    /* calling: the peer is asked what it has after so many bytes; 0 = it reports often enough by itself */
     uint32_t ask_bytes;
     uint8_t turn_priority, low_turn_priority;
     bool serving;
 };
 
-/* A message of several segments on its way out. */
+/* An outgoing message of several segments. */
 struct mr_tx_message {
     struct mr_link link; /* in its peer's senders or parked, or in none */
     struct mr_outgoing out;
     struct mr_peer *peer;
     uint64_t call_id;
-    uint32_t unasked_bytes; /* sent since the receiver was last asked what it has */
+    uint32_t unasked_bytes; /* sent since the receiver was last asked for a report */
     uint32_t turn;          /* number of its last one */
     uint8_t priority;
 };
@@ -100,7 +100,7 @@ struct mr_tx_message {
 
 enum mr_slot_state { MR_SLOT_EMPTY, MR_SLOT_RECEIVING, MR_SLOT_EXECUTING, MR_SLOT_DONE, MR_SLOT_REFUSED };
 
-/* A request of several segments on its way in. */
+/* An incoming request of several segments. */
 struct mr_rx_message {
     struct mr_incoming in;
     uint64_t first_us;
@@ -115,12 +115,12 @@ struct mr_deferred_request {
     struct mr_message message; /* last: only as many tensors as there are */
 };
 
-/* Invariant: a call id executes at most once, and never once it has been answered with BUSY. A slot leaves
- * EXECUTING only by the handler's answer; DONE and REFUSED never go back, except to a newer id; EMPTY with an
- * id means that id has not executed. */
+/* Invariant: a call id executes at most once, and never after it has been answered with BUSY. A slot leaves
+ * EXECUTING only by the handler's answer; it leaves DONE and REFUSED only for a newer id; EMPTY with an id
+ * means that the id has not executed. */
 struct mr_slot {
-    uint64_t call_id; /* the newest seen; 0 = none */
-    uint8_t *message; /* the reply; NULL: status only, or given back after its acknowledgement */
+    uint64_t call_id; /* the newest id seen; 0 = none */
+    uint8_t *message; /* the reply; NULL: status only, or freed after its acknowledgement */
     void *transfer;   /* RECEIVING: struct mr_rx_message; reply of several segments: struct mr_tx_message */
     struct mr_deferred_request *deferred;
     union {
@@ -133,9 +133,9 @@ struct mr_slot {
     uint8_t state; /* enum mr_slot_state */
     uint8_t op;
     uint8_t priority;
-    uint8_t restores; /* the low bits of the endpoint's, when the reply was begun */
+    uint8_t restores; /* the low bits of the endpoint's count when the reply was begun */
     bool begun;       /* EXECUTING: between mr_reply_begin and mr_reply_end */
-    bool acked;       /* the client has the reply, or, while EXECUTING, wants none any more */
+    bool acked;       /* the client has the reply, or, while EXECUTING, no longer wants one */
 };
 
 struct mr_server_session {
@@ -144,22 +144,22 @@ struct mr_server_session {
     uint64_t boot_nonce, client_nonce;
     uint64_t hello_number;     /* of the last HELLO that counted */
     uint64_t flight_number;    /* of the packet that last set flight_limit_bytes */
-    uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK, in whole segments */
-    uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
+    uint32_t grant_bytes;      /* of a reply, in whole segments, that may be sent before the first ACK */
+    uint32_t flight_max_bytes; /* of all replies together: what the client's buffer takes */
     uint32_t receiving;        /* slots in that state */
-    size_t memory_bytes;       /* of message memory, in blocks, that its slots hold */
-    uint64_t narrow_us;    /* when a router said that no more than narrow_bytes of a segment get through */
-    uint32_t narrow_bytes; /* 0: none has */
-    uint32_t next;         /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
+    size_t memory_bytes;       /* message memory, in blocks, that its slots hold */
+    uint64_t narrow_us;        /* when a router reported that segments of at most narrow_bytes get through */
+    uint32_t narrow_bytes;     /* 0: no such report */
+    uint32_t next; /* in the chain of its uuid's bucket, or of free sessions; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
-    uint8_t role; /* enum mr_role, of the key that it was made with */
+    uint8_t role; /* enum mr_role, of the key that the session was made with */
     bool used;
-    bool confirmed; /* a packet under the session's key has come: it is no replay of a HELLO */
+    bool confirmed; /* a packet under the session's key has arrived: the session is no replay of a HELLO */
     uint8_t client_uuid[MR_UUID_BYTES];
     struct mr_slot slots[MR_WINDOW_MAX];
 };
-/* With the most that the tables of uuids and of addresses take per session. */
+/* Includes the most that the tables of uuids and addresses take per session. */
 static_assert(sizeof(struct mr_server_session) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) <
                   4096,
               "an idle session stays small");
@@ -218,41 +218,41 @@ enum mr_call_state {
     MR_CALL_FREE,
     MR_CALL_BUILT,
     MR_CALL_QUEUED,
-    MR_CALL_SENDING, /* has a slot, until its answer */
+    MR_CALL_SENDING, /* has a slot until its answer */
     MR_CALL_PAUSED,  /* has a slot; the server was busy */
-    MR_CALL_ENDED,   /* its user knows; may still hold a slot that the server has not given an answer for */
+    MR_CALL_ENDED,   /* reported to its user; may still hold a slot that the server has not answered */
 };
 
 struct mr_call {
-    struct mr_link link; /* in its session's queue or built, or in the endpoint's free calls */
+    struct mr_link link; /* in `queue` or `built` of its session, or in the endpoint's free calls */
     struct mr_timer timer;
-    struct mr_client_session *session; /* NULL: closed under a call that was not sent yet */
+    struct mr_client_session *session; /* NULL: the session was closed before the call was sent */
     struct mr_tx_message sending;      /* requests of several segments */
-    struct mr_incoming incoming; /* replies of several segments; bytes is NULL unless one is on its way in */
-    uint64_t call_id;            /* 0: has no slot. A new one after each BUSY */
+    struct mr_incoming incoming; /* replies of several segments; `bytes` is NULL unless one is arriving */
+    uint64_t call_id;            /* 0: has no slot. It changes after each BUSY */
     uint64_t deadline_us;
     uint64_t sent_us; /* first sent in this session */
     uint64_t probe_at_us;
-    uint64_t asked_again_us; /* gaps were last resent, or asked for */
+    uint64_t asked_again_us; /* when gaps were last resent or asked for */
     uint8_t *request;
     uint8_t *reply;
     void *user;
     uint32_t request_bytes;
-    uint32_t unread_bytes; /* of a reply that found no room */
-    /* of the request in its present slot: never longer than it was there; 0: has no slot */
+    uint32_t unread_bytes; /* of a reply for which there was no room */
+    /* of the request in its present slot, where it only shrinks; 0: has no slot */
     uint32_t segment_bytes;
     uint8_t state;
     uint8_t op;
     uint8_t queue;      /* its priority, or MR_QUEUE_AHEAD */
-    uint8_t probes;     /* in a row, and since it ended */
-    uint8_t unanswered; /* probes in a row that led to nothing */
+    uint8_t probes;     /* in a row, and since the call ended */
+    uint8_t unanswered; /* probes in a row without progress */
     uint8_t busy_count;
-    bool sent_whole; /* every byte was sent under the present id: the server may have executed it */
-    bool in_doubt;   /* the same of an earlier session */
-    bool server_has; /* the server said that it has the request whole */
-    bool asks;       /* a request of one segment goes out again, to ask after it */
+    bool sent_whole; /* every byte was sent under the present id: the server may have executed the call */
+    bool in_doubt;   /* the same in an earlier session */
+    bool server_has; /* the server reported that it has the whole request */
+    bool asks;       /* a one-segment request is sent again as a probe */
     bool user_freed;
-    bool repeatable; /* may be executed again in another session */
+    bool repeatable; /* may be executed once more in another session */
 };
 
 /* ---- both ---- */
@@ -264,15 +264,16 @@ struct mr_endpoint {
     void *own_memory; /* mapped, unless the caller gave it */
     size_t own_memory_bytes;
     uint64_t (*last_step_hook)(void *app, const uint8_t *client_uuid);
-    uint64_t now_us;    /* as of the last call into the endpoint */
-    uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
+    uint64_t now_us; /* as of the last call into the endpoint */
+    /* of the last poll: what is received now arrived after it. For a poll's timers: of the one before */
+    uint64_t polled_us;
     uint64_t boot_nonce;
     uint64_t hello_number;                   /* of the last HELLO sent */
     struct mr_link dirty;                    /* peers */
-    struct mr_link turns[MR_PRIORITIES];     /* peers with senders, by the priority of their first one */
-    struct mr_link low_turns[MR_PRIORITIES]; /* and by that of their last one */
+    struct mr_link turns[MR_PRIORITIES];     /* peers with senders, by the priority of the first sender */
+    struct mr_link low_turns[MR_PRIORITIES]; /* and by that of the last one */
     uint32_t turn;                           /* segments sent in turns so far */
-    uint64_t budget_interval;                /* of the five that follow */
+    uint64_t budget_interval;                /* of the five counts that follow */
     uint32_t resets_in_interval;
     uint32_t verifies_in_interval;
     uint32_t rekeys_in_interval;
@@ -281,8 +282,8 @@ struct mr_endpoint {
     uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;
-    uint8_t *scratch;   /* one message of one segment, aligned */
-    uint8_t *executing; /* the request its handler is looking at; NULL once it is to be answered later */
+    uint8_t *scratch;   /* an aligned copy of one one-segment message */
+    uint8_t *executing; /* the request that its handler reads; NULL once the answer has been postponed */
     uint32_t executing_bytes;
     struct mr_auth auth[MR_PSK_MAX];
     uint8_t cookie_secret[MR_COOKIE_SECRET_BYTES];
@@ -291,7 +292,7 @@ struct mr_endpoint {
     uint32_t server_sessions_free;             /* index + 1 */
     uint32_t *server_buckets;                  /* by uuid; index + 1 */
     struct mr_address_limits *limits;
-    struct mr_link orphans; /* requests to be answered later whose session is gone */
+    struct mr_link orphans; /* postponed requests whose session is gone */
 
     struct mr_client_session *client_sessions; /* [sessions_max], or NULL when nothing is called */
     uint32_t client_sessions_free;
@@ -302,7 +303,7 @@ struct mr_endpoint {
     struct mr_link calls_free;
 
     struct mr_timer_wheel wheel;
-    struct mr_message message; /* the one just parsed */
+    struct mr_message message; /* the message parsed last */
 };
 
 /* ==== what the files call in each other ==== */
@@ -320,13 +321,13 @@ static inline bool mr_address_equal(const struct mr_address *a, const struct mr_
     return a->port == b->port && __builtin_memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
-/* Reads all of the packet: to be asked once the cheap checks have passed. */
+/* Reads the whole packet: to be called after the cheap checks have passed. */
 static inline bool mr_packet_verify(const struct mr_packet *packet, const struct mr_tag_key *key)
 {
     return mr_tag_verify(key, packet->datagram, MR_HEADER_BYTES + packet->header.payload_bytes);
 }
 
-/* The user's clock, as each of its calls tells it; it never goes back. */
+/* Takes over the user's clock, which each call passes; it never goes back. */
 static inline void mr_endpoint_set_now(struct mr_endpoint *ep, uint64_t now_us)
 {
     if (now_us > ep->now_us)
@@ -337,44 +338,45 @@ uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
 /* ---- transmit.c ---- */
 
-/* Send one packet; the header's payload_bytes says how long `payload` is. False: no room now. */
+/* Sends one packet; the header's payload_bytes is the length of `payload`. False: there is no room now. */
 bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const struct mr_tag_key *key,
                  const struct mr_packet_header *header, const void *payload);
-/* Within a session. */
+/* Sends one within a session. */
 bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_packet_type type,
                          uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes);
 bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                      uint32_t received_bytes);
 void mr_peer_init(struct mr_peer *peer, bool serving);
 void mr_peer_mark(struct mr_endpoint *ep, struct mr_peer *peer);
-/* Queue the slot's message of one segment for the next flush. */
+/* Queues the slot's one-segment message for the next flush. */
 void mr_peer_ready(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot);
-/* Give the message its turn among the senders if it may send something. */
+/* Queues the message among the senders if it may send something. */
 void mr_tx_message_activate(struct mr_endpoint *ep, struct mr_tx_message *sending);
-/* Take in a report about it, and go on as it allows. False: the report cannot be about it. */
+/* Processes a report about the message, and queues it again if the report allows that. False: the report
+ * cannot be about this message. */
 bool mr_tx_message_report(struct mr_endpoint *ep, struct mr_tx_message *sending, const struct mr_ack *ack,
                           uint32_t losses_from);
-/* There is more room in flight: its parked messages may try. */
+/* Queues the parked messages that may send now, because there is more room in flight. */
 void mr_peer_unpark(struct mr_endpoint *ep, struct mr_peer *peer);
-/* Go on in shorter segments, if those it has are longer. */
+/* Continues in segments of at most this length. */
 void mr_tx_message_shorten(struct mr_endpoint *ep, struct mr_tx_message *sending, uint32_t segment_bytes);
-/* Off all lists; what it had in flight no longer counts. */
+/* Removes the message from all lists; what it had in flight no longer counts. */
 void mr_tx_message_stop(struct mr_endpoint *ep, struct mr_tx_message *sending);
-/* Flush all; false when the port had no room. */
+/* Flushes all peers; false when the port had no room. */
 bool mr_transmit_flush(struct mr_endpoint *ep);
-/* Segments of large messages: higher priorities first, sessions of one priority in turn, and the messages of
- * one session in turn among themselves. */
+/* Sends segments of large messages: higher priorities first, sessions of one priority in turn, and the
+ * messages of one session in turn. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget);
-/* Nothing waits for a turn. */
+/* Returns whether nothing waits for its turn. */
 bool mr_transmit_idle(const struct mr_endpoint *ep);
 
 /* ---- server_session.c ---- */
 
 void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet);
-/* The head of an answer to a packet of no session, or of none that is known. */
+/* Returns the header of an answer to a packet without a known session. */
 struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
                                          enum mr_packet_type type, uint16_t payload_bytes);
-/* The first packet under the session's key has come. */
+/* The first packet under the session's key has arrived. */
 void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session *session);
 void mr_server_session_drop(struct mr_endpoint *ep, struct mr_server_session *session);
 void mr_server_session_timer(struct mr_endpoint *ep, struct mr_server_session *session);
@@ -384,49 +386,49 @@ void mr_server_session_other_version(struct mr_endpoint *ep, const struct mr_add
 
 /* ---- keys.c ---- */
 
-/* Take over the configured keys; no copy of them stays in the configuration. */
+/* Takes over the configured keys, and clears them in the configuration. */
 void mr_keys_init(struct mr_endpoint *ep);
-/* The packet is not under the session's key. Returns whether it is under another of our keys of the same role, to
- * which the client has changed; the session then changes to it, too. */
+/* The packet is not under the session's key. Returns whether it is under another of our keys of the same
+ * role, to which the client has changed; the session then changes to it, too. */
 bool mr_keys_server_follow(struct mr_endpoint *ep, struct mr_server_session *session,
                            const struct mr_packet *packet);
-/* Nothing is known of the session. If the packet proves that somebody with a key of ours made it, say so with
- * a RESET, under that same session's key. A hint: the client looks for itself with a HELLO. */
+/* Handles a packet of an unknown session. If somebody with one of our keys made it, answers with a RESET
+ * under that session's key. The RESET is only a hint: the client verifies it with a HELLO. */
 void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet);
 
-/* What is costly, and anybody can cause: true, and `cost` is counted, if less than `limit` is spent in this
- * interval. `spent` is one of the endpoint's `..._in_interval`. */
+/* Limits costly work that anybody can cause: returns true, and counts `cost`, if less than `limit` has been
+ * spent in this interval. `spent` is one of the endpoint's `..._in_interval`. */
 bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit);
 
 /* ---- server_request.c ---- */
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
-/* Message memory for the slot. NULL when there is none, or when the session holds its share, in other slots
- * too. */
+/* Allocates message memory for the slot. NULL when there is none, or when the session, including its other
+ * slots, holds its share. */
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot,
                     size_t bytes);
-/* After that failed: it would fail even if no other call held memory, beside `beside_bytes` of the same
- * call. */
+/* Returns whether an allocation that failed would fail even if no other call held memory, given
+ * `beside_bytes` of the same call. */
 bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_server_session *session,
                         const struct mr_slot *slot, size_t bytes, size_t beside_bytes);
-/* Give back such a block; NULL is fine. */
+/* Frees such a block; NULL is fine. */
 void mr_slot_free(struct mr_endpoint *ep, struct mr_server_session *session, void *block);
-/* Give back what the slot holds, whatever its state. */
+/* Frees what the slot holds, whatever its state. */
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot);
-/* Answer the slot's call, which holds nothing, with BUSY: it will not be executed under this id. */
+/* Answers the slot's call, which holds no memory, with BUSY: it will not be executed under this id. */
 void mr_slot_refuse(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot);
 
 /* ---- server_reply.c ---- */
 
-/* The message that stands in a slot marked ready. `status_message` (a preamble long, aligned) is used for
- * those without tensors. */
+/* Returns the message in a slot that is marked ready. `status_message` (a preamble long, aligned) is filled
+ * for a reply without tensors. */
 const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slot *slot,
                                uint8_t *status_message);
-/* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it
- * in vain. */
+/* Handles a repetition of a request that is here as a whole, or a question about it; with `probe` the client
+ * has waited in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                      bool probe);
-/* Segments of replies are so long from now on, also of those on their way if they were longer. */
+/* Sets the length of replies' segments from now on, also of replies in flight with longer ones. */
 void mr_server_session_set_segments(struct mr_endpoint *ep, struct mr_server_session *session,
                                     uint32_t segment_bytes);
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_server_session *session,
@@ -443,7 +445,7 @@ static inline bool mr_client_session_verify(struct mr_client_session *session, c
     }
     return session->has_previous_key && mr_packet_verify(packet, &session->previous_key);
 }
-/* By id and address alone. */
+/* Finds a session by id and address alone. */
 struct mr_client_session *mr_client_session_lookup(const struct mr_endpoint *ep, uint64_t session_id,
                                                    const struct mr_address *from);
 void mr_client_session_timer(struct mr_endpoint *ep, struct mr_client_session *session);
@@ -459,17 +461,18 @@ void mr_client_session_away(struct mr_endpoint *ep, struct mr_client_session *se
  * handshake that has no answer yet, which only somebody who has seen that HELLO can do. */
 void mr_client_session_other_version(struct mr_endpoint *ep, const struct mr_address *from,
                                      const struct mr_version_answer *answer);
-/* Arms the timer for the next keep-alive, probe of the path or acknowledgement of slots; during a handshake it
- * is armed already. */
+/* Arms the timer for the next keep-alive, probe of the path or acknowledgement of slots; during a handshake
+ * it is armed already. */
 void mr_client_session_arm(struct mr_endpoint *ep, struct mr_client_session *session);
 void mr_client_session_notify(struct mr_endpoint *ep, struct mr_client_session *session,
                               enum mr_client_session_event event);
 void mr_client_session_sample_rtt(struct mr_endpoint *ep, struct mr_client_session *session,
                                   const struct mr_packet *packet);
-/* The call in the slot is over, and the server keeps what it has of it until it learns so. */
+/* Notes that the call in the slot is over; the server keeps its reply until that is acknowledged. */
 void mr_client_session_slot_over(struct mr_endpoint *ep, struct mr_client_session *session, uint32_t slot);
 
-/* Say that the calls in these slots are over, and how much of replies may be in flight. */
+/* Acknowledges that the calls in these slots are over, and reports how many bytes of replies may be in
+ * flight. */
 void mr_client_session_ack_slots(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t slots);
 
 /* ---- path_session.c ---- */
@@ -478,63 +481,63 @@ void mr_client_session_path_timer(struct mr_endpoint *ep, struct mr_client_sessi
 /* The session may be closed afterwards. */
 void mr_client_session_path_packet(struct mr_endpoint *ep, struct mr_client_session *session,
                                    const struct mr_packet *packet);
-/* What was sent goes unanswered again and again. */
+/* Probes the path, because calls stay unanswered again and again. */
 void mr_client_session_path_doubt(struct mr_endpoint *ep, struct mr_client_session *session);
 void mr_server_session_path_answer(struct mr_endpoint *ep, struct mr_server_session *session,
                                    const struct mr_packet *packet);
 
 /* ---- client_window.c ---- */
 
-/* The session has been accepted: nothing is known of its path. */
+/* Initializes both windows of a session that has been accepted. */
 void mr_flow_begin(struct mr_endpoint *ep, struct mr_client_session *session);
-/* Segments are of another size now. */
+/* Adjusts both windows to another length of segments. */
 void mr_flow_resize(struct mr_client_session *session, uint32_t segment_bytes);
 void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_client_session *session, uint32_t rtt_us);
-/* So many segments have arrived for the first time, so many others turn out to be lost. */
+/* Reports segments that have arrived for the first time, and others that turned out to be lost. */
 void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_client_session *session, uint32_t arrived,
                               uint32_t lost);
 void mr_flow_reply_segments(struct mr_endpoint *ep, struct mr_client_session *session, uint32_t arrived,
                             uint32_t lost);
-/* Most of what was in flight is lost, and probes in a row with it. */
+/* Reports persistent loss: most of what was in flight is lost, and several probes in a row. */
 void mr_flow_request_lost(struct mr_endpoint *ep, struct mr_client_session *session);
 
 /* ---- client_call.c ---- */
 
-/* Give slots to waiting calls, as far as there are free ones. */
+/* Gives free slots to waiting calls. */
 void mr_client_session_start_calls(struct mr_endpoint *ep, struct mr_client_session *session);
-/* The session was opened again: all slots are freed. What cannot be repeated is aborted, the rest waits for a
- * slot again. */
+/* Frees all slots, because the session was opened again. Calls that cannot be repeated are aborted; the
+ * others wait for a slot again. */
 void mr_client_session_restart_calls(struct mr_endpoint *ep, struct mr_client_session *session);
 void mr_client_session_end_aborted(struct mr_endpoint *ep, struct mr_client_session *session,
                                    enum mr_status status);
-/* The session is being closed: end all with MR_CANCELLED. */
+/* Ends all calls of a session that is being closed with MR_CANCELLED. */
 void mr_client_session_cancel_calls(struct mr_endpoint *ep, struct mr_client_session *session);
-/* End the call, if it has not ended; its slot stays taken. The call must not be touched afterwards. */
+/* Ends the call if it has not ended; its slot stays taken. The call must not be used afterwards. */
 void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status status,
                  const struct mr_message *reply);
-/* The server has answered, or will never execute it: the slot is free for the next call. */
+/* Frees the call's slot: the server has answered, or will never execute the call. */
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call);
-/* Write into the request how much time there is until its deadline. */
+/* Writes the time left until its deadline into the request. */
 void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call);
-/* Send the request, from its first byte on, in the slot it has. */
+/* Sends the request from its first byte on, in its slot. */
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call);
-/* The same after a BUSY: under a new id of the same slot, for the old one is over. */
+/* Does the same after a BUSY, under a new id of the same slot, as the old id is over. */
 void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call);
-/* Its request is of several segments. */
+/* Returns whether its request has several segments. */
 static inline bool mr_call_is_cut(const struct mr_call *call)
 {
     return call->request_bytes > call->segment_bytes;
 }
-/* If its request is on its way, it goes on in segments that get through now. */
+/* Continues a request in flight in segments that get through now. */
 void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call);
-/* See to it that the call's timer fires at its next probe or deadline; it may fire earlier. */
+/* Arms the call's timer for its next probe or deadline; it may fire earlier. */
 void mr_call_arm(struct mr_endpoint *ep, struct mr_call *call);
 
 /* ---- client_rx.c ---- */
 
 void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
 void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call);
-/* Something of the request went out. */
+/* Notes that a part of the request was sent. */
 void mr_call_sent(struct mr_endpoint *ep, struct mr_call *call, bool whole);
 
 #endif

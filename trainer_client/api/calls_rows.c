@@ -1,8 +1,9 @@
-/* Rows by key: lookups and gradient pushes, of single keys and of bags. Gradients and rows travel in the options'
- * wire_dtype; callers see f32.
+/* Rows by key: lookups and gradient pushes, of single keys and of bags. Gradients and rows travel in the
+ * options' wire_dtype; callers see f32.
  *
- * With one core a request is what the caller gave and the reply is a view, unless rows travel in another type.
- * With several, each core that owns one of the keys gets its share, and the waiting thread joins the answers. */
+ * With one core a request is what the caller gave and the reply is a view, unless rows travel in another
+ * type. With several, each core that owns one of the keys gets its share, and the waiting thread joins the
+ * answers. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
@@ -360,8 +361,8 @@ static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
 
 /* ---- lookups that are made again ---- */
 
-/* A lookup with a future, which is made again when the node's cores change under it (mrc_future.again): what the
- * caller gave is kept until the future is gone, for the caller may use its memory at once. */
+/* A lookup with a future, which is made again when the node's cores change under it (mrc_future.again): what
+ * the caller gave is kept until the future is gone, for the caller may use its memory at once. */
 struct kept {
     struct mrc_again again;
     struct mr_options options;

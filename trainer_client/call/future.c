@@ -156,7 +156,8 @@ static void begin_undo(struct mr_future *f)
     f->begun = false;
 }
 
-/* Makes room for all requests, or for none. MR_NO_MEMORY: there is no room now (mrc_error() was not called). */
+/* Makes room for all requests, or for none. MR_NO_MEMORY: there is no room now (mrc_error() was not
+ * called). */
 static enum mr_status begin_all(struct mr_future *f)
 {
     if (mrc_map_has_changed(f))

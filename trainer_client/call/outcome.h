@@ -1,14 +1,14 @@
-/* What the answers of all cores come to: one outcome, the line of text that goes with it, and the tensors that
- * the caller gets. */
+/* What the answers of all cores come to: one outcome, the line of text that goes with it, and the tensors
+ * that the caller gets. */
 #ifndef MRC_OUTCOME_H
 #define MRC_OUTCOME_H
 
 #include "trainer_client/call/future.h"
 
-/* Returns the outcome of an ended call, for the thread that waits for it; not under the lock. MR_OK when every
- * core says so (or that it had applied the batch before). Otherwise it is the status of the first core that
- * says something else, and mrc_error() reports it. MR_UNKNOWN_OUTCOME takes precedence; it is also the outcome
- * of a call that must not be repeated and that only some cores applied. */
+/* Returns the outcome of an ended call, for the thread that waits for it; not under the lock. MR_OK when
+ * every core says so (or that it had applied the batch before). Otherwise it is the status of the first core
+ * that says something else, and mrc_error() reports it. MR_UNKNOWN_OUTCOME takes precedence; it is also the
+ * outcome of a call that must not be repeated and that only some cores applied. */
 enum mr_status mrc_outcome(struct mr_future *f);
 /* The node's cores changed during the call, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
 bool mrc_outcome_is_overtaken(const struct mr_future *f);
@@ -21,8 +21,8 @@ enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
 struct mr_reply *mrc_reply_view(struct mr_future *f);
 /* Hands out part 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
 enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
-/* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over; on
- * failure it is freed. For answers of several cores that were joined. */
+/* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over;
+ * on failure it is freed. For answers of several cores that were joined. */
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory);
 
 #endif

@@ -4,8 +4,8 @@
  * of its directory back, or if the newest checkpoint was damaged. LIST names the starts that the node's state
  * comes from, and the checkpoint that each of them loaded. So the client looks for the start that wrote the
  * newest checkpoint it relies on: nothing is missing if the start after it loaded that checkpoint or a later
- * one. The number of a checkpoint alone would not do: an older copy that ran on has the same numbers. Pure. One
- * thread at a time.
+ * one. The number of a checkpoint alone would not do: an older copy that ran on has the same numbers. Pure.
+ * One thread at a time.
  */
 #ifndef MRC_ANCESTRY_H
 #define MRC_ANCESTRY_H
@@ -30,8 +30,8 @@ struct mrc_origin {
     uint32_t restores, whole;
 };
 
-/* The start of the node that this client meets first, or before it has pushed anything, has everything. Others
- * are judged. */
+/* The start of the node that this client meets first, or before it has pushed anything, has everything.
+ * Others are judged. */
 void mrc_ancestry_meet(struct mrc_ancestry *ancestry, uint64_t start_id);
 /* Whether this is the start that was judged last. What others say to be on disk must not be relied on. */
 bool mrc_ancestry_knows(const struct mrc_ancestry *ancestry, uint64_t start_id);

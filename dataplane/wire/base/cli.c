@@ -198,8 +198,8 @@ static void store_value(const struct cli_usage *usage, const struct cli_option *
     }
 }
 
-/* Takes the option at argv[i] with its value; returns the place of the last argument that it took. A second one
- * is refused: the last to count, or the first, would be neither of what both say. */
+/* Takes the option at argv[i] with its value; returns the place of the last argument that it took. A second
+ * one is refused: the last to count, or the first, would be neither of what both say. */
 static int take_option(const struct cli_usage *usage, int argc, char **argv, int i, uint64_t *seen)
 {
     const char *text = argv[i] + 2, *value = strchr(text, '=');

@@ -1,5 +1,6 @@
-/* Reads the command lines of all programs. Every option is declared once: parsing, --help and the errors follow
- * from that. --help and --version end the program with 0, a mistake ends it with one line and CLI_EXIT_USAGE. */
+/* Reads the command lines of all programs. Every option is declared once: parsing, --help and the errors
+ * follow from that. --help and --version end the program with 0, a mistake ends it with one line and
+ * CLI_EXIT_USAGE. */
 #ifndef MR_CLI_H
 #define MR_CLI_H
 

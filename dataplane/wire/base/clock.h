@@ -1,5 +1,5 @@
-/* The clock of this machine that nobody sets, and spans of time as the kernel takes them. The transport itself
- * is handed the time; this is for those who drive it. Any thread. */
+/* The monotonic clock of this machine, and spans of time in the kernel's form. The transport itself is passed
+ * the time; this is for the code that drives it. Any thread. */
 #ifndef MR_CLOCK_H
 #define MR_CLOCK_H
 
@@ -23,7 +23,7 @@ static inline struct timespec mr_span_us(uint64_t us)
     return (struct timespec){.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u) * 1000};
 }
 
-/* The time so much later than now, for waits until a time of CLOCK_MONOTONIC. */
+/* Returns the time `us` later than now, for waits until a time of CLOCK_MONOTONIC. */
 static inline struct timespec mr_clock_after_us(uint64_t us)
 {
     return mr_span_us(mr_clock_us() + us);

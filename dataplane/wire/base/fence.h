@@ -1,6 +1,6 @@
-/* A fence between what this thread wrote and what it reads next: of two threads that each write, pass one,
- * and read what the other writes, one at least sees the other's. The thread sanitizer knows no fences; an
- * exchange on one variable orders as much for it. */
+/* A fence between what this thread wrote and what it reads next: if two threads each write, pass a fence, and
+ * read what the other writes, at least one of them sees the other's write. The thread sanitizer does not know
+ * fences; for it, an exchange on one variable has the same effect. */
 #ifndef MR_FENCE_H
 #define MR_FENCE_H
 

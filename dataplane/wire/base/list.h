@@ -1,4 +1,4 @@
-/* Intrusive, circular, doubly linked lists. A head is a link that stands for no element; a link that is in no
+/* Intrusive, circular, doubly linked lists. A head is a link that belongs to no element; a link that is in no
  * list points to itself, so that removing it twice does no harm. */
 #ifndef MR_LIST_H
 #define MR_LIST_H
@@ -18,7 +18,7 @@ static inline void mr_list_init(struct mr_link *link)
     link->prev = link;
 }
 
-/* Of a head: has no elements. Of an element: is in no list. */
+/* Returns whether a head has no elements, or an element is in no list. */
 static inline bool mr_list_empty(const struct mr_link *link)
 {
     return link->next == link;
@@ -44,7 +44,7 @@ static inline void mr_list_remove(struct mr_link *link)
     mr_list_init(link);
 }
 
-/* Move all elements of `from` to the end of `to`. */
+/* Moves all elements of `from` to the end of `to`. */
 static inline void mr_list_splice(struct mr_link *to, struct mr_link *from)
 {
     if (mr_list_empty(from))

@@ -1,4 +1,4 @@
-/* The ending of a noun behind its count, in a line for people: snprintf(..., "%u key%s", count,
+/* The ending of a noun after its count, in a line for people: snprintf(..., "%u key%s", count,
  * mr_plural(count)). */
 #ifndef MR_PLURAL_H
 #define MR_PLURAL_H

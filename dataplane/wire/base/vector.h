@@ -3,7 +3,7 @@
 #ifndef WIRE_VECTOR_H
 #define WIRE_VECTOR_H
 
-/* A processor that runs one of them runs those before it. */
+/* A processor that runs one of these sets also runs those before it. */
 enum mr_vector_set {
     MR_VECTOR_BASELINE,
     /* and f16c, which all processors with avx2 have, though not every compiler can ask for it */

@@ -1,4 +1,4 @@
-/* How a bag's rows become one, the same for server and client: sum(w * x) / divisor, where w are the keys'
+/* How a bag's rows become one, in the server and in the client: sum(w * x) / divisor, where w are the keys'
  * weights (1 where a call has none) and the divisor is 1 (sum), sum(w) (mean) or sqrt(sum(w^2)) (sqrtn), as
  * in TensorFlow's embedding_lookup_sparse; torch's EmbeddingBag takes weights with sums only. x / 0 counts as
  * 0: a bag whose divisor is 0 is all zeros, and so are the gradients of its rows. A row's gradient is (g /
@@ -13,14 +13,15 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
 
-/* Bags are divided by something, which depends on their keys. */
+/* Returns whether bags are divided by something that depends on their keys. */
 static inline bool mr_pooling_averages(uint32_t pooling)
 {
     return pooling == MR_POOL_MEAN || pooling == MR_POOL_SQRTN;
 }
 
-/* Of a bag with these weights, or of `count` keys where they are NULL; 1 for no keys. Added up in f64, in
- * order: a product of two f32 is exact there, so the result does not depend on how the compiler fuses. */
+/* Returns the divisor of a bag with these weights, or of `count` keys if they are NULL; 1 for no keys. It is
+ * summed in f64, in order: a product of two f32 is exact there, so the result does not depend on whether the
+ * compiler fuses operations. */
 static inline float mr_bag_divisor(uint32_t pooling, const float *weights, uint32_t count)
 {
     if (!mr_pooling_averages(pooling) || count == 0)

@@ -1,15 +1,16 @@
-/* Numbers between f32 and the types that tables and messages may hold instead: f16 (IEEE binary16), bf16 (the
- * upper half of an f32) and i8 with one f32 scale per row.
+/* Converts between f32 and the types that tables and messages may hold instead: f16 (IEEE binary16), bf16
+ * (the upper half of an f32) and i8 with one f32 scale per row.
  *
- * To f16 and bf16: rounded to nearest, ties to even; beyond the largest finite number +-Inf; NaN stays a
- * (quiet) NaN. Back is exact, and a signalling NaN of f16 becomes a quiet one. To i8, for each row: scale =
- * largest |x| / 127, q = x * (127 / largest |x|) rounded to nearest, ties to even; back is q * scale, at most
- * half a scale (and rounding of f32) beside x. A row whose largest |x| is below 127 * FLT_MIN (1.5e-36)
- * counts as all zero and has scale 0. A row that holds NaN or Inf has scale NaN and zeros, so that all of it
- * is NaN on the other side: nothing wrong passes for a number.
+ * To f16 and bf16, numbers are rounded to nearest, ties to even; numbers beyond the largest finite one become
+ * +-Inf, and NaN stays a (quiet) NaN. The way back is exact, and a signalling NaN of f16 becomes a quiet one.
+ * To i8, for each row: scale = largest |x| / 127, q = x * (127 / largest |x|) rounded to nearest, ties to
+ * even; the way back is q * scale, which differs from x by at most half a scale (and the rounding of f32). A
+ * row whose largest |x| is below 127 * FLT_MIN (1.5e-36) counts as all zero and has scale 0. A row that holds
+ * NaN or Inf has scale NaN and zeros, so that all of it is NaN on the other side, and nothing wrong looks
+ * like a number.
  *
- * Every vector width gives the same bits. Pure; any thread; denormals are kept whatever the thread's mode
- * says. Places need the alignment of their elements and must not overlap.
+ * Every vector width gives the same bits. Pure; any thread; denormals are kept whatever the thread's mode is.
+ * Arrays need the alignment of their elements and must not overlap.
  */
 #ifndef WIRE_CONVERT_H
 #define WIRE_CONVERT_H
@@ -20,14 +21,14 @@
 #include <string.h>
 #include "dataplane/wire/format/mr_tensor.h"
 
-/* f32, f16, bf16 and i8: the types that rows of f32 travel in. Only i8 has scales. */
+/* Returns true for f32, f16, bf16 and i8: the types that rows of f32 travel in. Only i8 has scales. */
 static inline bool mr_convert_knows(enum mr_dtype dtype)
 {
     return dtype == MR_F32 || dtype == MR_F16 || dtype == MR_BF16 || dtype == MR_I8;
 }
 
-/* Rows [row_count, dim] of f32 as rows of `dtype`, which mr_convert_knows(); f32 is copied. scales:
- * f32[row_count], of i8 alone, else unused. */
+/* Converts rows [row_count, dim] of f32 to rows of `dtype`, one that mr_convert_knows(), or back; f32 is
+ * copied. scales: f32[row_count], used by i8 only. */
 void mr_convert_from_f32(enum mr_dtype dtype, void *out, float *scales, const float *in, size_t row_count,
                          size_t dim);
 void mr_convert_to_f32(enum mr_dtype dtype, float *out, const void *in, const float *scales, size_t row_count,
@@ -44,9 +45,10 @@ struct mr_converters {
     void (*f32_from_i8)(float *out, const int8_t *in, const float *scales, size_t row_count, size_t dim);
 };
 
-/* The widest that this processor runs. */
+/* Returns the widest set that this processor runs. */
 const struct mr_converters *mr_converters_best(void);
-/* All that this processor runs, the widest first; NULL when `index` is beyond them. For tests. */
+/* Returns the sets that this processor runs, the widest first; NULL when `index` is beyond them. For
+ * tests. */
 const struct mr_converters *mr_converters_at(uint32_t index);
 
 /* ---- one number ---- */

@@ -24,19 +24,19 @@ struct mr_preamble {
     uint8_t priority; /* 0 = bulk .. 7 = first */
     uint16_t table;   /* feature id, or 0 */
     uint16_t status;  /* enum mr_status; 0 in requests */
-    uint16_t flags;   /* of the op; 0 unless the op says otherwise */
+    uint16_t flags;   /* of the operation; 0 unless the operation defines flags */
     uint16_t tensor_count;
     uint16_t reserved; /* zero */
     union {
-        uint32_t deadline_ms; /* request: time left for this call when sent; 0 = none */
-        uint32_t restores;    /* reply: by call on the server, as of when it was begun */
+        uint32_t deadline_ms; /* request: time left for this call when it was sent; 0 = no deadline */
+        uint32_t restores;    /* reply: restores by call on the server when the reply was begun */
     };
     union {
         uint64_t step;       /* request: the trainer's training step */
-        uint64_t checkpoint; /* reply: the one that `sequence` is about; 0 = none */
+        uint64_t checkpoint; /* reply: the checkpoint that `sequence` is about; 0 = none */
     };
-    /* request: number of this push among its client's to this core, from 1; 0 = not numbered. Reply: this
-     * client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */
+    /* request: number of this push among its client's pushes to this core, from 1; 0 = not numbered. Reply:
+     * this client's pushes up to this number are in a checkpoint on disk; 0 = none, or unknown */
     uint64_t sequence;
 };
 static_assert(sizeof(struct mr_preamble) == 32, "preamble size");
@@ -57,29 +57,31 @@ struct mr_message {
     struct mr_tensor tensors[MR_TENSORS_MAX];
 };
 
-/* Bytes of a message with these tensors. 0 when it would exceed MR_MESSAGE_BYTES_MAX, a tensor is ill-formed
- * (bytes not the product of its dims), or there are more than MR_TENSORS_MAX. */
+/* Returns the bytes of a message with these tensors. 0 when it would exceed MR_MESSAGE_BYTES_MAX, when a
+ * tensor is ill-formed (its bytes are not the product of its dims), or when there are more than
+ * MR_TENSORS_MAX. */
 uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
 
-/* Messages that are longer than the transport carries, and travel in parts, as tensors of others: the layout
- * is the same. Bytes of one; 0 as above, with MR_LONG_MESSAGE_BYTES_MAX. */
+/* Long messages have the same layout, but are longer than the transport carries, and travel in parts, as
+ * tensors of other messages. Returns the bytes of one; 0 as above, with MR_LONG_MESSAGE_BYTES_MAX. */
 #define MR_LONG_MESSAGE_BYTES_MAX (UINT64_C(1) << 40)
 uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
-/* Writes `bytes` of it from `offset` on, which lie within it, to `out`. The tensors have their data. */
+/* Writes `bytes` of a long message from `offset` on to `out`; they lie within the message. The tensors have
+ * their data. */
 void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_tensor *tensors,
                           uint32_t tensor_count, uint64_t offset, uint32_t bytes, uint8_t *out);
-/* mr_message_parse() of one that is whole and 64-byte aligned. */
+/* Does what mr_message_parse() does, for a long message that is whole and 64-byte aligned. */
 bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out);
 
-/* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and
+/* Lays the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and
  * descriptors, zeroes the gaps, copies the data of every tensor whose `data` is not NULL, and points `data`
- * of each tensor at its place in the buffer, so that the caller fills in the rest. */
+ * of each tensor to its place in the buffer, so that the caller can fill in the rest. */
 void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint32_t tensor_count);
 static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble,
                                      struct mr_tensor *tensors, uint32_t tensor_count)
 {
     struct mr_preamble *p = (struct mr_preamble *)(void *)buffer;
-    /* Field by field, so that a preamble that was just made need not be stored and read back. */
+    /* Written field by field, so that a preamble that was just made need not be stored and read back. */
     p->op = preamble->op;
     p->priority = preamble->priority;
     p->table = preamble->table;
@@ -94,16 +96,16 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
 }
 
 /* Checks and parses a message. `aligned` is 64-byte aligned and holds the same bytes: `message` itself, or a
- * copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written are slow.
- * Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is then valid if the
- * message is long enough to have one, and the rest is undefined. The tensors' contents are not checked: the
- * packets' tags protect them. */
+ * copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written are
+ * slow. Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is then valid
+ * if the message is long enough to have one, and the rest is undefined. The tensors' contents are not
+ * checked: the packets' tags protect them. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
                       struct mr_message *out);
 
-/* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its
- * descriptor and its data lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they
- * agree with mr_message_parse() where that is content, and mean nothing where it is not. */
+/* Reads tensor `index` of a message that has not been checked, at any alignment. Returns false unless the
+ * tensor's descriptor and data lie within the message. In `out` only dtype, rank, dims, bytes and data are
+ * set; they agree with mr_message_parse() if that accepts the message, and mean nothing otherwise. */
 bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out);
 
 #endif

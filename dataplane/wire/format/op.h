@@ -1,8 +1,9 @@
-/* Operations: every call there is, declared once. Enum, names, dispatch tables and docs follow from this
- * list.
+/* Operations: every call there is, declared once. The enum, the names and the dispatch tables follow from
+ * this list.
  *
- * A call is (op, table, step, tensors in) -> (status, tensors out). Below `u64[n]` is a 1-D tensor of n u64.
- * A reply whose status is not OK carries at most one tensor, u8[n]: a line of text that says what and where.
+ * A call is (op, table, step, tensors in) -> (status, tensors out). In the list below, `u64[n]` is a 1-D
+ * tensor of n u64. A reply whose status is not OK has at most one tensor, u8[n]: a line of text that says
+ * what is wrong and where.
  */
 #ifndef MR_OP_H
 #define MR_OP_H
@@ -11,7 +12,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
 
-/* What the holder of a key may do. Each role may do all that those behind it may. */
+/* What the holder of a key may do. Each role may do all that the roles after it may do. */
 enum mr_role {
     MR_ROLE_OPERATOR,  /* everything; of a key without a role, and of everybody where there is no key */
     MR_ROLE_TRAINER,   /* train: make features, feed, look up, push, save */
@@ -19,79 +20,72 @@ enum mr_role {
     MR_ROLE_COUNT
 };
 
-/* X(name, value, text, repeatable, role) repeatable: applying it twice is the same as once, so the client may
- * send it again in a new session by itself. role: the lowest enum mr_role that may call it.
+/* X(name, value, text, repeatable, role)
+ * repeatable: a second application changes nothing, so the client may send the call again in a new session
+ * by itself. role: the lowest enum mr_role that may call it.
  *
- * NODE_INFO           -                                   -> u32[4] {core count, map version, base port, message bytes max},
- *                                                             u16[4096] partition -> core
- * ECHO                any                                 -> the same tensors
- * CREATE              u8[n, sizeof(mr_feature)]           -> u32[n] feature ids. To core 0; does it on every core
- * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
- * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word,
- *                                                             summed over cores, u32[2 + n] {restores, the
- *                                                             last of everything,
- *                                                             and of each feature}, u64[k, 2] enum mr_list_start, the
- *                                                             newest first   To core 0
- * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
- *                       plan of its stream; then per table:
- *                       u32[4] {table, samples, slots, flags}, u64[k] keys,
- *                       u32[samples*slots+1] offsets (CSR; bag = sample*slots+slot), what the flags say
- * LOOKUP_BATCH        u64[1] batch id        (table set)  -> rows [samples, slots, dim], this core's share of each bag
- * LOOKUP              u64[k] keys            (table set)  -> rows [k, dim]
- *                     u64[k] keys, u32[bags+1] offsets,   -> rows [bags, dim] pooled as the table says
- *                       what the flags say
- * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT); counts,
- *                                                             if asked for
- *                       struct mr_push_head, rows [samples, slots, dim] or f32[variable's dims]
- * PUSH_GRAD           per feature: struct mr_push_head,   -> -; counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS]
- *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), rows
- *                       [bags or k, dim], what the flags say; variable: f32[dims]
- * Rows are a tensor of f32, f16 or bf16, or one of i8 and then f32[n], a scale for each row (see convert.h).
- * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
- * VARIABLE_PULL       u64[2] first, count (count 0: all)  -> dtype[count]
- * SAVE                u8[n] directory ("" = configured), may be followed by u64[4] {kind, step, trainers, queue}
- *                                                         -> u64[1] checkpoint id, u64[1] number.   To core 0; returns when the cut is
- *                                                             started, or, with id 0, when the save waits
- *                     u8[0], u64[5] {0, 0, 0, 0, number}  -> u64[1] 0, u64[1] number.   That save is withdrawn
- * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[5] {checkpoint id, step, 1 if cut at it, tables, variables}.  To
- *                                                             core 0; returns when done
- *                       further, to take some features only: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or
- *                       MR_RESTORE_REPLACE
- * CHECKPOINT_STATUS   - or u64[1] number of a save         -> u64[8] {state, id, bytes done, bytes total, duration us,
- *                                                             last good id, enum mr_status of the last,
- *                                                             errno}, u8[n] text of the last error, u64[10]
- *                                                             details, u64[n, 12] saves, u8[m] a line for
- *                                                             each, see docs/protocol.md.  To core 0
- * HEARTBEAT           -                                   -> u64[12] enum mr_heartbeat_word, of this core
- * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core
- * MEMORY              -                                   -> u64[12] {limit, mapped, allocated, ready ahead, units there was no
- *                                                             memory for, limit and mapped of batches and
- *                                                             records, batches, variables, working memory,
- *                                                             checkpoint buffers, 0} in bytes, u64[n, 8] per
- *                                                             table {id, rows, index, values, state, slack,
- *                                                             filter, limit} in bytes: of this core. See
- *                                                             struct mr_core_memory
- * BATCH_STATE         u64[1] stream, or u64[4] and a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches applied on
- *                                                             this core: all sequence numbers below
- *                                                             watermark, and watermark + i where bit i is
- *                                                             set. See batch_id in docs/protocol.md
- * FORGET_BATCH        u64[n] batch ids                    -> -   the server drops what it cached for them
- * STREAMS             -                                   -> u64[n, 8] {stream, watermark, batches applied, times a batch was
- *                                                             applied, plan (3), when it was used last} of
- *                                                             this core
- * FORGET_STREAM       u64[n] streams                      -> -   the server drops what it knows of them
- * START_SAMPLE        u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out, part (0 train,
- *                       1 held out), strict, run, 0}, u8[t] table name -> u64[8] {samples, slots, dense, stream, batches, keys, broken lines, 0}   To the hub
- * READ_SAMPLE         u64[n] batch ids this trainer is done with
- *                                                         -> u64[4] {batch id, samples, epoch, first sample},
- *                                                         f32[samples, dense],
- *                                                             f32[samples] labels
- * RPC_STATUS          -                                   -> u64[24] words, u8[n, 112] members, u8[m] a line per function. See
- *                                                             docs/protocol.md.  To core 0
- * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers, see dataplane/rpc/ and docs/protocol.md.
- * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, applied, handed again,
- *                                                             expired, broken lines, trainers, fed, waiting,
- *                                                             epoch, state, 0}
+ * Each operation with its request -> its reply. "Rows" are a tensor of f32, f16 or bf16, or one of i8
+ * followed by f32[n], a scale for each row (convert.h). "(table)": the preamble names the table or variable.
+ * docs/protocol.md explains the words of the replies.
+ *
+ * NODE_INFO          nothing -> u32[4] {core count, map version, base port, message bytes max}, u16[4096]
+ *                    core of each partition
+ * ECHO               any -> the same tensors
+ * CREATE             u8[n, sizeof(mr_feature)] -> u32[n] feature ids. To core 0, which creates them on every
+ *                    core
+ * FREEZE             u32[1] enum mr_freeze -> nothing. To core 0
+ * LIST               nothing -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word summed
+ *                    over cores, u32[2 + n] {restores, the last of everything, and of each feature}, u64[k,
+ *                    2] enum mr_list_start, the newest first. To core 0
+ * FEED_SAMPLE        u64[1] batch id, or u64[4] with the plan of its stream; then for each table: u32[4]
+ *                    {table, samples, slots, flags}, u64[k] keys, u32[samples*slots+1] offsets (CSR; bag =
+ *                    sample*slots+slot), what the flags say -> nothing. To every core, with the keys that it
+ *                    owns
+ * LOOKUP_BATCH       u64[1] batch id (table) -> rows [samples, slots, dim], this core's share of each bag
+ * LOOKUP             u64[k] keys (table) -> rows [k, dim]
+ *                    u64[k] keys, u32[bags+1] offsets, what the flags say (table) -> rows [bags, dim], pooled
+ *                    as the table says
+ * PUSH_GRAD_BATCH    u64[1] batch id, then for each feature: struct mr_push_head, rows [samples, slots, dim]
+ *                    or f32[variable's dims] -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT);
+ *                    counts, if asked for
+ * PUSH_GRAD          for each feature: struct mr_push_head, then of a table: u64[k] keys, u32[bags+1] offsets
+ *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; of a
+ *                    variable: f32[dims] -> counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS]
+ * VARIABLE_PUSH      u64[1] first element, dtype[n] (table) -> nothing
+ * VARIABLE_PULL      u64[2] first element, count (0: all) (table) -> dtype[count]
+ * SAVE               u8[n] directory ("" = the configured one), and possibly u64[4] {kind, step, trainers,
+ *                    queue} -> u64[1] checkpoint id, u64[1] number. To core 0; returns when the cut has
+ *                    begun, or, with id 0, when the save waits
+ *                    u8[0], u64[5] {0, 0, 0, 0, number} -> u64[1] 0, u64[1] number. Cancels that save
+ * RESTORE            u8[n] directory, u64[1] id (0 = the newest) -> u64[5] {checkpoint id, step, 1 if cut at
+ *                    it, tables, variables}. To core 0; returns when done
+ *                    to restore some features only, also: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or
+ *                    MR_RESTORE_REPLACE
+ * CHECKPOINT_STATUS  nothing or u64[1] number of a save -> u64[8] {state, id, bytes done, bytes total,
+ *                    duration us, last good id, enum mr_status of the last, errno}, u8[n] text of the last
+ *                    error, u64[10] details, u64[n, 12] saves, u8[m] a line for each. To core 0
+ * HEARTBEAT          nothing -> u64[12] enum mr_heartbeat_word, of this core
+ * STATS              nothing -> u8[n] counter names, newline separated, u64[m] values, of this core
+ * MEMORY             nothing -> u64[12] {limit, mapped, allocated, ready ahead, units for which there was no
+ *                    memory, limit and mapped of batches and records, batches, variables, working memory,
+ *                    checkpoint buffers, 0}, u64[n, 8] for each table {id, rows, index, values, state, slack,
+ *                    filter, limit}, of this core
+ * BATCH_STATE        u64[1] stream, or u64[4] with a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap:
+ *                    the batches applied on this core are all sequence numbers below the watermark, and
+ *                    watermark + i where bit i is set
+ * FORGET_BATCH       u64[n] batch ids -> nothing. The server drops what it cached for them
+ * STREAMS            nothing -> u64[n, 8] {stream, watermark, batches applied, times a batch was applied,
+ *                    plan (3 words), when it was used last}, of this core
+ * FORGET_STREAM      u64[n] streams -> nothing. The server drops what it knows of them
+ * START_SAMPLE       u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out,
+ *                    part (0 train, 1 held out), strict, run, 0}, u8[t] table name -> u64[8] {samples, slots,
+ *                    dense, stream, batches, keys, broken lines, 0}. To the hub
+ * READ_SAMPLE        u64[n] batch ids that this trainer is done with -> u64[4] {batch id, samples, epoch,
+ *                    first sample}, f32[samples, dense], f32[samples] labels. To the hub
+ * HUB_STATUS         nothing -> u64[12] {samples read, batches handed out, applied, handed out again,
+ *                    expired, broken lines, trainers, fed, waiting, epoch, state, 0}
+ * RPC_STATUS         nothing -> u64[24] words, u8[n, 112] members, u8[m] a line for each function. To core 0
+ * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
     X(NODE_INFO, 1, "node_info", true, READ_ONLY)                                                            \
@@ -145,39 +139,40 @@ enum mr_op {
 
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
-/* What else comes with bags (see bag.h), in this order. In the preamble of LOOKUP, the head of a push's part,
- * and a table's head in FEED_SAMPLE. */
+/* What else is sent with bags (see bag.h), in this order. The flags are in the preamble of LOOKUP, in the
+ * head of a push's part, and in a table's head in FEED_SAMPLE. */
 enum mr_bag_flag {
     MR_BAG_WEIGHTS = 1u << 1, /* f32[k], of the keys */
     MR_BAG_DIVISORS =
         1u << 2, /* f32[bags]: of bags of which other cores have keys, too; tables that average alone */
 };
-/* In the head of a push's part: it has a learning rate of its own, which may be 0. Without it learning_rate
- * is 0, and the feature's own counts, as its schedule has it. */
+/* In the head of a push's part: the push has its own learning rate, which may be 0. Without this flag
+ * learning_rate is 0, and the feature's schedule gives the rate. */
 #define MR_PUSH_LEARNING_RATE (1u << 3)
 
-/* In the preamble of PUSH_GRAD, the second of PUSH_GRAD_BATCH as well. */
+/* In the preamble of PUSH_GRAD; the second one also in that of PUSH_GRAD_BATCH. */
 enum mr_push_flag {
-    /* Of a numbered one: this start of the server has not had the lookup of these keys: each counts as looked
-     * up now. */
+    /* Of a numbered push: this start of the server has not seen the lookup of these keys, so each counts as
+     * looked up now. */
     MR_PUSH_UNSEEN = 1u << 0,
-    /* The answer ends with u32[MR_PUSHED_WORDS], what became of the push on this core; it does not where that
-     * is not known: the push, or some of it, was applied before, under its number or its batch's. */
+    /* The answer ends with u32[MR_PUSHED_WORDS]: what became of the push on this core. The words are missing
+     * where that is not known, because the push, or some of it, was applied before under its number or its
+     * batch's. */
     MR_PUSH_COUNTS = 1u << 1,
-    /* Of a numbered one that its client sends again after a restart. MR_PUSH_RESTORES has the low bits of the
-     * restores that the client has heard of by LIST, and so dropped what they took: where there were others
-     * since, the answer is BUSY, and the client asks. */
+    /* Of a numbered push that its client sends again after a restart. The flags from MR_PUSH_RESTORES_SHIFT
+     * on hold the low bits of the restore count that the client knows from LIST, so that it has dropped what
+     * those restores took back. If there were others since, the answer is BUSY, and the client asks. */
     MR_PUSH_AGAIN = 1u << 2,
 };
 #define MR_PUSH_RESTORES_SHIFT 8u /* in the same flags: 8 bits */
-/* Keys, each once, and variables; of a key that comes several times, each gradient that holds NaN or Inf
- * counts by itself. What was sent is the sum of the others. */
+/* The words count keys, each once, and variables. If a key occurs several times, each of its gradients that
+ * holds NaN or Inf counts by itself. SENT is the sum of the others. */
 enum mr_pushed_word {
     MR_PUSHED_SENT,
     MR_PUSHED_APPLIED,
-    MR_PUSHED_REFUSED, /* there was to be a row, but memory or the table's capacity was used up */
+    MR_PUSHED_REFUSED, /* a row was due, but memory or the table's capacity was used up */
     MR_PUSHED_WITHOUT_ROW,
-    MR_PUSHED_NOT_FINITE, /* NaN or Inf: in the gradient, or in what would have become of the row */
+    MR_PUSHED_NOT_FINITE, /* NaN or Inf, in the gradient or in the updated row */
     MR_PUSHED_WORDS
 };
 /* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the
@@ -190,10 +185,10 @@ struct mr_restore_pair {
     char name[MR_NAME_BYTES];
     char new_name[MR_NAME_BYTES]; /* "": the same */
 };
-/* What has such a name on the node goes; without it the call is refused then. */
+/* A feature of that name on the node is replaced; without this flag the call is then refused. */
 #define MR_RESTORE_REPLACE 1u
 
-/* u32[4] before each feature's gradient in a push. What has no meaning yet is zero. */
+/* u32[4] before each feature's gradient in a push. Bits without a meaning are zero. */
 struct mr_push_head {
     uint32_t feature;
     uint32_t flags;      /* enum mr_bag_flag, MR_PUSH_LEARNING_RATE */
@@ -237,11 +232,11 @@ enum mr_list_word {
     MR_LIST_WORDS
 };
 
-/* The first words of the last tensor of LIST's answer, behind which each feature has one. */
+/* The first words of the last tensor of LIST's answer; after them, each feature has one word. */
 enum mr_list_history { MR_LIST_RESTORES, MR_LIST_WHOLE, MR_LIST_HISTORY_WORDS };
 
-/* Of each start of the node that its state comes from, this one first, 8 at most: which it was (start_id of
- * ACCEPT), and the checkpoint of its own directory that it went on from, 0 for none. */
+/* The starts of the node that its state comes from, this one first, at most 8: the start's id (start_id of
+ * ACCEPT), and the checkpoint in its own directory that it continued from, 0 for none. */
 enum mr_list_start { MR_LIST_START_ID, MR_LIST_START_FROM, MR_LIST_START_WORDS };
 
 /* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one
@@ -259,9 +254,10 @@ static inline uint32_t mr_batch_stream(uint64_t batch_id)
 #define MR_STREAMS_MAX  65536u
 #define MR_STREAM_WORDS 8u /* of each stream in the answer to STREAMS */
 
-/* Whose batches a stream has. Sixteen bits do not tell plans apart; these do, and a core compares them before
- * it feeds or tells what it has applied. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN:
- * from a checkpoint of a version that kept no plans, and the first plan that claims it has it. */
+/* Identifies the plan that a stream's batches come from. The 16 bits of a stream number cannot tell plans
+ * apart, so a core compares these words before it feeds a batch or reports what it has applied. All zero: no
+ * plan, the caller chose the number. MR_PLAN_UNKNOWN: the stream comes from a checkpoint of a version that
+ * kept no plans, and belongs to the first plan that claims it. */
 struct mr_plan {
     uint64_t request[2]; /* of what the trainer asked for */
     uint64_t data;       /* of the samples */
@@ -275,7 +271,8 @@ static inline bool mr_plan_same(const struct mr_plan *a, const struct mr_plan *b
 
 const char *mr_op_name(uint32_t op); /* "?" when unknown */
 bool mr_op_repeatable(uint32_t op);
-/* The lowest role that may call it. Of an unknown one MR_ROLE_READ_ONLY: it is refused as unknown. */
+/* Returns the lowest role that may call it; MR_ROLE_READ_ONLY for an unknown operation, which is refused as
+ * unknown. */
 enum mr_role mr_op_role(uint32_t op);
 const char *mr_role_name(enum mr_role role); /* "operator", "trainer", "read_only" */
 /* False when there is no role of that name. */

@@ -1,5 +1,5 @@
-/* The packet: everything that one UDP payload may hold. All wire structures and limits of the transport are
- * in this header; docs/protocol.md explains them to somebody writing a second client.
+/* The packet: everything that one UDP payload may hold. This header has all wire structures and limits of the
+ * transport; docs/protocol.md explains them to authors of a second client.
  *
  * Little-endian, naturally aligned. Pure layout and checks: no clock, no memory, no I/O. Any thread.
  */
@@ -24,7 +24,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they
 #define MR_SEGMENT_BYTES_MAX (MR_UDP_BYTES_MAX - MR_HEADER_BYTES)
 #define MR_MESSAGE_BYTES_MAX (64u << 20)
 #define MR_WINDOW_MAX        64u /* call slots per session; slot = call id modulo the window */
-#define MR_SACK_WORDS        4u  /* 256 segments behind the first gap */
+#define MR_SACK_WORDS        4u  /* 256 segments after the first gap */
 #define MR_CORE_MAX          64u /* cores per node; a session id's low 8 bits name the core */
 #define MR_CORE_BITS         8u
 
@@ -51,7 +51,7 @@ enum mr_packet_type {
 
 enum mr_packet_flag {
     MR_FLAG_REPLY =
-        1u << 0, /* from the side that serves the call (DATA, PATH), or about its message (ACK, RESEND) */
+        1u << 0, /* sent by the side that serves the call (DATA, PATH), or about its message (ACK, RESEND) */
     MR_FLAG_BUNDLE = 1u << 1, /* DATA: the payload is a list of frames, each one whole message */
     MR_FLAG_PROBE = 1u << 2,  /* DATA, PING: answer at once with what you have */
 };
@@ -61,19 +61,19 @@ struct mr_packet_header {
     uint8_t version;
     uint8_t type;           /* enum mr_packet_type */
     uint16_t flags;         /* enum mr_packet_flag */
-    uint16_t payload_bytes; /* behind this header */
+    uint16_t payload_bytes; /* after this header */
     uint64_t session_id;    /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
-    /* rises per call of the session, from 1, leaving out those whose slot is taken; 0 in bundles and session
-     * packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
+    /* rises with each call of the session, from 1, and skips ids whose slot is taken; 0 in bundles and
+     * session packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
     uint64_t call_id;
     uint32_t message_bytes; /* DATA: length of the whole message */
-    /* DATA: of all the message's segments but the last; 0: all of the message is here */
+    /* DATA: length of all the message's segments but the last; 0: the whole message is here */
     uint16_t segment_bytes;
     uint16_t segment_number; /* DATA: which of them this is, from 0 */
-    uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
+    uint32_t incarnation;    /* the server's; in a client's packet the one that it knows; 0 in HELLO */
     uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
-    /* of this packet among its sender's in the session, rising from 1: each is taken in once. HELLO: of this
-     * HELLO among its process's; RETRY, ACCEPT and RESET echo that of what they answer */
+    /* counts the sender's packets in the session, from 1; each is processed once. HELLO: counts the HELLOs of
+     * its process; RETRY, ACCEPT and RESET echo the number of what they answer */
     uint64_t number;
     uint64_t tag; /* of the 48 bytes before and the payload, under the session's key (see auth.h) */
 };
@@ -98,13 +98,13 @@ struct mr_frame {
 };
 static_assert(sizeof(struct mr_frame) == 16, "frame size");
 
-/* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a
- * lost or repeated one does no harm. RESEND asks for the gaps at once.
+/* Payload of ACK and RESEND: what the receiver of a message has, and how far it may be sent. Offsets are
+ * absolute, so lost or repeated reports do no harm. RESEND asks for the gaps to be filled at once.
  *
- * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands
- * in received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and
- * the server may give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from
- * now on; 0 = as before. segment_bytes: replies go in segments of that from now on; 0 = as before. */
+ * ACK with MR_FLAG_REPLY and call id 0 is about the session. received_bytes and grant_bytes hold the low and
+ * the high half of a call id: the calls below that id in the slots of sack[0] are over, and the server may
+ * free what it keeps of them. sack[1]: bytes of all replies that may be in flight from now on; 0 = as before.
+ * segment_bytes: length of replies' segments from now on; 0 = as before. */
 struct mr_ack {
     uint32_t received_bytes; /* all bytes below this have arrived */
     uint32_t grant_bytes;    /* the sender may send bytes below this */
@@ -115,9 +115,9 @@ struct mr_ack {
 };
 static_assert(sizeof(struct mr_ack) == 48, "ack size");
 
-/* Payload of a PATH with MR_FLAG_REPLY and call id 0: as a router reported to the server. */
+/* Payload of a PATH with MR_FLAG_REPLY and call id 0: what a router reported to the server. */
 struct mr_path_word {
-    uint32_t udp_bytes; /* no longer datagrams get through */
+    uint32_t udp_bytes; /* datagrams that are longer do not get through */
     uint32_t reserved;  /* zero */
 };
 static_assert(sizeof(struct mr_path_word) == 8, "path word size");
@@ -131,8 +131,8 @@ struct mr_fragment {
 };
 #define MR_FRAGMENTS_MAX 64u /* taken at once */
 /* Takes the next fragments of a DATA packet: its one segment, or up to MR_FRAGMENTS_MAX messages of a bundle.
- * `*at` is the number of payload bytes taken so far, 0 at first and payload_bytes at the end. False: the bundle
- * is malformed after the `*count` messages taken. */
+ * `*at` is the number of payload bytes taken so far, 0 at first and payload_bytes at the end. False: the
+ * bundle is malformed after the `*count` messages taken. */
 bool mr_packet_fragments(const struct mr_packet_header *header, const uint8_t *payload, uint32_t *at,
                          struct mr_fragment out[MR_FRAGMENTS_MAX], uint32_t *count);
 
@@ -141,22 +141,22 @@ bool mr_packet_fragments(const struct mr_packet_header *header, const uint8_t *p
 #define MR_PROOF_BYTES  32u
 #define MR_PSK_BYTES    32u /* pre-shared key */
 
-/* Client to server, twice: without a cookie, then with the cookie of the RETRY. At least as long as any
- * answer. */
+/* Sent by the client twice: without a cookie, then with the cookie of the RETRY. It is at least as long as
+ * any answer. */
 struct mr_hello {
     uint8_t client_uuid[MR_UUID_BYTES]; /* names the client across restarts of its process */
-    uint64_t boot_nonce;                /* random per process start: a new one ends the old sessions */
-    uint64_t client_nonce;              /* random per handshake: an answer to another one is not believed */
-    uint64_t session_id;                /* which the client holds, and would keep; 0 = none */
-    uint32_t key_id;                    /* which pre-shared key; the first 4 bytes of BLAKE2b(key) */
-    uint32_t receive_buffer_bytes;      /* what may be in flight to this client */
-    uint16_t udp_bytes_max;             /* largest UDP payload the client takes */
-    uint16_t window;                    /* call slots wanted */
-    uint16_t core;                      /* core wanted */
-    uint16_t reserved;                  /* zero */
-    uint8_t cookie[MR_COOKIE_BYTES];    /* zero in the first HELLO */
-    uint8_t proof[MR_PROOF_BYTES];      /* zero in the first HELLO; keyed hash, see auth.h */
-    uint8_t padding[24];                /* zero */
+    uint64_t boot_nonce;   /* random at each start of the process: a new one ends the old sessions */
+    uint64_t client_nonce; /* random in each handshake: an answer with another nonce is not believed */
+    uint64_t session_id;   /* the session that the client has, and wants to keep; 0 = none */
+    uint32_t key_id;       /* names the pre-shared key: the first 4 bytes of BLAKE2b(key) */
+    uint32_t receive_buffer_bytes;   /* what may be in flight to this client */
+    uint16_t udp_bytes_max;          /* largest UDP payload the client takes */
+    uint16_t window;                 /* call slots wanted */
+    uint16_t core;                   /* core wanted */
+    uint16_t reserved;               /* zero */
+    uint8_t cookie[MR_COOKIE_BYTES]; /* zero in the first HELLO */
+    uint8_t proof[MR_PROOF_BYTES];   /* zero in the first HELLO; keyed hash, see auth.h */
+    uint8_t padding[24];             /* zero */
 };
 static_assert(sizeof(struct mr_hello) == 128, "hello size");
 
@@ -167,29 +167,29 @@ struct mr_retry {
 struct mr_accept {
     uint64_t session_id;
     uint64_t client_nonce;   /* the HELLO's */
-    uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
-    uint64_t start_id;       /* random, another one at each start of the server, whatever its incarnation */
-    uint32_t lineage;        /* random, of the server's directory: within one `restores` can be compared */
-    uint32_t restores;       /* by call so far, that took back what had been answered */
+    uint64_t last_push_step; /* highest step of this client's pushes that this core has; 0 = none */
+    uint64_t start_id;       /* random, and different at each start of the server, whatever its incarnation */
+    uint32_t lineage;  /* random, of the server's directory: `restores` can be compared within one lineage */
+    uint32_t restores; /* number of restores by call so far, each of which took back what had been answered */
     uint32_t incarnation;
     uint32_t grant_bytes; /* of each request that may be sent before the first ACK */
     uint32_t map_version; /* of the partition map, see MR_OP_NODE_INFO */
-    /* agreed UDP payload: none is longer, and fewer get through where the path is narrow */
+    /* agreed UDP payload: no datagram is longer, and a narrow path may carry less */
     uint16_t udp_bytes_max;
     uint16_t window; /* agreed call slots */
     uint16_t core;
     uint16_t core_count;
-    uint16_t arrived_core; /* whose NIC queue the HELLO came in on: `core`'s, unless the NIC chose */
+    uint16_t arrived_core; /* core whose NIC queue received the HELLO: `core`, unless the NIC chose another */
     uint16_t reserved;     /* zero */
     uint8_t proof[MR_PROOF_BYTES];
 };
 static_assert(sizeof(struct mr_accept) == 96, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
 
-/* The answer to a HELLO of another version, of the same form in all versions, as are these of a HELLO: magic,
- * version, type 1, and at least 64 random bits among its bytes 8 to 31. Under no key, as keys may be used
- * otherwise there: a hint, for an error's text. */
-#define MR_PACKET_VERSION 255u /* no version has another packet of this type */
+/* The answer to a HELLO of another version. Its form is the same in all versions, as are these fields of a
+ * HELLO: magic, version, type 1, and at least 64 random bits in bytes 8 to 31. It is under no key, because
+ * other versions may use keys differently: it is a hint for an error's text. */
+#define MR_PACKET_VERSION 255u /* in all versions, packets of this type have this form */
 #define MR_VERSION_ECHO   24u
 struct mr_version_answer {
     uint16_t magic;
@@ -201,16 +201,17 @@ struct mr_version_answer {
     uint8_t padding[24];           /* zero */
 };
 static_assert(sizeof(struct mr_version_answer) == 56, "version answer size");
-#define MR_VERSION_HELLO_BYTES 64u /* none is shorter, in whatever version */
+#define MR_VERSION_HELLO_BYTES 64u /* no HELLO of any version is shorter */
 static_assert(sizeof(struct mr_version_answer) <= MR_VERSION_HELLO_BYTES, "nothing is amplified");
 
-/* For a datagram that mr_packet_parse() dropped because of its version. True: it is a HELLO, and `*out` the
- * answer of this version. */
+/* Makes the answer to a datagram that mr_packet_parse() dropped because of its version. Returns false unless
+ * the datagram is a HELLO. */
 bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
-/* ... True: it is such an answer to a HELLO of this version, filled into `*out`. */
+/* Parses such a datagram as an answer to a HELLO of this version. Returns false if it is none. */
 bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
 
-/* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
+/* Why a packet was dropped: X(name, help), in the order of the checks. Drops are counted for each reason, and
+ * never answered. */
 #define MR_DROP_LIST(X)                                                                                      \
     X(drop_short, "datagrams shorter than a header or not as long as it says")                               \
     X(drop_magic, "datagrams that are not Millrace packets")                                                 \
@@ -226,10 +227,10 @@ bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, str
     X(drop_stale, "packets of calls or sessions that are over")                                              \
     X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
 
-/* Checks length, magic, version, type and flags, and that the payload has a length that the type may have:
- * exactly that of its struct, none, or 1..max of DATA; and that fields which mean nothing there are zero. On
- * success `*header` is filled (host order) and `*payload` points behind it; on failure both are untouched,
- * and the caller counts the reason returned. */
+/* mr_packet_parse() checks length, magic, version, type and flags; that the payload has a length that the
+ * type may have (that of its struct, none, or 1..max of DATA); and that fields without a meaning are zero. On
+ * success `*header` is filled, and `*payload` points to what follows the header; on failure both are
+ * untouched, and the caller counts the reason returned. */
 enum mr_drop {
     MR_DROP_NONE = 0,
 #define MR_DROP_ENUM(name, help) MR_##name,

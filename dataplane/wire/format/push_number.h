@@ -13,11 +13,11 @@
 #include "dataplane/wire/format/packet.h"
 
 #define MR_PUSH_WINDOW                                                                                       \
-    1024u /* numbers that the server tells apart above the highest of which none is missing below */
+    1024u /* numbers that the server tells apart, above the highest one below which none is missing */
 #define MR_PUSH_NUMBER_BITS 48
 #define MR_PUSH_NUMBER_MAX  ((UINT64_C(1) << MR_PUSH_NUMBER_BITS) - 1)
 
-/* Lane 0 on the wire: the lane of the core that gets it, in the map of now. */
+/* Lane 0 on the wire stands for the lane of the receiving core in the current map. */
 static inline uint64_t mr_push_sequence(uint16_t lane, uint64_t number)
 {
     return (uint64_t)lane << MR_PUSH_NUMBER_BITS | number;
@@ -33,7 +33,7 @@ static inline uint64_t mr_push_number(uint64_t sequence)
     return sequence & MR_PUSH_NUMBER_MAX;
 }
 
-/* The lane of core `core` in a map of `core_count` cores; never 0. */
+/* Returns the lane of core `core` in a map of `core_count` cores; never 0. */
 static inline uint16_t mr_push_lane_of(uint32_t core_count, uint32_t core)
 {
     return (uint16_t)(core_count << 8 | core);
@@ -49,7 +49,7 @@ static inline uint32_t mr_push_lane_core(uint16_t lane)
     return lane & 0xff;
 }
 
-/* There can be such a core. */
+/* Returns whether there can be such a core. */
 static inline bool mr_push_lane_is_valid(uint16_t lane)
 {
     return mr_push_lane_core(lane) < mr_push_lane_cores(lane) && mr_push_lane_cores(lane) <= MR_CORE_MAX;

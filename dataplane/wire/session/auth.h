@@ -6,9 +6,9 @@
  *   hello key     SipHash key of the tags of packets before a session has its key: HELLO, RETRY, ACCEPT
  *   hello proof   of the client, over the whole HELLO and with it the cookie
  *   accept proof  of the server, over the whole ACCEPT and the client's uuid and boot nonce
- *   session key   SipHash key of the tags of all packets of a session. It follows from the session's id and the server's
- *                 incarnation, which stand in every header: a server that has forgotten a session can still
- *                 tell whether a packet of it was real
+ *   session key   SipHash key of the tags of all packets of a session. It follows from the session's id and
+ *                 the server's incarnation, which every header contains: a server that has forgotten a
+ *                 session can still tell whether a packet of it was genuine
  * The cookie alone hangs on a secret of the server, not on the PSK.
  *
  * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 48 header bytes before it and the XXH3-64
@@ -45,8 +45,8 @@ struct mr_auth {
 /* psk NULL: no key is configured, the all-zero key. */
 void mr_auth_init(struct mr_auth *auth, const uint8_t *psk);
 
-/* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any alignment
- * ---- */
+/* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any
+ * alignment ---- */
 
 /* Compute and store the tag. All the rest must be in place, and best has just been written: it is read once
  * more. */

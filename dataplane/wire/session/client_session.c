@@ -1,11 +1,11 @@
-/* Calling side: a session from its opening to its end: HELLO to ACCEPT, keeping it alive, and what follows when
- * the server is unreachable, was restarted or has forgotten the session.
+/* Calling side: a session from its opening to its end: HELLO to ACCEPT, keeping it alive, and what follows
+ * when the server is unreachable, was restarted or has forgotten the session.
  *
- * A session looks for its server with HELLOs that name the session, under a nonce that is new in each handshake.
- * A server that still has the session answers with an ACCEPT of the same one, and nothing has happened; one that
- * does not makes a new session, and the calls in flight are dealt with (mr_client_session_restart_calls). So a
- * RESET or a silence is only ever a reason to ask, and an old answer, delayed or replayed, has no effect: it
- * has another nonce. */
+ * A session looks for its server with HELLOs that name the session, under a nonce that is new in each
+ * handshake. A server that still has the session answers with an ACCEPT of the same one, and nothing has
+ * happened; one that does not makes a new session, and the calls in flight are dealt with
+ * (mr_client_session_restart_calls). So a RESET or a silence is only ever a reason to ask, and an old answer,
+ * delayed or replayed, has no effect: it has another nonce. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
