@@ -322,8 +322,8 @@ struct mr_call_options {
     uint16_t table;
     uint16_t flags;
     uint64_t step;
-    uint64_t
-        sequence; /* not 0: the server knows the call by it, so the call is repeatable, whatever its op */
+    /* not 0: the server knows the call by it, so the call is repeatable, whatever its op */
+    uint64_t sequence;
     /* Absolute; UINT64_MAX = none. The call then ends with MR_UNKNOWN_OUTCOME if it is not repeatable and was
      * sent whole since it was last refused; with MR_BUSY if it was refused and no server can have executed
      * it; otherwise with MR_UNREACHABLE if the session never came up, is away, or has too narrow a path;

@@ -45,8 +45,8 @@ struct cli_kind {
 #define CLI_HEADING             ((struct cli_kind){CLI_VALUE_NONE, 0, 0}) /* the row's name is the line */
 
 struct cli_option {
-    const char
-        *name; /* without the dashes: "--the-name value" and "--the-name=value"; '_' stands for '-', too */
+    /* without the dashes: "--the-name value" and "--the-name=value"; '_' stands for '-', too */
+    const char *name;
     struct cli_kind kind;
     void *value;          /* where it goes; left alone when the option is not given */
     const char *argument; /* what --help calls the value; NULL for flags */

@@ -1,6 +1,7 @@
-/* Which packets of one sender have come, by the numbers in their headers, so that each is taken in once: what
- * is played again, or was repeated on its way, is dropped before it is looked at. A ring of bits whose words
- * are cleared as the newest number moves on (RFC 6479), as IPsec's window is (RFC 4303, section 3.4.3).
+/* Which packets of one sender have arrived, by the numbers in their headers, so that each is processed once:
+ * packets that were replayed, or duplicated by the network, are dropped at once. A ring of bits whose words
+ * are cleared as the newest number advances (RFC 6479), like IPsec's anti-replay window (RFC 4303, section
+ * 3.4.3).
  *
  * Pure: no clock, no memory of its own. */
 #ifndef MR_NUMBERS_H
@@ -11,10 +12,10 @@
 
 #define MR_NUMBERS_WORDS 8u
 #define MR_NUMBERS_REACH                                                                                     \
-    ((MR_NUMBERS_WORDS - 1) * 64u) /* so far below the newest one, it is known whether a number has come */
+    ((MR_NUMBERS_WORDS - 1) * 64u) /* so far below the newest number it is known which ones have arrived */
 
 struct mr_numbers {
-    uint64_t newest; /* 0: none has come */
+    uint64_t newest; /* 0: none has arrived */
     uint64_t seen[MR_NUMBERS_WORDS];
 };
 
@@ -23,8 +24,8 @@ static inline uint64_t *mr_numbers_word(struct mr_numbers *numbers, uint64_t num
     return &numbers->seen[number / 64 % MR_NUMBERS_WORDS];
 }
 
-/* It has not come yet, and is not too old to know. Changes nothing: whether it is genuine is found out
- * next. */
+/* Returns whether the number has not arrived yet, and is not too old to know. Changes nothing: the packet's
+ * tag is verified next. */
 static inline bool mr_numbers_is_new(const struct mr_numbers *numbers, uint64_t number)
 {
     if (number > numbers->newest)
@@ -34,7 +35,8 @@ static inline bool mr_numbers_is_new(const struct mr_numbers *numbers, uint64_t 
     return (numbers->seen[number / 64 % MR_NUMBERS_WORDS] >> (number % 64) & 1) == 0;
 }
 
-/* It has come: it is genuine, and was new. Returns whether it is the newest one. */
+/* Notes that a genuine packet of this number, which was new, has arrived. Returns whether it is the newest
+ * one. */
 static inline bool mr_numbers_take(struct mr_numbers *numbers, uint64_t number)
 {
     bool newest = number > numbers->newest;

@@ -50,8 +50,8 @@ enum mr_packet_type {
 };
 
 enum mr_packet_flag {
-    MR_FLAG_REPLY =
-        1u << 0, /* sent by the side that serves the call (DATA, PATH), or about its message (ACK, RESEND) */
+    /* sent by the side that serves the call (DATA, PATH), or about its message (ACK, RESEND) */
+    MR_FLAG_REPLY = 1u << 0,
     MR_FLAG_BUNDLE = 1u << 1, /* DATA: the payload is a list of frames, each one whole message */
     MR_FLAG_PROBE = 1u << 2,  /* DATA, PING: answer at once with what you have */
 };

@@ -1,5 +1,5 @@
-/* Key files: one pre-shared key as 64 hex digits, white space around them allowed. Server, client and hub
- * read them through here. Any thread.
+/* Reads key files: one pre-shared key as 64 hex digits, with white space around them allowed. The server, the
+ * client and the hub use this. Any thread.
  */
 #ifndef MR_KEY_FILE_H
 #define MR_KEY_FILE_H
@@ -9,13 +9,13 @@
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/packet.h"
 
-/* `text` (text_bytes long, no NUL needed) -> key. On failure MR_INVALID_ARGUMENT, `key` is untouched, and
- * *why (may be NULL) points at what is wrong with it, as "it is empty". The all-zero key is refused: it
- * stands for no key. */
+/* Parses a key from `text` (text_bytes long, no NUL needed). On failure returns MR_INVALID_ARGUMENT, leaves
+ * `key` untouched, and points *why (may be NULL) to what is wrong, such as "it is empty". The all-zero key is
+ * refused: it stands for no key. */
 enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_PSK_BYTES], const char **why);
 
-/* Read and parse a file. On failure MR_INVALID_ARGUMENT, `key` is untouched, and `error` gets one line: what,
- * where, how to fix it. */
+/* Reads and parses a file. On failure returns MR_INVALID_ARGUMENT, leaves `key` untouched, and writes one
+ * line to `error`: what is wrong, where, and how to fix it. */
 enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes);
 
 #endif
