@@ -9,7 +9,7 @@
 
 /* DIRECTORY is made when its last part is missing. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_state_directory(const char *directory, char *error, size_t error_bytes);
-/* The whole file, ended by a NUL; *is_there tells whether there is one. MR_IO_ERROR, and a line in `error`:
+/* The whole file, ended by a NUL; *is_there says whether there is one. MR_IO_ERROR, and a line in `error`:
  * it cannot be read, or is longer. */
 enum mr_status ps_state_file_read(const char *directory, const char *name, char *text, size_t text_bytes,
                                   bool *is_there, char *error, size_t error_bytes);

@@ -11,18 +11,18 @@
 
 #include "ps/checkpoint/checkpoint_format.h"
 
-#define BLOCKS_PER_THREAD_MIN 4u /* for less a thread is not worth its start */
+#define BLOCKS_PER_THREAD_MIN 4u /* fewer do not justify starting a thread */
 #define BLOCK_ALIGN           4096u
 
 struct file {
     struct ps_store_file *file;
     char path[PS_PATH_BYTES];
     uint32_t next;                 /* block to be read */
-    struct ps_manifest_file found; /* in what was taken */
+    struct ps_manifest_file found; /* in the blocks taken so far */
     XXH3_state_t *hash;
 };
 
-/* Block number n of the order is in slot n % slot_count. */
+/* The n-th block of the order is in slot n % slot_count. */
 struct slot {
     uint8_t *block;
     uint32_t file, number;
@@ -38,7 +38,7 @@ struct ps_stream {
     uint32_t batch, held, slot_count, thread_count;
     struct slot *slots;
     pthread_t threads[PS_STREAM_THREADS];
-    enum mr_status status; /* of what was taken */
+    enum mr_status status; /* of the blocks taken so far */
     char text[PS_TEXT_BYTES];
     uint64_t taken; /* handed out, or found bad */
 
@@ -51,7 +51,7 @@ struct ps_stream {
 
 /* ---- reading, on any thread ---- */
 
-/* Some file systems take reads past the page cache only until they see one. */
+/* Some file systems accept O_DIRECT and then refuse the reads. */
 static void leave_direct(struct ps_stream *s, struct ps_store_file *file)
 {
     pthread_mutex_lock(&s->lock);
@@ -85,7 +85,7 @@ static void read_block(struct ps_stream *s, struct slot *slot)
     }
 }
 
-/* Gives the next block its slot. Under the lock; there is a block left, and its slot is free. */
+/* Assigns a slot to the next block. The caller holds the lock; a block is left, and its slot is free. */
 static struct slot *assign_next(struct ps_stream *s)
 {
     struct slot *slot = &s->slots[s->next++ % s->slot_count];
@@ -135,14 +135,14 @@ static struct slot *wait_for_next(struct ps_stream *s)
     return slot;
 }
 
-/* The file's last block was taken. */
+/* Checks a file after its last block was taken. */
 static void check_file(struct ps_stream *s, uint32_t core)
 {
-    const struct ps_manifest_file *told = &s->manifest->files[core];
+    const struct ps_manifest_file *expected = &s->manifest->files[core];
     const struct file *f = &s->files[core];
     XXH128_hash_t hash = XXH3_128bits_digest(f->hash);
-    if (f->found.payload_bytes != told->payload_bytes || f->found.records != told->records ||
-        hash.low64 != told->hash.low || hash.high64 != told->hash.high)
+    if (f->found.payload_bytes != expected->payload_bytes || f->found.records != expected->records ||
+        hash.low64 != expected->hash.low || hash.high64 != expected->hash.high)
         s->status =
             ps_checkpoint_corrupt(s->text, f->path, "its blocks are not those that the MANIFEST names");
 }
@@ -187,7 +187,7 @@ uint32_t ps_stream_take(struct ps_stream *s, const uint8_t *blocks[PS_STREAM_BAT
 static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t core, char *text)
 {
     struct file *f = &s->files[core];
-    const struct ps_manifest_file *told = &s->manifest->files[core];
+    const struct ps_manifest_file *expected = &s->manifest->files[core];
     char name[PS_FILE_NAME_BYTES];
     ps_file_name(core, name);
     uint64_t file_bytes = 0;
@@ -203,10 +203,10 @@ static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t 
     f->hash = XXH3_createState();
     if (!f->hash || XXH3_128bits_reset(f->hash) != XXH_OK)
         return ps_checkpoint_fail(text, "read", f->path, -ENOMEM);
-    if (file_bytes != (uint64_t)told->blocks * PS_BLOCK_BYTES)
+    if (file_bytes != (uint64_t)expected->blocks * PS_BLOCK_BYTES)
         return ps_checkpoint_corrupt(text, f->path, PS_WRONG_LENGTH);
-    s->total += told->blocks;
-    if (told->blocks == 0)
+    s->total += expected->blocks;
+    if (expected->blocks == 0)
         check_file(s, core);
     if (s->status != MR_OK)
         memcpy(text, s->text, sizeof(s->text));

@@ -12,22 +12,22 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define PS_STREAM_THREADS   8u  /* as many reads are under way: a disk wants several to be fast */
+#define PS_STREAM_THREADS   8u  /* each has a read in flight: a disk needs several to be fast */
 #define PS_STREAM_BATCH_MAX 16u /* blocks taken at a time */
 #define PS_STREAM_HELD_MAX  2u
 
 struct ps_stream;
 
-/* Opens the files in directory `path`. Store and manifest must outlive the stream. Blocks are the taker's
- * until its `held`-th next call of ps_stream_take(); (held + 1) * batch of them and one per thread are in
- * memory, 56 MiB at most. They are read past the page cache where that can be. A few are read when they are
- * taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text` (PS_TEXT_BYTES) says
- * what. */
+/* Opens the files in directory `path`. Store and manifest must outlive the stream. Blocks stay valid until
+ * the `held`-th next call of ps_stream_take(); (held + 1) * batch of them and one per thread are in memory,
+ * at most 56 MiB. They are read past the page cache where possible. If there are only a few, they are read
+ * when they are taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text`
+ * (PS_TEXT_BYTES) says what. */
 enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
                               const struct ps_manifest *manifest, uint32_t batch, uint32_t held,
                               struct ps_stream **out, char *text);
-/* The next blocks, as many as the batch unless they are the last. 0: all have been taken, or one is
- * bad. */
+/* Takes the next blocks, as many as the batch unless they are the last. Returns how many; 0: all have been
+ * taken, or one is bad. */
 uint32_t ps_stream_take(struct ps_stream *s, const uint8_t *blocks[PS_STREAM_BATCH_MAX]);
 /* Ends the threads and frees. MR_OK unless a block, or a file as a whole, was bad; then `text` says which. */
 enum mr_status ps_stream_close(struct ps_stream *s, char *text);

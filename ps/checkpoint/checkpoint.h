@@ -1,20 +1,22 @@
-/* Checkpoint files: what is written, and reading it back. Knows bytes and files; which bytes belong to which
- * table is the caller's business (ps/save/save.c, ps/restore/restore.c).
+/* Checkpoint files: writing and reading them. This code knows bytes and files; the callers know which bytes
+ * belong to which table (ps/save/save.c, ps/restore/restore.c).
  *
- *   DIR/ckpt-<id>/core-NNN.mrc   1 MiB blocks: header {magic, version, checkpoint id, core, block number, payload bytes,
- *                                XXH3-128 of header and payload}, then records
- *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes, incarnation; written last
- * The whole is written as DIR/.tmp-ckpt-<id> and renamed once file, directory and parent are synced: the
- * rename commits. docs/checkpoint-format.md has every field.
+ *   DIR/ckpt-<id>/core-NNN.mrc   1 MiB blocks: header {magic, version, checkpoint id, core, block number,
+ *                                payload bytes, XXH3-128 of header and payload}, then records
+ *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes,
+ *                                incarnation; written last
+ *
+ * All of it is written under DIR/.tmp-ckpt-<id>, which is renamed once files, directory and parent are
+ * synced: the rename commits. docs/checkpoint-format.md has every field.
  *
  * A checkpoint is full, or a delta on one that is published in the same directory, its parent: it has the
- * rows changed or made since, and the keys that are gone. A full and the deltas up to one of them are the
- * chain that this one is restored from. All else is whole in each link of a chain: of earlier links only rows
- * and sightings count.
+ * rows that were changed or created since, and the keys that were removed. A full one and the deltas up to
+ * some delta are the chain that this delta is restored from. All else is whole in each link of a chain: of
+ * earlier links only rows and sightings count.
  *
  * Writer: cores fill 1 MiB buffers that are registered with io_uring and hand them over through a ring; one
- * writer thread submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, and says so
- * in the log).
+ * writer thread submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, which it
+ * logs).
  */
 #ifndef PS_CHECKPOINT_H
 #define PS_CHECKPOINT_H
@@ -41,12 +43,12 @@ enum ps_record_kind {
         5, /* numbered pushes of one client and lane: struct ps_stored_pushes; since version 2 */
     /* since version 3 */
     PS_RECORD_GONE =
-        6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are no more */
+        6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */
     PS_RECORD_SIGHTINGS =
         7, /* feature, count = bytes, offset = partition: its share of an admission filter */
 };
-/* A key is in one PS_RECORD_ROWS or PS_RECORD_GONE of a link at most: the order of a link's records means
- * nothing. */
+/* A key is in at most one PS_RECORD_ROWS or PS_RECORD_GONE of a link: the order of a link's records has no
+ * meaning. */
 struct ps_record {
     uint32_t kind;
     uint32_t feature;
@@ -56,13 +58,13 @@ struct ps_record {
     uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
-/* What is known of a lane's pushes (ps/exactly_once/pushes.h), for the keys in a range of partitions. */
+/* The record of a lane's pushes (ps/exactly_once/pushes.h), for the keys in a range of partitions. */
 struct ps_stored_pushes {
     uint8_t uuid[16];
     uint16_t lane;
     uint16_t partition, partition_end; /* partition .. partition_end - 1 */
     uint16_t reserved;                 /* zero */
-    uint64_t floor;                    /* all up to it were applied, or will never be */
+    uint64_t floor;                    /* all pushes up to it were applied, or will never be */
     uint64_t words[]; /* bit i: floor + 1 + i was applied; at most 16, up to the last bit set */
 };
 
@@ -84,56 +86,57 @@ struct ps_writer_status {
 
 /* What to write. Copied by ps_writer_start(). */
 struct ps_writer_options {
-    const char *directory;             /* is made when only its last part is missing */
-    const struct mr_feature *features; /* all that there are, whether the checkpoint is a delta or not */
+    const char *directory;             /* created when only its last part is missing */
+    const struct mr_feature *features; /* all features, also for a delta */
     const uint32_t *feature_ids;       /* below 65536 */
     uint64_t id;
-    uint64_t parent_id;                 /* published in the same directory, below `id`; 0: a full */
-    const struct ps_hash *parent_hash;  /* of its MANIFEST; NULL: whichever is there */
-    const struct ps_ancestry *ancestry; /* of what is in it; NULL: unknown */
+    uint64_t parent_id; /* published in the same directory, below `id`; 0: the checkpoint is full */
+    const struct ps_hash *parent_hash;  /* of its MANIFEST; NULL: any */
+    const struct ps_ancestry *ancestry; /* of the state that is saved; NULL: unknown */
     uint64_t step;                      /* of the cut; 0: unknown */
     uint32_t clock_s;                   /* of the node */
-    uint64_t bytes_per_s_max;           /* that are written; 0: no limit */
+    uint64_t bytes_per_s_max;           /* limit of the writing rate; 0: none */
     uint32_t feature_count;
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
-    bool is_at_step;           /* all pushes up to `step` are in it, and none behind it */
-    /* where the data cores are: the thread keeps off them as far as there are others */
+    bool is_at_step;           /* all pushes up to `step` are in it, and none after it */
+    /* of the data cores: the thread avoids them as far as there are others */
     const int *avoid_cpus;
     uint32_t avoid_cpu_count;
 };
 
 /* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must
- * outlive the writer. On failure `text` (256 bytes) says what and where, and nothing is left behind.
- * MR_CHECKPOINT_NOT_FOUND and MR_CHECKPOINT_CORRUPT: of what a delta is based on, from its parent to the
- * full, something is missing, has no MANIFEST that verifies or files of other lengths than that says, or the
- * parent is another one than parent_hash; MR_IO_ERROR: nobody can tell; MR_INVALID_ARGUMENT: it has a feature
- * that is missing or another one now, so only a full can be written. Control thread. */
+ * outlive the writer. On failure `text` (256 bytes) says what and where, and no files are left.
+ * MR_CHECKPOINT_NOT_FOUND and MR_CHECKPOINT_CORRUPT: a link that a delta builds on is missing, has no
+ * MANIFEST that verifies or files of other lengths than that says, or the parent does not have parent_hash;
+ * MR_IO_ERROR: this cannot be determined; MR_INVALID_ARGUMENT: the parent has a feature that is missing or
+ * different now, so only a full checkpoint can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);
 
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
 
-/* About so many bytes of records, without their headers, will come: room on the disk is set aside for them,
- * which makes writing faster. Before the first append; may be left out. */
+/* Announces about how many bytes of records, without their headers, the core will write: room on the disk is
+ * reserved for them, which makes writing faster. Optional; before the first append. */
 void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
-/* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct
- * ps_record) plus its bytes rounded up to 8, and what it leaves at the end of a block may be lost. */
+/* Returns how many bytes of blocks can be written right now; 0 once the checkpoint failed. A record takes
+ * sizeof(struct ps_record) plus its bytes rounded up to 8, and the rest of a block that is too short for it
+ * is lost. */
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
-/* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint
+/* Appends a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint
  * failed). Fill it before this core's next call. A record never spans blocks: bytes <=
  * PS_RECORD_BYTES_MAX (ps/checkpoint/checkpoint_format.h). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
-void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* this core has written everything */
-bool ps_writer_failed(const struct ps_writer *w);             /* any thread: stop early */
+void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* the core has written everything */
+bool ps_writer_failed(const struct ps_writer *w);             /* any thread: cores may stop early */
 /* Any thread. While it runs only id, bytes_written and duration_us are filled in. */
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out);
-/* How blocks are written: "io_uring, O_DIRECT", "plain writes, page cache", ... For logs. */
+/* Returns how blocks are written, for logs: "io_uring, O_DIRECT", "plain writes, page cache", ... */
 const char *ps_writer_method(const struct ps_writer *w);
-/* Fail it from the outside (shutdown, or a core that gave up). Any thread; no effect once done. */
+/* Makes it fail (a shutdown, a cancelled save). Any thread; no effect once done. */
 void ps_writer_abort(struct ps_writer *w);
-/* Joins the thread; frees. By then a failed one's files are removed. Control thread, after done or abort, and
- * once no core uses `w` any more: the buffers go with it. */
+/* Joins the thread and frees the writer with its buffers. The files of a failed checkpoint are removed by
+ * then. Control thread, after done or abort, once no core uses `w` any more. */
 void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
@@ -142,16 +145,16 @@ struct ps_manifest;
 
 #define PS_CHAIN_LINKS_MAX 1024u
 
-/* Open checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the
+/* Opens checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the
  * MANIFESTs and verifies every block of every file before it returns. MR_CHECKPOINT_NOT_FOUND,
  * MR_CHECKPOINT_CORRUPT (also for a parent that is missing or another one), MR_CHECKPOINT_NEWER (of a later
- * format version: passed over for no older one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names
- * checkpoint, file and block. On MR_OK it is empty, or tells which newer checkpoint was passed over and why.
- * Until it is closed no retention removes the chain, where the store has claims. */
+ * format version: no older one is taken in its place), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names
+ * checkpoint, file and block. On MR_OK it is empty, or says which newer checkpoint was passed over and why.
+ * Where the store has claims, retention does not remove the chain until the reader is closed. */
 enum mr_status ps_reader_open(const struct ps_store *store /* NULL: local */, const char *directory,
                               uint64_t id, struct ps_reader **out, char *text);
-/* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for whoever can drop all that it reads
- * if a block turns out to be bad. */
+/* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for callers that can drop all that they
+ * have read if a block turns out to be bad. */
 enum mr_status ps_reader_open_unread(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t id, struct ps_reader **out, char *text);
 uint32_t ps_reader_link_count(const struct ps_reader *r); /* at least 1 */
@@ -163,77 +166,78 @@ const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t i
 uint32_t ps_reader_core_count(const struct ps_reader *r); /* cores that wrote it */
 /* Of all blocks' payload, in all links. */
 uint64_t ps_reader_bytes(const struct ps_reader *r);
-/* Visit all blocks, `batch` (1..16) at a time, each verified as it is read; others are read ahead meanwhile,
- * on other threads. Link by link: those of one come when all of the link before have been visited, and a
- * batch has blocks of one link only. Within a link the first blocks of all files come before their second
- * ones. A batch stays until the `held`-th next visit (1 or 2); with 2, each link ends, also after a failure,
- * with a visit of no blocks, behind which there are none. Stops at the first status that is not MR_OK and
- * returns it; `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
+/* Visits all blocks, `batch` (1..16) at a time, each verified as it is read, while other threads read ahead.
+ * The blocks of a link come after all of the link before, and a batch has blocks of one link only. Within a
+ * link the first blocks of all files come before their second ones. A batch stays valid until the `held`-th
+ * next visit (1 or 2); with 2, each link ends, also after a failure, with a visit of no blocks, after which
+ * none is valid. Stops at the first status that is not MR_OK and returns it; then the visitor fills `text`.
+ * ps_record_counts() says which records count. */
 typedef enum mr_status (*ps_visit_blocks)(void *arg, uint32_t link, const uint8_t *const *blocks,
                                           uint32_t count);
 enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t held, ps_visit_blocks visit,
                                 void *arg, char *text);
-/* Reading its blocks failed: not the visitor. */
+/* Whether reading its blocks failed, and not the visitor. */
 bool ps_reader_is_damaged(const struct ps_reader *r);
-/* Visit the records of such a block; any thread. */
+/* Visits the records of such a block; any thread. */
 enum mr_status ps_block_each(const uint8_t *block,
                              enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                      const uint8_t *bytes),
                              void *arg);
-/* Whether a record means anything to who restores: all of the last link's, of earlier ones what is changed by
- * later links. */
+/* Whether a restore needs a record: all of the last link, and of earlier links those that later ones
+ * change. */
 static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
 {
     return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_SIGHTINGS;
 }
-/* Visit every record that counts, link by link, each block verified once more. `bytes` points at its content,
- * 8-byte aligned, valid during the call. Stops at the first status that is not MR_OK and returns it; `text`
- * is then the visitor's to fill. */
+/* Visits every record that counts, link by link; each block is verified once more. `bytes` points at its
+ * content, 8-byte aligned, valid during the call. Stops at the first status that is not MR_OK and returns it;
+ * then the visitor fills `text`. */
 enum mr_status ps_reader_each(struct ps_reader *r,
                               enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                       const uint8_t *bytes),
                               void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
-/* Tries the checkpoints of a directory, newest first, until one succeeds. A failure goes on to the next only
- * if *is_damaged is set: an older checkpoint loses training that a newer one holds. On MR_OK `text` (256
- * bytes) is empty, or has the text of the first that was passed over; on failure that of the failure, or of
- * the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none; MR_IO_ERROR. */
+/* Tries the checkpoints of a directory, newest first, until one succeeds. After a failure it tries the next
+ * one only if *is_damaged is set: an older checkpoint lacks training that a newer one holds. On MR_OK `text`
+ * (256 bytes) is empty, or has the text of the first that was passed over; on failure that of the failure, or
+ * of the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none; MR_IO_ERROR. */
 typedef enum mr_status (*ps_try_checkpoint)(void *arg, uint64_t id, bool *is_damaged, char *text);
 enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local */, const char *directory,
                                     ps_try_checkpoint attempt, void *arg, char *text);
 
-/* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of
- * them; returns how many there are. 0 when the directory cannot be read. */
+/* Lists the ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most
+ * ids_max of them. Returns how many there are; 0 when the directory cannot be read. */
 uint32_t ps_checkpoint_list(const struct ps_store *store /* NULL: local */, const char *directory,
                             uint64_t *ids, uint32_t ids_max);
-/* The same, into *count; a negative errno when the directory could not be read to its end: there may be more.
- * One that is not there has none. */
+/* The same, but *count is how many there are, and a negative errno is returned when the directory could not
+ * be read to its end, so that there may be more. A directory that does not exist has none. */
 int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
                            uint64_t *ids, uint32_t ids_max, uint32_t *count);
-/* The number of the next checkpoint in a directory, which need not be there. MR_IO_ERROR: it cannot be read,
- * so that nobody knows; MR_INVALID_ARGUMENT: there are no higher numbers. */
+/* Returns the number of the next checkpoint in a directory, which need not exist. MR_IO_ERROR: the directory
+ * cannot be read; MR_INVALID_ARGUMENT: there are no higher numbers. */
 enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t *id, char *text);
-/* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary
- * directories of dead writers. A chain is a full with all deltas on it, and as new as its newest link. What
- * is broken does not count as one, and goes when it is older than all that stays. One of a later format
- * version stays, and with it all that is older: it may be based on any of them. What cannot be removed, or is
- * being read, stays until the next time. */
+/* Removes chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary
+ * directories of dead writers. A chain is a full checkpoint with all deltas on it, and as new as its newest
+ * link. A broken one does not count, and is removed when it is older than all that stay. A checkpoint of a
+ * later format version stays, and so do all older ones: it may be based on any of them. What cannot be
+ * removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
                           uint32_t keep);
 
-/* Who writes to a directory of checkpoints: one process at a time. Two would take each other's numbers, remove each
- * other's checkpoints, and load each other's tables. The lock is on the file `lock` in the directory, which names its
- * holder, and ends with the process, however that ends. Between machines it holds where the file system has locks
- * between machines: NFS version 4, or 3 with its lock daemon. Any thread, one at a time per lock. */
+/* Who writes to a directory of checkpoints: one process at a time. Two would take each other's numbers,
+ * remove each other's checkpoints, and load each other's tables. The lock is on the file `lock` in the
+ * directory, which names its holder, and ends with the process, however that ends. Between machines it holds
+ * where the file system has locks between machines: NFS version 4, or 3 with its lock daemon. Any thread, one
+ * at a time per lock. */
 #define PS_NO_LOCK (-1)
 
-/* Makes the directory when only its last part is missing. `who` is what others are told of this process,
- * beside host and pid. MR_IO_ERROR: another one has it, or it cannot be locked; `text` (256 bytes) says who
- * or why, and *lock is PS_NO_LOCK. */
+/* Locks a directory, which is created when only its last part is missing. `who` describes this process to
+ * others, beside host and pid. MR_IO_ERROR: another process has the lock, or it cannot be had; `text` (256
+ * bytes) says who or why, and *lock is PS_NO_LOCK. */
 enum mr_status ps_checkpoint_lock(const char *directory, const char *who, int *lock, char *text);
-/* Whether that lock is on this directory, however it is spelled: another one may have come in its place. */
+/* Whether that lock is on this directory, however it is spelled: the directory may have been replaced. */
 bool ps_checkpoint_lock_is_on(int lock, const char *directory);
 void ps_checkpoint_unlock(int lock);
 

@@ -82,7 +82,7 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store, const char *d
     return MR_OK;
 }
 
-/* MR_OK when the directory is one that can be listed. */
+/* Checks that the directory can be listed. */
 static enum mr_status look_at(const struct ps_store *store, const char *directory, char *text)
 {
     int error = ps_store_look(store, directory);
@@ -107,8 +107,7 @@ static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkp
         status = attempt(arg, ids[i], &is_damaged, why);
         if (status == MR_OK)
             break;
-        /* Only a checkpoint that is broken may be passed over: an older one loses training that a newer one
-         * holds. */
+        /* Only a broken checkpoint may be passed over: an older one lacks training that a newer one holds. */
         if (!is_damaged) {
             memcpy(passed_over, why, sizeof(why));
             break;
@@ -154,12 +153,12 @@ static void write_holder(int fd, const char *who)
     char host[HOST_BYTES] = "?", line[HOLDER_BYTES];
     (void)gethostname(host, sizeof(host) - 1);
     int n = snprintf(line, sizeof(line), "%.48s on host %s, pid %d\n", who, host, (int)getpid());
-    /* It is for people: a full disk is no reason to go without the lock. */
+    /* The text is for people: a full disk must not prevent the lock. */
     if (ftruncate(fd, 0) == 0 && n > 0)
         (void)!pwrite(fd, line, (size_t)n, 0);
 }
 
-/* One line, or that nobody knows. */
+/* Reads the line that describes the holder, if there is one. */
 static void read_holder(int fd, char holder[HOLDER_BYTES])
 {
     ssize_t n = pread(fd, holder, HOLDER_BYTES - 1, 0);
@@ -223,11 +222,11 @@ void ps_checkpoint_unlock(int lock)
 
 /* ---- retention ---- */
 
-/* A published checkpoint. Entries are in ascending order of ids, so that a parent comes before its deltas. */
+/* A published checkpoint. Entries are in ascending order of ids, so a parent comes before its deltas. */
 struct entry {
     uint64_t id, parent;
     struct ps_hash hash, parent_hash;
-    bool is_newer; /* of a later format version: nobody here knows what it is based on */
+    bool is_newer; /* of a later format version: it is unknown what it is based on */
     uint32_t root; /* index of its chain's first entry */
     /* of a root: */
     bool is_broken; /* nothing of the chain can be restored */
@@ -242,7 +241,7 @@ struct directory {
     uint32_t count;
 };
 
-/* Nobody holds a dead writer's directory. */
+/* Removes the directory of a writer that has died: a live one holds a claim on it. */
 static void remove_temporary(const struct ps_store *store, const char *directory, uint64_t id)
 {
     char path[PS_PATH_BYTES];
@@ -282,7 +281,7 @@ static void remove_temporaries(const struct ps_store *store, const char *directo
     free(list.ids);
 }
 
-/* Out of sight in one step, which lasts before anything else is done. */
+/* Renames a checkpoint to its temporary name, and syncs that before anything else is done. */
 static bool hide(const struct directory *d, uint64_t id)
 {
     char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
@@ -291,7 +290,8 @@ static bool hide(const struct directory *d, uint64_t id)
            d->store->sync_directory(d->store->self, d->path) == 0;
 }
 
-/* Newest first: whenever it is interrupted, no delta lacks its parent. A chain that somebody reads stays. */
+/* Removes the newest link first: wherever that is interrupted, no delta lacks its parent. A chain that is
+ * being read stays. */
 static void remove_chain(const struct directory *d, uint32_t root)
 {
     char path[PS_PATH_BYTES];
@@ -318,7 +318,7 @@ static struct entry *find(const struct directory *d, uint64_t id, uint32_t count
     return NULL;
 }
 
-/* False when the machine is at fault: then nothing is known of the checkpoint. */
+/* Reads its MANIFEST. False when an error of the machine leaves the checkpoint unknown. */
 static bool read_entry(const struct directory *d, struct entry *e)
 {
     struct ps_manifest m;
@@ -336,7 +336,7 @@ static bool read_entry(const struct directory *d, struct entry *e)
            status == MR_CHECKPOINT_NEWER;
 }
 
-/* The entries before it are in their chains. */
+/* Adds the entry to the chain of its parent; the entries before it are in theirs. */
 static void join_chain(const struct directory *d, uint32_t at)
 {
     struct entry *e = &d->entries[at];
@@ -356,7 +356,7 @@ static void join_chain(const struct directory *d, uint32_t at)
 static bool read_entries(struct directory *d)
 {
     uint32_t room = 0, count = 0;
-    /* Of a list with gaps nobody can tell what is still needed. */
+    /* With a list that is incomplete, one cannot know what is still needed. */
     bool is_known = ps_checkpoint_list_all(d->store, d->path, NULL, 0, &room) == 0;
     uint64_t *ids = calloc(room + 1u, sizeof(*ids));
     is_known = is_known && ids && ps_checkpoint_list_all(d->store, d->path, ids, room, &count) == 0;
@@ -390,7 +390,8 @@ static uint64_t choose(const struct directory *d, uint32_t keep)
     return lowest;
 }
 
-/* Behind the last one of a later format version: that may be based on all before it. */
+/* Returns the first entry that may be removed: one of a later format version may be based on all before
+ * it. */
 static uint32_t first_to_go(const struct directory *d)
 {
     uint32_t i = d->count;

@@ -12,7 +12,7 @@
 #define PUBLISHED_PREFIX "ckpt-"
 #define TEMPORARY_PREFIX ".tmp-ckpt-"
 #define CLIENT_BYTES     (MR_UUID_BYTES + sizeof(uint64_t))
-#define TEXT_PATH_BYTES  110u /* of a path in a text; its end says most */
+#define TEXT_PATH_BYTES  110u /* of a path in a text; the beginning of a longer one is left out */
 
 const char *ps_record_check(const struct ps_record *record)
 {
@@ -151,8 +151,8 @@ bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTE
     return n > 0 && n < (int)PS_PATH_BYTES;
 }
 
-/* Only the one spelling that is written: no sign, no leading zero, so that no two names mean one
- * checkpoint. */
+/* Accepts only the spelling that is written, without sign or leading zeros, so that no two names mean the
+ * same checkpoint. */
 static uint64_t name_id(const char *name, const char *prefix)
 {
     const size_t prefix_bytes = strlen(prefix);
@@ -241,7 +241,7 @@ static enum mr_status status_of(int error)
     case ENOENT:
     case ENOTDIR:
     case EISDIR:
-    case ESPIPE: /* not a file that has blocks at all */
+    case ESPIPE: /* no regular file */
     case ENODATA:
         return MR_CHECKPOINT_CORRUPT;
     case ENOMEM:

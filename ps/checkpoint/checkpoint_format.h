@@ -24,11 +24,11 @@
 struct ps_block_header {
     uint32_t magic;
     uint32_t version;
-    struct ps_hash hash; /* XXH3-128 of the block's bytes behind this field, to the end of the 1 MiB */
+    struct ps_hash hash; /* XXH3-128 of the block's bytes after this field, to the end of the 1 MiB */
     uint64_t checkpoint_id;
     uint32_t core;          /* file core-NNN.mrc */
     uint32_t number;        /* of the block in its file, from 0 */
-    uint32_t payload_bytes; /* behind the header; the rest of the block is zero */
+    uint32_t payload_bytes; /* after the header; the rest of the block is zero */
     uint32_t record_count;
     uint8_t reserved[16]; /* zero */
 };
@@ -42,21 +42,21 @@ static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes
 #define PS_PAYLOAD_BYTES    (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
 #define PS_RECORD_BYTES_MAX (PS_PAYLOAD_BYTES - (uint32_t)sizeof(struct ps_record)) /* of its content */
 
-/* What a record takes in a block: header, content, zeros up to 8 bytes. */
+/* Returns what a record takes in a block: header, content, zeros up to 8 bytes. */
 static inline uint64_t ps_record_space(uint64_t bytes)
 {
     return sizeof(struct ps_record) + ((bytes + 7u) & ~UINT64_C(7));
 }
-/* NULL when kind and sizes belong together, else what does not. */
+/* Returns NULL when kind and sizes of a record agree, else what is wrong. */
 const char *ps_record_check(const struct ps_record *record);
-/* Of the feature that a record of this kind belongs to: MR_TABLE, MR_VARIABLE; 0 when it belongs to none. */
+/* Returns the kind of feature that a record of this kind belongs to: MR_TABLE, MR_VARIABLE; 0: none. */
 uint32_t ps_record_feature_kind(uint32_t record_kind);
 
-/* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes
- * the rest of the block first. */
+/* Fills in the header's fixed fields and the hash; payload_bytes and record_count are set already. Zeroes the
+ * rest of the block first. */
 void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
-/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong.
- * `version` is that of its MANIFEST. 8-byte aligned. */
+/* Returns NULL when the block is the expected one and every record in it is well-formed, else what is wrong.
+ * `version` is that of its MANIFEST. The block is 8-byte aligned. */
 const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
                            uint32_t number);
 
@@ -65,7 +65,7 @@ void ps_file_name(uint32_t core, char out[PS_FILE_NAME_BYTES]);
 bool ps_path_published(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
 bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
 bool ps_path_join(const char *directory, const char *name, char out[PS_PATH_BYTES]);
-/* The id in "ckpt-<id>" (or ".tmp-ckpt-<id>"); 0 when the name is not one that is written here. */
+/* Returns the id in "ckpt-<id>" (or ".tmp-ckpt-<id>"); 0 when the name has another form. */
 uint64_t ps_name_published(const char *name);
 uint64_t ps_name_temporary(const char *name);
 
@@ -81,9 +81,9 @@ void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what);
 
 /* MR_CHECKPOINT_CORRUPT; "<path>: <why>" in `text` (PS_TEXT_BYTES). */
 enum mr_status ps_checkpoint_corrupt(char *text, const char *path, const char *why);
-/* `error` is a -errno: a missing or cut file condemns the checkpoint (MR_CHECKPOINT_CORRUPT); others are this
- * process's or the machine's (MR_NO_MEMORY, MR_IO_ERROR): what a disk or a mount does not give now it may
- * give later. */
+/* Turns `error`, a -errno, into a status: a file that is missing or too short condemns the checkpoint
+ * (MR_CHECKPOINT_CORRUPT); other errors are of this process or the machine (MR_NO_MEMORY, MR_IO_ERROR), and
+ * may be gone later. */
 enum mr_status ps_checkpoint_fail(char *text, const char *what, const char *path, int error);
 
 #endif

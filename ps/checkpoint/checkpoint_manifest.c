@@ -18,15 +18,15 @@
 #define CANONICAL (JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 #define READABLE  (JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 
-/* Fields of a feature by type, so that printing and parsing cannot drift apart. X(field) */
+/* Fields of a feature by type, for both printing and parsing. X(field) */
 #define U32_FIELDS(X) X(kind) X(dtype) X(initializer) X(optimizer) X(pooling) X(admission) X(eviction)
 #define FLOAT_FIELDS(X)                                                                                      \
     X(init_a)                                                                                                \
     X(init_b) X(learning_rate) X(weight_decay) X(clip_value) X(clip_norm) X(admission_arg) X(eviction_arg)
-/* Written as decimal strings: JSON's numbers end at 2^53 or 2^63, depending on who reads them. */
+/* Written as decimal strings, because JSON readers limit numbers to 2^53 or 2^63. */
 #define U64_FIELDS(X) X(seed) X(capacity_rows)
-/* Fields that came later: they are there when they are not 0, so that manifests without them read as they
- * did. */
+/* Fields that were added later: they are written when they are not 0, so that manifests without them stay
+ * readable. */
 #define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps)
 #define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
 #define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
@@ -331,23 +331,23 @@ static void parse_files(struct parse *p, const json_t *root, struct ps_manifest 
     }
 }
 
-/* Takes "hash" out of `root`, so that what is left can be hashed as the writer hashed it. */
+/* Removes "hash" from `root`, so that the rest can be hashed as the writer hashed it. */
 static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
 {
-    struct ps_hash told = parse_hash(p, root, "hash");
+    struct ps_hash expected = parse_hash(p, root, "hash");
     if (p->bad)
-        return told;
+        return expected;
     json_object_del(root, "hash");
     char *canonical = json_dumps(root, CANONICAL);
     if (!canonical) {
         refuse(p, "no memory to check its hash");
-        return told;
+        return expected;
     }
     struct ps_hash found = text_hash(canonical);
     free(canonical);
-    if (found.low != told.low || found.high != told.high)
+    if (found.low != expected.low || found.high != expected.high)
         refuse(p, "its hash does not match its content");
-    return told;
+    return expected;
 }
 
 static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest *m)
@@ -387,8 +387,8 @@ uint32_t ps_manifest_version(const char *json, size_t json_bytes)
     return is_manifest && !p.bad ? version : 0;
 }
 
-/* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so
- * that no changed byte goes unnoticed. */
+/* Checks that the text is byte by byte as it was written: two decimals can mean the same double, and spaces
+ * mean nothing, so the hash alone would miss such changes. */
 static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)
 {
     if (p->bad)
@@ -439,7 +439,7 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
 
 /* ---- the MANIFEST of a published checkpoint ---- */
 
-/* What a text that does not parse is: of a later version, or damaged. */
+/* Explains why a text does not parse: it is of a later version, or damaged. */
 static enum mr_status refuse_text(const char *json, uint64_t bytes, const char *path, const char *why,
                                   char *text)
 {
@@ -613,7 +613,7 @@ static enum mr_status refuse_link(const char *directory, const struct ps_manifes
     return ps_checkpoint_corrupt(text, directory, why);
 }
 
-/* The parent that was read is the one that the child was written on. */
+/* Checks that the parent is the one that the child was written on. */
 static enum mr_status check_parent(const char *directory, const struct ps_manifest *parent,
                                    const struct ps_manifest *child, char *text)
 {
@@ -663,7 +663,7 @@ enum mr_status ps_chain_open(const struct ps_store *store, const char *directory
         return status;
     }
     reverse(&c);
-    /* Not getting it is no reason not to read: what is removed meanwhile will be found missing. */
+    /* Reading works without the claim, too: what is removed meanwhile is found to be missing. */
     c.claimed = ps_store_claim(store, c.links[0]->path, true, &c.claim) == 0;
     *out = c;
     return MR_OK;

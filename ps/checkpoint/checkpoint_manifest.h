@@ -1,5 +1,5 @@
-/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. Written last, so a
- * directory without a manifest that verifies is no checkpoint. Pure functions, any thread.
+/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. It is written last, so
+ * a directory without a manifest that verifies is no checkpoint. Any thread.
  */
 #ifndef PS_CHECKPOINT_MANIFEST_H
 #define PS_CHECKPOINT_MANIFEST_H
@@ -23,20 +23,21 @@ struct ps_manifest_file {
     struct ps_hash hash; /* XXH3-128 over the hash fields of its blocks, in order */
 };
 
-/* One start of a node, and the checkpoint of its own directory that it went on from; 0: none. */
+/* One start of a node, and the checkpoint of its own directory that it continued from; 0: none. */
 struct ps_start {
     uint64_t id, from;
 };
 
-/* The starts that a state comes from, the newest first; older ones are left out. By it a client knows whether
- * a node that was started again has what was in some checkpoint, though it went on from a later one. */
+/* The starts that a state comes from, the newest first, as far as there is room. By it a client knows whether
+ * a node that was started again holds the contents of some checkpoint, even if it continued from a later
+ * one. */
 struct ps_ancestry {
     uint32_t count;
     struct ps_start starts[PS_STARTS_MAX];
 };
 
-/* A start, named `id`, goes on from checkpoint `from`, which `older` is of; NULL: from none. `older` may be
- * `*ancestry` itself. */
+/* Sets `*ancestry` for a start named `id` that continues from checkpoint `from`, whose ancestry is `older`;
+ * NULL: from none. `older` may be `*ancestry` itself. */
 void ps_ancestry_begin(struct ps_ancestry *ancestry, const struct ps_ancestry *older, uint64_t id,
                        uint64_t from);
 
@@ -44,12 +45,12 @@ struct ps_manifest {
     uint32_t version; /* of the format */
     uint32_t incarnation;
     uint64_t id;
-    uint64_t parent; /* id; 0: this is a full */
+    uint64_t parent; /* id; 0: the checkpoint is full */
     uint64_t step;
     uint32_t clock_s;            /* of the node at the cut: ages of rows count from it; 0 before version 4 */
-    struct ps_hash parent_hash;  /* of the parent's manifest; 0 of a full */
-    struct ps_hash hash;         /* of this one: ps_manifest_parse() and _seal() fill it in */
-    struct ps_ancestry ancestry; /* of what is in it; empty before version 4 */
+    struct ps_hash parent_hash;  /* of the parent's manifest; 0 if full */
+    struct ps_hash hash;         /* of this manifest; ps_manifest_parse() and _seal() fill it in */
+    struct ps_ancestry ancestry; /* of the state in it; empty before version 4 */
     bool is_at_step;
     uint32_t feature_count;
     struct mr_feature *features;
@@ -58,38 +59,40 @@ struct ps_manifest {
     struct ps_manifest_file files[MR_CORE_MAX];
 };
 
-/* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in
- * JSON. */
+/* Returns JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written
+ * in JSON. */
 char *ps_manifest_print(const struct ps_manifest *manifest);
 char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
-/* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
+/* Parses a manifest into `*out` (ps_manifest_clear it). False: `*out` is untouched and `text` (256 bytes)
+ * says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
-/* Fills `*out` (ps_manifest_clear it) from DIR/ckpt-<id>/MANIFEST; its blocks are not looked at.
+/* Reads `*out` (ps_manifest_clear it) from DIR/ckpt-<id>/MANIFEST; no block is read.
  * MR_CHECKPOINT_NOT_FOUND when there is no such directory, MR_CHECKPOINT_CORRUPT, MR_CHECKPOINT_NEWER (of a
  * later format version: not damage), MR_IO_ERROR, MR_NO_MEMORY: `*out` is untouched and `text`
  * (PS_TEXT_BYTES) says what and where. */
 enum mr_status ps_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
                                 struct ps_manifest *out, char *text);
-/* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all
- * versions; 0: it is none. */
+/* Returns the format version that a text names, in the fields that all versions share; 0: it is no
+ * manifest. */
 uint32_t ps_manifest_version(const char *json, size_t json_bytes);
 void ps_manifest_clear(struct ps_manifest *manifest);
-/* Payload of all its blocks. */
+/* Returns the payload of all its blocks. */
 uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
-/* Of the blocks themselves, as they lie in the files. */
+/* Returns the bytes of the blocks themselves, which is the length of the files. */
 uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
-/* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
+/* Returns 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
-/* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong`
+/* Whether a delta may have this parent: each feature of the parent is in it, unchanged. If not, `wrong`
  * (PS_TEXT_BYTES) names one and its field. */
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
-/* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
+/* Returns NULL when every record of a checked block belongs to a feature of the manifest, else what is
+ * wrong. */
 const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);
 
 /* ---- a chain ---- */
 
-/* A checkpoint with all that it is based on: the MANIFESTs from its full to itself, each tied to the one before by
- * its hash. One thread at a time. */
+/* A checkpoint with all that it is based on: the MANIFESTs from its full to itself, each tied to the one
+ * before by its hash. One thread at a time. */
 struct ps_chain_link {
     struct ps_manifest manifest;
     char path[PS_PATH_BYTES]; /* of the checkpoint's directory */
@@ -99,18 +102,18 @@ struct ps_chain {
     const struct ps_store *store;
     uint32_t count;
     struct ps_chain_link **links; /* full first */
-    int claim;                    /* of the full's directory, shared: retention leaves a chain alone then */
+    int claim; /* shared, of the full checkpoint's directory: retention then leaves the chain alone */
     bool claimed;
 };
 
-/* Reads the MANIFESTs; no block is looked at. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
+/* Reads the MANIFESTs of a chain; no block is read. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
  * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
  * on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where,
  * and there is nothing to close. */
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text);
-/* Whether each link's files are there, as long as its MANIFEST says; no block is read. Errors as those of
- * ps_chain_open(). */
+/* Checks that each link's files exist and have the lengths that its MANIFEST gives; no block is read. Errors
+ * as those of ps_chain_open(). */
 enum mr_status ps_chain_check_files(const struct ps_chain *chain, char *text);
 void ps_chain_close(struct ps_chain *chain); /* zeros are fine */
 

@@ -1,5 +1,5 @@
-/* Reading checkpoints back. Nothing of a checkpoint is believed before all of it has been verified; what is
- * then handed to the visitor is verified again as it is read. */
+/* Reading checkpoints. ps_reader_open() verifies all of a checkpoint before it returns; blocks are verified
+ * once more when they are visited. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
-#define VERIFY_BATCH 4u /* blocks, when nobody waits for them */
+#define VERIFY_BATCH 4u /* blocks */
 
 struct ps_reader {
     struct ps_chain chain;
@@ -40,7 +40,7 @@ static const struct ps_manifest *last_manifest(const struct ps_reader *r)
     return &r->chain.links[r->chain.count - 1]->manifest;
 }
 
-/* Reads and checks all blocks of a link; what the visitor says is in `text` by the visitor. */
+/* Reads and checks all blocks of a link. The visitor fills `text` when it fails. */
 static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t batch, uint32_t held,
                                 ps_visit_blocks visit, void *arg, char *text)
 {

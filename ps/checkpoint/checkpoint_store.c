@@ -41,7 +41,7 @@ static int local_create(void *self, const char *path, bool direct, struct ps_sto
     if (direct && fd < 0 && errno != EINVAL)
         return -errno;
     if (fd < 0) {
-        /* A file system without O_DIRECT answers EINVAL, some after having made the file. */
+        /* File systems without O_DIRECT answer EINVAL, some after creating the file. */
         if (direct)
             (void)unlink(path);
         direct = false;
@@ -55,7 +55,7 @@ static int local_create(void *self, const char *path, bool direct, struct ps_sto
 static int local_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
 {
     (void)self;
-    /* O_NONBLOCK: a FIFO in a file's place must not hold the reader up. */
+    /* O_NONBLOCK: a FIFO in place of a file must not block the reader. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return -errno;
@@ -89,8 +89,8 @@ static int64_t local_read(struct ps_store_file *file, void *data, size_t bytes, 
     do {
         n = pread(file->fd, data, bytes, (off_t)offset);
     } while (n < 0 && errno == EINTR);
-    /* ENODATA is what the kernel makes of a bad sector when it is read past the page cache: it is no early
-     * end. */
+    /* The kernel answers ENODATA for a bad sector that is read past the page cache: the file does not end
+     * there. */
     return n >= 0 ? n : errno == ENODATA ? -EIO : -errno;
 }
 
@@ -99,8 +99,8 @@ static int local_sync(struct ps_store_file *file)
     return fsync(file->fd) == 0 ? 0 : -errno;
 }
 
-/* The length is part of it: a write within it, to room that is there, needs no lock of the file of its
- * own. */
+/* This sets the length as well: a write within it, to room that is allocated, needs no exclusive lock on the
+ * file. */
 static int local_reserve(struct ps_store_file *file, uint64_t bytes)
 {
     return fallocate(file->fd, 0, 0, (off_t)bytes) == 0 ? 0 : -errno;
@@ -180,7 +180,7 @@ static int local_list(void *self, const char *path, void (*visit)(void *arg, con
         errno = 0;
         const struct dirent *entry = readdir(directory);
         if (!entry) {
-            result = -errno; /* 0: that was all */
+            result = -errno; /* 0: the end */
             break;
         }
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)

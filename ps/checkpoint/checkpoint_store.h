@@ -1,12 +1,12 @@
-/* Where checkpoint files live: the few file calls that writing and reading them needs. The local file system
- * stands behind it (ps_store_local); an object store or a test's fault shim can.
+/* Where checkpoint files live: the few file calls that writing and reading them needs. ps_store_local()
+ * implements it with the local file system; an object store or a test's fault shim can do so, too.
  *
  * Every call returns 0 (or a count) or -errno. Paths are those of the store. A file is written by one thread
  * at a time; it may be read by several, and calls on different files may come from different threads.
  *
- * No more is asked for than WebHDFS and S3 can give (docs/adr/0021-store-of-checkpoints.md): a directory is
- * renamed only between a checkpoint's temporary and published names, its MANIFEST is the last file made in
- * it, and where there is no descriptor a file is written from its beginning to its end.
+ * It needs no more than WebHDFS and S3 offer (docs/adr/0021-store-of-checkpoints.md): a directory is renamed
+ * only between a checkpoint's temporary and published names, its MANIFEST is the last file made in it, and
+ * where there is no descriptor a file is written from its beginning to its end.
  */
 #ifndef PS_CHECKPOINT_STORE_H
 #define PS_CHECKPOINT_STORE_H
@@ -23,7 +23,7 @@ struct ps_store_file;
 struct ps_store {
     void *self;
     int (*make_directory)(void *self, const char *path);
-    /* A new file for writing. `direct` asks for writes past the page cache; it may be refused silently. */
+    /* A new file for writing. `direct` asks for writes past the page cache; the store may ignore it. */
     int (*create)(void *self, const char *path, bool direct, struct ps_store_file **file);
     /* An existing file for reading, and its length. */
     int (*open)(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes);
@@ -31,20 +31,20 @@ struct ps_store {
     int64_t (*write)(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset);
     int64_t (*read)(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset);
     int (*sync)(struct ps_store_file *file);
-    /* Room for a file of so many bytes is set aside, so that writes to it need not find their own; it is as
-     * long then, until set_length cuts it to what was written. Any error means no more than that there is no
-     * such room. Both NULL: the store does not do that. */
+    /* Reserves room for a file of so many bytes, so that writes need not allocate it. The file has that
+     * length until set_length cuts it to what was written. An error only means that there is no such room.
+     * Both NULL: the store does not offer that. */
     int (*reserve)(struct ps_store_file *file, uint64_t bytes);
     int (*set_length)(struct ps_store_file *file, uint64_t bytes);
     /* Frees the file also when it fails. */
     int (*close)(struct ps_store_file *file);
     /* A file descriptor that io_uring may write to, or -1: then `write` is used. */
     int (*descriptor)(const struct ps_store_file *file);
-    /* Whether it is read or written past the page cache, and giving that up. */
+    /* Whether the file is read or written past the page cache, and a way to end that. */
     bool (*is_direct)(const struct ps_store_file *file);
     int (*drop_direct)(struct ps_store_file *file);
-    /* A file for reading is read past the page cache from now on, if it can be: memory, offsets and lengths
-     * are multiples of 4096 then. NULL: none can. */
+    /* Reads a file past the page cache from now on, if it can be: memory, offsets and lengths must be
+     * multiples of 4096 then. NULL: not offered. */
     int (*take_direct)(struct ps_store_file *file);
     int (*rename)(void *self, const char *from, const char *to);
     int (*sync_directory)(void *self, const char *path);
@@ -53,29 +53,29 @@ struct ps_store {
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);
-    /* Hold a directory until release or the process's end: `shared` against those that want it alone, else
-     * against all. -EBUSY when another holds it so; who renames it takes the claim along. NULL: the store has
-     * no claims. */
+    /* Holds a directory until release or the end of the process: `shared` keeps out those that want it alone,
+     * otherwise all others. -EBUSY: another holder keeps us out. A claim survives a rename of the directory.
+     * NULL: the store has no claims. */
     int (*claim)(void *self, const char *path, bool shared, int *claim);
     void (*release)(void *self, int claim);
 };
 
-/* The local file system. Needs no creating. */
+/* Returns the store of the local file system. */
 const struct ps_store *ps_store_local(void);
 
 /* claim and release; they do nothing where the store has no claims: then nobody is kept out. */
 int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim);
 void ps_store_release(const struct ps_store *store, int claim);
-/* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early
- * end. */
+/* Write or read all of `bytes`, however short the single calls are. -EIO when a write makes no progress,
+ * -ENODATA when the file ends too early. */
 int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                        size_t bytes, uint64_t offset);
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset);
 /* 0 when `path` is a directory that can be listed, else -errno. */
 int ps_store_look(const struct ps_store *store, const char *path);
-/* Remove a flat directory: the file named `first` before all others (NULL: no matter), then the directory.
- * Goes on past errors and returns the first; -ENOENT when there is none. */
+/* Removes a flat directory: the file named `first` before all others (NULL: any order), then the directory.
+ * It continues after errors and returns the first; -ENOENT when there is no directory. */
 int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first);
 
 #endif

@@ -24,12 +24,12 @@
 #include "ps/checkpoint/uring_writer.h"
 
 #define RESERVE_BYTES      (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
-#define HEADERS_SHARE      32u /* of a block's bytes: headers of records, and what is left over at its end */
+#define HEADERS_SHARE      32u /* of a block: headers of records, and the unused rest at its end */
 #define CACHE_LINE         64u
 #define PREFETCH_BYTES_MAX 4096u
 
-/* How often the thread looks at the rings when there is nothing to do, so that no core makes a system call. Few blocks fill
- * up meanwhile, and looking more often costs a busy machine processor time. */
+/* How often the thread looks at the rings when there is nothing to do, so that no core makes a system call.
+ * Few blocks fill up meanwhile, and looking more often costs a busy machine processor time. */
 #define NAP_US 1000u
 
 /* The files of a checkpoint being written: made under a temporary name, then published as a whole or removed.
@@ -44,38 +44,39 @@ struct attempt {
     char directory[PS_PATH_BYTES];
     char temporary[PS_PATH_BYTES];
     char published[PS_PATH_BYTES];
-    uint64_t reserved_bytes[MR_CORE_MAX]; /* of each file; UINT64_MAX: there is no more room to be had */
+    uint64_t reserved_bytes[MR_CORE_MAX]; /* of each file; UINT64_MAX: no more can be reserved */
     int claim;
     bool claimed, made, renamed;
 };
 
-/* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it names. */
+/* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it
+ * names. */
 static_assert(PS_WRITER_BUFFERS_MAX == PS_RING_CAPACITY, "a ring holds every buffer of its core");
 
 struct writer_core {
     /* the core's own */
-    alignas(64) uint8_t *block; /* being filled, NULL = none */
+    alignas(64) uint8_t *block; /* being filled; NULL: none */
     uintptr_t buffer;           /* its number */
     uint32_t payload_bytes, record_count;
-    uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the writer */
+    uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the thread */
     struct ps_ring full;     /* core -> writer */
     struct ps_ring empty;    /* writer -> core */
-    /* the writer's own, and what it polls */
+    /* the thread's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
     _Atomic bool done;              /* set by the core after its last put */
 };
 
 struct ps_writer {
     struct attempt attempt;
-    struct ps_chain parents; /* of a delta: held, so that no retention takes them away under it */
+    struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
     struct ps_uring_writer *disk;
     uint8_t *buffers;
     size_t buffers_bytes;
     uint32_t core_count, buffers_per_core;
     uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
     pthread_t thread;
-    struct ps_byte_rate rate; /* this and the next are the thread's */
-    uint32_t next_core;       /* whose turn it is */
+    struct ps_byte_rate rate; /* this and the next belong to the thread */
+    uint32_t next_core;       /* whose block is taken next */
     uint64_t start_us;
     char method[32];
     _Atomic uint64_t bytes_written;
@@ -136,8 +137,8 @@ static bool record_belongs(const struct ps_writer *w, const struct ps_record *re
     return kind == 0 || (record->feature <= PS_FEATURE_ID_MAX && w->feature_kind[record->feature] == kind);
 }
 
-/* The next record will be about as large: its place comes into the caches meanwhile, from where the disk's
- * reads have left it. */
+/* Prefetches the place of the next record, which will be about as large: the disk's reads have evicted it
+ * from the caches. */
 static void prefetch_next(const struct writer_core *c, uint32_t bytes)
 {
     uint32_t left = PS_PAYLOAD_BYTES - c->payload_bytes;
@@ -206,7 +207,7 @@ static int make_base(const struct attempt *a, char text[PS_TEXT_BYTES])
     const bool existed = error == -EEXIST;
     if (error != 0 && !existed)
         return io_failed(text, "make directory", a->directory, error);
-    /* Also when it was there: whoever made it may have died, or failed, before its name was on disk. */
+    /* Also when it existed: whoever made it may have died before its name was on disk. */
     char parent[PS_PATH_BYTES];
     parent_of(a->directory, parent);
     error = s->sync_directory(s->self, parent);
@@ -215,7 +216,7 @@ static int make_base(const struct attempt *a, char text[PS_TEXT_BYTES])
     return error != 0 ? io_failed(text, "fsync of", parent, error) : 0;
 }
 
-/* What a writer that died left behind goes; what a live one holds stays. */
+/* Removes what a writer that died has left, but not what a live one holds. */
 static int clear_leftover(const struct attempt *a, char text[PS_TEXT_BYTES])
 {
     const struct ps_store *s = a->store;
@@ -269,7 +270,7 @@ static int make_files(struct attempt *a, char text[PS_TEXT_BYTES])
 
 static int make_all(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
 {
-    /* The longest path made below a directory must fit as well. */
+    /* The longest path below the directory must fit as well. */
     const size_t room = PS_PATH_BYTES - 64;
     if (directory[0] == '\0' || strlen(directory) >= room)
         return io_failed(text, "save to", directory, directory[0] ? -ENAMETOOLONG : -ENOENT);
@@ -287,8 +288,8 @@ static int make_all(struct attempt *a, const char *directory, char text[PS_TEXT_
 }
 
 /* Before a core's block `block` is written: reserves room on the disk for it, and for the file up to about
- * `expected_bytes` (0: unknown), if the store can. Writes that make a file longer come one after the other, and each waits
- * for the file's lock: hence room for many at a time. */
+ * `expected_bytes` (0: unknown), if the store can. Writes that make a file longer come one after the other,
+ * and each waits for the file's lock: hence room for many at a time. */
 static void attempt_reserve(struct attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes)
 {
     const struct ps_store *s = a->store;
@@ -297,7 +298,7 @@ static void attempt_reserve(struct attempt *a, uint32_t core, uint32_t block, ui
     uint64_t expected = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
     if (end <= *reserved || !s->reserve || !s->set_length || !s->is_direct(a->files[core]))
         return;
-    if (end <= expected) /* and no more: what is set aside for one core's file, another one's cannot have */
+    if (end <= expected) /* and no more: room reserved for one core's file is lost to the others */
         wanted = expected;
     *reserved = s->reserve(a->files[core], wanted) == 0 ? wanted : UINT64_MAX;
 }
@@ -374,9 +375,9 @@ static int attempt_publish(struct attempt *a, char text[PS_TEXT_BYTES])
     return error != 0 ? io_failed(text, "fsync of", a->directory, error) : 0;
 }
 
-/* Out of sight first, and on disk so: what a power failure leaves of it must not look like a damaged
- * checkpoint. The MANIFEST goes before all else: without it what remains is no checkpoint, should removing
- * stop half-way. */
+/* Renames it first, and syncs that: what a power failure leaves must not look like a damaged checkpoint. The
+ * MANIFEST is removed before all else: without it the rest is no checkpoint, should the removal stop
+ * halfway. */
 static void remove_failed(const struct attempt *a)
 {
     const struct ps_store *s = a->store;
@@ -403,7 +404,7 @@ static void attempt_end(struct attempt *a, bool published)
 }
 
 /* Makes directory and files. `a->store` and `a->manifest` (id, file_count) are set. 0, or -errno with `text`
- * filled in and nothing left behind. */
+ * filled in and no files left. */
 static int attempt_begin(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
 {
     int error = make_all(a, directory, text);
@@ -431,8 +432,8 @@ static enum mr_status check_parent(const struct ps_writer *w, const struct ps_ma
     return MR_OK;
 }
 
-/* Opens all that a delta is based on: every link is there, as far as that shows without reading blocks, and the parent is
- * the one with the `expected` hash, if any. Errors as those of ps_chain_open(). */
+/* Opens all that a delta is based on: every link is there, as far as that shows without reading blocks, and
+ * the parent is the one with the `expected` hash, if any. Errors as those of ps_chain_open(). */
 static enum mr_status open_parents(const struct ps_writer *w, const char *directory,
                                    const struct ps_hash *expected, struct ps_chain *out, char *text)
 {
@@ -482,8 +483,7 @@ static bool may_write(struct ps_writer *w)
     return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
 }
 
-/* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the
- * last one. */
+/* Takes full blocks from the cores in turn, one block of each, starting after the core that came last. */
 static bool take_full(struct ps_writer *w)
 {
     bool any = false;
@@ -558,7 +558,8 @@ static void write_blocks(struct ps_writer *w)
         (void)give_back(w, NAP_US);
 }
 
-/* What it is based on may have gone while it was written: then it is worth nothing. */
+/* Checks the parents once more: they may have been removed meanwhile, and without them the delta is
+ * worthless. */
 static bool has_parents(struct ps_writer *w)
 {
     const struct ps_manifest *m = &w->attempt.manifest;
@@ -643,7 +644,7 @@ static bool copy_features(struct ps_writer *w, const struct ps_writer_options *o
     return true;
 }
 
-/* Better known now than when all rows are written. */
+/* Checks this now rather than after all rows are written. */
 static bool features_printable(const struct ps_writer *w)
 {
     char *json = ps_manifest_print(&w->attempt.manifest);
@@ -686,7 +687,7 @@ static bool open_disk(struct ps_writer *w)
     return true;
 }
 
-/* Signals are for the threads that handle them. */
+/* Blocks signals in the thread: others handle them. */
 static int start_thread(struct ps_writer *w, const struct ps_writer_options *options)
 {
     sigset_t all, before;

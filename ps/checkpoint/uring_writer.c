@@ -9,10 +9,10 @@
 #define RETRIES_MAX 1000u /* times that the kernel may answer "again" to one write */
 
 struct pending_write {
-    struct ps_write_done done; /* what reap gives back */
-    size_t written;            /* a short write goes on from here */
+    struct ps_write_done done; /* what reap returns */
+    size_t written;            /* a short write continues from here */
     uint32_t retries;
-    bool was_direct; /* when it was handed over: others may have left O_DIRECT since */
+    bool was_direct; /* when it was submitted: O_DIRECT may have been dropped since */
     bool busy;
 };
 
@@ -41,7 +41,7 @@ static const char *ring_start(struct ps_uring_writer *w, uint32_t file_count, ui
     for (uint32_t i = 0; i < file_count; i++) {
         descriptors[i] = w->store->descriptor(w->files[i]);
         if (descriptors[i] < 0)
-            goto out; /* nothing is wrong: the store writes in its own way */
+            goto out; /* no error: the store writes by itself */
     }
     for (uint32_t i = 0; i < buffer_count; i++)
         regions[i] = (struct iovec){.iov_base = w->buffers + i * w->buffer_bytes, .iov_len = w->buffer_bytes};
@@ -95,8 +95,7 @@ const char *ps_uring_writer_name(const struct ps_uring_writer *w)
     return w->kernel ? "io_uring" : "plain writes";
 }
 
-/* The rest of a write goes to the kernel. The submission queue has a place for every write, so there is
- * always one. */
+/* Submits the rest of a write. The submission queue has a place for every write, so one is always free. */
 static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
 {
     struct pending_write *p = &w->writes[slot];
@@ -110,7 +109,7 @@ static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
     p->was_direct = w->store->is_direct(w->files[p->done.file]);
 }
 
-/* The page cache takes what O_DIRECT refuses, as some file systems do only once they see the write. */
+/* Repeats a write through the page cache: some file systems refuse O_DIRECT only when they see the write. */
 static bool retry_buffered(struct ps_uring_writer *w, uint32_t file, bool was_direct, int error)
 {
     struct ps_store_file *f = w->files[file];
@@ -144,7 +143,7 @@ void ps_uring_writer_put(struct ps_uring_writer *w, uint32_t file, uint32_t buff
         write_now(w, slot);
 }
 
-/* True when the write is over; false when the kernel has to go on with it. */
+/* True when the write is complete; false when the kernel must continue it. */
 static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
 {
     struct pending_write *p = &w->writes[slot];
@@ -165,10 +164,10 @@ static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
     return false;
 }
 
-/* The slot of a write that ended, or PS_URING_DEPTH. */
+/* Returns the slot of a finished write, or PS_URING_DEPTH. */
 static uint32_t reap_kernel(struct ps_uring_writer *w, uint32_t wait_us)
 {
-    /* Each pending write can be seen short or refused once more per turn; the bound keeps one call short. */
+    /* Each pending write may be short or refused once more in every round; the bound keeps one call short. */
     for (uint32_t turn = 0; turn < 2 * PS_URING_DEPTH; turn++) {
         (void)io_uring_submit(&w->ring);
         struct io_uring_cqe *cqe = NULL;

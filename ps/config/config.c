@@ -103,7 +103,7 @@ enum mr_status ps_config_load(const char *path, struct ps_config *config, char e
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%.300s: cannot be read: is it a file?", path);
         return MR_IO_ERROR;
     }
-    /* A line that is neither section nor key is inih's to find; it does not tell the handler. */
+    /* inih finds lines that are neither section nor key, without calling the handler. */
     if (bad_line > 0 && (r.error_line == 0 || (uint32_t)bad_line < r.error_line)) {
         r.error_line = 0;
         r.line = (uint32_t)bad_line;

@@ -1,4 +1,4 @@
-/* The table of configuration keys behind ps/config/config.h: how to find a key, set its field, and say what
+/* The table of configuration keys for ps/config/config.h: how to find a key, set its field, and say what
  * is allowed. */
 #ifndef PS_CONFIG_TABLE_H
 #define PS_CONFIG_TABLE_H

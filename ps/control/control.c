@@ -9,7 +9,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "ps/control/control_internal.h"
 
-#define SAVE_LOOK_US 10000u /* how often a save under way is looked after */
+#define SAVE_LOOK_US 10000u /* how often a running save is polled */
 
 /* ---- commands ---- */
 
@@ -62,7 +62,8 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
         ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");
     }
     if (command->status == MR_OK) {
-        ps_leaving_wait(c->node); /* calls are served meanwhile, and the next command has the memory */
+        /* calls are served meanwhile, and the memory is free for the next command */
+        ps_leaving_wait(c->node);
     }
 }
 
@@ -197,7 +198,7 @@ uint32_t ps_control_lineage(const struct ps_control *c)
     return c->history.lineage;
 }
 
-/* Commands that nobody will answer any more go with it. */
+/* Frees the commands that were not answered, too. */
 void ps_control_destroy(struct ps_control *c)
 {
     if (c == NULL) {

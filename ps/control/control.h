@@ -1,8 +1,8 @@
 /* The control thread: Create, Freeze, List, Save and Restore, over all cores.
  *
- * Core 0's handler hands a command over; the thread does it, reaching each core through tasks, and the answer
- * goes back to core 0 as a task. Commands are done one after the other; a save goes on in the background
- * meanwhile.
+ * Core 0's handler submits a command; the thread executes it, reaching each core through tasks, and the
+ * answer returns to core 0 as a task. Commands are executed one after the other, while a save may run in the
+ * background.
  */
 #ifndef PS_CONTROL_H
 #define PS_CONTROL_H
@@ -20,32 +20,32 @@
 #define PS_CONTROL_TEXT_BYTES 400
 #define PS_REPLY_TENSORS_MAX  5u
 
-/* A call for the control thread: what it asks for, and then the answer. Everything is a copy. */
+/* A call for the control thread: its arguments, and later its answer. Everything is a copy. */
 struct ps_command {
     struct dp_task task; /* brings it back to core 0 */
     struct ps_command *next;
     struct ps_node *node;
     struct mr_call_ref ref;
     uint32_t op;
-    /* asked */
+    /* the arguments */
     uint32_t feature_count;
     struct mr_feature *features;
     uint32_t freeze; /* enum mr_freeze */
     uint64_t checkpoint_id;
     uint32_t name_count; /* of features to restore; 0: all */
     struct mr_restore_pair *names;
-    bool replace; /* what has such a name already */
+    bool replace; /* features that have such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
     uint64_t cancel_number; /* of the save to cancel; 0: `save` is one to be made */
-    /* answered; tensors' data are the command's */
+    /* the answer; the command owns the tensors' data */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];
     uint32_t tensor_count;
     struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
 };
 
-/* What CHECKPOINT_STATUS answers, in its order. */
+/* The words of CHECKPOINT_STATUS, in its order. */
 struct ps_checkpoint_view {
     uint64_t state; /* enum mr_checkpoint_state of millrace.h: 0 idle, 1 saving, 2 loading */
     uint64_t id;
@@ -57,7 +57,7 @@ struct ps_checkpoint_view {
     char text[256];
 };
 
-/* The same with more. Words as in docs/protocol.md, CHECKPOINT_STATUS. */
+/* The whole answer to CHECKPOINT_STATUS. Its words are those of docs/protocol.md. */
 #define PS_STATUS_WORDS 8u
 #define PS_DETAIL_WORDS 10u
 #define PS_SAVE_WORDS   12u
@@ -67,69 +67,69 @@ struct ps_checkpoint_report {
     uint64_t details[PS_DETAIL_WORDS];
     uint64_t saves[PS_SAVE_LOG_MAX][PS_SAVE_WORDS]; /* the oldest first */
     uint32_t save_count;
-    char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* a line for each: what went wrong */
+    char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* one line for each save: what went wrong */
 };
 
 /* NULL when memory is short. */
 struct ps_control *ps_control_create(struct ps_node *node);
 void ps_control_destroy(struct ps_control *c);
-/* Reads what the node's checkpoint directory says of its history. Before its data plane is made. MR_IO_ERROR,
- * MR_NO_MEMORY, and a line in `error`. */
+/* Reads the history file of the node's checkpoint directory. Call it before the data plane is made.
+ * MR_IO_ERROR, MR_NO_MEMORY, with a line in `error`. */
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes);
 uint32_t ps_control_lineage(const struct ps_control *c);
-/* Starts the thread. Before that, and after stop, its work may be done by the caller: restore at start, save
- * at the end. */
+/* Starts the thread. Before that, and after ps_control_stop(), the caller may do its work: a restore at the
+ * start, a save at the end. */
 bool ps_control_start(struct ps_control *c);
-/* Ends the thread once the command at hand is done; further ones are answered MR_SHUTTING_DOWN. A save under
- * way is given up, unless `finish_save`. */
+/* Ends the thread after the current command; further ones are answered MR_SHUTTING_DOWN. A running save is
+ * aborted, unless `finish_save`. */
 void ps_control_stop(struct ps_control *c, bool finish_save);
 
-/* Hand a command over, which it owns from then on; false when PS_RING_CAPACITY of them are not done. Core 0's
- * thread. */
+/* Submits a command, which the thread owns from then on; false when PS_RING_CAPACITY commands wait already.
+ * Core 0's thread. */
 bool ps_control_submit(struct ps_control *c, struct ps_command *command);
 void ps_command_free(struct ps_command *command);
-/* Of one save by its number, or of all that are known (0). False: that one is not known. Any thread. */
+/* Reports one save by its number, or all that are known (0). False: that number is not known. Any thread. */
 bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoint_report *out);
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 
-/* The configured directory is this node's until it is destroyed. MR_IO_ERROR: another process has it, and
- * `text` says who. */
+/* Locks the configured directory until the control thread is destroyed. MR_IO_ERROR: another process has it,
+ * and `text` says which. */
 enum mr_status ps_control_claim_directory(struct ps_control *c, char *text);
-/* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and
- * text. */
+/* Lets data calls in (PS_GATE_OPEN), has clients try again (PS_GATE_BUSY), or refuses calls with status and
+ * text (PS_GATE_BROKEN). */
 void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
 struct ps_restore_request {
     const char *directory; /* "": the configured one */
-    bool is_own;           /* the configuration names that directory itself, not a client */
+    bool is_own;           /* the directory comes from the configuration, not from a client */
     uint64_t id;           /* 0: the newest that verifies */
     const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
-    bool replace;        /* names: what has such a name already */
-    bool by_call;        /* not at start: it takes back what had been answered, and clients are told so */
+    bool replace;        /* with names: features that have such a name already */
+    bool by_call;        /* not at start: it takes back pushes that were answered, and clients learn of it */
 };
-/* What it came to. */
+/* The result of a restore. */
 struct ps_restored {
-    uint64_t id, step;          /* of the checkpoint; step 0: training said none */
+    uint64_t id, step;          /* of the checkpoint; step 0: training reported none */
     bool is_at_step;            /* it was cut at that step */
-    uint32_t tables, variables; /* taken of it */
+    uint32_t tables, variables; /* how many were restored */
 };
-/* Before the first restore of a start: false, or what the node was restored from by call and has not saved
- * since, which a start with `latest` goes on from: then `request` asks for that. Its directory is valid until
+/* Before the first restore of a start: whether the node was restored by a call and has not saved since. A
+ * start with `latest` continues from that checkpoint, and `request` names it. Its directory is valid until
  * the next restore. */
 bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request);
-/* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held
- * before. One exception: when both do not fit into memory, the checkpoint is verified first and then takes
- * the place of what was there; should it fail even so, `text` says that the node refuses data calls. Data
- * calls must not be let in meanwhile, but with names they may be. */
+/* Loads a checkpoint beside the state that serves, and replaces that once all is there; on failure the node
+ * holds what it held before. One exception: when both do not fit into memory, the checkpoint is verified
+ * first and then takes the place of what was there; should loading fail even so, `text` says that the node
+ * refuses data calls. Data calls must not be let in meanwhile, except in a restore of names. */
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   struct ps_restored *restored, char *text);
-/* What the start went on from is a checkpoint that the next start would load, too: clients may forget the
- * pushes in it. */
+/* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
+ * next start would load the same one. */
 void ps_control_durable(struct ps_control *c);
-/* Waits for the save under way to end; what became of it. MR_OK when there is none. */
+/* Waits for the running save to end and returns its status; MR_OK when there is none. */
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
-/* The save with which a node ends: no data call is let in from then on. Returns once it has ended. */
+/* Makes the last save of a node: no data call is let in from then on. Returns after the save has ended. */
 enum mr_status ps_control_save_last(struct ps_control *c, char *text);
 
 #endif

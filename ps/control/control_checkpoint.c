@@ -48,7 +48,7 @@ uint64_t ps_control_changes(struct ps_control *c)
 
 struct marks {
     enum ps_no_delta lost[DP_CORES_MAX];
-    char table[DP_CORES_MAX][MR_NAME_BYTES]; /* that it is about */
+    char table[DP_CORES_MAX][MR_NAME_BYTES]; /* that the reason is about */
 };
 
 static void look_at_marks(struct ps_core *core, void *arg)
@@ -65,7 +65,7 @@ static void lose_marks(struct ps_core *core, void *arg)
     ps_save_marks_lost(core);
 }
 
-/* Why a core does not know what has changed, in `why`; NULL: all do. */
+/* Returns why a core does not know what has changed, written to `why`; NULL: all cores know. */
 static const char *marks_lost(struct ps_control *c, char why[WHY_BYTES])
 {
     struct marks marks;
@@ -168,7 +168,7 @@ struct begin_order {
     enum ps_save_kind kind;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
-    struct changes changes; /* that the cut holds */
+    struct changes changes; /* up to the cut */
 };
 
 static void begin_on_core(struct ps_core *core, void *arg)
@@ -176,19 +176,19 @@ static void begin_on_core(struct ps_core *core, void *arg)
     struct begin_order *order = arg;
     look_at_changes(core, &order->changes);
     if (order->kind == PS_SAVE_DELTA && !ps_save_delta_possible(core)) {
-        order->status[core->index] = MR_NOT_READY; /* it was, a moment ago */
+        order->status[core->index] = MR_NOT_READY; /* it was possible a moment ago */
         return;
     }
     order->status[core->index] = ps_save_begin(core, order->writer, order->kind, &order->bytes[core->index]);
 }
 
-/* Of a core's file, whose records come to so many bytes, about. */
+/* The approximate length of a core's file, from the bytes of its records. */
 static uint64_t file_bytes(uint64_t bytes)
 {
     return (bytes + PS_PAYLOAD_BYTES - 1) / PS_PAYLOAD_BYTES * PS_BLOCK_BYTES;
 }
 
-/* The cut on every core, or on none. */
+/* Makes the cut on every core, or on none. */
 static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, bool is_delta,
                                        uint64_t *bytes_total, uint64_t *changes)
 {
@@ -267,7 +267,7 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     atomic_store(&c->node->state, MR_NODE_SAVING);
 }
 
-/* From the writer to the cut, as this kind. On failure nothing is left of it. */
+/* Starts the writer and makes the cut, as a full or a delta. On failure nothing is left of either. */
 static enum mr_status try_cut(struct ps_control *c, const char *directory, const struct ps_save_entry *entry,
                               uint64_t *bytes_total, uint64_t *changes, char *text)
 {
@@ -290,7 +290,7 @@ static enum mr_status try_cut(struct ps_control *c, const char *directory, const
     return MR_OK;
 }
 
-/* It may be for what it is based on that a delta failed: a full one does not need that. */
+/* A delta may have failed because of what it is based on, which a full one does not need. */
 static bool is_for_parent(enum mr_status status)
 {
     return status == MR_CHECKPOINT_NOT_FOUND || status == MR_CHECKPOINT_CORRUPT ||
@@ -352,7 +352,7 @@ static void published_on_core(struct ps_core *core, void *arg)
     mr_endpoint_set_checkpoint(core->ep, *(const uint64_t *)arg);
 }
 
-/* Clients may forget the pushes that the last cut holds: they are in checkpoint `id`. */
+/* Lets clients forget the pushes that the last cut holds: they are in checkpoint `id`. */
 static void set_durable(struct ps_control *c, uint64_t id)
 {
     ps_node_each_core(c->node, published_on_core, &id);
@@ -429,7 +429,7 @@ static void fill_ended(struct ps_save_entry *entry, const struct ps_writer_statu
     }
 }
 
-/* The writer has published or failed: take it apart. */
+/* Ends the save, after the writer has published the checkpoint or failed. */
 static void end_save(struct ps_control *c, const struct ps_writer_status *status)
 {
     const char *directory = c->saves.running.directory;
@@ -444,7 +444,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     ps_save_chain_set_hash(&c->saves.chain, status->manifest_hash);
     if (entry->status != MR_OK) {
         c->saves.changes_saved =
-            UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */
+            UINT64_MAX; /* no checkpoint holds these changes: the next save by time must not be skipped */
     }
     if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
         set_durable(c, entry->id);

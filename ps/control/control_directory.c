@@ -8,7 +8,7 @@
 
 /* ---- which ones a client may name ---- */
 
-/* A part of it is "..": what it means depends on links, so it is not looked into. */
+/* Whether a part of the path is "..", whose meaning depends on links. */
 static bool goes_up(const char *path)
 {
     for (const char *part = path; part != NULL; part = strchr(part, '/')) {
@@ -20,7 +20,7 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* Without links; its last part need not be there yet. */
+/* Resolves links; the last part need not exist yet. */
 static bool resolve(const char *path, char out[PATH_MAX])
 {
     char above[PATH_MAX];
@@ -122,7 +122,7 @@ enum mr_status ps_control_lock_directory(struct ps_control *c, const char *direc
         return MR_OK;
     }
     if (strcmp(directory, c->node->config->checkpoint_directory) == 0) {
-        return ps_control_claim_directory(c, text); /* it was removed, or another one has come in its place */
+        return ps_control_claim_directory(c, text); /* it was removed, or replaced by another one */
     }
     snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
     return ps_checkpoint_lock(directory, who, &c->save_lock, text);

@@ -26,7 +26,7 @@ static void remove_on_core(struct ps_core *core, void *arg)
     ps_core_remove_feature(core, *(const uint32_t *)arg);
 }
 
-/* Makes a feature on every core, or on none. */
+/* Creates a feature on every core, or on none. */
 static bool create_everywhere(struct ps_control *c, struct ps_command *command,
                               const struct mr_feature *feature, uint32_t id)
 {
@@ -43,7 +43,8 @@ static bool create_everywhere(struct ps_control *c, struct ps_command *command,
     return true;
 }
 
-/* Well-formed, and not at odds with a feature of the same name, here or earlier in the list. */
+/* Checks that a feature is well-formed, and agrees with a feature of the same name on the node or earlier in
+ * the list. */
 static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
 {
     const struct mr_feature *f = &command->features[index];
@@ -71,8 +72,8 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     return true;
 }
 
-/* Numbers for the features that are not there, which nobody else gets from now on, whatever becomes of this
- * node; the first of them. 0: the command has failed. */
+/* Reserves numbers for new features, which are never used again, whatever happens to this node. Returns the
+ * first; 0: the command has failed. */
 static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command, uint32_t count)
 {
     char error[PS_CONTROL_TEXT_BYTES];
@@ -90,7 +91,7 @@ static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command
     return h->last_feature - count + 1;
 }
 
-/* Of the command's features those that are not there, each name once. */
+/* Counts the command's features that the node does not have, each name once. */
 static uint32_t count_new(const struct ps_control *c, const struct ps_command *command)
 {
     uint32_t count = 0;
@@ -105,7 +106,7 @@ static uint32_t count_new(const struct ps_control *c, const struct ps_command *c
     return count;
 }
 
-/* The features' numbers into `ids`, making those that are not there; all of them, or none new. */
+/* Creates the features that the node does not have, all or none, and writes the numbers of all to `ids`. */
 static bool create_all(struct ps_control *c, struct ps_command *command, uint32_t *ids)
 {
     uint32_t count_before = c->catalog.count, new_count = count_new(c, command), next_id = 0;

@@ -1,5 +1,6 @@
-/* The log lines about what was asked of features and not done. Cores say when there is more of it; then the
- * control thread asks them for what, at most once a second. And those about NaN and Inf in a checkpoint. */
+/* Log lines about what calls asked for and features did not do, and about NaN and Inf in a checkpoint. Cores
+ * report when there is more of the former; then the control thread asks them for details, at most once a
+ * second. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/base/log.h"
@@ -59,7 +60,7 @@ static void look(struct ps_control *c, uint64_t now_us)
     uint32_t count = c->catalog.count, cores = c->node->core_count;
     struct survey s = {.catalog = &c->catalog};
     struct ps_left_out *all = calloc((size_t)count * cores + 1, sizeof(*all));
-    if (c->left_out.logs == NULL) { /* pages of it that nobody writes take no memory */
+    if (c->left_out.logs == NULL) { /* pages that nobody writes take no memory */
         c->left_out.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->left_out.logs));
     }
     if (all == NULL || c->left_out.logs == NULL) {

@@ -1,5 +1,5 @@
-/* The list of saves (ps/control/save_log.h): what is noted of each, what is counted and logged of those that
- * never came to their cut, and what CHECKPOINT_STATUS answers. */
+/* The list of saves (ps/control/save_log.h): entries, saves that failed or were cancelled before their cut,
+ * and the answer to CHECKPOINT_STATUS. */
 #include <stdio.h>
 #include <string.h>
 #include "ps/base/log.h"
@@ -138,7 +138,7 @@ static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entr
     out->lines[at + bytes + 1] = '\0';
 }
 
-/* The words of one save in the place of those of the last. */
+/* Reports this save where the last one would be. */
 static void show_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
                       const struct ps_checkpoint_view *view)
 {

@@ -1,5 +1,5 @@
-/* Restore over all cores: what is loaded lies beside what serves (ps/core/shadow.h) until all of it is
- * there. */
+/* Restore over all cores: the checkpoint is loaded beside the state that serves (ps/core/shadow.h) until all
+ * of it is there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,10 @@ struct attempt {
     const struct ps_restore_request *request;
     const char *directory;
     struct ps_checkpoint_view *view;
-    struct ps_catalog held; /* the checkpoint's */
+    struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
     struct ps_restored *restored;
-    bool is_damaged; /* the reason of its failure */
+    bool is_damaged; /* why it failed */
     bool reopens;    /* the gate was closed for a moment */
     char *text;      /* of the caller */
 };
@@ -54,12 +54,12 @@ static void end_on_core(struct ps_core *core, void *arg)
     ps_shadow_end(core);
 }
 
-/* What was fed belongs to the tables that were there. */
+/* Batches that were fed belong to the tables that were there before. */
 static void keep_on_core(struct ps_core *core, void *arg)
 {
     (void)arg;
     ps_batch_cache_clear(core->batches);
-    ps_save_marks_lost(core); /* whoever knows of which checkpoint it is may know better */
+    ps_save_marks_lost(core); /* the caller may know which checkpoint the marks count from */
     ps_shadow_end(core);
 }
 
@@ -83,13 +83,13 @@ static void move_on_core(struct ps_core *core, void *arg)
     if (replaces) {
         ps_batch_cache_clear(core->batches);
     }
-    ps_save_marks_lost(core); /* what came is not marked */
+    ps_save_marks_lost(core); /* rows that were moved in have no marks */
     ps_shadow_end(core);
 }
 
 /* ---- one checkpoint ---- */
 
-/* All of the plan's features on all cores, empty and out of sight. */
+/* Creates the plan's features in the shadow of every core, empty. */
 static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
@@ -114,12 +114,12 @@ static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reade
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
-        ps_leaving_wait(a->c->node); /* its memory may be wanted at once */
+        ps_leaving_wait(a->c->node); /* the memory may be needed at once */
     }
     return status;
 }
 
-/* On failure no shadow is left. What filled the memory when it was saved has to fit again. */
+/* On failure no shadow is left. A checkpoint of tables that filled the memory must fit again. */
 static enum mr_status load_shadow(struct attempt *a, struct ps_reader *reader)
 {
     enum mr_status status = try_load_shadow(a, reader, true);
@@ -132,7 +132,7 @@ static enum mr_status load_shadow(struct attempt *a, struct ps_reader *reader)
     return status;
 }
 
-/* The old state has gone and the new one did not come. */
+/* Refuses data calls: the old state is gone, and the new one could not be loaded. */
 static void break_node(struct attempt *a, enum mr_status status)
 {
     char why[PS_CORE_TEXT_BYTES];
@@ -142,7 +142,8 @@ static void break_node(struct attempt *a, enum mr_status status)
     snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
 }
 
-/* There is no memory for both: the checkpoint is verified before what is there makes room for it. */
+/* Loads the checkpoint in place of the old state, when there is no memory for both. It is verified before the
+ * old state is freed. */
 static enum mr_status load_instead(struct attempt *a)
 {
     struct ps_reader *reader;
@@ -176,9 +177,8 @@ static void room_on_core(struct ps_core *core, void *arg)
     room->bytes[core->index] = limit > mapped ? limit - mapped : 0;
 }
 
-/* Whether there is room beside what is there for tables of as many bytes as the checkpoint has, their index
- * and unused room. Tables that are short of memory may drop rows where others fail, so trying does not
- * tell. */
+/* Whether there is room beside the old state for tables of the checkpoint's size, with their index and unused
+ * room. Trying does not answer that: tables that are short of memory may drop rows instead of failing. */
 static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_node *node = a->c->node;
@@ -217,7 +217,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     return MR_OK;
 }
 
-/* Data calls go on; while features are replaced, for a moment, calls are answered BUSY. */
+/* Data calls continue; only while features are replaced are they answered BUSY, for a moment. */
 static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
@@ -239,8 +239,8 @@ static void set_restores_on_core(struct ps_core *core, void *arg)
     mr_endpoint_set_restores(core->ep, *(const uint32_t *)arg);
 }
 
-/* What was answered before is taken back: clients must hear of it before the gate opens, and at the next
- * start as well. */
+/* Counts a restore that takes back pushes that were answered: clients must learn of it before the gate opens,
+ * and after the next start as well. */
 static void count_restore(struct attempt *a)
 {
     struct ps_history *h = &a->c->history;
@@ -381,7 +381,7 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
     *a->restored = restored;
 }
 
-/* Each block is verified as it is loaded, and read once. */
+/* Restores checkpoint `id`. Each block is read once, and verified as it is loaded. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
     struct ps_reader *reader;
@@ -420,7 +420,7 @@ static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *te
 static enum mr_status restore_newest(struct attempt *a)
 {
     char text[PS_RESTORE_TEXT_BYTES];
-    a->is_damaged = true; /* if there is none to try */
+    a->is_damaged = true; /* if there is no checkpoint at all */
     enum mr_status status = ps_checkpoint_newest(NULL, a->directory, try_one, a, text);
     if (status == MR_OK && text[0] != '\0') {
         ps_log("restore: %s", text);

@@ -5,7 +5,7 @@
 #include "ps/base/log.h"
 #include "ps/control/control_internal.h"
 
-#define ARM_TRIES 8u /* at a step that training is just passing */
+#define ARM_TRIES 8u /* at steps that training is passing just now */
 
 /* ---- the queue ---- */
 
@@ -78,7 +78,7 @@ static bool is_the_same(const struct ps_save_request *a, const struct ps_save_re
            strcmp(a->directory, b->directory) == 0;
 }
 
-/* One that waits already and is the same will hold all that this one should. */
+/* A save with the same request that waits already will hold all that this one should. */
 static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *request, char *text)
 {
     struct ps_saves *s = &c->saves;
@@ -98,7 +98,7 @@ static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *requ
     return MR_OK;
 }
 
-/* Its turn has not come: another one is under way, or waits for a step. */
+/* Whether it must wait, because another save is running or waits for a step. */
 static bool must_wait(const struct ps_control *c, const struct ps_save_request *request)
 {
     return is_at_step(request) ? c->saves.is_waiting : c->writer != NULL;
@@ -121,14 +121,14 @@ static void wait_for_step(struct ps_control *c, const struct ps_save_request *re
     c->saves.is_waiting = true;
     const struct ps_step_cut *cut = &c->saves.cut;
     bool comes_first = request->step != 0 ? request->step <= cut->step : cut->held_since_us == 0;
-    if (cut->is_armed && comes_first) { /* that one is automatic, and comes later, or would be the same */
+    if (cut->is_armed && comes_first) { /* the automatic cut comes later, or would be the same */
         ps_cut_disarm(c);
     }
 }
 
 static void look_at_cut(struct ps_control *c);
 
-/* Its turn has come. */
+/* Makes the cut, or waits for its step. */
 static enum mr_status begin(struct ps_control *c, struct ps_save_request *request, uint64_t *id, char *text)
 {
     *id = 0;
@@ -138,8 +138,8 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
             look_at_cut(c);
         }
         if (c->saves.is_waiting && c->saves.waiting.number == request->number) {
-            ps_control_note_state(c, request->number,
-                                  PS_SAVE_WAITS_FOR_STEP); /* who reads this is held from now on */
+            /* clients that read this state are held from now on */
+            ps_control_note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP);
         }
         return MR_OK;
     }
@@ -183,7 +183,7 @@ enum mr_status ps_control_save_last(struct ps_control *c, char *text)
 
 /* ---- those that wait ---- */
 
-/* The first whose turn has come. */
+/* Takes the first save from the queue that need not wait. */
 static bool take_queued(struct ps_control *c, struct ps_save_request *request)
 {
     struct ps_saves *s = &c->saves;
@@ -238,7 +238,7 @@ static void automatic_begin(struct ps_control *c, uint64_t step, bool at_step)
     }
 }
 
-/* Without trainers to wait for: as soon as it is due. */
+/* Without trainers to wait for: saves as soon as one is due. */
 static void automatic_at_once(struct ps_control *c)
 {
     struct ps_save_schedule *schedule = &c->saves.schedule;
@@ -253,8 +253,8 @@ static void automatic_at_once(struct ps_control *c)
     automatic_begin(c, step, false);
 }
 
-/* The step of the next automatic cut: the next multiple, or, when the time has come, the step training is
- * at. */
+/* The step of the next automatic cut: the next multiple, or, when a save is due by time, the present step of
+ * training. */
 static bool automatic_next_step(struct ps_control *c, uint64_t *step)
 {
     struct ps_save_schedule *schedule = &c->saves.schedule;
@@ -264,7 +264,7 @@ static bool automatic_next_step(struct ps_control *c, uint64_t *step)
             *step = present;
             return true;
         }
-        schedule->next_us = now_us + schedule->every_us; /* nothing is new */
+        schedule->next_us = now_us + schedule->every_us; /* nothing has changed */
     }
     if (schedule->every_steps == 0) {
         return false;
@@ -278,8 +278,8 @@ static bool automatic_next_step(struct ps_control *c, uint64_t *step)
 
 /* ---- at a step ---- */
 
-/* Whichever comes first: the save that waits, or an automatic one. None of those begins while another is
- * written, as trainers would have to wait for its end. */
+/* Chooses whichever comes first, the save that waits or an automatic one. An automatic one does not begin
+ * while another save is being written, because trainers would have to wait for its end. */
 static bool choose_step(struct ps_control *c, uint64_t *step, bool *is_automatic)
 {
     const struct ps_saves *s = &c->saves;
@@ -296,7 +296,7 @@ static bool choose_step(struct ps_control *c, uint64_t *step, bool *is_automatic
     return true;
 }
 
-/* At the step itself; one that was not named may be a later one, as training goes on. */
+/* Arms the cut at that step. A step that nobody named may move on while training continues. */
 static bool arm(struct ps_control *c, uint64_t step, bool is_automatic)
 {
     const struct ps_saves *s = &c->saves;
@@ -323,14 +323,14 @@ static void arm_next(struct ps_control *c)
     uint64_t step;
     bool is_automatic;
     if (!choose_step(c, &step, &is_automatic) || arm(c, step, is_automatic) || is_automatic) {
-        return; /* an automatic one that failed is tried again, at the next step, in the next turn */
+        return; /* an automatic cut that failed is tried again at the next step, in the next poll */
     }
     snprintf(text, sizeof(text), "step %" PRIu64 " has passed: training is at step %" PRIu64, step,
              ps_control_step(c));
     give_up_waiting(c, text);
 }
 
-/* All are held: the cut, and on they go. */
+/* Every trainer is held at the step: make the cut, then release them. */
 static void cut_at_step(struct ps_control *c)
 {
     struct ps_saves *s = &c->saves;
@@ -368,8 +368,8 @@ static void cut_late(struct ps_control *c)
     ps_cut_disarm(c);
 }
 
-/* An automatic cut is armed for a step that training has left behind, or gone back from; or another is due
- * before it. */
+/* Whether the automatic cut is armed for a step that training has passed or returned from, or another one is
+ * due before it. */
 static bool is_out_of_date(struct ps_control *c)
 {
     const struct ps_step_cut *cut = &c->saves.cut;
@@ -378,7 +378,7 @@ static bool is_out_of_date(struct ps_control *c)
     if (!cut->is_automatic) {
         return false;
     }
-    (void)ps_save_schedule_step_is_due(schedule, present); /* it follows a step that fell */
+    (void)ps_save_schedule_step_is_due(schedule, present); /* follows a step that fell */
     bool has_fallen = schedule->every_steps != 0 && schedule->next_step < cut->step;
     bool is_due =
         !cut->is_timed && cut->held_since_us == 0 && ps_save_schedule_time_is_due(schedule, dp_now_us());
@@ -433,7 +433,7 @@ static bool take_out_queued(struct ps_control *c, uint64_t number)
     return false;
 }
 
-/* Trainers that are held for it go on; those held for an automatic one are not its business. */
+/* Releases the trainers that are held for it, but not those held for an automatic cut. */
 static bool take_out_waiting(struct ps_control *c, uint64_t number)
 {
     struct ps_saves *s = &c->saves;
@@ -458,7 +458,7 @@ static enum mr_status cancel_running(struct ps_control *c, char *text)
         text[0] = '\0';
         return MR_OK;
     }
-    if (status == MR_OK) { /* all was written, and it was too late to take it back */
+    if (status == MR_OK) { /* it was published before it could be aborted */
         snprintf(text, PS_CONTROL_TEXT_BYTES,
                  "save %" PRIu64 " was finished before it could be cancelled: it is checkpoint %" PRIu64,
                  s->running.number, s->entry.id);
@@ -469,7 +469,7 @@ static enum mr_status cancel_running(struct ps_control *c, char *text)
     return MR_INVALID_ARGUMENT;
 }
 
-/* It does not wait, nor is it being written. */
+/* Explains why a save that neither waits nor is being written cannot be cancelled. */
 static enum mr_status refuse_cancel(struct ps_control *c, uint64_t number, char *text)
 {
     pthread_mutex_lock(&c->view_lock);

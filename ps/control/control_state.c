@@ -1,4 +1,4 @@
-/* What the other files share: the answer of a command, the gate of data calls, the view of saves, counters. */
+/* What the other files share: answers of commands, the gate of data calls, the view of saves, counters. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
-/* A cut at a step, over all cores: see ps/core/step_gate.h for why it holds what it should. */
+/* A cut at a step, over all cores. ps/core/step_gate.h explains why it contains exactly the pushes up to that
+ * step. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/control/control_internal.h"
 
-#define LOOK_US 100000u /* between two looks while too few are held */
+#define LOOK_US 100000u /* between two checks while too few trainers are held */
 
 uint64_t ps_control_step(const struct ps_control *c)
 {
@@ -19,7 +20,7 @@ uint64_t ps_control_step(const struct ps_control *c)
 
 struct arm_order {
     const struct ps_step_cut *cut;
-    uint64_t step[DP_CORES_MAX]; /* that each has come to */
+    uint64_t step[DP_CORES_MAX]; /* that each has reached */
 };
 
 static void arm_on_core(struct ps_core *core, void *arg)
@@ -56,8 +57,8 @@ static bool make_gates(struct ps_control *c)
     return cut->gates != NULL;
 }
 
-/* From this step on a call is let through: further off than from where training is to the cut, or than an
- * interval, no trainer steps. */
+/* Calls from this step on are let through: no trainer steps further than from the present step to the cut, or
+ * than an interval. */
 static uint64_t stray_step(const struct ps_control *c, uint64_t step)
 {
     uint64_t present = ps_control_step(c), span = PS_STEP_NEAR;
@@ -112,7 +113,7 @@ void ps_cut_disarm(struct ps_control *c)
     }
 }
 
-/* As if every core were alone; so it is the most that there can be. */
+/* An upper bound: a client that several cores hold counts for each. */
 static uint32_t held_at_most(const struct ps_control *c)
 {
     uint32_t held = 0;
@@ -147,7 +148,7 @@ enum ps_cut_state ps_cut_look(struct ps_control *c)
         cut->arrived = count_held(c, now_us);
         count_cut(c);
     }
-    if (cut->arrived == 0) { /* they have died, or gave up */
+    if (cut->arrived == 0) { /* they have died, or given up */
         cut->held_since_us = 0;
         return PS_CUT_WAITS;
     }

@@ -1,6 +1,6 @@
-/* The saves of a node since its start: those that wait, the one being written, and how the last ones ended.
- * Each has a number of its own (1, 2, 3, ...), as checkpoint ids are of a directory and are given at the cut.
- * Pure; the caller locks.
+/* The list of saves of a node since its start: those that wait, the one being written, and how the last ones
+ * ended. Each has a number of its own (1, 2, 3, ...), because a checkpoint gets its id, which belongs to a
+ * directory, only at the cut. Pure; the caller locks.
  */
 #ifndef PS_SAVE_LOG_H
 #define PS_SAVE_LOG_H
@@ -22,7 +22,7 @@ struct ps_save_entry {
     uint64_t id; /* of the checkpoint; 0 until the cut */
     bool is_delta, is_at_step, is_automatic;
     uint64_t parent_id; /* of a delta */
-    uint64_t step;      /* of the cut; until then what was asked for */
+    uint64_t step;      /* of the cut; until then the one that was asked for */
     uint64_t bytes, duration_us;
     enum mr_status status; /* of one that has ended */
     int error_number;
@@ -34,7 +34,7 @@ struct ps_save_log {
     struct ps_save_entry entries[PS_SAVE_LOG_MAX]; /* by number */
 };
 
-/* A new one; takes the place of an old one. */
+/* Adds an entry; it replaces the oldest one when the list is full. */
 static inline struct ps_save_entry *ps_save_log_add(struct ps_save_log *log)
 {
     uint64_t number = ++log->last_number;
@@ -43,7 +43,7 @@ static inline struct ps_save_entry *ps_save_log_add(struct ps_save_log *log)
     return entry;
 }
 
-/* NULL when it never was, or was long ago. */
+/* NULL when there was no such save, or its entry has been replaced. */
 static inline struct ps_save_entry *ps_save_log_find(struct ps_save_log *log, uint64_t number)
 {
     struct ps_save_entry *entry = &log->entries[number % PS_SAVE_LOG_MAX];

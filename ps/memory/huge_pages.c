@@ -102,13 +102,13 @@ static bool huge_pages_open(uint8_t *p, size_t bytes)
     return true;
 }
 
-/* Mapping afresh drops the pages, and their promise of memory, in one call. */
+/* A new mapping drops the pages, and the memory promised for them, in one call. */
 static bool huge_pages_close(uint8_t *p, size_t bytes)
 {
     return mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == p;
 }
 
-/* All pages are there afterwards. False when there is no memory for them. */
+/* Populates all pages. False when there is no memory for them. */
 static bool huge_pages_populate(uint8_t *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -147,7 +147,7 @@ static void out_serve(struct ps_huge_pages *u, struct ps_huge_page_order *o)
     atomic_store_explicit(&o->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
 }
 
-/* Those that are gone are free. */
+/* Marks huge pages as free that have been returned. */
 static void out_collect(struct ps_huge_pages *u)
 {
     for (uint32_t i = 0; u->out_count > 0 && i < PS_HUGE_PAGES_OUT_MAX; i++) {
@@ -189,7 +189,7 @@ static void out_order(struct ps_huge_pages *u, size_t huge_page)
 
 /* ---- huge pages ahead ---- */
 
-/* The slot's huge page is an ordinary one in use from now on. */
+/* Turns the slot's huge page into an ordinary one in use. */
 static uint8_t *ahead_leave(struct ps_huge_pages *u, struct ps_huge_page_order *a)
 {
     account(&u->ahead_bytes, 0, UNIT);
@@ -252,12 +252,13 @@ void ps_huge_pages_give_ahead(struct ps_huge_pages *u)
 {
     for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++) {
         struct ps_huge_page_order *a = &u->ahead[i];
-        if (state_change(a, PS_ORDER_WANTED, PS_ORDER_FAILED)) { /* it was not begun, and is closed still */
+        if (state_change(a, PS_ORDER_WANTED,
+                         PS_ORDER_FAILED)) { /* the helper has not begun it: it is still closed */
             (void)ahead_leave(u, a);
             huge_pages_mark(u, a->huge_page, 1, false);
             continue;
         }
-        while (state_of(a) == PS_ORDER_BUSY) /* for as long as one huge page takes; at the limit only */
+        while (state_of(a) == PS_ORDER_BUSY) /* as long as one huge page takes, and only at the limit */
             sched_yield();
         if (state_of(a) == PS_ORDER_FAILED)
             ahead_failed(u, a);
@@ -304,7 +305,7 @@ static uint8_t *take_now(struct ps_huge_pages *u, size_t bytes, size_t alignment
     if (first >= u->huge_page_count)
         return NULL;
     uint8_t *p = address(u, first);
-    if ((uintptr_t)p % alignment != 0) /* more than a huge page, and the base is not aligned to as much */
+    if ((uintptr_t)p % alignment != 0) /* the base is aligned to a huge page only */
         return NULL;
     if (!huge_pages_open(p, bytes))
         return NULL;

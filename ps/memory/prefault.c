@@ -14,7 +14,7 @@ struct ps_prefault {
     pthread_t thread;
     sem_t wanted;
     atomic_bool stop;
-    pthread_mutex_t lock; /* of the list; held while a huge page is made ready, so that detach waits for it */
+    pthread_mutex_t lock; /* of the list; held while a huge page is prepared, so that detach waits for it */
     struct ps_huge_pages *first; /* attached ones */
 };
 

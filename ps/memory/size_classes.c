@@ -80,7 +80,7 @@ static uint8_t *run_memory(const struct ps_size_classes *p, uint32_t number)
     return p->space->base + (size_t)number * CHUNK_BYTES;
 }
 
-/* Chunks of this huge page may be had. */
+/* Chunks of this huge page may be allocated. */
 static void huge_page_offer(struct ps_size_classes *p, uint32_t huge_page)
 {
     for (uint32_t order = 0; order < PS_CHUNK_ORDERS; order++)
@@ -158,7 +158,7 @@ static uint32_t order_of(uint32_t chunks)
     return 31 - (uint32_t)__builtin_clz(chunks);
 }
 
-/* The lowest place there is, so that high huge pages become free; false when there is none. */
+/* Finds the lowest place, so that high huge pages become free; false when there is none. */
 static bool chunks_take(struct ps_size_classes *p, uint32_t class, uint32_t *number)
 {
     uint32_t chunks = p->classes[class].chunks, step = p->classes[class].pieces > 1 ? chunks : 1;
@@ -265,7 +265,7 @@ void ps_size_classes_free(struct ps_size_classes *p)
         munmap(p->used, p->used_map_bytes);
 }
 
-/* The huge page's pieces in use come to so much more, or less. */
+/* Adjusts how many bytes of the huge page's pieces are in use. */
 static void used_add(struct ps_size_classes *p, uint32_t huge_page, size_t add_bytes, size_t subtract_bytes)
 {
     p->used[huge_page] += (uint32_t)add_bytes;
@@ -323,7 +323,7 @@ void ps_size_classes_give(struct ps_size_classes *p, void *piece, size_t bytes)
 
 /* ---- clearing ---- */
 
-/* Offers the rooms in the huge page's runs, or does not any more. */
+/* Offers the room in the huge page's runs, or withholds it. */
 static void huge_page_runs_offer(struct ps_size_classes *p, uint32_t huge_page, bool offer)
 {
     const struct ps_cut_huge_page *u = &p->huge_pages[huge_page];

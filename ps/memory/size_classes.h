@@ -1,14 +1,14 @@
-/* Pieces of huge pages: memory for bucket arrays and small slabs, which are many, of few sizes, and come and
- * go together.
+/* Pieces of huge pages: memory for bucket arrays and small slabs, of which there are many, in few sizes,
+ * allocated and freed together.
  *
  * A huge page is cut into chunks of 4 KiB, chunks make runs, a run holds a few pieces of one size, or one
- * large piece. So when a table's partitions grow or shrink from one size to the next, the runs of the size
- * they leave become empty, and so do huge pages, which go back to the kernel at once. (Runs of one size per
+ * large piece. So when a table's partitions grow or shrink from one size to the next, the runs of the old
+ * size become empty, and so do huge pages, which are returned to the kernel at once. (Runs of one size per
  * class, as in Bonwick's slab allocator, USENIX 1994.)
  *
- * Where sizes change in another order than pieces were made in, huge pages and runs are left that are in part
- * empty. One such huge page at a time may be cleared: nothing new goes there, and the owners of its pieces
- * move them, as far as they can, by taking others in their place.
+ * When pieces are freed in another order than they were allocated in, huge pages and runs stay partly empty.
+ * One such huge page at a time may be cleared: nothing new is placed there, and the owners of its pieces move
+ * them, as far as they can, to other pieces.
  *
  * Sizes are 1, 2, .. 16 lines of 64 bytes, then sixteen from one power of two to the next; others are rounded
  * up. Belongs to the arena's thread. The arena keeps the accounts.
@@ -45,7 +45,7 @@ struct ps_size_classes {
     uint32_t huge_page_count; /* cut into pieces */
     uint32_t clear_huge_page; /* being cleared; PS_PIECE_NO_HUGE_PAGE: none is */
     uint32_t clear_from;      /* where the next one is looked for */
-    uint32_t clear_count;     /* huge pages so far */
+    uint32_t clear_count;     /* huge pages cleared so far */
     struct {
         uint32_t chunks;    /* of a run */
         uint32_t pieces;    /* of a run */
@@ -58,20 +58,20 @@ struct ps_size_classes {
 /* False when memory is short. */
 bool ps_size_classes_init(struct ps_size_classes *p, struct ps_huge_pages *space);
 void ps_size_classes_free(struct ps_size_classes *p); /* the bookkeeping only */
-/* At least `bytes`, 1 .. PS_PIECE_BYTES_MAX, aligned to a line, not zeroed; NULL when the limit or the memory
- * is reached. */
+/* Returns at least `bytes`, 1 .. PS_PIECE_BYTES_MAX, aligned to a line, not zeroed; NULL when the limit or
+ * the memory is reached. */
 void *ps_size_classes_take(struct ps_size_classes *p, size_t bytes);
 void ps_size_classes_give(struct ps_size_classes *p, void *piece, size_t bytes);
-/* What a piece for `bytes` takes. */
+/* Returns how much a piece for `bytes` takes. */
 size_t ps_piece_bytes(size_t bytes);
 
-/* A huge page is being cleared, a new one if none was. False when there is little to gain, or no huge page
- * is empty enough. */
+/* Begins to clear a huge page, unless one is being cleared already. False when there is little to gain, or no
+ * huge page is empty enough. */
 bool ps_size_classes_clear_begin(struct ps_size_classes *p);
-/* The huge page is used like others again. So it is, too, when memory is used up; when its last piece
- * goes, it is a huge page no more. */
+/* Ends that: the huge page is used like others again. This also happens when memory is used up; when its last
+ * piece is freed, the huge page is returned. */
 void ps_size_classes_clear_end(struct ps_size_classes *p);
-/* To be moved. */
+/* Whether a piece should be moved. */
 static inline bool ps_piece_is_leaving(const struct ps_size_classes *p, const void *piece)
 {
     return (size_t)((const uint8_t *)piece - p->space->base) / PS_HUGE_PAGE_BYTES == p->clear_huge_page;

@@ -1,11 +1,11 @@
-/* From the records of applied batches of the cores that wrote a checkpoint to those of the cores that read
+/* Turns the records of applied batches of the cores that wrote a checkpoint into those of the cores that read
  * it.
  *
- * As many cores as before: each takes its own record. Otherwise a batch counts as applied when every writing
- * core had applied it. One that only some had applied, because the cut fell between its messages, is partly
- * applied: the bitmap of the partitions that hold it goes to every core, and a push of that batch skips those
- * (ps/exactly_once/partial.h). So each key's gradient is applied exactly once, however often the number of
- * cores changes.
+ * With as many cores as before, each takes its own record. Otherwise a batch counts as applied when every
+ * writing core had applied it. One that only some had applied, because the cut fell between its messages, is
+ * partly applied: every core gets the bitmap of the partitions that hold it, and a push of that batch skips
+ * those (ps/exactly_once/partial.h). So each key's gradient is applied exactly once, however often the number
+ * of cores changes.
  */
 #ifndef PS_APPLIED_BATCHES_MERGE_H
 #define PS_APPLIED_BATCHES_MERGE_H
@@ -20,12 +20,12 @@ struct ps_applied_batches_merge;
 struct ps_applied_batches_merge *ps_applied_batches_merge_create(uint32_t saved_core_count,
                                                                  uint32_t core_count);
 void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m); /* NULL is fine */
-/* A PS_RECORD_STREAM or PS_RECORD_CLIENT of the checkpoint; it is copied. */
+/* Adds a PS_RECORD_STREAM or PS_RECORD_CLIENT of the checkpoint; it is copied. */
 enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m,
                                             const struct ps_record *record, const uint8_t *bytes, char *text);
-/* All are added. */
+/* Merges them, after all are added. */
 enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *m, char *text);
-/* Give a core what it holds. On the core's thread; several cores at the same time. */
+/* Loads a core's records. On the core's thread; several cores may do so at the same time. */
 enum mr_status ps_applied_batches_merge_load(const struct ps_applied_batches_merge *m, struct ps_core *core,
                                              char *text);
 

@@ -118,7 +118,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : x->piece.partition - y->piece.partition;
 }
 
-/* A core's pieces of a lane cover all partitions, each once. */
+/* Checks that a core's pieces of a lane cover all partitions, each once. */
 enum mr_status ps_push_merge_finish(struct ps_push_merge *m, char *text)
 {
     if (m->count > 0) {
@@ -155,7 +155,7 @@ static struct range common(struct range a, struct range b)
     return c.begin < c.end ? c : (struct range){0, 0};
 }
 
-/* What a core gets of a lane: piece by piece, neighbours that are equal joined. */
+/* Gives a core its pieces of a lane; equal neighbours are joined. */
 struct output {
     struct ps_core *core;
     bool any;
@@ -181,7 +181,7 @@ static void give(struct output *out, const struct ps_push_lane *lane, const stru
         return;
     }
     give_last(out);
-    uint32_t begin = out->any ? range.begin : 0; /* nobody asks for partitions of others */
+    uint32_t begin = out->any ? range.begin : 0; /* no push asks for partitions of other cores */
     out->last = (struct ps_push_lane){.lane = lane->lane,
                                       .partition = (uint16_t)begin,
                                       .partition_end = (uint16_t)range.end,
@@ -191,7 +191,7 @@ static void give(struct output *out, const struct ps_push_lane *lane, const stru
     out->any = true;
 }
 
-/* saved[0 .. count) are all there is of a lane. A core that wrote nothing of it has applied nothing of it. */
+/* saved[0 .. count) are all records of a lane. A core that wrote none has applied nothing of it. */
 static enum mr_status load_lane(const struct ps_push_merge *m, const struct saved *saved, uint32_t count,
                                 struct ps_core *core)
 {

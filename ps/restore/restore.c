@@ -17,20 +17,20 @@
 #define ROUNDS     PS_STREAM_HELD_MAX
 #define ROWS_MAX   8192u /* loaded together */
 
-/* What a core takes of the records: rows, removed keys, the occurrence filter and variables of the features
- * in its shadow, as far as their partitions are its own. */
+/* The records that a core loads: rows, removed keys, the occurrence filter and variables of the features in
+ * its shadow, as far as it owns their partitions. */
 struct core_load {
     struct ps_core *core;
-    bool named_only; /* records of features that have no shadow are passed over */
-    bool makes_room; /* there are no rows yet for the keys that come; see ps_table_load_rows() */
+    bool named_only; /* records of features without a shadow are skipped */
+    bool makes_room; /* the keys have no rows yet; see ps_table_load_rows() */
     char *text;      /* PS_RESTORE_TEXT_BYTES: what is wrong */
-    /* rows that wait to be loaded together; zero to begin with */
+    /* rows that wait to be loaded together */
     const struct ps_feature *feature;
     uint32_t count;
     struct ps_stored_row rows[ROWS_MAX];
 };
 
-/* Blocks that the cores are given. */
+/* Blocks that the cores load together. */
 struct round {
     struct loader *loader;
     const uint8_t *blocks[BLOCKS_MAX];
@@ -47,14 +47,14 @@ struct loader {
     bool makes_room;
     _Atomic uint64_t *progress;
     uint32_t last_link;
-    uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
-    uint32_t round; /* how many were begun */
+    uint32_t held;  /* rounds in flight at most: while the cores load one, the next one waits for them */
+    uint32_t round; /* how many have begun */
     struct round rounds[ROUNDS];
     struct ps_applied_batches_merge *applied;
     struct ps_push_merge *pushes;
     char *text;                /* of the caller */
     struct core_load *records; /* of each core */
-    /* what each core says */
+    /* reported by each core */
     enum mr_status status[DP_CORES_MAX]; /* the first that is not MR_OK stays */
     uint64_t lanes_forgotten[DP_CORES_MAX];
     char core_text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
@@ -138,7 +138,7 @@ static enum mr_status load_filter(struct ps_core *core, const struct ps_feature 
     return status == MR_OUT_OF_MEMORY ? no_memory(f, status, text) : status;
 }
 
-/* Pieces of a variable come in any order; the last one completes it. */
+/* The records of a variable come in any order; the last one completes it. */
 static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
                                     const uint8_t *bytes, char *text)
 {
@@ -164,16 +164,16 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
     return MR_OK;
 }
 
-/* `bytes` must stay until the next flush. Records of kinds that are no core's are passed over. */
+/* `bytes` must stay until the next flush. Records that the control thread loads are skipped. */
 static enum mr_status take_record(struct core_load *r, const struct ps_record *record, const uint8_t *bytes)
 {
     uint32_t wanted = ps_record_feature_kind(record->kind);
     if (wanted == 0) {
-        return MR_OK; /* the control thread's */
+        return MR_OK;
     }
     struct ps_feature *f = ps_shadow_feature(r->core, record->feature);
     if (f == NULL && r->named_only) {
-        return MR_OK; /* of one that was not asked for */
+        return MR_OK; /* nobody asked for its feature */
     }
     bool is_known = f != NULL && (wanted == MR_TABLE) == (f->table != NULL);
     if (!is_known) {
@@ -226,7 +226,7 @@ static void load_blocks(struct ps_core *core, void *arg)
     l->status[core->index] = r->status[core->index] = status;
 }
 
-/* Every variable came whole. */
+/* Checks that every variable is complete. */
 static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
@@ -240,7 +240,7 @@ static void check_whole(struct ps_core *core, void *arg)
     }
 }
 
-/* Into the records of the shadow: they are the core's from here on. */
+/* Exchanges the shadow for the state that serves, and loads the records of batches and pushes into it. */
 static void take_over(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
@@ -260,7 +260,7 @@ static void give_back(struct ps_core *core, void *arg)
 
 /* ---- on the control thread ---- */
 
-/* MR_OK, or what a core says is wrong. */
+/* Returns the first failure that a core reports, or MR_OK. */
 static enum mr_status first_failure(const struct loader *l, const enum mr_status *status, char *text)
 {
     for (uint32_t i = 0; i < l->node->core_count; i++) {
@@ -278,7 +278,7 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
     return first_failure(l, l->status, text);
 }
 
-/* Fewer cores have fewer places for the lanes of as many clients. */
+/* Fewer cores have fewer places for the lanes of the same clients. */
 static void log_forgotten(const struct loader *l)
 {
     uint64_t forgotten = 0;
@@ -293,7 +293,8 @@ static void log_forgotten(const struct loader *l)
     }
 }
 
-/* What the records say of applied batches and numbered pushes; it is given out when all is here. */
+/* Collects the records of applied batches and numbered pushes, which are given to the cores once all are
+ * read. */
 static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct round *r = arg;
@@ -329,8 +330,8 @@ static enum mr_status end_all(struct loader *l)
     return status;
 }
 
-/* The cores begin with the blocks, or have them next, while this thread notes what is its own, and waits for
- * the round before. */
+/* Gives the blocks to the cores, which load them now or after the previous ones, while this thread collects
+ * its own records and waits for the previous round. */
 static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct loader *l = arg;
@@ -359,7 +360,7 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
     return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
 }
 
-/* The shadow serves on all cores, or on none. */
+/* Puts the shadow into service on all cores, or on none. */
 static enum mr_status take_over_everywhere(struct loader *l, char *text)
 {
     enum mr_status status = ps_applied_batches_merge_finish(l->applied, text);

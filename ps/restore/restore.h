@@ -1,5 +1,5 @@
-/* Loading a checkpoint onto this node's cores, however many wrote it: each row goes to the core that owns its
- * partition now.
+/* Loads a checkpoint onto the cores of this node, however many cores wrote it: each row is loaded by the core
+ * that owns its partition now.
  *
  * Called on the control thread; cores take part through tasks.
  */
@@ -15,18 +15,18 @@
 
 #define PS_RESTORE_TEXT_BYTES 256
 
-/* Fills the features of the shadow on all cores, empty (ps/core/shadow.h).
+/* Fills the features of the shadow on all cores, which are empty (ps/core/shadow.h).
  *
- * `whole`: they are all of the checkpoint's, and are exchanged for what serves, together with the records of
- * batches, clients and pushes; no data call may be let in then. Otherwise they stay a shadow, the checkpoint's
- * other features and its records are left out, and data calls may go on: the cores are kept for a block at a
- * time.
+ * `whole`: they are all features of the checkpoint, and replace the state that serves, together with the
+ * records of batches, clients and pushes; no data call may be let in meanwhile. Otherwise they stay a shadow,
+ * the checkpoint's other features and its records are left out, and data calls may continue: the cores are
+ * busy for one block at a time.
  *
- * `makes_room`: as of ps_table_load_rows(); without it tables take the least memory, and several times as
- * long.
+ * `makes_room`: as in ps_table_load_rows(); without it tables take the least memory, but loading takes
+ * several times as long.
  *
- * On failure the cores serve what they did, and the shadow is good for nothing. `progress` rises to
- * ps_reader_bytes(), about. MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
+ * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
+ * about ps_reader_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
                                _Atomic uint64_t *progress, char *text);

@@ -28,7 +28,7 @@ static bool is_ended(const char *name)
     return memchr(name, '\0', MR_NAME_BYTES) != NULL;
 }
 
-/* Well-formed, and not taken twice. */
+/* Checks that a pair of names is well-formed and not given twice. */
 static enum mr_status check_names(const struct mr_restore_pair *names, uint32_t index, char *text)
 {
     const struct mr_restore_pair *pair = &names[index];
@@ -56,7 +56,7 @@ static uint32_t find_in_plan(const struct ps_restore_plan *plan, const char *nam
     return i;
 }
 
-/* Those of the plan that come beside what the node has. */
+/* How many entries of the plan are new to the node. */
 static uint32_t new_count(const struct ps_restore_plan *plan)
 {
     uint32_t count = 0;
@@ -66,7 +66,7 @@ static uint32_t new_count(const struct ps_restore_plan *plan)
     return count;
 }
 
-/* The feature under the name that it is to have. */
+/* Finds the feature, and gives it the name that it is to have. */
 static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_restore_pair *pair,
                                  struct ps_restore_entry *out, char *text)
 {
@@ -91,7 +91,7 @@ static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_
     return MR_OK;
 }
 
-/* Its number on the node, and what it replaces there. Numbers from *next_id on are free. */
+/* Chooses its number on the node, and what it replaces there. Numbers from *next_id on are free. */
 static enum mr_status place_entry(const struct ps_restore_plan *plan, const struct ps_catalog *node,
                                   bool replace, uint32_t *next_id, struct ps_restore_entry *entry, char *text)
 {

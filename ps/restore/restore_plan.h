@@ -1,4 +1,4 @@
-/* What a restore takes of a checkpoint, and what becomes of it on the node: pure, for the control thread.
+/* What a restore takes from a checkpoint, and what becomes of it on the node. Pure, for the control thread.
  *
  * Without names everything is taken and replaces all that the node holds, each feature under its number in
  * the checkpoint. With names those alone are taken, under their own names or new ones, beside what the node
@@ -29,18 +29,18 @@ struct ps_restore_plan {
     struct ps_restore_entry entries[MR_FEATURE_MAX];
 };
 
-/* Reads the checkpoint's catalog: its features, checked as those of a Create are. MR_CHECKPOINT_CORRUPT, and
+/* Reads the checkpoint's catalog: its features, checked like those of a Create. MR_CHECKPOINT_CORRUPT, and
  * `text` (PS_RESTORE_PLAN_TEXT_BYTES) says which is wrong. */
 enum mr_status ps_restore_read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog,
                                        char *text);
-/* `held` is the checkpoint's catalog, `node` the node's. The number of a feature that is replaced goes to the
- * one that replaces it, so that clients need not ask anew; others get the numbers from `next_id` on.
+/* Plans a restore. `held` is the checkpoint's catalog, `node` the node's. A feature that replaces another one
+ * gets its number, so that clients need not ask again; others get the numbers from `next_id` on.
  * MR_UNKNOWN_TABLE: a name that the checkpoint does not hold; MR_INVALID_ARGUMENT: a name that is wrong,
  * comes twice, or is taken on the node. `text` then says which, and what to do. */
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
                                     const struct mr_restore_pair *names, uint32_t name_count, bool replace,
                                     uint32_t next_id, struct ps_restore_plan *out, char *text);
-/* The node's catalog once the plan is carried out. */
+/* Changes the node's catalog as the plan says. */
 void ps_restore_plan_apply(const struct ps_restore_plan *plan, struct ps_catalog *node);
 
 #endif

@@ -11,7 +11,7 @@
     (64u << 10)              /* of a variable per record: small against a block, so little is wasted */
 #define STREAM_HEAD_WORDS 2u /* stream, watermark */
 
-/* How a step of the cursor went. */
+/* The result of a step of the cursor. */
 enum went {
     WENT_ON,
     NO_ROOM, /* in the writer's buffers: nothing was written */
@@ -35,7 +35,7 @@ static void write_rows(struct ps_save *save, const struct ps_feature *f, uint32_
                                .bytes = count * (sizeof(uint64_t) + (uint64_t)row_bytes)};
     uint8_t *to = ps_writer_append(save->writer, f->core->index, &record);
     if (to == NULL) {
-        assert(ps_writer_failed(save->writer)); /* room was checked before the rows were asked for */
+        assert(ps_writer_failed(save->writer)); /* the caller has checked that there is room */
         return;
     }
     memcpy(to, keys, count * sizeof(uint64_t));
@@ -59,8 +59,8 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
     }
 }
 
-/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block
- * may lose up to a record at its end. */
+/* How many bytes `rows` rows take at most, however they are split into records. A record never spans blocks,
+ * so each block may lose up to a record at its end. */
 static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
 {
     uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
@@ -71,7 +71,8 @@ static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
     return rows == 0 ? 0 : bytes + blocks * record_max;
 }
 
-/* Beside what pushes in slices have been promised, and one that was held back waits for. */
+/* Whether there is room beside what is reserved for pushes in slices, and what a push that was held back
+ * waits for. */
 static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
 {
     const struct ps_feature *f = self;
@@ -259,7 +260,7 @@ bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *f)
 
 /* ---- begin and end ---- */
 
-/* What may fail of the cut, for all features or none. */
+/* Begins the part of the cut that may fail, for all features or none. */
 static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
@@ -277,7 +278,7 @@ static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
     return true;
 }
 
-/* Its bytes, about. */
+/* Begins the cut of a feature, and returns about how many bytes it will write. */
 static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
 {
     f->in_cut = f->table != NULL || f->variable != NULL;
@@ -327,7 +328,7 @@ void ps_save_end(struct ps_core *core)
         if (f == NULL || !f->in_cut) {
             continue;
         }
-        core->marks_hold = false; /* not all is written */
+        core->marks_hold = false; /* not everything is written */
         if (f->table != NULL) {
             ps_table_cut_abort(f->table);
             f->in_cut = false;
@@ -341,7 +342,7 @@ void ps_save_end(struct ps_core *core)
 
 /* ---- marks of what changed ---- */
 
-/* The first table that has that in its way; NULL: none. */
+/* Returns the name of the first table for which has() is false; NULL: there is none. */
 static const char *table_without(const struct ps_core *core, bool (*has)(const struct ps_table *t))
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
@@ -402,8 +403,8 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
         ps_writer_failed(save->writer)) {
         return true;
     }
-    /* More than the buffers can hold beside the one being filled: it waits for the end of the cut, and the
-     * cursor must not wait for it. */
+    /* A push that needs more than the buffers hold beside the one being filled waits for the end of the cut:
+     * the cursor must not wait for it. */
     if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {
         save->wanted_bytes = need_bytes;
         save->wanted_until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
@@ -413,7 +414,7 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
 
 /* ---- the cursor ---- */
 
-/* What it leaves is room for pushes that come next, and for one that waits for more than that. */
+/* It leaves room for the next pushes, and for one that waits for more than that. */
 static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uint64_t now_us)
 {
     const struct ps_save *save = &core->save;
@@ -434,7 +435,7 @@ static uint8_t *append(struct ps_core *core, const struct ps_record *record, uin
     return ps_writer_append(core->save.writer, core->index, record);
 }
 
-/* One record of the copy. */
+/* Writes one record of the copy. */
 static enum went copy_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
@@ -549,8 +550,8 @@ static enum went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t 
     return THROUGH;
 }
 
-/* What the cursor goes through the features for, one after the other: what may be held up by a change or
- * takes memory first. */
+/* The cursor goes through all features once for each of these: first for what pushes may have to wait for, or
+ * what takes memory. */
 enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
 static enum went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
@@ -570,7 +571,7 @@ static enum went feature_step(struct ps_core *core, struct ps_feature *f, uint64
     }
 }
 
-/* THROUGH: with everything. */
+/* THROUGH: everything is written. */
 static enum went cursor_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;

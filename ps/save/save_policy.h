@@ -1,14 +1,16 @@
-/* Which save comes next: what it asks for, which kind it is, and when the next automatic one is due. Pure; one thread.
+/* Which save comes next: what it asks for, which kind it is, and when the next automatic one is due. Pure;
+ * one thread.
  *
- * A checkpoint is full, or a delta: what has changed since the last one. A delta needs its parent: the last checkpoint that
- * this node published to the same directory, or restored from it, and that is still there; and every core must have kept
- * the marks of what has changed since. A chain ends, and a full one begins the next, once it has deltas_max deltas or these
- * have grown to a share of the full one's bytes: from then on a full one is cheaper than reading the chain. A save that
- * failed leaves marks that nobody can rely on, so a full one follows.
+ * A checkpoint is full, or a delta: what has changed since the last one. A delta needs its parent: the last
+ * checkpoint that this node published to the same directory, or restored from it, and that is still there;
+ * and every core must have kept the marks of what has changed since. A chain ends, and a full one begins the
+ * next, once it has deltas_max deltas or these have grown to a share of the full one's bytes: from then on a
+ * full one is cheaper than reading the chain. A save that failed leaves marks that nobody can rely on, so a
+ * full one follows.
  *
- * Automatic checkpoints are due every so many steps (ps/core/step_clock.h, over the node), every so many seconds, or both.
- * Both count from the last checkpoint, whether it was asked for or automatic. One that takes longer than the interval is
- * followed by one more, however many were due meanwhile.
+ * Automatic checkpoints are due every so many steps (ps/core/step_clock.h, over the node), every so many
+ * seconds, or both. Both count from the last checkpoint, whether it was asked for or automatic. One that
+ * takes longer than the interval is followed by one more, however many were due meanwhile.
  */
 #ifndef PS_SAVE_POLICY_H
 #define PS_SAVE_POLICY_H
@@ -23,15 +25,16 @@
 /* ---- what a save asks for ---- */
 
 /* What a save may ask for. */
+
 enum ps_save_wish { PS_WISH_CONFIGURED = 0, PS_WISH_FULL = 1, PS_WISH_DELTA = 2 };
 
 struct ps_save_request {
     char directory[PS_DIRECTORY_BYTES]; /* "": the configured one */
     enum ps_save_wish wish;
-    /* the cut is made at this step; 0: at once, or, with trainers, at the one training has come to */
+    /* the cut is made at this step; 0: at once, or, with trainers, at the step that training has reached */
     uint64_t step;
     uint32_t trainers; /* that a step has; 0: as configured */
-    bool queue;        /* while another is under way it waits; otherwise that is an error */
+    bool queue;        /* it waits while another save is running; otherwise that is an error */
     bool is_automatic;
     uint64_t number; /* in ps/control/save_log.h; set by the control thread */
 };
@@ -39,13 +42,13 @@ struct ps_save_request {
 /* ---- full or delta ---- */
 
 struct ps_save_chain {
-    bool is_open;                       /* there is a checkpoint that a delta may follow */
-    const char *why_closed;             /* if not; NULL: there was none yet */
-    char directory[PS_DIRECTORY_BYTES]; /* where */
+    bool is_open;                       /* there is a checkpoint that a delta may build on */
+    const char *why_closed;             /* if it is not open; NULL: there was no checkpoint yet */
+    char directory[PS_DIRECTORY_BYTES]; /* of the checkpoints */
     uint64_t last_id;
     struct ps_hash last_hash; /* of its MANIFEST */
     uint32_t deltas;
-    uint64_t full_bytes, delta_bytes; /* of the full one's blocks, and of all deltas' on it */
+    uint64_t full_bytes, delta_bytes; /* of the blocks of the full one, and of all deltas on it */
 };
 
 struct ps_save_chain_limits {
@@ -53,24 +56,25 @@ struct ps_save_chain_limits {
     uint32_t delta_share_percent;
 };
 
-/* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id.
- * `marks_lost`: why a core does not know what has changed, NULL: all do; it may be what is returned. Deltas
- * may be possible that the limits are against. */
+/* Returns why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id.
+ * `marks_lost`: why a core does not know what has changed, or NULL; it may be returned. A delta may be
+ * possible although the limits advise against it. */
 const char *ps_save_chain_no_delta(const struct ps_save_chain *chain,
                                    const struct ps_save_chain_limits *limits, const char *directory,
                                    bool parent_is_there, const char *marks_lost);
-/* A delta would be one too many. */
+/* Whether the chain has reached a limit, so that the next checkpoint should be full. */
 bool ps_save_chain_is_long(const struct ps_save_chain *chain, const struct ps_save_chain_limits *limits);
 
-/* A checkpoint of so many bytes was published. */
+/* Notes that a checkpoint of so many bytes was published. */
 void ps_save_chain_published(struct ps_save_chain *chain, const char *directory, uint64_t id, bool is_delta,
                              uint64_t bytes);
-/* Behind either: the hash of its MANIFEST, by which another one under the same number is told apart. */
+/* Notes the hash of its MANIFEST, after either of the two: it distinguishes another checkpoint under the same
+ * number. */
 void ps_save_chain_set_hash(struct ps_save_chain *chain, struct ps_hash hash);
-/* The node holds just what a checkpoint holds: it was restored. */
+/* Notes that a checkpoint was restored: the node holds exactly what it holds. */
 void ps_save_chain_restored(struct ps_save_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
                             uint64_t full_bytes, uint64_t delta_bytes);
-/* A save failed, or the node holds something else now. `why` is kept, not copied. */
+/* Closes the chain: a save failed, or the node holds something else now. `why` is kept, not copied. */
 void ps_save_chain_break(struct ps_save_chain *chain, const char *why);
 
 /* ---- when the next automatic one is due ---- */
@@ -87,15 +91,15 @@ static inline bool ps_save_schedule_is_on(const struct ps_save_schedule *s)
 {
     return s->every_steps != 0 || s->every_us != 0;
 }
-/* A checkpoint has begun at this step and time, or the node holds another state. */
+/* Notes that a checkpoint has begun at this step and time, or that the node holds another state. */
 void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t now_us);
-/* Steps may fall: a training begins anew. */
+/* Whether a save by steps is due. Steps may fall, when training starts over. */
 bool ps_save_schedule_step_is_due(struct ps_save_schedule *s, uint64_t step);
 bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now_us);
 
-/* ---- what came of all saves ---- */
+/* ---- counters of all saves ---- */
 
-/* X(name, help): of the node, shown with core 0's. Written by the control thread. */
+/* X(name, help): counters of the node, shown with those of core 0. Written by the control thread. */
 #define PS_CHECKPOINT_COUNTER_LIST(X)                                                                        \
     X(saves_good, "checkpoints published, deltas among them")                                                \
     X(deltas_good, "deltas published")                                                                       \
