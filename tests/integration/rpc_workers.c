@@ -22,6 +22,9 @@ static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *ar
     return status == MR_OK ? mr_rpc_return(call, mr_value_string(info.name)) : status;
 }
 
+#define TRIES_MAX 600u
+#define TRY_US    100000u
+
 static const struct mr_rpc_function functions[] = {{.name = "whoami", .results = "string", .run = whoami}};
 
 struct joining {
@@ -43,8 +46,13 @@ static void *join(void *arg)
     char name[16];
 
     snprintf(name, sizeof(name), "w%u", j->rank);
-    j->status =
-        mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc, j->error, sizeof(j->error));
+    for (uint32_t i = 0; i < TRIES_MAX; i++) {
+        j->status =
+            mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc, j->error, sizeof(j->error));
+        if (j->status != MR_INVALID_ARGUMENT || strstr(j->error, "is taken by") == NULL)
+            break;
+        usleep(TRY_US); /* by one of the world before, of which the node has heard a moment ago */
+    }
     return NULL;
 }
 

@@ -242,22 +242,25 @@ def test_awaiting():
 
 def test_cancelled_and_dropped():
     futures = [rpc.rpc_async(1, there.sleep, (0.2,)) for _ in range(80)]
+    futures.append(rpc.rpc_async(1, there.wait_until_kept, ("dropped",)))  # which does not end before
     futures[-1].cancel()
     with pytest.raises(millrace.Cancelled):
         futures[-1].wait()
     del futures
+    rpc.rpc_sync(1, there.keep, ("dropped", None))
     assert rpc.rpc_sync(1, there.add, (1, 1)) == 2
 
 
 def test_one_waits_and_another_cancels():
-    future = rpc.rpc_async(1, there.sleep, (1.5,))
+    future = rpc.rpc_async(1, there.wait_until_kept, ("cancelled",))
     got = []
     thread = threading.Thread(target=lambda: got.append(future.exception()))
     thread.start()
-    time.sleep(0.1)
+    time.sleep(0.1)  # most often it waits by then; the outcome is the same before
     assert not future.done()
     future.cancel()
     thread.join()
+    rpc.rpc_sync(1, there.keep, ("cancelled", None))
     assert isinstance(got[0], millrace.Cancelled) and future.done()
 
 

@@ -17,7 +17,9 @@
 #define KIB     1024u
 #define MIB     (1024u * KIB)
 #define FLOATS  (3 * MIB / 4)
-#define IN_PART 60u /* packets: some parts of such a message have come by then, and not all */
+#define IN_PART 60u /* packets: some parts of such a message have come by then, and not all, */
+/* however slow the machine is; then the tests skip this time-out */
+#define IN_PART_MS 10000u
 
 static float *floats_new(uint32_t count, uint32_t seed)
 {
@@ -59,6 +61,16 @@ static void await_none(void **state, uint32_t rank)
 {
     while (long_bytes(state, rank) != 0 || unfinished(state, rank) != 0)
         sched_yield();
+}
+
+/* Nobody is dead before the time-outs of calls. */
+static void die_late(void **state)
+{
+    struct net *net = *state;
+    pthread_mutex_lock(&net->lock);
+    for (uint32_t i = 0; i < net->count; i++)
+        net->workers[i].rpc->config.dead_after_ms = 100000;
+    pthread_mutex_unlock(&net->lock);
 }
 
 static void await_silence_of(struct net *net, uint32_t rank)
@@ -346,12 +358,13 @@ static void give_up_in_the_middle(void **state, const char *function, bool cance
     made(mr_rref_create(worker(state, 0), mr_value_i64(7), NULL, &own));
     struct mr_value values[] = {tensor(floats, FLOATS), mr_value_rref(rref), mr_value_rref(own)};
     add_functions(state);
+    die_late(state);
     net_silence_after(net, 1, IN_PART);
-    struct mr_rpc_future *future = begin(state, 1, function, values, 3, cancels ? 60000 : 1000);
+    struct mr_rpc_future *future = begin(state, 1, function, values, 3, cancels ? 60000 : IN_PART_MS);
     await_silence_of(net, 1);
     if (cancels)
         mr_rpc_cancel(future);
-    net_skip(net, 2000000);
+    net_skip(net, (IN_PART_MS + 1000) * 1000u);
     assert_int_equal(mr_rpc_wait(future, NULL), cancels ? MR_CANCELLED : MR_DEADLINE_EXCEEDED);
     net_silence(net, 1, false);
     await_none(state, 0);
@@ -404,10 +417,11 @@ static void references_in_an_answer_come_or_go(void **state)
     made(mr_rpc_sync(worker(state, 0), 1, "use", &value, 1, NULL, NULL));
     mr_rpc_result_free(result);
     await_destroyed(&object, 1);
+    die_late(state);
     net_silence_after(net, 1, IN_PART);
-    struct mr_rpc_future *future = begin(state, 1, "make_both", NULL, 0, 1000);
+    struct mr_rpc_future *future = begin(state, 1, "make_both", NULL, 0, IN_PART_MS);
     await_silence_of(net, 1);
-    net_skip(net, 2000000);
+    net_skip(net, (IN_PART_MS + 1000) * 1000u);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
     net_silence(net, 1, false);
     await_destroyed(&object, 2);
@@ -530,7 +544,7 @@ static void *fetch(void *arg)
 {
     struct fetching *fetching = arg;
     struct mr_rpc_result *result = NULL;
-    fetching->status = mr_rref_to_here(fetching->rref, 1000, &result);
+    fetching->status = mr_rref_to_here(fetching->rref, IN_PART_MS, &result);
     mr_rpc_result_free(result);
     return NULL;
 }
@@ -545,10 +559,11 @@ static void a_value_that_is_released_lasts_until_nobody_reads_it(void **state)
     pthread_t thread;
     made(mr_remote(worker(state, 0), 1, "mirror", &value, 1, NULL, &fetching.rref));
     made(mr_rref_confirm(fetching.rref, 0));
+    die_late(state);
     net_silence_after(net, 0, IN_PART);
     assert_int_equal(pthread_create(&thread, NULL, fetch, &fetching), 0);
     await_silence_of(net, 0);
-    net_skip(net, 2000000);
+    net_skip(net, (IN_PART_MS + 1000) * 1000u);
     pthread_join(thread, NULL);
     assert_int_equal(fetching.status, MR_DEADLINE_EXCEEDED);
     mr_rref_release(fetching.rref);

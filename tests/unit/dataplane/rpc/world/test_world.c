@@ -735,14 +735,14 @@ static void nobody_leaves_while_a_function_runs(void **state)
 {
     struct net *net = *state;
     static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    struct mr_rpc_call_options brief = {.timeout_ms = 1000};
+    struct mr_rpc_call_options options = {.timeout_ms = 30000}; /* not reached by itself */
     struct leaver leavers[2];
     struct mr_rpc_future *future;
     net_world(net, 2);
     net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
-    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &brief, &future), MR_OK);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &options, &future), MR_OK);
     blocker_wait_begun(&blocker);
-    net_skip(net, 2 * SECOND_US);
+    net_skip(net, 31 * SECOND_US);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
     mr_rpc_future_destroy(future);
     for (uint32_t i = 0; i < 2; i++)
