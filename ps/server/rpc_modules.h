@@ -20,11 +20,11 @@ struct ps_rpc_modules {
  * threads of libraries that they use may run. */
 enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct ps_rpc_modules *out, char *error,
                                    size_t error_bytes);
-/* Has each register its functions, and so on; not on core 0's thread, while core 0 drives the agent. The
- * status and line of the first that fails; those before it have been ended then. */
+/* Calls the init function of each module. Not on core 0's thread, and while core 0 drives the agent. Returns
+ * the status and line of the first that fails, after those before it have been ended. */
 enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct mr_rpc *rpc, char *error,
                                     size_t error_bytes);
-/* Has each give back what it has of the worker. As above. */
+/* Calls the exit function of each module, with the same rules. */
 void ps_rpc_modules_exit(const struct ps_rpc_modules *modules, struct mr_rpc *rpc);
 
 /* "PATH ARGUMENTS": the path as dlopen() takes it, and what follows the first blanks. A name without a slash

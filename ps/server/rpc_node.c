@@ -20,10 +20,10 @@
 #include "ps/server/rpc_modules.h"
 
 #define MIB               ((size_t)1 << 20)
-#define SESSIONS_PER_PEER 12u /* to each worker, and from it while it is restarted */
+#define SESSIONS_PER_PEER 12u /* to each worker, and from it, also while it restarts */
 #define SLEEP_MAX_US      1000000u
 #define LOOK_US           1000u
-#define LOG_AFTER_US      5000000u /* functions that run so long after an end are said */
+#define LOG_AFTER_US      5000000u /* functions that still run after this time are logged */
 #define GOODBYE_US        3000000u
 #define DRAIN_US          1000000u /* for the last answers */
 #define AGAIN_MS          1000u    /* after joining was refused */
@@ -39,15 +39,15 @@ struct ps_rpc {
 
     /* Core 0's; `agent` also of whoever has had core 0 make it. */
     struct mr_rpc *agent; /* from start to stop: one after the other */
-    uint64_t next_us;     /* when the agent wants its turn */
-    bool stirred;         /* something came for it since its last one */
+    uint64_t next_us;     /* when the agent wants to be polled */
+    bool stirred;         /* something arrived for it since the last poll */
     bool closed;          /* the agent is */
     bool end_reported;    /* its world has ended, and the keeper knows */
     enum mr_agent_end end;
-    char why[MR_RPC_ERROR_BYTES];      /* written before the keeper is told */
-    struct mr_agent_counters counters; /* of the agent there is */
+    char why[MR_RPC_ERROR_BYTES];      /* written before the keeper is notified */
+    struct mr_agent_counters counters; /* of the current agent */
 
-    /* Main's and the keeper's, who makes the next agent when a world has ended. */
+    /* Main's, and those of the keeper, the thread that makes the next agent when a world has ended. */
     struct ps_rpc_modules modules;
     pthread_t keeper;
     bool has_keeper;

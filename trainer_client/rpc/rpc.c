@@ -166,7 +166,8 @@ static enum reach find_out(const struct mr_address *to)
     return reach;
 }
 
-/* Asks the host once more, and appends what it finds to the line in `error`. Takes up to a quarter of a second. */
+/* Asks the host once more, and appends what it finds to the line in `error`. Takes up to a quarter of a
+ * second. */
 static void explain_silence(const struct mr_address *rendezvous, bool has_key, char *error,
                             size_t error_bytes)
 {

@@ -33,7 +33,7 @@
 #define SESSIONS_SPARE    64u
 #define CALLS_MAX         16384u
 #define POKED             0x80000000u /* bit of the word waited for: look again */
-#define OUT_US            500u /* our own thread keeps out of the way so long after a wait of the program's, */
+#define OUT_US            500u /* the worker's own thread keeps out of the way after a wait of the program */
 #define OUT_LONG_US       100000u /* and while another thread has the role, which wakes it when it leaves */
 
 struct sleeper {
@@ -44,15 +44,15 @@ struct sleeper {
 struct mrc_rpc_driver {
     struct mr_udp_socket socket;
     struct mr_udp_sender *sender;
-    struct mr_udp_receiver *receiver; /* of who has the role */
+    struct mr_udp_receiver *receiver; /* of the thread that has the role */
     struct mr_endpoint *ep;
     struct mr_rpc *agent;
     uint32_t forks; /* mrc_forks() when it was made */
     uint32_t busy_poll_us;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t incarnation;
-    int epoll_fd, wake_fd; /* of who has the role: the socket and wake_fd */
-    int own_fd;            /* wakes our own thread when it keeps out of the way */
+    int epoll_fd, wake_fd; /* of the thread that has the role: waits for the socket and wake_fd */
+    int own_fd;            /* wakes the worker's own thread when it keeps out of the way */
 
     pthread_mutex_t inside;
     uint64_t flushed_us; /* inside */
@@ -60,14 +60,14 @@ struct mrc_rpc_driver {
 
     _Atomic uint64_t next_us;        /* when the agent or the endpoint wants to be called; written inside */
     pthread_mutex_t role;            /* to receive */
-    _Atomic uint64_t sleep_until_us; /* of who has the role; 0: does not sleep */
+    _Atomic uint64_t sleep_until_us; /* of the thread that has the role; 0: it does not sleep */
     _Atomic uint64_t waited_us;      /* when a thread of the program waited last */
     _Atomic uint32_t waiters;        /* of the program's threads */
     _Atomic bool has_unsent;         /* `unsent` is not 0 */
-    _Atomic bool awake;              /* who has the role is, and will look at the agent before he sleeps */
-    _Atomic bool keeps_out;          /* our own thread does, for long */
+    _Atomic bool awake;     /* the thread that has the role will look at the agent before it sleeps */
+    _Atomic bool keeps_out; /* the worker's own thread keeps out of the way for long */
     _Atomic bool stopping;
-    _Atomic bool closed; /* no thread and no socket any more: what is submitted waits for the end */
+    _Atomic bool closed; /* there are no threads and no socket: submitted work waits for the end */
     pthread_mutex_t sleepers_lock;
     struct sleeper *sleepers;
     bool has_thread;
@@ -172,9 +172,9 @@ static void leave_with_call(void *self, bool more)
         settle_and_leave(d);
         return;
     }
-    /* It is sent by this thread, which waits or calls again soon, or by the one that has the role; the worker's own
-     * thread looks after a moment when it keeps out of the way. Only a thread that sleeps for longer must be woken,
-     * once. */
+    /* It is sent by this thread, which waits or calls again soon, or by the one that has the role; the
+     * worker's own thread looks after a moment when it keeps out of the way. Only a thread that sleeps for
+     * longer must be woken, once. */
     bool first = !atomic_exchange(&d->has_unsent, true);
 
     pthread_mutex_unlock(&d->inside);
@@ -274,8 +274,8 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
     atomic_store(&d->sleep_until_us, 0);
 }
 
-/* By the one who has the role: one round. Receives for up to `spin_us`, then sleeps until `deadline_us` at the
- * latest; ends early when *done has MR_DONE. done may be NULL. */
+/* By the one who has the role: one round. Receives for up to `spin_us`, then sleeps until `deadline_us` at
+ * the latest; ends early when *done has MR_DONE. done may be NULL. */
 static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us,
                       uint64_t deadline_us)
 {

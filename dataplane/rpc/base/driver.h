@@ -1,4 +1,4 @@
-/* What drives an agent, how it is configured, and what it counts. */
+/* An agent's driver, its configuration, and its counters. */
 #ifndef MR_RPC_DRIVER_H
 #define MR_RPC_DRIVER_H
 
@@ -10,7 +10,7 @@
 
 #define MR_RPC_NO_RANK UINT32_MAX
 
-/* Bits of a word that threads wait for; the other bits are its owner's. */
+/* Bits of a word that threads wait for; the other bits belong to the word's owner. */
 #define MR_DONE         1u
 #define MR_DONE_SLEEPER 2u
 
@@ -18,31 +18,33 @@
 struct mr_agent_driver {
     void *self;
     uint64_t (*now_us)(void *self); /* any thread; the endpoint's clock */
-    /* Any thread that is not inside. Takes the agent if nobody is inside and the caller may be; it is inside
-     * then until leave(). A driver whose agent belongs to one thread for good always returns false. */
+    /* Any thread that is not inside. Enters the agent, if nobody is inside and the caller may be; returns
+     * true, and the caller is inside until leave(). A driver whose agent always belongs to one thread returns
+     * false. */
     bool (*enter)(void *self);
-    /* Sends what is ready to be sent; not if `more`: then the same thread will wait, or enter again, soon. */
+    /* Leaves the agent and sends what is ready; not if `more`: the same thread will wait or enter again
+     * soon. */
     void (*leave)(void *self, bool more);
-    /* Any thread: work was submitted, and there was none before. */
+    /* Any thread: work was submitted. */
     void (*wake)(void *self);
-    /* Any thread that is not inside. Returns true when *done has MR_DONE, false at deadline_us. May drive the
-     * agent meanwhile. Adds MR_DONE_SLEEPER before it sleeps on the word as a futex. Whoever ends what is
-     * waited for calls mr_agent_done(). */
+    /* Any thread that is not inside. Waits until *done has MR_DONE (returns true) or until deadline_us
+     * (false), and may drive the agent in the meantime. Adds MR_DONE_SLEEPER before it sleeps on the word as
+     * a futex; mr_agent_done() ends the wait. */
     bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
-    /* Any thread: whether this process is a fork of the worker's, and must not touch what other threads of
-     * the worker may have held. NULL: it never is. */
+    /* Any thread: returns whether this process is a fork of the worker's, and must not touch what other
+     * threads of the worker may have held. NULL: it never is. */
     bool (*is_inherited)(void *self);
-    /* Called first on each thread that runs functions: a pinned driver gives it other CPUs. NULL: nothing. */
+    /* Called first on each thread that runs functions; a pinned driver gives it other CPUs. May be NULL. */
     void (*thread_begins)(void *self);
 };
 
 struct mr_agent_config {
     struct mr_agent_driver driver;
     struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*() */
-    const char *name; /* "": no member (a node that is the rendezvous only); rank is MR_RPC_NO_RANK then */
+    const char *name; /* "": no member, only the rendezvous of others; then rank is MR_RPC_NO_RANK */
     uint32_t rank, world_size;
     uint8_t uuid[MR_UUID_BYTES]; /* the endpoint's client_uuid */
-    uint32_t incarnation;        /* the endpoint's: another one at each start */
+    uint32_t incarnation;        /* the endpoint's, different at each start */
     bool is_node;
     bool is_rendezvous; /* serves JOIN, LEAVE and ALIVE */
     /* Neither joins nor serves (BUSY) before mr_agent_release(), while functions are being registered. */

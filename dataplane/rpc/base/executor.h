@@ -1,20 +1,21 @@
-/* Threads that run functions, so that none of them delays the thread that moves packets.
+/* Threads that run functions, so that no function delays the thread that moves packets.
  *
- * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for
- * other workers; one that waits (mr_executor_blocks) may be stood in for by another, so that calls back and
- * forth between workers cannot use up all threads. An urgent job begins before all others, and has a thread
- * made for it when all are taken. Threads are made when they are first needed, by the threads that are there:
- * by the one that gives jobs only in mr_executor_give_one() and mr_executor_nudge().
+ * Jobs begin in the order in which they were given. Up to `threads` threads at a time run jobs without
+ * waiting for other workers. A thread that waits (mr_executor_blocks) may be replaced by another in the
+ * meantime, so that calls back and forth between workers cannot use up all threads. An urgent job begins
+ * before all others, and a thread is made for it if all are taken. Threads are made when they are first
+ * needed, by the executor's own threads; by the one that gives jobs only in mr_executor_give_one() and
+ * mr_executor_nudge().
  *
- * A burst of short jobs wakes one thread, and what they have done is reported once (`done`). A job that is
- * not short never waits for another that is not: before one begins, a further thread is woken for what waits
- * in the queue, and what was done before is reported.
+ * A burst of short jobs wakes one thread, and their end is reported once (`done`). A job that is not short
+ * never waits for another one: before it begins, a further thread is woken for the rest of the queue, and the
+ * end of earlier jobs is reported.
  *
- * Threads that stand in have an end, so they are kept for those that others wait for. A job's depth says how
- * many functions, one within the other, wait for it: while half of all threads wait for other workers, none
- * of depth 0 begins, while three quarters do, none of depth 1, and so on; they wait for their turn. When all
- * wait, a job of the last depth is refused, so that those that wait for it go on. Hence functions that call
- * back and forth end, however many there are.
+ * The number of replacement threads is limited, so they are reserved for jobs that others wait for. A job's
+ * depth says how many nested functions wait for it. While half of all threads wait for other workers, no job
+ * of depth 0 begins; while three quarters wait, none of depth 1, and so on: such jobs wait for their turn.
+ * When all threads wait, a job of the last depth is refused, so that those that wait for it continue. Hence
+ * functions that call back and forth end, however many there are.
  */
 #ifndef MR_RPC_EXECUTOR_H
 #define MR_RPC_EXECUTOR_H
@@ -27,59 +28,60 @@ struct mr_job {
     struct mr_job *next;
     void (*run)(struct mr_job *job); /* the job may be gone when it returns */
     bool is_short;                   /* it is known to end within microseconds */
-    bool urgent;                     /* jobs that run may wait for it: mr_executor_give_one() only */
-    bool may_refuse;                 /* run() looks at `refused` */
-    bool refused;                    /* no thread can be had for it: run() only says so, at once */
+    bool urgent;                     /* running jobs may wait for it; only for mr_executor_give_one() */
+    bool may_refuse;                 /* run() checks `refused` */
+    bool refused;                    /* there is no thread for it: run() only reports that, at once */
     uint8_t depth;                   /* below MR_EXECUTOR_DEPTHS */
 };
 
 struct mr_executor;
 
-#define MR_EXECUTOR_THREADS_MAX 512u /* with those that stand in */
-#define MR_EXECUTOR_SPARE       64u  /* beside them, for urgent jobs */
+#define MR_EXECUTOR_THREADS_MAX 512u /* including replacements */
+#define MR_EXECUTOR_SPARE       64u  /* in addition, for urgent jobs */
 #define MR_EXECUTOR_DEPTHS      8u
 
 struct mr_executor_config {
     uint32_t threads;
     void *self;
-    void (*done)(void *self);   /* on an executor's thread: one or more jobs have run since the last time */
+    void (*done)(void *self);   /* on an executor's thread: jobs have run since the last time */
     void (*begins)(void *self); /* on each of its threads, before its first job; NULL: nothing */
 };
 
-/* Makes one thread. MR_NO_MEMORY. */
+/* Makes the executor, with one thread. MR_NO_MEMORY. */
 enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out);
-/* Runs what was given to its end, then ends the threads. What is given from then on runs on the thread that
- * gives it, at once. One thread, none of its own. */
+/* Runs all jobs that were given, and then ends the threads. A job that is given after that runs at once on
+ * the thread that gives it. Called by one thread, which is not the executor's. */
 void mr_executor_stop(struct mr_executor *executor);
-/* Stops it before, if it was not. Nobody gives anything any more. NULL is fine. */
+/* Stops the executor if it runs, and frees it. Nobody gives it jobs any more. NULL is allowed. */
 void mr_executor_destroy(struct mr_executor *executor);
 
-/* Any thread. A chain of `count` jobs, the last of which has next NULL. */
+/* Any thread: gives a chain of `count` jobs, the last of which has next NULL. */
 void mr_executor_give(struct mr_executor *executor, struct mr_job *first, struct mr_job *last,
                       uint32_t count);
-/* Any thread. One job that nobody nudges: where all threads are busy, a further one is made for it at
- * once. */
+/* Any thread: gives one job, without need for mr_executor_nudge(): if all threads are busy, another one is
+ * made at once. */
 void mr_executor_give_one(struct mr_executor *executor, struct mr_job *job);
-/* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for
- * short is not. Wakes another. Returns whether any wait. */
+/* Any thread: wakes another thread if jobs still wait although one was woken for them a while ago, because a
+ * job that was taken for short is not. Returns whether any wait. */
 bool mr_executor_nudge(struct mr_executor *executor);
-/* Any thread: jobs that wait or run. */
+/* Any thread: returns how many jobs wait or run. */
 uint32_t mr_executor_load(struct mr_executor *executor);
 struct mr_executor_use {
     uint32_t threads;          /* made so far */
     uint32_t running, waiting; /* jobs */
-    uint32_t blocked;          /* of the running: those that wait for other workers */
+    uint32_t blocked;          /* running jobs that wait for other workers */
 };
 /* Any thread. */
 void mr_executor_use(struct mr_executor *executor, struct mr_executor_use *out);
-/* The first job that waits and for which `match` says true: taken out. NULL: none. */
+/* Takes out the first waiting job for which `match` returns true. NULL: there is none. */
 struct mr_job *mr_executor_take_back(struct mr_executor *executor,
                                      bool (*match)(const struct mr_job *job, const void *arg),
                                      const void *arg);
 
-/* On any thread: the depth of what it asks for and waits for; 0 on threads that are no executor's. */
+/* Any thread: returns the depth of calls that this thread makes; 0 on threads that are not an executor's. */
 uint8_t mr_executor_depth(void);
-/* On any thread, around a wait for another worker: on an executor's thread, one more may run meanwhile. */
+/* Any thread, before and after a wait for another worker: if it is an executor's thread, another one may run
+ * in the meantime. */
 void mr_executor_blocks(void);
 void mr_executor_unblocks(void);
 

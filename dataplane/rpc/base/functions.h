@@ -1,5 +1,5 @@
-/* The functions that a worker offers, by name, and their signatures: the kinds and shapes of values that one takes
- * and returns. Functions are added, and never removed: one that was found stays.
+/* The functions that a worker offers, by name, and their signatures: the kinds and shapes of values that one
+ * takes and returns. Functions are added, and never removed: one that was found stays.
  *
  * Lookups need no lock, and may run beside mr_functions_add() on any thread.
  */

@@ -1,5 +1,5 @@
-/* Intrusive hash map from 64-bit ids to what bears them. Putting in never fails: without memory for more
- * buckets the chains get longer. Ids need not be random. One thread. */
+/* Intrusive hash map from 64-bit ids, which need not be random, to the structs that have them. Insertion
+ * never fails: without memory for more buckets, the chains get longer. For one thread. */
 #ifndef MR_ID_MAP_H
 #define MR_ID_MAP_H
 
@@ -21,14 +21,14 @@ struct mr_id_map {
 };
 
 void mr_id_map_init(struct mr_id_map *map);
-/* Gives back the map's own memory; what is in it is its owners'. */
+/* Frees the map's own memory, but not its nodes. */
 void mr_id_map_destroy(struct mr_id_map *map);
-/* Frees what is in it, too: malloc()ed blocks that begin with their nodes. */
+/* Frees its nodes, too: they begin malloc()ed blocks. */
 void mr_id_map_free(struct mr_id_map *map);
-/* `node->id` must not be in it. */
+/* `node->id` must not be in the map. */
 void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node);
 struct mr_id_node *mr_id_map_get(const struct mr_id_map *map, uint64_t id); /* NULL: none */
-/* It must be in it. */
+/* The node must be in the map. */
 void mr_id_map_remove(struct mr_id_map *map, struct mr_id_node *node);
 /* Returns the node after `node`, in no particular order: the first after NULL, and NULL after the last. */
 struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_id_node *node);

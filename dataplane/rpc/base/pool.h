@@ -1,4 +1,4 @@
-/* Blocks of one size that are used again and again, so that calls need no allocator. Any thread. */
+/* Reuses blocks of one size, so that calls need no allocator. Any thread. */
 #ifndef MR_RPC_POOL_H
 #define MR_RPC_POOL_H
 
@@ -13,11 +13,11 @@ struct mr_pool {
     uint32_t free_count, free_max, taken;
 };
 
-/* Keeps up to `free_max` blocks of `block_bytes`; more go back to the system. */
+/* The pool keeps up to `free_max` free blocks of `block_bytes`; more of them go back to the system. */
 void mr_pool_init(struct mr_pool *pool, size_t block_bytes, uint32_t free_max);
 /* All blocks must have been given back. */
 void mr_pool_fini(struct mr_pool *pool);
-/* 64-byte aligned, not cleared. NULL: no memory. */
+/* Returns a block, 64-byte aligned and not cleared. NULL: no memory. */
 void *mr_pool_take(struct mr_pool *pool);
 void mr_pool_give(struct mr_pool *pool, void *block);
 

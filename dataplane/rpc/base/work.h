@@ -1,5 +1,5 @@
-/* Work for the thread inside an agent, holds of the agent, and lines of errors: what every part of it
- * uses. */
+/* What every part of an agent uses: work for the thread inside, holds of the agent, waits, and error
+ * lines. */
 #ifndef MR_RPC_WORK_H
 #define MR_RPC_WORK_H
 
@@ -21,19 +21,19 @@ struct mr_work {
 
 /* ---- any thread ---- */
 
-/* Has the work run inside, in the order of submission; after mr_agent_destroy() at once. */
+/* Has the work run inside, in the order of submission; after mr_agent_destroy() it runs at once. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
-/* Does the same without waking the driver: whoever submits many calls mr_agent_wake() after the last. */
+/* Does the same without waking the driver: after the last of several, call mr_agent_wake(). */
 void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work);
 void mr_agent_wake(struct mr_rpc *agent);
 bool mr_agent_has_work(const struct mr_rpc *agent);
-/* Sets *done to MR_DONE alone, and wakes whoever sleeps on it; `done` may be gone when this returns. Returns
- * its value before. */
+/* Sets *done to MR_DONE alone, and wakes the threads that sleep on it; `done` may be gone when this returns.
+ * Returns the value before. */
 uint32_t mr_agent_done(_Atomic uint32_t *done);
-/* Waits, not inside, until *done has MR_DONE (true) or the deadline (false). On a thread that runs functions,
- * another may take its place meanwhile. */
+/* Not inside: waits until *done has MR_DONE (returns true) or until the deadline (false). If this thread runs
+ * functions, another may replace it in the meantime. */
 bool mr_agent_wait(struct mr_rpc *agent, _Atomic uint32_t *done, uint64_t deadline_us);
-/* Holds the agent, for whoever has something of it that it does not know of, or that outlives it. The last
+/* Holds the agent, as long as something of it is held that outlives it or that it does not know of. The last
  * put frees the agent. */
 void mr_agent_hold(struct mr_rpc *agent);
 void mr_agent_put(struct mr_rpc *agent);
@@ -41,7 +41,7 @@ void mr_agent_put(struct mr_rpc *agent);
 uint64_t mr_agent_deadline_us(const struct mr_rpc *agent, uint64_t now_us, uint32_t timeout_ms);
 /* Returns whether this process is a fork of the worker's. */
 bool mr_agent_is_inherited(const struct mr_rpc *agent);
-/* Returns MR_FORKED then, with the line; else MR_OK. */
+/* Returns MR_FORKED in that case, and sets the error line; else MR_OK. */
 enum mr_status mr_agent_check_process(const struct mr_rpc *agent, const char *caller);
 /* Sets the line of mr_rpc_last_error() for this thread. */
 void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -49,15 +49,15 @@ void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1,
 
 /* ---- inside ---- */
 
-/* Runs all work that was submitted, and what that submits. */
+/* Runs all submitted work, and what that submits. */
 void mr_agent_run_work(struct mr_rpc *agent);
-/* Runs it after mr_agent_destroy(), on any thread. Whoever submits pushes first and tries the lock then:
- * either that succeeds, or the holder of the lock sees the work. */
+/* Runs submitted work after mr_agent_destroy(), on any thread. A thread that submits work pushes it first,
+ * and then tries the lock: either that succeeds, or the holder of the lock sees the work. */
 void mr_agent_run_late(struct mr_rpc *agent);
-/* Collects a job for the executor, which gets it with the next mr_agent_give_jobs(). */
+/* Collects a job for the executor, which gets all of them with mr_agent_give_jobs(). */
 void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job);
 void mr_agent_give_jobs(struct mr_rpc *agent);
-/* Wakes another thread if jobs that were given a while ago have not begun. Returns when to call it again. */
+/* Wakes another thread if jobs have not begun that were given a while ago. Returns when to call it again. */
 uint64_t mr_agent_nudge_jobs(struct mr_rpc *agent, uint64_t now_us);
 
 #endif

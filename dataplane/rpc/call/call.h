@@ -1,5 +1,5 @@
-/* Calls of functions on the caller's side, and their outcomes. A future is held by its user, by the agent until
- * the call is over, and by whoever hands it to the agent in between; the last one frees it. */
+/* Calls of functions on the caller's side, and their outcomes. A future is held by its user, by the agent
+ * until the call is over, and by whoever hands it to the agent in between; the last one frees it. */
 #ifndef MR_RPC_CALL_H
 #define MR_RPC_CALL_H
 
@@ -60,8 +60,8 @@ struct mr_rpc_order {
     bool waits; /* the caller waits for it at once, so it need not be sent before */
 };
 
-/* Any thread. Begins a call whose answer is values: a future that is pending, counts as in flight, and is held
- * twice, by the caller and for the agent. NULL: no memory. */
+/* Any thread. Begins a call whose answer is values: a future that is pending, counts as in flight, and is
+ * held twice, by the caller and for the agent. NULL: no memory. */
 struct mr_rpc_future *mr_rpc_future_begin(struct mr_rpc *agent, const char *name, uint32_t to,
                                           uint32_t timeout_ms);
 /* Any thread. */

@@ -1,4 +1,4 @@
-/* A call that a function of ours executes: from its request to its answer. */
+/* A call that a function of this worker executes: from its request to its answer. */
 #ifndef MR_RPC_EXECUTING_H
 #define MR_RPC_EXECUTING_H
 
@@ -29,22 +29,22 @@ struct mr_rpc_call {
     uint32_t caller;
     uint64_t deadline_us;
     struct mr_rpc_head head;
-    struct mr_call_ref ref;       /* of a request */
-    struct mr_rpc_future *future; /* of a local call; then there is no request */
-    void *copied;                 /* a local call's arguments, malloc()ed, or NULL */
-    struct mr_long_in *in;        /* those of a request that came in parts, or NULL */
+    struct mr_call_ref ref;       /* of the request */
+    struct mr_rpc_future *future; /* of a local call, which has no request */
+    void *copied;                 /* the arguments of a local call, malloc()ed, or NULL */
+    struct mr_long_in *in;        /* the arguments of a request that came in parts, or NULL */
     struct mr_value *arguments;
     uint32_t argument_count;
 
-    /* What the function has said. */
+    /* The outcome. */
     enum mr_status status;
     struct mr_value *results;
     uint32_t result_count;
-    void (*destroy)(void *object); /* of the result that is an object */
-    bool is_backward;              /* its function's backward */
+    void (*destroy)(void *object); /* for a result that is an object */
+    bool is_backward;              /* runs the function's backward */
     void *saved;                   /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);
-    struct mr_autograd *context; /* autograd's */
+    struct mr_autograd *context; /* both are autograd's */
     void *autograd;
 
     struct mr_executing_block *blocks;
@@ -55,16 +55,17 @@ struct mr_rpc_call {
     _Alignas(64) uint8_t bytes_inline[MR_EXECUTING_BYTES_INLINE];
 };
 
-/* Any thread. Room for that many arguments. NULL: no memory. */
+/* Any thread: makes a call with room for that many arguments. NULL: no memory. */
 struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
                                      uint32_t argument_count);
-/* Any thread. A call that this worker makes of its own function `name`, without its arguments. Checks them:
- * MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT, MR_WRONG_SIGNATURE, MR_NO_MEMORY, with the line of `caller`. */
+/* Any thread: makes a call of this worker's own function `name`. Checks the arguments, but does not copy
+ * them. MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT, MR_WRONG_SIGNATURE, MR_NO_MEMORY; the error line names
+ * `caller`. */
 enum mr_status mr_executing_own(struct mr_rpc *agent, const char *caller, const char *name,
                                 const struct mr_value *arguments, uint32_t count, struct mr_rpc_call **out);
 /* Releases the references among arguments and results, too. */
 void mr_executing_free(struct mr_rpc_call *call);
-/* Its results are nobody's: not while inside, as what destroys an object may block. */
+/* Drops the results. Not inside, because destroying an object may block. */
 void mr_executing_drop_results(struct mr_rpc_call *call);
 
 #endif

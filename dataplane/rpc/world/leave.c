@@ -6,7 +6,7 @@
 #define LEAVE_WAIT_US   3000u    /* between two LEAVEs */
 #define LEAVE_CALL_US   1000000u /* of one; then it is sent again */
 #define GOODBYE_CALL_US 300000u  /* then it is said again */
-#define BYE_US          2000000u /* the rendezvous waits so long for the others to have heard that all may go */
+#define BYE_US          2000000u /* how long the rendezvous waits until the others know that all may leave */
 
 static void over(struct mr_rpc *agent, enum mr_status status)
 {
@@ -294,7 +294,7 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
     }
 }
 
-/* ---- a node that is stopped finishes what it runs, and says goodbye, so that nobody waits for its silence ---- */
+/* ---- a node that is stopped: its goodbye, so that nobody waits until its silence counts as death ---- */
 
 void mr_agent_retire(struct mr_rpc *agent)
 {

@@ -1,15 +1,16 @@
-/* Who is in the world: joining it, staying alive, leaving it together. Inside.
+/* The members of the world: joining it, staying alive, leaving it together. Functions are called inside,
+ * unless their comment says otherwise.
  *
- * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and
- * get the list then; ALIVE keeps it informed of them, and its answer lists who died. A worker that is not
- * heard of for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
+ * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have done so,
+ * and then get the list. ALIVE tells the rendezvous that they live, and its answer lists who died. A worker
+ * that is silent for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
  * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls in flight,
- * nothing of its own held by others), and a number that rises with its every call and execution. When all
- * living workers said so in one epoch, the next begins. If all were quiet in two epochs in a row and no
- * number rose, there was an instant at which nothing was in flight anywhere, and nothing can begin again:
- * everybody may go (the double count of Mattern, "Algorithms for distributed termination detection", 1987).
- * Nodes do not shut down: they count as quiet.
+ * none of its values held by others), and a number that rises with each call and execution. When all living
+ * workers have reported in one epoch, the next begins. If all were quiet in two epochs in a row and no number
+ * rose, there was an instant at which nothing was in flight anywhere, and nothing can begin again: everybody
+ * may leave (the double counting of Mattern, "Algorithms for distributed termination detection", 1987). Nodes
+ * do not shut down: they count as quiet.
  */
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
@@ -25,13 +26,13 @@ struct mr_join_wire {
 enum mr_join_flag {
     MR_JOIN_NODE = 1u << 0,
     MR_JOIN_RENDEZVOUS = 1u << 1,
-    /* In RPC_STATUS alone: */
+    /* Only in RPC_STATUS: */
     MR_MEMBER_JOINED = 1u << 2,
     MR_MEMBER_DEAD = 1u << 3,
     MR_MEMBER_LEFT = 1u << 4,
 };
-/* JOIN, answer: u8[world_size] 1 for each rank that is there; and, once all are, u8[n, sizeof] a line for
- * each. */
+/* JOIN, answer: u8[world_size], 1 for each rank that has joined; and, once all have, u8[n, sizeof] with a
+ * line for each. */
 struct mr_member_wire {
     char name[MR_RPC_NAME_BYTES];
     uint8_t uuid[MR_UUID_BYTES];
@@ -41,8 +42,8 @@ struct mr_member_wire {
 };
 static_assert(sizeof(struct mr_member_wire) == 112, "member size");
 
-/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (of those who have not joined only
- * the rank is set), and a line "name(arguments) -> results" for each function that is offered. */
+/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (with only the rank if it has not
+ * joined), and a line "name(arguments) -> results" for each function. */
 enum mr_world_word {
     MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
     MR_WORD_RANK,  /* of a worker */
@@ -52,7 +53,7 @@ enum mr_world_word {
     MR_WORD_THREADS,
     MR_WORD_RUNNING, /* functions */
     MR_WORD_WAITING, /* for a thread */
-    MR_WORD_BLOCKED, /* of those that run: they wait for other workers */
+    MR_WORD_BLOCKED, /* running functions that wait for other workers */
     MR_WORD_CALLS_SERVED,
     MR_WORD_CALLS_FAILED,
     MR_WORD_CALLS_REFUSED,
@@ -62,9 +63,9 @@ enum mr_world_word {
     MR_WORD_VALUES_OWNED,
     MR_WORD_VALUES_HELD,
     MR_WORD_DEAD_AFTER_MS,
-    MR_WORD_CONTEXTS_BEGUN,   /* of autograd, here, and not ended; */
-    MR_WORD_CONTEXTS_KNOWN,   /* that are known here, whoever has begun them; */
-    MR_WORD_CONTEXT_OLDEST_S, /* how long the oldest of those begun here has been there */
+    MR_WORD_CONTEXTS_BEGUN,   /* autograd contexts that were begun here and have not ended */
+    MR_WORD_CONTEXTS_KNOWN,   /* contexts that are known here, whoever has begun them */
+    MR_WORD_CONTEXT_OLDEST_S, /* age of the oldest of those begun here */
     MR_WORLD_WORDS = 24,      /* the rest is zero */
 };
 
@@ -77,8 +78,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* LEAVE of a node that is stopped is sent to everybody, with MR_LEAVE_GONE: it is dead from then on. The
- * answer has nothing in it. */
+/* A node that is stopped sends LEAVE with MR_LEAVE_GONE to everybody, and is dead from then on. The answer is
+ * empty. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
@@ -88,7 +89,7 @@ struct mr_leaving {
     uint64_t next_us, epoch, bye_until_us;
     bool in_flight;
     struct mr_agent_call call;
-    uint8_t *states; /* enum mr_leave_state of each rank, as last reported; of mr_rpc's */
+    uint8_t *states; /* enum mr_leave_state of each rank, as last reported */
     /* At the rendezvous. */
     uint64_t world_epoch;
     bool all_may_go;
@@ -99,20 +100,20 @@ void mr_world_fini(struct mr_rpc *agent);
 /* Runs the timers of the world, and those of alive.c. Returns when to call it again. */
 uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us);
 uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us);
-/* The endpoint's handler of sessions, for all of them: they are the agent's. Another process where a worker was
- * means that the worker died. */
+/* The endpoint's handler of sessions; all of the endpoint's sessions are the agent's. A worker died if
+ * another process answers in its place. */
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
                          enum mr_client_session_event event);
-/* The rendezvous died or was restarted: from now on the workers ask each other. */
+/* The rendezvous died or was restarted: from now on workers ask each other who is alive. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 /* Writes a member as it is in the list of members. */
 void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
-/* The ops JOIN, LEAVE and ALIVE. */
+/* Serve the ops JOIN, LEAVE and ALIVE. */
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
-/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False:
- * nobody is known to have. */
+/* Writes the error of mr_rpc_init(): "2 of 3 workers have joined; missing: rank 1", and who is kept out.
+ * False: nobody is known to have joined. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
 /* Returns how many living workers, including this one, have not called mr_rpc_shutdown(), as far as is known
  * here. */
@@ -122,11 +123,11 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes);
 /* Begins to leave, unless it has begun; runs its timers. */
 void mr_leave_begin(struct mr_rpc *agent);
 uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us);
-/* A member died: at the rendezvous it may have been the last that had not said LEAVE. */
+/* A member died. At the rendezvous, it may have been the last that had not sent LEAVE. */
 void mr_leave_died(struct mr_rpc *agent, uint32_t rank);
 
-/* Not inside: waits until all have joined. MR_DEADLINE_EXCEEDED (`error` says who is missing), MR_UNREACHABLE,
- * MR_VERSION_MISMATCH, or why the rendezvous refused. */
+/* Not inside: waits until all have joined. MR_DEADLINE_EXCEEDED (`error` says who is missing),
+ * MR_UNREACHABLE, MR_VERSION_MISMATCH, or why the rendezvous refused. */
 enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
                                       size_t error_bytes);
 
