@@ -1,0 +1,344 @@
+/* A client with `replay`, and a node that somebody restores, or that comes back as another: what is not sent again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/replay_fixture.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
+
+/* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of
+ * it or not. */
+static void test_restored_by_call_stays_so(void **state)
+{
+    for (uint32_t heard = 0; heard < 2; heard++) {
+        for (uint32_t cores = 1; cores <= 3; cores++) {
+            struct replay_fixture x;
+
+            (void)state;
+            replay_start(&x, 2, 0);
+            replay_push_steps(&x, 1, 10);
+            fake_node_save(x.node);
+            replay_push_steps(&x, 11, 30);
+            fake_node_take_back(x.node);
+            for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+                x.expected[i] -= 20;
+            if (heard) {
+                replay_push_steps(&x, 31, 35);
+                replay_check_rows(&x);
+            }
+            fake_node_kill(x.node);
+            fake_node_restart_with(x.node, cores);
+            replay_check_rows(&x);
+            replay_push_steps(&x, 36, 40); /* nothing of it counts as lost */
+            replay_crash(&x);
+            replay_check_rows(&x);
+            replay_stop(&x);
+        }
+    }
+}
+
+/* The restore comes while its client sends again what it takes. */
+static void test_restored_while_it_is_sent_again(void **state)
+{
+    static const uint32_t at[] = {1, 2, 7, 20};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t cores = 1; cores <= 3; cores++) {
+            struct replay_fixture x;
+
+            replay_start(&x, 2, 0);
+            replay_push_steps(&x, 1, 5);
+            fake_node_save(x.node);
+            replay_push_steps(&x, 6, 25);
+            fake_node_kill(x.node);
+            x.node->take_back_at = at[i];
+            fake_node_restart_with(x.node, cores);
+            for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+                x.expected[k] -= 20;
+            replay_check_rows(&x);
+            assert_int_equal(x.node->restores, 1);
+            replay_push_steps(&x, 26, 30);
+            replay_crash(&x);
+            replay_check_rows(&x);
+            replay_stop(&x);
+        }
+    }
+}
+
+/* It comes while one is in flight, whose answer is late: the client asks what was taken only when it has that
+ * one back. */
+static void test_restored_under_one_that_is_in_flight(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 6, 25);
+    fake_node_kill(x.node);
+    x.node->takes_back_under = true;
+    fake_node_restart_with(x.node, 2);
+    for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+        x.expected[k] -= 20;
+    replay_check_rows(&x);
+    assert_int_equal(x.node->restores, 1);
+    replay_stop(&x);
+}
+
+/* The numbers that the restore took are marked, so that what comes after it can become durable. */
+static void test_restored_by_call_leaves_no_gap(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 1, 20);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_push_steps(&x, 21, 25);
+    while (replay_info_of(&x).replaying || replay_info_of(&x).oldest_step != 21)
+        mr_client_progress(x.client);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 26, 27);
+    assert_int_equal(replay_info_of(&x).kept, 2);
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* To a client that came after a restore it is no news: it marks no numbers at the next restart. */
+static void test_restored_before_it_came(void **state)
+{
+    struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    fake_node_take_back(x.node);
+    mr_client_destroy(x.client);
+    x.client = replay_connect(x.node, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &x.table), MR_OK);
+    replay_push_steps(&x, 1, 10);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 11, 11);
+    assert_int_equal(replay_info_of(&x).kept, 1);
+    replay_crash(&x);
+    replay_push_steps(&x, 12, 12);
+    replay_check_rows(&x);
+    assert_int_equal(x.node->known, 0);
+    replay_stop(&x);
+}
+
+/* An answer of before a restore comes when the client has looked already at what that took: it looks again,
+ * or the number would stay open at the node, and with it all that comes after. */
+static void test_an_answer_of_before_a_restore_comes_late(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *future = NULL;
+    struct mr_options options = {.step = 6, .future = &future};
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    atomic_store(&x.node->late, 2);
+    const uint64_t applied = atomic_load(&x.node->applied);
+
+    assert_int_equal(replay_push(&x, &options, 1), MR_OK);
+    while (atomic_load(&x.node->applied) < applied + 2)
+        mr_client_progress(x.client);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    while (x.client->survey.restores < 1 || !mrc_survey_is_over(x.client)) {
+        replay_check_rows(&x); /* its answers say that there was a restore */
+        mr_client_progress(x.client);
+    }
+    atomic_store(&x.node->late, 0);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    replay_push_steps(&x, 7, 9);
+    for (uint32_t tries = 0; tries < 60000 && replay_info_of(&x).kept > 2; tries++) {
+        fake_node_save(x.node);
+        replay_push_steps(&x, 10, 10);
+        usleep(1000);
+    }
+    assert_int_equal(replay_info_of(&x).kept, 2);
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* Another directory counts its restores by itself: nothing follows from a higher count. */
+static void test_restores_of_another_directory(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    fake_node_kill(x.node);
+    x.node->lineage++;
+    x.node->whole = x.node->restores = 7;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    replay_push_steps(&x, 6, 8);
+    /* And an older copy of it: what was answered meanwhile is due all the same. */
+    fake_node_kill(x.node);
+    x.node->whole = x.node->restores = 2;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* One feature was put back by a restore: only what it had is taken. */
+static void test_one_feature_restored_by_call(void **state)
+{
+    struct replay_fixture x;
+    struct mr_feature feature = mr_feature_table("beside", REPLAY_DIM);
+    uint64_t key = 5;
+    float ones[REPLAY_DIM] = {1, 1};
+    struct mr_reply *reply;
+    uint32_t beside;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &beside), MR_OK);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 1, 9);
+    assert_int_equal(mr_push_gradients(x.client, NULL, beside, &key, 1, REPLAY_DIM, ones), MR_OK);
+    fake_node_kill(x.node); /* between the restore and this it would hold the same */
+    x.node->replaced = ++x.node->restores;
+    fake_node_restart(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_check_rows(&x);
+    assert_int_equal(mr_lookup(x.client, NULL, beside, &key, 1, &reply), MR_OK);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == fake_initial(5, 0) - 1);
+    mr_reply_free(reply);
+    replay_stop(&x);
+}
+
+/* A directory that was wiped, or none and two starts in one second: the number of the start is the same. */
+static void test_incarnation_comes_again(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 10);
+    fake_node_kill(x.node);
+    x.node->incarnation--;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    assert_int_equal(replay_info_of(&x).replayed, 2 * 10);
+    replay_stop(&x);
+}
+
+/* The node comes back with another job's table under the number. */
+static void give_number_2_to_another(struct replay_fixture *x)
+{
+    fake_node_kill(x->node);
+    x->node->saved[1] = x->node->saved[0];
+    x->node->saved[1].feature = mr_feature_table("another", REPLAY_DIM);
+    x->node->saved_feature_count = 2;
+    fake_node_restart(x->node);
+}
+
+static void test_reused_number_is_not_taken_for_it(void **state)
+{
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct replay_fixture x;
+        struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+        uint64_t key = 5;
+        float ones[REPLAY_DIM] = {1, 1};
+        struct mr_future *future = NULL;
+        struct mr_options under_way = {.future = &future}, step = {.step = 9};
+        struct mr_reply *reply;
+        uint32_t later, again;
+
+        (void)state;
+        replay_start(&x, cores, 0);
+        assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
+        assert_int_equal(mr_push_gradients(x.client, &step, later, &key, 1, REPLAY_DIM, ones), MR_OK);
+        uint64_t applied = atomic_load(&x.node->applied);
+
+        fake_node_kill(x.node);
+        assert_int_equal(mr_push_gradients(x.client, &under_way, later, &key, 1, REPLAY_DIM, ones), MR_OK);
+        give_number_2_to_another(&x);
+        assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
+        assert_non_null(strstr(mr_last_error(), "no longer that feature's"));
+        mr_future_destroy(future);
+        assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+        assert_non_null(strstr(mr_last_error(), "number 2 was \"later\""));
+        assert_int_equal(mr_push_gradients(x.client, NULL, later, &key, 1, REPLAY_DIM, ones),
+                         MR_UNKNOWN_TABLE);
+        assert_int_equal(atomic_load(&x.node->applied), applied);
+        assert_int_equal(replay_push(&x, &step, 0), MR_UNKNOWN_OUTCOME);
+        assert_non_null(strstr(mr_last_error(), "refused 1 push of step 9"));
+        feature = mr_feature_table("another", REPLAY_DIM); /* who asks for it may use it */
+        assert_int_equal(mr_create(x.client, NULL, &feature, 1, &again), MR_OK);
+        assert_int_equal(again, later);
+        assert_int_equal(mr_lookup(x.client, NULL, again, &key, 1, &reply), MR_OK);
+        mr_reply_free(reply);
+        replay_stop(&x);
+    }
+}
+
+/* The answer came before the node was restarted, and is taken in after it. */
+static void test_answer_from_before_a_restart(void **state)
+{
+    struct replay_fixture x;
+    struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+    uint64_t key = 5;
+    uint32_t later = 0;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    assert_int_equal(mr_create(x.client, &options, &feature, 1, &later), MR_OK);
+    while (!mr_future_done(future)) {
+    }
+    give_number_2_to_another(&x);
+    replay_check_rows(&x); /* the client has noticed */
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    const struct mr_feature *known = mrc_features_get(&x.client->features, later);
+
+    assert_true(known == NULL || strcmp(known->name, "another") == 0);
+    assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+    replay_check_rows(&x);
+    assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+    replay_stop(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_restored_by_call_stays_so),
+        cmocka_unit_test(test_restored_while_it_is_sent_again),
+        cmocka_unit_test(test_restored_under_one_that_is_in_flight),
+        cmocka_unit_test(test_restored_by_call_leaves_no_gap),
+        cmocka_unit_test(test_restored_before_it_came),
+        cmocka_unit_test(test_an_answer_of_before_a_restore_comes_late),
+        cmocka_unit_test(test_restores_of_another_directory),
+        cmocka_unit_test(test_one_feature_restored_by_call),
+        cmocka_unit_test(test_incarnation_comes_again),
+        cmocka_unit_test(test_reused_number_is_not_taken_for_it),
+        cmocka_unit_test(test_answer_from_before_a_restart),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
