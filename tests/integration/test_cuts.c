@@ -339,8 +339,12 @@ static void test_replay_makes_it_whole(void **state)
 /* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing behind it. */
 static void test_checkpoints_at_steps_are_whole(void **state)
 {
-    static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.every_steps=200",
-                                           ("checkpoint.trainers=" CLIENTS_TEXT), NULL};
+    static const char *const settings[] = {MEMORY,
+                                           "checkpoint.keep=1000",
+                                           "checkpoint.every_steps=200",
+                                           ("checkpoint.trainers=" CLIENTS_TEXT),
+                                           "checkpoint.step_wait_ms=60000",
+                                           NULL};
     struct fixture x;
     uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
     uint32_t at_steps = 0;

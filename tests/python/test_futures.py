@@ -1,5 +1,6 @@
 """Futures: results that stay, outputs that outlive their call, closing under them, and a server that goes
 away."""
+import contextlib
 import gc
 import threading
 import time
@@ -192,18 +193,19 @@ def test_futures_keep_a_client_that_nobody_else_has(node):
     assert future.result().shape == (2, 4)
 
 
-@pytest.mark.parametrize("use", ["result", "done", "lookup"])
-def test_an_answer_that_came_while_the_program_was_elsewhere_counts(node, client, use):
+def test_answers_that_came_while_the_program_was_elsewhere_count(node, client):
     """Nobody is in the library for longer than the deadline, and than a server may be silent."""
-    name, deadline_s = f"elsewhere_{use}", 5.0
-    client.table(name, 4, optimizer=optim.SGD(lr=1)).lookup([1])
-    with millrace.Client(node.address, deadline_s=60.0) as other:
-        table = other.table(name)
-        future = table.push_gradients_async([1], np.ones((1, 4)), deadline_s=deadline_s)
-        until(lambda: client.table(name).lookup([1])[0, 0] == -1)
+    deadline_s, tables, futures = 5.0, {}, {}
+    with contextlib.ExitStack() as clients:
+        for use in ("result", "done", "lookup"):
+            client.table(f"elsewhere_{use}", 4, optimizer=optim.SGD(lr=1)).lookup([1])
+            other = clients.enter_context(millrace.Client(node.address, deadline_s=60.0))
+            tables[use] = other.table(f"elsewhere_{use}")
+            futures[use] = tables[use].push_gradients_async([1], np.ones((1, 4)), deadline_s=deadline_s)
+        for use in tables:
+            until(lambda: client.table(f"elsewhere_{use}").lookup([1])[0, 0] == -1)
         time.sleep(deadline_s + 0.5)
-        if use == "done":
-            future.done()
-        elif use == "lookup":
-            assert table.lookup([1])[0, 0] == -1
-        future.result()
+        futures["done"].done()
+        assert tables["lookup"].lookup([1])[0, 0] == -1
+        for future in futures.values():
+            future.result()
