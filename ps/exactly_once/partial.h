@@ -24,11 +24,6 @@ struct ps_partials {
     struct ps_partial *entries;
 };
 
-static inline bool ps_partial_has(const struct ps_partial *p, uint32_t partition)
-{
-    return (p->partitions[partition / 64] >> (partition % 64) & 1) != 0;
-}
-
 /* Replaces what is there by a copy; false, and nothing changed, when memory is short. */
 bool ps_partials_set(struct ps_partials *p, const struct ps_partial *entries, uint32_t count);
 void ps_partials_clear(struct ps_partials *p);

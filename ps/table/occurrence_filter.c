@@ -1,7 +1,6 @@
 #include "ps/table/occurrence_filter.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #define LINE           PS_OCCURRENCE_LINE_BYTES
@@ -147,25 +146,9 @@ uint32_t ps_occurrence_count(const struct ps_occurrence_filter *s, uint64_t hash
     return count_of(counters + (size_t)p.line * LINE, &p);
 }
 
-double ps_occurrence_error(uint64_t keys, uint64_t lines)
-{
-    /* Keys on a line: Poisson. Binomial expansion of (1 - q^d)^4 under it, q = 15/16: E[q^(i d)] = e^(-m (1 -
-     * q^i)). */
-    static const double binomial[] = {1, -4, 6, -4, 1};
-    double mean = (double)keys / (double)lines, error = 0;
-    for (uint32_t i = 0; i <= PS_OCCURRENCE_HASHES; i++)
-        error += binomial[i] * exp(-mean * (1 - pow(1 - (double)PS_OCCURRENCE_HASHES / LINE, i)));
-    return error;
-}
-
 size_t ps_occurrence_partition_bytes(const struct ps_occurrence_filter *s)
 {
     return (size_t)s->line_count * LINE;
-}
-
-const uint8_t *ps_occurrence_partition(const struct ps_occurrence_filter *s, uint32_t partition)
-{
-    return s->counters[partition];
 }
 
 bool ps_occurrence_load(struct ps_occurrence_filter *s, const struct ps_occurrence_part *piece,

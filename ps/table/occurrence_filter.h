@@ -5,12 +5,12 @@
  * sighting costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
  * smallest of the four; a sighting raises only those that are that small (conservative update: Estan,
  * Varghese, SIGCOMM 2002). So a count is never too small. It is too large only if other keys share all four
- * counters, with d keys on a line with probability (1 - (15/16)^d)^4; see ps_occurrence_error().
+ * counters, with d keys on a line with probability (1 - (15/16)^d)^4.
  *
  * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of
  * them, as Lossy Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds
  * 1/16, however many keys come by. The price is that a key's sightings are forgotten, one by one, when more
- * than about PS_OCCURRENCE_KEYS_PER_LINE others on its line came after them.
+ * than about ten others on its line, which take half of the counters, came after them.
  *
  * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings
  * give the same counts on any number of cores, and counters can move with their partitions. Memory is taken
@@ -28,7 +28,6 @@
 #define PS_OCCURRENCE_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */
 #define PS_OCCURRENCE_LINE_BYTES    64u
 #define PS_OCCURRENCE_HASHES        4u
-#define PS_OCCURRENCE_KEYS_PER_LINE 10u /* take half of the counters, about */
 
 struct ps_occurrence_cut;
 
@@ -74,13 +73,7 @@ static inline bool ps_occurrence_takes_memory(const struct ps_occurrence_filter 
 {
     return s->counters[mr_partition_of(hash)] == NULL;
 }
-/* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of
- * that many lines: with this probability at most. */
-double ps_occurrence_error(uint64_t keys, uint64_t lines);
-
 size_t ps_occurrence_partition_bytes(const struct ps_occurrence_filter *s);
-/* The counters of a partition; NULL when all are zero. */
-const uint8_t *ps_occurrence_partition(const struct ps_occurrence_filter *s, uint32_t partition);
 
 /* ---- cuts, for checkpoints (ps/table/occurrence_filter_cut.c) ----
  * Partitions go in pieces of up to PS_OCCURRENCE_PART_LINES lines. Between cut_begin and the end of the cut

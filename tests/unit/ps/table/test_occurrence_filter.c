@@ -68,6 +68,20 @@ static void a_count_is_never_too_small_while_nothing_fades(void **state)
     ps_occurrence_fini(&s);
 }
 
+/* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of
+ * that many lines: with this probability at most. */
+static double error_of(uint64_t keys, uint64_t lines)
+{
+    /* Keys on a line: Poisson. Binomial expansion of (1 - q^d)^4 under it, q = 15/16: E[q^(i d)] = e^(-m (1 -
+     * q^i)). */
+    static const double binomial[] = {1, -4, 6, -4, 1};
+    double mean = (double)keys / (double)lines, error = 0;
+    for (uint32_t i = 0; i <= PS_OCCURRENCE_HASHES; i++)
+        error += binomial[i] *
+                 exp(-mean * (1 - pow(1 - (double)PS_OCCURRENCE_HASHES / PS_OCCURRENCE_LINE_BYTES, i)));
+    return error;
+}
+
 /* Other keys are taken for known ones as often as the formula says. */
 static void the_error_is_what_the_formula_says(void **state)
 {
@@ -81,14 +95,14 @@ static void the_error_is_what_the_formula_says(void **state)
             ps_occurrence_add(&s, random_next(&rng));
         for (uint32_t i = 0; i < PROBES; i++)
             wrong += ps_occurrence_count(&s, random_next(&rng)) > 0;
-        double error = ps_occurrence_error(keys, LINES), seen = (double)wrong / PROBES;
+        double error = error_of(keys, LINES), seen = (double)wrong / PROBES;
         double deviation = sqrt(error * (1 - error) / PROBES) + sqrt(error / (double)LINES);
         printf("%u keys per line: error %.5f, formula %.5f\n", per_line, seen, error);
         assert_true(seen > error - 6 * deviation && seen < error + 6 * deviation);
         ps_occurrence_fini(&s);
     }
-    assert_true(ps_occurrence_error(0, 10) < 1e-12);
-    assert_true(ps_occurrence_error(2621440, 262144) < 0.07); /* as full as lines get, 16 MiB */
+    assert_true(error_of(0, 10) < 1e-12);
+    assert_true(error_of(2621440, 262144) < 0.07); /* as full as lines get, 16 MiB */
 }
 
 /* A stream of ever new keys: few pass for known ones, and a key that comes often enough is still found. */
@@ -127,8 +141,7 @@ static void counts_do_not_depend_on_the_number_of_cores(void **state)
     }
     assert_true(one.fadings > 0);
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        const uint8_t *a = ps_occurrence_partition(&one, p),
-                      *b = ps_occurrence_partition(&some[p % CORES], p);
+        const uint8_t *a = one.counters[p], *b = some[p % CORES].counters[p];
         assert_int_equal(a == NULL, b == NULL);
         if (a != NULL)
             assert_memory_equal(a, b, ps_occurrence_partition_bytes(&one));
@@ -147,9 +160,9 @@ static void counters_are_read_and_put_back(void **state)
         for (uint64_t i = 0; i < key % 5; i++)
             ps_occurrence_add(&from, ps_key_hash(key, 9));
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_occurrence_partition(&from, p) != NULL)
+        if (from.counters[p] != NULL)
             assert_true(ps_occurrence_load(&to, &(struct ps_occurrence_part){p, 0, from.line_count},
-                                           ps_occurrence_partition(&from, p)));
+                                           from.counters[p]));
     for (uint64_t key = 0; key < 4000; key++)
         assert_int_equal(ps_occurrence_count(&to, ps_key_hash(key, 9)),
                          ps_occurrence_count(&from, ps_key_hash(key, 9)));
@@ -171,8 +184,8 @@ static uint8_t *copy_of(const struct ps_occurrence_filter *s)
     uint8_t *copy = calloc(MR_PARTITION_COUNT, bytes);
     assert_non_null(copy);
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_occurrence_partition(s, p) != NULL)
-            memcpy(copy + p * bytes, ps_occurrence_partition(s, p), bytes);
+        if (s->counters[p] != NULL)
+            memcpy(copy + p * bytes, s->counters[p], bytes);
     return copy;
 }
 
@@ -315,7 +328,7 @@ static void counters_stay_where_checkpoints_have_them(void **state)
         uint32_t found = 0;
         assert_true(ps_occurrence_init(&s, arena, 4 << 20, 2));
         ps_occurrence_add(&s, hash);
-        const uint8_t *counters = ps_occurrence_partition(&s, mr_partition_of(hash));
+        const uint8_t *counters = s.counters[mr_partition_of(hash)];
         for (uint32_t i = 0; i < PS_OCCURRENCE_HASHES; i++)
             assert_int_equal(counters[known[k].at[i]], 1);
         for (uint32_t i = 0; i < ps_occurrence_partition_bytes(&s); i++)
@@ -340,7 +353,7 @@ static void clearing_goes_in_slices(void **state)
         more = ps_occurrence_clear_some(&s, &slice);
         slices++;
         for (uint32_t i = 0; i < PARTITIONS; i++)
-            left += ps_occurrence_partition(&s, i) != NULL;
+            left += s.counters[i] != NULL;
         assert_int_equal(left, more ? PARTITIONS - slices * AT_A_TIME : 0);
     }
     assert_int_equal(slices, (PARTITIONS + AT_A_TIME - 1) / AT_A_TIME);

@@ -181,8 +181,8 @@ static void check_same_filters(const struct ps_table *a, const struct ps_table *
 {
     size_t bytes = ps_occurrence_partition_bytes(&a->filter);
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
-        const uint8_t *of_a = ps_occurrence_partition(&a->filter, i);
-        const uint8_t *of_b = ps_occurrence_partition(&b->filter, i);
+        const uint8_t *of_a = a->filter.counters[i];
+        const uint8_t *of_b = b->filter.counters[i];
         assert_int_equal(of_a == NULL, of_b == NULL);
         if (of_a != NULL)
             assert_memory_equal(of_a, of_b, bytes);
