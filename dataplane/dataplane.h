@@ -92,7 +92,7 @@ struct dp_app {
     /* Indexed by enum mr_op; NULL answers MR_UNKNOWN_OP. */
     const dp_handler *dispatch;
     uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
-    /* A hint, see mr_on_prefetch. NULL: not told. */
+    /* A hint, see mr_on_prefetch. NULL: it gets none. */
     void (*prefetch)(void *core_app, const struct mr_prefetch *requests, uint32_t count);
     /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and
      * mr_on_session. NULL: it only serves, as the other cores' do. An address to call is one that a request

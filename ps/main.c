@@ -1,4 +1,4 @@
-/* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to
+/* millraced: a Millrace node. Reads the command line and the configuration, serves until it is asked to
  * stop. */
 #include <assert.h>
 #include <signal.h>

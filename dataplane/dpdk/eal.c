@@ -160,7 +160,7 @@ static void make_arguments(struct arguments *a, const struct dp_config *config, 
     add_argument(a, "millraced");
     add_argument(a, "--lcores=0@%d", cpu);
     add_argument(a, "--file-prefix=%s", config->file_prefix);
-    /* No files are left behind either way. */
+    /* No files remain either way. */
     if (hugepages) {
         add_argument(a, "--in-memory");
     } else {
@@ -264,7 +264,7 @@ static bool is_others(const char *directory, const char *name)
     return others;
 }
 
-/* The EAL leaves its directory behind, with the telemetry socket in it, and so does a process that was
+/* The EAL does not remove its directory, with the telemetry socket in it, and so does a process that was
  * killed. Only sockets of another server of the same name that runs stay. */
 static void remove_runtime_directory(const char *path)
 {

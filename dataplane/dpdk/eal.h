@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include "dataplane/dataplane.h"
 
-/* Starts the EAL as the configuration says; `*hugepages_used` tells which memory it got. DPDK's own messages
+/* Starts the EAL as the configuration says; `*hugepages_used` says which memory it got. DPDK's own messages
  * go nowhere unless the environment variable MILLRACE_DPDK_LOG names a level ("info", "debug", ...): then to
  * stderr. The calling thread keeps its CPU affinity. False, with one line in `error`, on failure. */
 bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char error[DP_ERROR_BYTES]);

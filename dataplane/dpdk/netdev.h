@@ -18,9 +18,10 @@ struct dp_netdev_link {
 };
 /* 0, -ENODEV when this namespace has no such interface, or another -errno. */
 int dp_netdev_get_link(uint32_t index, struct dp_netdev_link *out);
-/* The name that an XDP program's author gave it, up to 15 characters; "" when the kernel does not tell. */
+/* The name that an XDP program's author gave it, up to 15 characters; "" when the kernel does not report
+ * it. */
 void dp_netdev_xdp_name(uint32_t program, char name[16]);
-/* Receive queues in use; 1 when the driver does not tell. `*combined`: they transmit as well. */
+/* Receive queues in use; 1 when the driver does not report them. `*combined`: they transmit as well. */
 uint16_t dp_netdev_queue_count(const char *name, bool *combined);
 
 /* Open sockets of this process of one address family, ascending; returns how many (at most fds_max). Tells

@@ -74,7 +74,7 @@ static bool check_queues(enum dp_driver driver, const struct dp_config *config, 
     return false;
 }
 
-/* libxdp replaces or removes what is attached. What an earlier millraced has left behind, it may. */
+/* libxdp replaces or removes what is attached. It may do so with what an earlier millraced has left. */
 static bool check_xdp(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
     struct dp_netdev_link link;
@@ -220,8 +220,9 @@ static void find_fds(struct dp_port *port, const int *before, uint32_t before_co
     }
 }
 
-/* Over PCI the card has to be told. The kernel spreads packets over the queues of its own devices: AF_XDP as
- * the device is set up, a tap by the hash of the flow, and to where answers come from once there was one. */
+/* Over PCI the card must be configured. The kernel spreads packets over the queues of its own devices: AF_XDP
+ * as the device is set up, a tap by the hash of the flow, and to where answers come from once there was
+ * one. */
 static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info, struct rte_eth_conf *conf)
 {
     static const struct dp_rss_types udp = {

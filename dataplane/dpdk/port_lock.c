@@ -15,7 +15,7 @@
 #include "dataplane/dpdk/port.h"
 
 #define NAME_BYTES                                                                                           \
-    (sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1) /* behind the NUL that makes it abstract */
+    (sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1) /* after the NUL that makes it abstract */
 #define KEY_BYTES    40u
 #define PREFIX_BYTES 64u
 #define LINE_BYTES   512u

@@ -2,7 +2,7 @@
  *
  * Two servers on one device take each other's packets away: the second one's XDP program replaces the first
  * one's, and on af_packet both answer. The lock is an abstract Unix socket. Its name is the device's, so it
- * is as wide as the network namespace that the device is in, leaves no file behind, and ends with the process
+ * is as wide as the network namespace that the device is in, leaves no file, and ends with the process
  * however that ends.
  */
 #ifndef DP_PORT_LOCK_H

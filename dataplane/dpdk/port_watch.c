@@ -80,7 +80,7 @@ enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char wh
     case DP_DRIVER_AF_XDP:
     case DP_DRIVER_AF_PACKET:
         return look_at_interface(watch, why);
-    case DP_DRIVER_TAP: /* by its file, as it may be moved to another namespace and go on there */
+    case DP_DRIVER_TAP: /* by its file, as it may be moved to another namespace and continue there */
         if (watch->tun < 0 || ioctl(watch->tun, TUNGETIFF, &ifr) == 0 || errno != EBADFD)
             return DP_PORT_UP;
         snprintf(why, DP_ERROR_BYTES, "the tap interface was deleted");
@@ -94,7 +94,7 @@ enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char wh
             return DP_PORT_UP;
         snprintf(why, DP_ERROR_BYTES, "the link is down");
         return DP_PORT_DOWN;
-    default: /* memif: who connects comes and goes */
+    default: /* memif: peers connect and disconnect */
         return DP_PORT_UP;
     }
 }

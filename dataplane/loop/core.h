@@ -120,7 +120,8 @@ void dp_transmit_end(void *arg, uint32_t bytes);
 void dp_transmit_drop_all(struct dp_core *core);
 
 /* receive.c */
-/* Receives a burst from each of the core's queues, and what other cores handed on. Returns how many packets. */
+/* Receives a burst from each of the core's queues, and what other cores handed on. Returns how many
+ * packets. */
 uint32_t dp_receive(struct dp_core *core, uint64_t now_us);
 /* Hooks of the endpoint: a request for its handler, and requests that came together. `arg` is the core. */
 void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request);
@@ -129,13 +130,13 @@ void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_
 /* fault_port.c */
 bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);
 void dp_fault_port_destroy(struct dp_core *core);
-/* With core->rx_fault: a burst just received becomes what goes on; returns its length, up to DP_BURST +
- * DP_FAULT_EXTRA. */
+/* With core->rx_fault: turns a burst just received into what is passed on; returns its length, up to DP_BURST
+ * + DP_FAULT_EXTRA. */
 uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, uint32_t count,
                                uint64_t now_us);
 /* With core->tx_fault: the same for what waits in core->tx. */
 void dp_fault_port_transmit(struct dp_core *core);
-/* When the next packet held back must go on; UINT64_MAX = none is. */
+/* When the next packet held back must be passed on; UINT64_MAX = none is. */
 uint64_t dp_fault_port_due_us(const struct dp_core *core);
 
 /* steer.c */

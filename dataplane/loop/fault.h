@@ -12,7 +12,7 @@
 
 #define DP_FAULT_HELD_MAX        256u
 #define DP_FAULT_PPM             1000000u /* always */
-#define DP_FAULT_REORDER_WAIT_US 10000u   /* a packet held back with nothing behind it */
+#define DP_FAULT_REORDER_WAIT_US 10000u   /* a packet held back with nothing after it */
 
 /* Parts per million of packets. A packet has one fault at most, but for a duplicate or a late one that is
  * damaged too. */
@@ -35,7 +35,7 @@ struct dp_fault_choice {
 
 struct dp_fault_held {
     void *packet;
-    uint64_t overtaken_at; /* let go once so many have passed, or ... */
+    uint64_t overtaken_at; /* released once so many have passed, or ... */
     uint64_t due_us;       /* ... at this time */
 };
 
@@ -58,7 +58,7 @@ bool dp_fault_hold(struct dp_fault *fault, enum dp_fault_kind kind, void *packet
 /* The next packet that has been held long enough, or NULL. */
 void *dp_fault_release(struct dp_fault *fault, uint64_t now_us);
 
-/* Damages a frame's bytes behind the first `spare` of them: either flips one to four bits, or exchanges two
+/* Damages a frame's bytes after the first `spare` of them: either flips one to four bits, or exchanges two
  * 16-bit words that differ, which the Internet checksum cannot see (RFC 1071 adds the words up in any order).
  * Does nothing when no byte is left. */
 void dp_fault_damage(struct dp_fault *fault, uint8_t *bytes, size_t byte_count, size_t spare);

@@ -7,7 +7,7 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 
-/* Packets that go on, written over those that came in. */
+/* Packets that are passed on, written over those that came in. */
 struct line {
     struct rte_mbuf **packets;
     uint32_t count, room;

@@ -1,4 +1,4 @@
-/* Packets out: room for the endpoint's datagrams behind their headers, bursts to the port or to the queue's
+/* Packets out: room for the endpoint's datagrams after their headers, bursts to the port or to the queue's
  * owner. */
 #include <assert.h>
 #include <string.h>

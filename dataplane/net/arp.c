@@ -31,7 +31,7 @@ uint32_t dp_arp_answer(const struct dp_net *net, const struct dp_frame *frame,
     *why = DP_FRAME_NOT_MINE;
     if (!net->has_ipv4 || memcmp(request + AT_TARGET_IP, net->ipv4, 4) != 0)
         return 0;
-    /* Somebody else claims our address: nothing to tell him. */
+    /* Another host claims our address: there is nothing to answer. */
     if (memcmp(request + AT_SENDER_IP, net->ipv4, 4) == 0)
         return 0;
 

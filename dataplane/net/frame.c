@@ -213,7 +213,7 @@ enum dp_verdict dp_frame_parse(const struct dp_net *net, const uint8_t *bytes, s
     }
     if ((out->tci & VLAN_ID_MASK) != net->vlan)
         return DP_FRAME_NOT_MINE;
-    /* A tag of VLAN 0 carries a priority only: the answer goes untagged. */
+    /* A tag of VLAN 0 carries a priority only: the answer is sent untagged. */
     if (net->vlan == 0)
         out->tci = 0;
 

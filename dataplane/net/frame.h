@@ -83,11 +83,11 @@ enum dp_checksums {
     DP_CHECKSUMS_HERE, /* both, in software */
     /* IPv4's is left 0 and UDP's holds the pseudo header's sum, as network cards want it */
     DP_CHECKSUMS_BY_CARD,
-    /* IPv4's here; UDP over IPv4 goes without (RFC 768: zero), over IPv6 it may not (RFC 8200, 8.1) */
+    /* IPv4's here; UDP over IPv4 is sent without (RFC 768: zero), over IPv6 it may not be (RFC 8200, 8.1) */
     DP_CHECKSUMS_NO_UDP,
 };
 
-/* Writes the headers of a datagram whose `payload_bytes` bytes lie already behind them, and best have just
+/* Writes the headers of a datagram whose `payload_bytes` bytes already lie after them, and best have just
  * been written: with checksums made here they are read once more. */
 void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8_t *bytes,
                     uint32_t payload_bytes, enum dp_checksums checksums);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Splits "address/prefix" (the prefix is checked and not needed: answers go where the request came from). */
+/* Splits "address/prefix" (the prefix is checked and not needed: answers are sent to where the request came
+ * from). */
 static bool parse_address(int family, const char *text, unsigned prefix_max, uint8_t *out)
 {
     char address[64];

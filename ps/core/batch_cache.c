@@ -152,7 +152,7 @@ static uint32_t index_mask(const struct ps_batch_cache *c)
     return (UINT32_C(1) << c->index_bits) - 1;
 }
 
-/* Where `id` is, or the empty place where it would go. At most half of the index is in use, so there is
+/* Where `id` is, or the empty place where it would be put. At most half of the index is in use, so there is
  * one. */
 static uint32_t place_of(const struct ps_batch_cache *c, uint64_t id)
 {

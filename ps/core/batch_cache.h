@@ -3,7 +3,7 @@
  *
  * Bounded in number and in bytes; entries are made at create, their memory comes from the core's arena and is
  * used again. A batch that nobody asks for during its time to live is dropped, and its id remembered for a
- * while, so that whoever comes late is told so. Belongs to one thread.
+ * while, so that a late call gets an answer that says so. Belongs to one thread.
  */
 #ifndef PS_BATCH_CACHE_H
 #define PS_BATCH_CACHE_H
@@ -51,17 +51,17 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
 void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
 /* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read),
- * whose arrays the caller fills in. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty cache;
- * MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. The batch is not found, and takes
- * the place of no other of its id, before it is published: until then only ps_batch_remove() and
+ * whose arrays the caller fills in. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty
+ * cache; MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. The batch is not found, and
+ * takes the place of no other of its id, before it is published: until then only ps_batch_remove() and
  * ps_batch_publish() may be given it. There is room for one such, or one pinned and removed, beside the
  * others. */
 enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
                                 const struct ps_batch_part *shapes, uint32_t part_count,
                                 struct ps_batch **out);
 void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_us);
-/* Keeps the batch's memory although it may be removed meanwhile: then it is not found any more, and goes with
- * the last unpinning. */
+/* Keeps the batch's memory although it may be removed meanwhile: then it is no longer found, and is freed
+ * with the last unpinning. */
 void ps_batch_pin(struct ps_batch *b);
 void ps_batch_unpin(struct ps_batch_cache *c, struct ps_batch *b);
 /* NULL when there is none. */

@@ -98,7 +98,7 @@ static void begin(struct ps_core *core, const struct mr_request *request)
     l->starting = NULL;
 }
 
-/* The call under way is through: answered by its step, or nobody's any more. */
+/* Whether the running call is done: answered by its step, or nobody waits for it any more. */
 static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;

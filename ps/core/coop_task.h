@@ -1,10 +1,10 @@
-/* Cooperative tasks: calls that take longer than a slice of about 5 us are done in slices, one in each poll, so
- * that others need not wait for them. Each poll receives and answers small calls first.
+/* Cooperative tasks: calls that take longer than a slice of about 5 us are done in slices, one in each poll,
+ * so that others need not wait for them. Each poll receives and answers small calls first.
  *
  * A handler says what its call costs. A long one waits, as its request, in the order of arrival; then the
- * handler is called again, checks everything as if the call had just come, and goes through it in steps. At
- * most one task runs on a core, so long calls see each other whole or not at all. Small calls come in between:
- * they see each row whole. (Shinjuku, NSDI '19, bounds the same head-of-line blocking by preemption.)
+ * handler is called again, checks everything as if the call had just come, and does it in steps. At most one
+ * task runs on a core, so long calls see each other whole or not at all. Small calls come in between: they
+ * see each row whole. (Shinjuku, NSDI '19, bounds the same head-of-line blocking by preemption.)
  *
  * Tasks of the control thread see a core between calls: the one that runs is brought to its end first.
  * Belongs to the core's thread; memory is taken at create only.
@@ -58,7 +58,7 @@ struct ps_coop_tasks {
 
 /* False when memory is short. */
 bool ps_coop_tasks_init(struct ps_coop_tasks *l, uint32_t waiting_max);
-/* What waits is forgotten: its requests go with their endpoint. */
+/* What waits is forgotten: its requests are freed with their endpoint. */
 void ps_coop_tasks_free(struct ps_coop_tasks *l);
 
 /* For handlers. True: the call is long and waits now, or is answered BUSY; the handler returns. False:
@@ -71,7 +71,7 @@ void ps_reply_advance(const struct ps_op *op, const void *end);
 
 /* One slice; true when there is more to do. */
 bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us);
-/* Brings the call under way to its end, if there is one. */
+/* Brings the running call to its end, if there is one. */
 void ps_coop_tasks_settle(struct ps_core *core);
 
 #endif

@@ -1,6 +1,6 @@
 /* One data core's state: its share of every table, its variables, the batches fed to it, what it has applied,
- * and its part of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches
- * it through tasks. */
+ * and its part of a checkpoint that is being written. All of it belongs to the core's thread; the control
+ * thread reaches it through tasks. */
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
@@ -89,7 +89,7 @@ struct ps_feature {
     struct ps_variable *variable; /* NULL on other cores than its owner */
     uint64_t gradients_skipped;   /* variables; a table counts its own */
     bool is_not_finite;           /* a variable that was loaded with NaN or Inf */
-    bool in_cut;                  /* the cut under way is not through with it */
+    bool in_cut;                  /* the running cut is not done with it */
     struct ps_cut cut;            /* table: who takes the rows then */
     uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
     uint8_t *cut_copy;            /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
@@ -110,7 +110,7 @@ struct ps_core {
     uint32_t feature_id_max;
     struct ps_arena *arena;           /* tables and variables */
     struct ps_arena *batch_arena;     /* batches and the record: full tables must not stop training */
-    struct ps_arena *tombstone_arena; /* keys of rows that went, for deltas; NULL: there are to be none */
+    struct ps_arena *tombstone_arena; /* keys of removed rows, for deltas; NULL: there are no deltas */
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
     struct ps_applied_batches *applied;
@@ -143,7 +143,7 @@ struct ps_core {
 
 /* Training is known to have come to this step. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);
-/* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
+/* The node's clock, which a restore sets to that of the checkpoint. It continues while the process lives. */
 uint64_t ps_core_clock_us(const struct ps_core *core);
 void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
 /* Notes the time for the stamps of rows. */
@@ -177,10 +177,10 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
-/* It serves no longer, and its memory goes back in the polls to come. Nothing when there is none. */
+/* Takes it out of service; its memory is freed in the polls to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
-/* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in slices.
- * Nobody else may have it any more, and no cut may be at it. */
+/* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in
+ * slices. Nobody else may have it any more, and no cut may be at it. */
 void ps_leaving_add(struct ps_core *core, struct ps_feature *f);
 /* A slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some() does.
  * True when there is more. */

@@ -47,7 +47,7 @@ struct ps_node {
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */
 void ps_node_wake_control(const struct ps_node *node);
 
-/* Contiguous slices of the partitions, as even as they go. */
+/* Contiguous slices of the partitions, as even as possible. */
 void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
 
 /* Work for every core's own thread, and how far it has come. */
@@ -73,7 +73,7 @@ void ps_node_wait(struct ps_node_round *round); /* until the last core is throug
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 /* The same at one instant: no core begins before all have come to it, and a core that has come does nothing
  * else meanwhile. So what a client does after an answer, on whatever core, lies on the same side of that
- * instant or behind it. Cores wait for the one that comes last, which ends the long call it is at: run() and
+ * instant or after it. Cores wait for the one that comes last, which ends the long call it is at: run() and
  * what precedes it must be short. By the control thread, or while there is none. */
 void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 

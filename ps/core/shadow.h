@@ -1,6 +1,6 @@
 /* What a restore makes on a core beside the state that serves, until all of it is there: features, under the
- * numbers they have in the checkpoint, and the records that go with a whole restore. Calls, saves and upkeep
- * see none of it. So a restore that fails leaves the core as it was.
+ * numbers they have in the checkpoint, and the records that are part of a whole restore. Calls, saves and
+ * upkeep see none of it. So a restore that fails leaves the core as it was.
  *
  * A whole restore exchanges everything at once, and can take that back; a partial one moves single features
  * in. Belongs to the core's thread.
@@ -29,7 +29,7 @@ struct ps_feature *ps_shadow_feature(const struct ps_core *core, uint32_t checkp
 /* The highest number that ps_shadow_feature() may know; 0: none. */
 uint32_t ps_shadow_id_max(const struct ps_core *core);
 /* After a begin with `whole`: the shadow serves from now on, and what served is the shadow; the core's clock
- * goes with either. Once more, and all is as before. Batches that were fed stay: the caller drops them when
+ * changes with it. A second call undoes the first. Batches that were fed stay: the caller drops them when
  * it keeps the new state. */
 void ps_shadow_swap(struct ps_core *core);
 /* A feature serves from now on under its `id`, which is free. */

@@ -1,11 +1,11 @@
-/* The step that training has come to, by the steps that calls carry. Evictions by steps and automatic
+/* The step that training has reached, by the steps that calls carry. Evictions by steps and automatic
  * checkpoints go by it, so a call with a wild step must not move it.
  *
  * A step within PS_STEP_NEAR of the present one moves it on at once; it never moves back so. Steps further
- * off count once PS_STEPS_AHEAD different calls running lie ahead, and none near: then the clock goes to the
- * lowest of theirs. So it does for PS_STEPS_BEHIND calls running that lie behind (a training that was begun
- * anew), to the highest of theirs. It begins at 0, or at a checkpoint's step. Step 0 says nothing. Belongs to
- * one thread.
+ * off count once PS_STEPS_AHEAD different calls in a row lie ahead, and none near: then the clock moves to
+ * the lowest of theirs. Likewise it moves to the highest of PS_STEPS_BEHIND calls in a row that lie below (a
+ * training that was started again). It begins at 0, or at a checkpoint's step. Step 0 says nothing. Belongs
+ * to one thread.
  */
 #ifndef PS_STEP_CLOCK_H
 #define PS_STEP_CLOCK_H
@@ -19,7 +19,7 @@
 
 struct ps_step_clock {
     uint64_t step;
-    uint64_t far_step; /* of the calls counted: the lowest ahead, or the highest behind */
+    uint64_t far_step; /* of the calls counted: the lowest ahead, or the highest below */
     uint32_t far_count;
     bool is_far_ahead;
     uint64_t session_id, call_id; /* of the last one counted: a call that is sent again counts once */

@@ -1,10 +1,10 @@
-/* A checkpoint at a step: holds back, on one core, the calls of clients that are through with that step, and
- * knows which clients these are.
+/* A checkpoint at a step: holds back, on one core, the calls of clients that have finished that step, and
+ * records which clients these are.
  *
- * A client that waits for its pushes' answers before it goes on has all of step S applied when it first sends
- * a call of a later one. So once every trainer is held somewhere, the node holds all pushes up to S and none
- * behind it. A client counts for as long as it tries: one that died, or gave up, is not waited with. Calls
- * far beyond S (of a wild step) are let through.
+ * A client that waits for its pushes' answers before it continues has all of step S applied when it first
+ * sends a call of a later one. So once every trainer is held somewhere, the node has all pushes up to S and
+ * none after it. A client counts for as long as it tries: nobody waits for one that died or gave up. Calls
+ * far beyond S (of a wild step) pass.
  *
  * Belongs to the core's thread; the control thread looks at it in tasks (ps/control/control_step.c).
  */

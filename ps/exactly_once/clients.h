@@ -1,4 +1,4 @@
-/* The last push step of each client, by its uuid: a client that comes back is told which of its pushes this
+/* The last push step of each client, by its uuid: a client that comes back learns which of its pushes this
  * core holds.
  *
  * Bounded: once PS_CLIENTS_MAX are known, a new one takes the place of one that was silent for long. One

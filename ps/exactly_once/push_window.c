@@ -56,7 +56,7 @@ uint64_t ps_push_window_add(struct ps_push_window *w, uint64_t number)
     return given_up;
 }
 
-/* The ring, turned so that it begins behind the floor. */
+/* The ring, turned so that it begins after the floor. */
 uint32_t ps_push_window_store(const struct ps_push_window *w, uint64_t words[PS_PUSH_WINDOW_WORDS])
 {
     uint32_t begin = (uint32_t)((w->floor + 1) % MR_PUSH_WINDOW), shift = begin % 64, count = 0;

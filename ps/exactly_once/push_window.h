@@ -31,7 +31,7 @@ uint64_t ps_push_window_gives_up(const struct ps_push_window *w, uint64_t number
 
 /* Bit i of the words: floor + 1 + i was applied. Returns how many words there are, up to the last bit set. */
 uint32_t ps_push_window_store(const struct ps_push_window *w, uint64_t words[PS_PUSH_WINDOW_WORDS]);
-/* word_count <= PS_PUSH_WINDOW_WORDS. The floor goes on over bits that follow it. */
+/* word_count <= PS_PUSH_WINDOW_WORDS. The floor advances over bits that follow it. */
 void ps_push_window_load(struct ps_push_window *w, uint64_t floor, const uint64_t *words,
                          uint32_t word_count);
 

@@ -86,7 +86,7 @@ static bool is_running(const struct ps_pushes *p, const struct ps_push_lane *lan
     return i < p->running_count;
 }
 
-/* A free place of the set, else the one used longest ago with nothing under way; NULL when there is none. */
+/* A free place of the set, else the one used longest ago with nothing in flight; NULL when there is none. */
 static struct ps_push_lane **place_to_take(struct ps_pushes *p, uint32_t set)
 {
     struct ps_push_lane **oldest = NULL;

@@ -58,7 +58,7 @@ uint64_t ps_pushes_forgotten(const struct ps_pushes *p);
 /* NULL when the arena has no room. */
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena);
 void ps_pushes_destroy(struct ps_pushes *p);
-/* Takes the place of an older record, whose count of lanes forgotten goes on here. */
+/* Takes the place of an older record, whose count of forgotten lanes continues here. */
 void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older);
 /* Forgets everything, also what is being applied. */
 void ps_pushes_clear(struct ps_pushes *p);
@@ -88,7 +88,7 @@ void ps_pushes_published(struct ps_pushes *p);
 /* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep, else the first piece. */
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i);
 /* Adds a stored piece, as of a cut: uuid, lane, partitions, window and `used` are read. Its pieces come one
- * behind the other and cover all partitions. MR_OUT_OF_MEMORY. */
+ * after the other and cover all partitions. MR_OUT_OF_MEMORY. */
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece);
 
 #endif

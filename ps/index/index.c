@@ -44,7 +44,7 @@ uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_coun
     uint32_t home = is_in_other(entry, limit)
                         ? before(number, ps_other_distance(low, bucket_count), bucket_count)
                         : number;
-    /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of
+    /* The home's hashes begin here, and are no more than the entry's bits distinguish: the lowest 32 - q of
      * below_partition. */
     uint64_t first = (((uint64_t)home << 32) + bucket_count - 1) / bucket_count;
     uint64_t mask = (UINT64_C(1) << 43 >> __builtin_ctz(limit)) - 1;
@@ -58,7 +58,7 @@ static uint32_t free_slot(const struct ps_bucket *b)
     return (uint32_t)__builtin_ctz(~ps_bucket_taken(b));
 }
 
-/* A bucket that would have a place if an entry of it went. */
+/* A bucket that would have a free place if an entry of it moved. */
 struct node {
     uint32_t bucket;
     uint16_t parent; /* whose entry at parent_slot would come here; itself: none */

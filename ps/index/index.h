@@ -1,7 +1,7 @@
 /* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0022.
  *
  * Entries. A bucket is one cache line of eight entries. The hash of a key is a bijection of it
- * (ps/base/key_hash.h), and where an entry lies tells the hash's upper bits: the partition, and the home
+ * (ps/base/key_hash.h), and where an entry lies gives the hash's upper bits: the partition, and the home
  * bucket, which follows from the next 32. So an entry holds only the lowest 52 - q bits, q being the binary
  * logarithm of the number of buckets, rounded down. Beside these it has a row number of 9 + q bits, which
  * counts within the group of sixteen partitions (ps/index/slab.h), two bits of state, and whether it lies in
@@ -12,14 +12,14 @@
  * move to their own other buckets, and entries of those, until there is a place (cuckoo hashing with two
  * choices and buckets of eight, Dietzfelbinger & Weidling, ICALP 2005). So a lookup reads two lines at most,
  * and most read one, at a load of 0.925. Keys that have the same two buckets of so many have not of others:
- * should a partition on its way come upon more of them than two buckets hold, it goes on to another size.
+ * should a partition on its way come upon more of them than two buckets hold, it moves on to another size.
  *
  * Growth. Partitions grow one after the other, by a sixteenth: an insert that takes the index over its load
  * makes the next one grow, whichever partition the key is in (as linear hashing splits its buckets, Litwin,
  * VLDB 1980). One of more than a few KiB is moved into its new buckets in steps, a few buckets with each
  * insert; meanwhile it has both, and its keys are looked for in both. At most one partition is being moved. A
  * partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to where
- * memory is used better. Rows that go leave free places, and ps_index_maintain() makes partitions smaller
+ * memory is used better. Removed rows leave free places, and ps_index_maintain() makes partitions smaller
  * that have become empty enough, in steps as well.
  *
  * Cuts and marks (see ps/table/table.h). An entry's state is one of four codes, which two of them are for
@@ -76,7 +76,7 @@ struct ps_index_move {
     uint32_t partition; /* PS_PARTITION_NONE: none is */
     uint32_t bucket_count;
     uint32_t done;       /* buckets before this one are empty */
-    uint32_t retry_rows; /* keys find no place: it goes on when the partition has so many rows */
+    uint32_t retry_rows; /* keys find no place: it continues when the partition has so many rows */
     struct ps_bucket *buckets;
 };
 
@@ -153,7 +153,7 @@ uint64_t ps_index_hash_at(const struct ps_index *ix, struct ps_place place);
 uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry);
 /* Makes partitions smaller that removals have left too large, a piece at a time, until the memory so touched
  * uses up the budget; takes it off. True when there is more to do. row_ends[g]: all rows of group g have
- * lower numbers. Buckets move; a running cut goes on. A partition that cannot be made smaller now, for want
+ * lower numbers. Buckets move; a running cut continues. A partition that cannot be made smaller now, for want
  * of memory or for its row numbers, is looked at again after the next removal from it, or
  * ps_index_tidy_group(). */
 bool ps_index_maintain(struct ps_index *ix, const uint32_t row_ends[PS_ROW_GROUPS], uint64_t *budget_bytes);
@@ -165,7 +165,7 @@ void ps_index_tidy_group(struct ps_index *ix, uint32_t group);
  * has other buckets: from the start again. */
 uint32_t ps_index_bucket_count(const struct ps_index *ix, uint32_t partition);
 struct ps_bucket *ps_index_bucket(const struct ps_index *ix, uint32_t partition, uint32_t number);
-/* From this bucket on, as far as they lie one behind the other: first[i] is bucket first_number + i of an
+/* From this bucket on, as far as they are adjacent: first[i] is bucket first_number + i of an
  * array of bucket_count. Valid like places are. */
 struct ps_bucket_run {
     struct ps_bucket *first;
@@ -246,8 +246,8 @@ static inline uint32_t ps_home_number(uint64_t hash, uint32_t bucket_count)
     return (uint32_t)(below_partition * bucket_count >> 32);
 }
 
-/* How many buckets behind home the other one is, going round: 1 .. bucket_count - 1, where there are so many.
- * Entries hold the bits that it follows from. */
+/* How many buckets after home the other one is, wrapping around: 1 .. bucket_count - 1, where there are so
+ * many. Entries hold the bits that it follows from. */
 static inline uint32_t ps_other_distance(uint64_t hash, uint32_t bucket_count)
 {
     /* By another factor for each count, so that keys which have the same two buckets in one array have not in
@@ -374,7 +374,7 @@ static inline bool ps_index_is_marked(const struct ps_index *ix, struct ps_place
 }
 
 /* The row of this key has changed: after the running cut was given it as it was. Does nothing to one that is
- * pending still: what its row is stamped with goes with it. */
+ * still pending: the stamps of its row are part of that cut. */
 static inline void ps_index_mark(struct ps_index *ix, struct ps_place place)
 {
     uint64_t *entry = ps_place_entry(place);

@@ -1,7 +1,7 @@
 /* Partitions get other buckets: more, or fewer; at once when they are few, else in steps. */
 #include "ps/index/index_internal.h"
 
-#define AT_ONCE_MAX       8u   /* buckets that are moved in one go */
+#define AT_ONCE_MAX       8u   /* buckets that are moved at once */
 #define FREE_SHARE        32u  /* of a partition's places: free when it grows out of turn */
 #define GROW_LOOK_MAX     256u /* partitions looked at per insert: with several cores most are empty */
 #define SIZES_TRIED       4u
@@ -178,7 +178,7 @@ void ps_index_sweep(struct ps_index *ix, uint64_t *budget_bytes)
     }
 }
 
-/* The move under way goes on; false when it can not. */
+/* Continues the running move; false when it cannot. */
 static bool move_on(struct ps_index *ix, uint64_t *budget_bytes)
 {
     uint32_t before = ix->move.done;

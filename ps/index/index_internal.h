@@ -1,6 +1,6 @@
 /* What the files of the index share. Each calls those below it: index_insert.c puts keys in and takes them
- * out, index_grow.c decides when partitions get other buckets, index_move.c moves them there, and index.c puts
- * entries into buckets. */
+ * out, index_grow.c decides when partitions get other buckets, index_move.c moves them there, and index.c
+ * puts entries into buckets. */
 #ifndef PS_INDEX_INTERNAL_H
 #define PS_INDEX_INTERNAL_H
 
@@ -49,7 +49,7 @@ uint32_t ps_next_bucket_count(uint32_t bucket_count);
 bool ps_move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
 /* None is on its way. False when there is no memory. */
 bool ps_move_begin(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
-/* A little of the move under way; there is one. */
+/* Does a little of the running move; there is one. */
 void ps_move_step(struct ps_index *ix, uint32_t bucket_count);
 /* The rest of it, if there is one. It may not come to its end: then the partition has keys chosen for their
  * places. */
@@ -67,7 +67,7 @@ static inline bool ps_index_keeps_first(const struct ps_index *ix)
 /* The next partition in turn gets its first bucket, if others of its group have some: later there may be no
  * memory for it. */
 void ps_index_first_in_turn(struct ps_index *ix);
-/* Moves a few bucket arrays to where memory is used better. Buckets move; a running cut goes on. */
+/* Moves a few bucket arrays to where memory is used better. Buckets move; a running cut continues. */
 void ps_index_gather(struct ps_index *ix);
 /* Frees the buckets of all. */
 void ps_index_free_all(struct ps_index *ix);

@@ -224,7 +224,7 @@ void ps_move_finish(struct ps_index *ix)
 /* ---- gathering ----
  * Partitions do not all grow in the order that their buckets lie in memory: where the next one is full
  * before its turn, holes are left, which are too small for what comes. So with each partition that gets
- * other buckets, a few arrays of others are moved out of the huge page that is emptiest, which goes back
+ * other buckets, a few arrays of others are moved out of the huge page that is emptiest, which is returned
  * to the kernel then. Their buckets keep their numbers. */
 
 static bool is_to_move(const struct ps_index *ix, uint32_t partition)

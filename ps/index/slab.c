@@ -222,7 +222,7 @@ static void push_high(struct ps_slabs *s, uint32_t row)
     c->high_count++;
 }
 
-/* The list to take from; NULL: there is no free place but behind the last row. */
+/* The list to take from; NULL: there is no free place but after the last row. */
 static uint32_t *list_with_room(struct ps_slabs *s, uint32_t group)
 {
     struct ps_slab_compaction *c = &s->compaction;

@@ -60,7 +60,7 @@ struct ps_slabs {
     size_t bytes;    /* of all slabs, and of where they are */
     struct ps_slab_compaction compaction;
     uint64_t sparse[PS_ROW_GROUPS / 64];  /* a bit per group: compaction may gain something, */
-    uint64_t loose[PS_ROW_GROUPS / 64];   /* slabs behind the last row could go */
+    uint64_t loose[PS_ROW_GROUPS / 64];   /* slabs after the last row could be freed */
     uint32_t row_ends[PS_ROW_GROUPS];     /* places from here on hold no row, and are not in the free list */
     struct ps_slab_size sizes[32];        /* by the highest bit of a row's number, biased */
     uint32_t *directories[PS_ROW_GROUPS]; /* where a group's slabs are: lines from the arena's start */
@@ -80,7 +80,7 @@ bool ps_slabs_take(struct ps_slabs *s, uint32_t group, uint32_t *row);
 size_t ps_slabs_take_bytes(const struct ps_slabs *s, uint32_t group);
 /* The row's place is free for another. What it held is lost. */
 void ps_slabs_give(struct ps_slabs *s, uint32_t group, uint32_t row);
-/* Gives one slab behind the last row of some group back to the arena. False when there is none. */
+/* Returns one slab after the last row of some group to the arena. False when there is none. */
 bool ps_slabs_trim(struct ps_slabs *s);
 /* Some group is loose, or sparse, or is being compacted. */
 bool ps_slabs_want_upkeep(const struct ps_slabs *s);
@@ -96,7 +96,7 @@ bool ps_slabs_compact_begin(struct ps_slabs *s);
 bool ps_slabs_compact_sort(struct ps_slabs *s, uint32_t count);
 /* A lower number for a row that leaves, whose place is free then. PS_ROW_NONE: there is none. */
 uint32_t ps_slabs_move(struct ps_slabs *s, uint32_t row);
-/* All have been moved that could be: when none is left, places behind are given up. */
+/* All rows have been moved that could be: when none is left, the places after them are given up. */
 void ps_slabs_compact_end(struct ps_slabs *s);
 
 static inline bool ps_slabs_is_leaving(const struct ps_slabs *s, uint32_t row)

@@ -65,7 +65,7 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
 /* Likewise, and of `elements` elements. */
 bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
                      const char *name);
-/* There are no more tensors than these: what no flag tells of has no meaning. */
+/* There are no more tensors than these: one that no flag announces has no meaning. */
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
 /* Tensor 0 is u64[1], or u64[4] and ends with a plan; *plan is all zero without one. */
 bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan);
@@ -85,10 +85,10 @@ struct ps_key_list {
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out);
-/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, which it leaves behind
- * it. Bags are of tables that pool. */
+/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, and moves *at past
+ * them. Bags are of tables that pool. */
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list);
-/* Rows of f32, f16, bf16 or i8 in tensor *at, and the scales of i8 behind them; *at is left behind these. */
+/* Rows of f32, f16, bf16 or i8 in tensor *at, and then the scales of i8; *at is moved past these. */
 struct ps_rows {
     enum mr_dtype dtype;
     uint32_t at; /* which tensor they are */
@@ -111,12 +111,12 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
 /* A batch that is kept. */
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
-/* A checkpoint under way has room for what this call makes it write. */
+/* A checkpoint that is being written has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
-/* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step
+/* The call may continue: no checkpoint waits for its client at a step before the call's. Lets the core's step
  * clock see the call's step. `changes`: it may change what a checkpoint holds; others do not wait. */
 bool ps_check_step(const struct ps_op *op, bool changes);
-/* A checkpoint under way does not stand against a change of the variable. */
+/* No checkpoint that is being written forbids a change of the variable. */
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
 /* The node does not serve a checkpoint read only. */
 bool ps_check_writable(const struct ps_op *op);
@@ -131,13 +131,13 @@ void ps_note_push(const struct ps_op *op);
 /* Numbered pushes (ps/ops/ops_push.c). A push without a number passes these, and they change nothing. */
 
 /* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is
- * being applied. Comes right behind ps_check_open(): what was applied is answered so, whatever has changed
- * since. Makes the room that the mark takes, and lets the answer tell what is durable. *partly: for some
+ * being applied. Comes right after ps_check_open(): what was applied is answered so, whatever has changed
+ * since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for some
  * partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
-/* Around the change, when nothing can stand against it any more: what comes in between finds the push under
- * way, and no cut may come in between. The end marks it as applied. The op may be built anew from the request
- * that mr_reply_later() keeps. */
+/* Around the change, when nothing can refuse it any more: what comes in between finds the push in flight, and
+ * no cut may come in between. The end marks it as applied. The op may be built again from the request that
+ * mr_reply_later() keeps. */
 void ps_push_begin(const struct ps_op *op);
 void ps_push_end(const struct ps_op *op);
 /* Whether a push that was applied in part was applied in this partition. */

@@ -124,7 +124,7 @@ bool ps_check_push(const struct ps_op *op, bool *partly)
     return state != PS_PUSH_WAITS;
 }
 
-/* As ps_check_push(), for pushes whose batch tells whether they were applied: those are not answered. */
+/* As ps_check_push(), for pushes whose batch says whether they were applied: those are not answered. */
 static bool check_push_of_batch(const struct ps_op *op)
 {
     return sequence_of(op) == 0 || (!is_outdated(op) && look_up(op) != PS_PUSH_WAITS);
@@ -199,7 +199,7 @@ static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
 }
 
 /* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its
- * flags are among `known_flags` (of variables: none). Leaves *at after it. */
+ * flags are among `known_flags` (of variables: none). Moves *at past it. */
 static bool check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at, uint32_t known_flags,
                        struct ps_push_part *out, uint32_t *flags)
 {
@@ -285,18 +285,18 @@ static bool begin_answer(const struct ps_op *op, struct ps_push *push, const str
 {
     struct mr_tensor tensors[2];
     uint32_t count = 0;
-    bool tells = reports_counts(op, push);
+    bool reports = reports_counts(op, push);
     if (first != NULL) {
         tensors[count++] = *first;
     }
-    if (tells) {
+    if (reports) {
         tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
     }
     if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, count > 0 ? tensors : NULL, count)) {
         mr_reply_busy(op->ep, op->request->ref);
         return false;
     }
-    push->reported = tells ? tensors[count - 1].data : NULL;
+    push->reported = reports ? tensors[count - 1].data : NULL;
     return true;
 }
 
@@ -330,7 +330,7 @@ static const float *rate_of(const struct ps_push_part *part)
     return part->has_learning_rate ? &part->learning_rate : NULL;
 }
 
-/* A variable's gradient is applied in one go: it is one row, and its norm may matter. */
+/* A variable's gradient is applied at once: it is one row, and its norm may matter. */
 static void apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];
@@ -672,7 +672,7 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
 static const struct ps_coop_task batch_job = {
     .step = step_batch, .drop = push_drop, .state_bytes = sizeof(struct ps_push)};
 
-/* The push under way learns this batch. */
+/* The push in flight is of this batch. */
 static bool is_being_applied(const struct ps_core *core, uint64_t batch_id)
 {
     const struct ps_coop_tasks *l = &core->coop_tasks;

@@ -2,13 +2,13 @@
  * `uses` (ps/row/row_layout.h); a use is a lookup that may insert, or a push.
  *
  * What `seen` counts depends on the table's eviction:
- *   AGE, NORM  seconds of the node's clock, as told: those that it has served. A checkpoint has that clock,
- *   which goes on from
+ *   AGE, NORM  seconds of the node's clock, which are those that it has served. A checkpoint has that clock,
+ *   which continues from
  *              there after a restore, so that time in which nobody could use a row does not age it
- *   STEPS      the low 32 bits of the highest step the table was told
+ *   STEPS      the low 32 bits of the highest step that the table has seen
  *   LRU, LFU   ticks of the table's own clock, which counts keys used. So these depend on the order of calls alone. A tick is
  *              about 1/1024 of the rows the table may have, and at least one key.
- * 32 bits wrap: ages are told apart up to 2^31, older rows look younger than they are; what lies in the
+ * 32 bits wrap: ages are distinguished up to 2^31, older rows look younger than they are; what lies in the
  * future is of age 0.
  *
  * LFU counts with decay: a row's uses are halved each PS_LFU_HALF_LIFE_TICKS, that is with every 16 uses per
@@ -26,7 +26,7 @@
 #define PS_LFU_HALF_LIFE_SHIFT 14u
 #define PS_LFU_HALF_LIFE_TICKS (1u << PS_LFU_HALF_LIFE_SHIFT)
 #define PS_LFU_USE             256u /* what one use counts, so that halving keeps fractions */
-/* Rows used by the last so many keys do not go for LRU and LFU: a call in progress may hold them. */
+/* LRU and LFU do not evict rows used by the last so many keys: a call in progress may hold them. */
 #define PS_USES_HELD 48u
 #define PS_CLOCK_AHEAD_S                                                                                     \
     3600u /* stamps further ahead of a checkpoint's clock are not of it: rows may be used while it is cut */
@@ -35,7 +35,7 @@
 struct ps_row_use {
     uint32_t eviction; /* enum mr_eviction */
     uint32_t seen_offset, uses_offset;
-    uint32_t limit;      /* AGE, STEPS, NORM: rows unseen for more than this go */
+    uint32_t limit;      /* AGE, STEPS, NORM: rows unseen for more than this are evicted */
     uint32_t now;        /* what a row used now is stamped with */
     uint32_t load_clock; /* AGE, NORM: what it was when the rows that are loaded were saved, */
     uint32_t load_shift; /* and from there to `now` */
@@ -46,7 +46,8 @@ struct ps_row_use {
 /* `feature` has passed mr_feature_check(). rows_max: how many rows the table may have, about. */
 void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
                      const struct ps_row_layout *layout, uint64_t rows_max);
-/* The time and the caller's step. Neither goes back. Returns by how much `now` went on; 0 for LRU and LFU. */
+/* The time and the caller's step. Neither goes back. Returns by how much `now` advanced; 0 for LRU and
+ * LFU. */
 uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step);
 /* The rows that are loaded from now on were saved when the node's clock was at clock_s, and it is at now_s
  * here. Only for AGE and NORM. */
@@ -120,7 +121,7 @@ static inline bool ps_row_is_over_age(const struct ps_row_use *u, const uint8_t 
     return ps_age(u, ps_row_seen(u, row)) > u->limit;
 }
 
-/* LRU, LFU: of two rows the one with the higher figure goes first. */
+/* LRU, LFU: of two rows the one with the higher figure is evicted first. */
 static inline uint64_t ps_row_idleness(const struct ps_row_use *u, uint32_t seen, uint32_t uses)
 {
     uint64_t rarity = UINT32_MAX - (u->eviction == MR_EVICT_LFU ? ps_uses_now(u, seen, uses) : 0);

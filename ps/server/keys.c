@@ -21,7 +21,7 @@ static bool is_missing(const char *path)
     return access(path, F_OK) != 0 && errno == ENOENT;
 }
 
-/* Whoever can read a key has it. Only a warning: what is in place goes on. */
+/* Anybody who can read a key has it. Only a warning: what is in place continues to work. */
 static void warn_of_readers(const char *path)
 {
     struct stat st;

@@ -139,7 +139,7 @@ void ps_core_stop(void *self)
     ps_core_destroy(core);
 }
 
-/* Rows that are due go, unless the node is frozen or not open. */
+/* Evicts rows that are due, unless the node is frozen or not open. */
 static bool evict_step(const struct ps_core *core, struct ps_table *t)
 {
     ps_table_set_now(t, core->now_s, 0);

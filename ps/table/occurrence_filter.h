@@ -46,12 +46,12 @@ struct ps_occurrence_filter {
  * wanted: 1..MR_SIGHTINGS_MAX. False when the arena has no room. */
 bool ps_occurrence_init(struct ps_occurrence_filter *s, struct ps_arena *arena, uint64_t filter_bytes,
                         uint32_t wanted);
-/* All counters to zero; their memory goes back. */
+/* Sets all counters to zero and frees their memory. */
 void ps_occurrence_clear(struct ps_occurrence_filter *s);
 /* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
  * ps_occurrence_clear(). */
 bool ps_occurrence_clear_some(struct ps_occurrence_filter *s, struct ps_arena_slice *slice);
-/* Everything goes back. A filter of zeros, never begun, is fine. */
+/* Frees everything. A filter of zeros, never initialised, is fine. */
 void ps_occurrence_fini(struct ps_occurrence_filter *s);
 
 enum ps_occurrence {
@@ -75,11 +75,11 @@ static inline bool ps_occurrence_takes_memory(const struct ps_occurrence_filter 
 }
 size_t ps_occurrence_partition_bytes(const struct ps_occurrence_filter *s);
 
-/* ---- cuts, for checkpoints (ps/table/occurrence_filter_cut.c) ----
- * Partitions go in pieces of up to PS_OCCURRENCE_PART_LINES lines. Between cut_begin and the end of the cut
- * each piece is given out once, as it was at cut_begin, while sightings go on: a line that changes before its
- * piece was taken is kept aside first, up to PS_OCCURRENCE_ASIDE_MAX of them (1.2 MiB from the heap); beyond
- * that sightings are lost. */
+/* ---- cuts, for checkpoints (ps/table/occurrence_filter_cut.c) ---- A partition is written in pieces of up
+ * to PS_OCCURRENCE_PART_LINES lines. Between cut_begin and the end of the cut each piece is given out once,
+ * as it was at cut_begin, while sightings continue: a line that changes before its piece was taken is kept
+ * aside first, up to PS_OCCURRENCE_ASIDE_MAX of them (1.2 MiB from the heap); beyond that sightings are
+ * lost. */
 #define PS_OCCURRENCE_PART_LINES 64u
 #define PS_OCCURRENCE_ASIDE_MAX  16384u
 

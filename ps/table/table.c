@@ -17,7 +17,7 @@ static const char *unsupported_option(const struct mr_feature *f)
     return NULL;
 }
 
-/* Of initial_rows and what lies behind them. */
+/* Of initial_rows and what lies after them. */
 static size_t initial_rows_bytes(const struct ps_table *t)
 {
     uint32_t rows = PS_INITIAL_ROWS_COUNT + (t->half != NULL ? PS_GROUP_KEYS : 0);

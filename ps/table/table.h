@@ -80,16 +80,16 @@ size_t ps_table_memory_bytes(const struct ps_table *t);
 
 /* The table is one core's share of `core_count`: its limits are that part of the node's, the remainder of
  * capacity_rows going to the first cores, and a row and MR_MEMORY_BYTES_MIN at least to each. Before the
- * first row; 1 of 1 unless told. */
+ * first row; 1 of 1 unless this is called. */
 void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count);
 /* The node's clock in seconds and the caller's training step, before a lookup or push, and now and then
- * besides: what rows are stamped with, and by what their age is told. Neither goes back. */
+ * besides: what rows are stamped with, and what their age is measured by. Neither goes back. */
 void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
 /* Before rows of a checkpoint are loaded: the node's clock when it was cut, and what it is for this table
  * from now on. */
 void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s);
 /* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more.
- * Rows that a running cut has still to write go only if it has room for them. */
+ * Rows that a running cut has still to write are evicted only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
 /* ---- hints ----
  * Brings the rows of keys, of one table or of several, into the caches, overlapping their misses. Changes
@@ -98,7 +98,7 @@ bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
 struct ps_hint {
     const struct ps_table *table;
     uint64_t key;
-    uint32_t row_bytes; /* of the row, from its start; its state lies behind its values */
+    uint32_t row_bytes; /* of the row, from its start; its state lies after its values */
 };
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count); /* up to PS_HINT_KEYS_MAX */
 
@@ -135,7 +135,7 @@ struct ps_table_lookup {
     enum mr_dtype out_dtype;
     void *out;     /* [k or bags, dim] of out_dtype */
     float *scales; /* i8: [k or bags]; else unused */
-    float *sum;    /* bags of another type than f32: [dim], for the bag that is under way; else unused */
+    float *sum;    /* bags of another type than f32: [dim], for the bag that is being summed; else unused */
     /* so far; zero to begin with */
     uint32_t keys_done;
     uint32_t bag;        /* that the next key belongs to, or an earlier one */
@@ -153,7 +153,7 @@ struct ps_push_counts {
     uint32_t applied, refused, without_row, not_finite;
 };
 
-/* Between the first step and the last only one push in steps may be under way on the tables of one arena;
+/* Between the first step and the last only one push in steps may be in flight on the tables of one arena;
  * pushes at once may come in between. It cannot fail either, and must be brought to its end once its first
  * step was taken. */
 /* How far a push has come; the table's own, zero to begin with. */
@@ -195,7 +195,7 @@ struct ps_table_push {
     /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
      * now */
     bool sees;
-    uint64_t step;              /* training step, which the table's schedule goes by */
+    uint64_t step;              /* training step, for the table's schedule */
     const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */
     struct ps_push_cursor cursor;
     struct ps_push_scratch scratch;
@@ -204,12 +204,11 @@ struct ps_table_push {
 uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);
 bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes);
 
-/* ---- checkpoints: a cut while pushes go on ----
- * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut
- * before, in a cut of changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how
- * often it was used, which lookups go on counting: by the cursor, or just before its first change. Rows made
- * meanwhile are not part of the cut, and making them emits nothing. Neither the table nor its arena may be
- * touched from inside `emit`. */
+/* ---- checkpoints: a cut while pushes continue ---- Between cut_begin and the last cut_step each row that
+ * existed at cut_begin (and has changed since the cut before, in a cut of changes) is given to `emit` exactly
+ * once, as it was at cut_begin, but for when and how often it was used, which lookups continue to count: by
+ * the cursor, or just before its first change. Rows made meanwhile are not part of the cut, and making them
+ * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
     60u /* rows in one call of emit; a record of them fits PS_BLOCK_BYTES at any dim */
 
@@ -228,10 +227,10 @@ enum ps_save_kind {
     /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
     PS_SAVE_DELTA,
 };
-/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of
- * changes can be taken. These keys take memory of `tombstone_arena`: when that is short, or they are more
- * than PS_TABLE_TOMBSTONE_MIN and a PS_TABLE_TOMBSTONE_SHARE-th of the rows, they are forgotten, and the
- * next cut must be of every row. Before the first row. */
+/* From now on the table marks the rows that change, and keeps the keys whose rows are removed, so that cuts
+ * of changes can be taken. These keys take memory of `tombstone_arena`: when that is short, or they are more
+ * than PS_TABLE_TOMBSTONE_MIN and a PS_TABLE_TOMBSTONE_SHARE-th of the rows, they are forgotten, and the next
+ * cut must be of every row. Before the first row. */
 #define PS_TABLE_TOMBSTONE_SHARE 4u
 #define PS_TABLE_TOMBSTONE_MIN   1024u
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena);
@@ -274,17 +273,16 @@ uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
 /* Most rows that a step of so many buckets emits. */
 uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count);
 
-/* ---- upkeep ----
- * Some of the background work there is, for about `budget_bytes` of memory touched (at least one bounded
- * piece of it): parts of the index that removals have left too large or untidy are written anew, memory that
- * is not needed goes back. True when there is more to do. Rows may move, here and nowhere else; steps of
- * lookups and pushes hold no rows from one to the next. Answers of lookups, and the rows of a running cut,
- * stay the same. */
+/* ---- upkeep ---- Some of the background work there is, for about `budget_bytes` of memory touched (at least
+ * one bounded piece of it): parts of the index that removals have left too large or untidy are written again,
+ * and memory that is not needed is freed. True when there is more to do. Rows may move, here and nowhere
+ * else; steps of lookups and pushes hold no rows from one to the next. Answers of lookups, and the rows of a
+ * running cut, stay the same. */
 bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 
 /* Restore: put a stored row in its place (replaces), as it is and counted if it holds NaN or Inf, not as a
  * change, also beyond the table's own limits; then LRU and LFU bring the table back to them little by little.
- * MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
+ * MR_OUT_OF_MEMORY: the node's limit is reached, and no row is evicted for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of
  * their partitions and hashes, which would crowd each partition's first buckets. `makes_room`, for keys of
@@ -298,7 +296,7 @@ struct ps_stored_row {
 };
 enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
                                   bool makes_room);
-/* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
+/* Restore: removes the key's row, if there is one, not as a change. No eviction is counted. */
 void ps_table_load_tombstone(struct ps_table *t, uint64_t key);
 /* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of
  * another size or count, or no piece of it; `text` (of `text_bytes`) says which. MR_OUT_OF_MEMORY. */

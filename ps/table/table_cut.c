@@ -104,7 +104,8 @@ bool ps_table_delta_possible(const struct ps_table *t)
     return marks_hold(t) && t->filter.cut == NULL;
 }
 
-/* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
+/* Keys removed so far are this cut's, if it is one of changes; keys removed from now on are the next
+ * one's. */
 static void tombstones_swap(struct ps_table *t, enum ps_save_kind kind)
 {
     if (!t->keeps_marks)
@@ -140,7 +141,7 @@ uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum p
     return t->cut_rows_left;
 }
 
-/* Brings the cursor to a bucket. Emitted keys are marked so: what is gone through again costs little. */
+/* Brings the cursor to a bucket. Emitted keys are marked so: going through them again costs little. */
 static void cursor_seek(struct ps_table *t)
 {
     for (;;) {

@@ -1,13 +1,14 @@
-/* Which rows go, and when. Rows that a running cut has still to write go only if it has room for them now.
+/* Which rows are evicted, and when. A row that a running cut has still to write is evicted only if the cut
+ * has room for it now.
  *
  * AGE, STEPS, NORM: the cursor goes round all buckets once per period (PS_EVICT_ROUNDS_PER_LIMIT rounds per
- * limit), a little at a time. A row that is over its limit goes when the cursor comes by: at most a period
- * later, and one unit of time, or two periods where the index was written again meanwhile.
+ * limit), a little at a time. A row that is over its limit is evicted when the cursor comes by: at most a
+ * period later, and one unit of time, or two periods where the index was written again meanwhile.
  *
- * LRU, LFU: sampled, as in Redis. For each row that has to go the cursor looks at PS_EVICT_SAMPLE_ROWS
- * further rows, and the best PS_EVICT_POOL_ROWS met so far are kept as candidates; the best of these goes,
- * unless it was used meanwhile. Keys are spread by their hash, so what follows the cursor is a random sample,
- * but without repeats.
+ * LRU, LFU: sampled, as in Redis. For each row that must be evicted the cursor looks at PS_EVICT_SAMPLE_ROWS
+ * further rows, and the best PS_EVICT_POOL_ROWS met so far are kept as candidates; the best of these is
+ * evicted, unless it was used meanwhile. Keys are spread by their hash, so what follows the cursor is a
+ * random sample, but without repeats.
  */
 #include "ps/table/table_internal.h"
 
@@ -43,7 +44,7 @@ static void sample_add_bucket(const struct ps_table *t, struct sample *s, uint32
 
 /* ---- the cursor ---- */
 
-/* Before rows are chosen: at most a sample of them goes before this is asked again. */
+/* Before rows are chosen: at most a sample of them is evicted before this is asked again. */
 static void ask_for_room(struct ps_table *t)
 {
     t->evictor.emits = t->cut_running && t->may_emit && t->cut.has_room != NULL &&
@@ -56,7 +57,7 @@ static uint32_t partition_end(const struct ps_table *t)
     return t->cut_running && !t->evictor.emits ? t->cut_partition : MR_PARTITION_COUNT;
 }
 
-/* A partition that was laid out anew under the cursor has rows elsewhere: it is gone through again. */
+/* A partition that was laid out again under the cursor has its rows elsewhere: the cursor starts it over. */
 static void cursor_follow(struct ps_evictor *e, uint16_t version)
 {
     if (e->bucket > 0 && e->version != version) {
@@ -305,7 +306,7 @@ static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_
 
 #define FIRST_BUCKETS_SHARE 8u /* of a table's memory, at most */
 
-/* Slabs leave room for the first buckets of partitions that have none yet: rows that go make room for rows,
+/* Slabs leave room for the first buckets of partitions that have none yet: evicted rows make room for rows,
  * but not for buckets. */
 static size_t bytes_wanted(const struct ps_table *t, uint64_t hash)
 {

@@ -21,7 +21,7 @@
 #define PS_GROUP_KEYS 16u
 #define PS_GROUP_LINES_MAX                                                                                   \
     8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
-#define PS_GROUPS             4u                  /* under way at once, one in each stage */
+#define PS_GROUPS             4u                  /* in flight at once, one in each stage */
 #define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
 
 #define PS_EVICT_ROUNDS_PER_LIMIT   16u
@@ -29,7 +29,7 @@
 #define PS_EVICT_NEAR_ROWS          16u /* looked at where only a row of the same partition makes room */
 #define PS_EVICT_SAMPLE_BUCKETS_MAX 64u /* looked at for a sample, at most */
 #define PS_EVICT_POOL_ROWS          16u
-#define PS_EVICT_PER_INSERT_MAX     3u /* rows that go for a new one, at most */
+#define PS_EVICT_PER_INSERT_MAX     3u /* rows that are evicted for a new one, at most */
 
 /* Where the row mover is. */
 struct ps_upkeep {
@@ -62,7 +62,7 @@ struct ps_table {
     const struct mr_kernels *kernels;
     mr_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
     mr_weighted_rows_kernel *add_weighted_rows;
-    uint32_t straddle_bytes;            /* how far behind a cache line's start a row may begin */
+    uint32_t straddle_bytes;            /* how far after a cache line's start a row may begin */
     const struct mr_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
     uint32_t partitions; /* about how many are this core's */
@@ -82,11 +82,11 @@ struct ps_table {
     enum ps_limit refused_by; /* the last row that was refused */
 
     bool keeps_marks; /* rows that change are marked */
-    bool marks_hold;  /* and all that have changed since the last cut are, as are the keys that went */
-    struct ps_tombstones tombstones; /* keys that went since the last cut began */
+    bool marks_hold;  /* and all that have changed since the last cut are, as are the removed keys */
+    struct ps_tombstones tombstones; /* keys removed since the last cut began */
     struct ps_tombstones leaving;    /* before it, since the one before: still to be taken */
     bool cut_running;
-    bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
+    bool may_emit; /* the running call was not promised room: evictions may ask for it */
     struct ps_cut cut;
     uint32_t cut_partition, cut_bucket; /* cursor */
     uint16_t cut_version;               /* of cut_partition when the cursor came to it */
@@ -121,7 +121,7 @@ static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place);
 /* ... and must be emitted before it changes. */
 struct ps_row_group;
 void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_group *g);
-/* A key's row goes, or is made. */
+/* A key's row is removed, or made. */
 void ps_table_note_tombstone(struct ps_table *t, uint64_t key, uint64_t hash);
 static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t hash)
 {

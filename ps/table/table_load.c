@@ -1,7 +1,7 @@
 /* Rows of checkpoints into a table, many at a time. */
 #include "ps/table/table_internal.h"
 
-/* Of the table's own limit: once more is in use nothing is made larger ahead. No row shall have to go for
+/* Of the table's own limit: once more is in use nothing is made larger ahead. No row shall be evicted for
  * what is reserved beyond need. */
 #define RESERVE_SHARE 4u
 

@@ -11,7 +11,7 @@ static size_t row_bytes(const struct ps_table *t)
 typedef void (*row_sink)(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
                          const void *const *rows, uint32_t count);
 
-/* What is under way: see struct ps_group. */
+/* What is in flight: see struct ps_group. */
 struct lookup {
     const uint64_t *keys;
     uint32_t key_count;
@@ -280,7 +280,7 @@ static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
 }
 
 /* Begins the bags that keys before `keys_end` belong to, and the empty ones between them, `bags_max` at most;
- * returns up to where that lets the keys go. */
+ * returns how far the keys may advance then. */
 static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, uint32_t keys_end,
                            uint32_t bags_max)
 {

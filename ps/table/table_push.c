@@ -25,7 +25,7 @@ struct ps_distinct {
     const float *gradient;
 };
 
-#define SPLIT_BITS_MAX 32u /* halvings of a push; none has more keys than that tells apart */
+#define SPLIT_BITS_MAX 32u /* halvings of a push; none has more keys than that distinguishes */
 
 static inline bool leaves_out(const struct ps_table_push *p, uint64_t hash)
 {
@@ -71,7 +71,7 @@ static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 }
 
 /* ---- repeated keys ----
- * Keys are told apart by their hash alone, which is a bijection of the key (ps/base/key_hash.h). */
+ * Keys are distinguished by their hash alone, which is a bijection of the key (ps/base/key_hash.h). */
 
 static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, const float *gradient)
 {
@@ -310,7 +310,7 @@ static bool keys_collect(struct ps_table_push *p, const struct ps_table *t, uint
 
 /* ---- the rows of distinct keys, and the optimizer over them ---- */
 
-/* What is under way: see struct ps_group. */
+/* What is in flight: see struct ps_group. */
 struct apply {
     const struct ps_distinct *distinct;
     uint32_t count;
@@ -466,7 +466,7 @@ static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
     if (place.bucket == NULL) {
         if (ps_table_admits_lookup(t, hash))
             (void)ps_table_row_create(t, key, hash);
-    } else if (ps_table_stamps(t)) { /* or it might go for one of the rows that are made */
+    } else if (ps_table_stamps(t)) { /* or it might be evicted for one of the rows that are made */
         ps_table_mark(t, place);
         ps_row_used(&t->use, (uint8_t *)ps_table_row(t, place));
     }
@@ -492,7 +492,7 @@ static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budg
         stage_begin(p, PUSH_CLEAR);
 }
 
-/* Of filling with zeros, per slot: it goes at many times the speed of what costs are counted by. */
+/* Of filling with zeros, per slot: it is many times faster than what costs are counted by. */
 #define CLEAR_COST_BYTES 1u
 
 static void clear_step(struct ps_table_push *p, uint64_t *budget_bytes)

@@ -19,8 +19,8 @@ static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_store
     return t->memory_max != 0 && !was_stored ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
 }
 
-/* A row for a key that has none, its values still to be written; at a limit another may go for it. The
- * table's own limits do not stand against what was stored before. */
+/* A row for a key that has none, its values still to be written; at a limit another may be evicted for it.
+ * The table's own limits do not stand against what was stored before. */
 static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_stored)
 {
     uint32_t row;

@@ -1,5 +1,5 @@
-/* What is done to tables when there is time: removals leave room behind, in the index and in the slabs, and
- * it is here that it goes back. */
+/* What is done to tables when there is time: removals leave room in the index and in the slabs, which is
+ * freed here. */
 #include "ps/table/table_internal.h"
 
 #define TRIM_COST_BYTES 4096u /* of giving a slab back: now and then that is a call into the kernel */
@@ -44,8 +44,8 @@ static bool bucket_compact(struct ps_table *t, struct ps_bucket *b, uint64_t *bu
     return true;
 }
 
-/* The cursor's next bucket of the group; NULL behind the last. A partition that is given other buckets under
- * the cursor is gone through again. */
+/* The cursor's next bucket of the group; NULL after the last. A partition that is given other buckets under
+ * the cursor is started over. */
 static struct ps_bucket *group_next(struct ps_table *t, uint32_t group)
 {
     struct ps_upkeep *u = &t->upkeep;

@@ -128,7 +128,7 @@ bool ps_tombstones_add(struct ps_tombstones *g, uint64_t key, uint64_t hash, uin
     return false;
 }
 
-/* Closes the gap: a key behind it moves up unless that would take it before its first slot. */
+/* Closes the gap: a key after it moves up unless that would take it before its first slot. */
 static void slot_free(const struct ps_tombstones *g, const struct ps_tombstone_segment *s, uint32_t gap)
 {
     uint32_t mask = s->slot_count - 1;

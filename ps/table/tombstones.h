@@ -1,13 +1,13 @@
 /* Keys whose rows a table has removed since the last cut: what a checkpoint of changes has to say besides the
  * rows that changed.
  *
- * A set of keys, by linear probing: a key whose row is made anew is taken out again, so that at any instant
+ * A set of keys, by linear probing: a key whose row is made again is taken out, so that at any instant
  * the set is exactly the keys that had a row and have none now (or were made and removed since the last cut:
  * then it says more than is needed). It is cut into segments by the hash, which grow one at a time, so that
  * no removal waits for more than one small copy. A key takes 8 bytes, and 14 with the places that are free,
  * on average.
  *
- * Bounded twice: by a number of keys, told with each, and by its arena. What finds no room makes the whole
+ * Bounded twice: by a number of keys, given with each, and by its arena. What finds no room makes the whole
  * set worthless: it is dropped, and says so. Belongs to one thread.
  */
 #ifndef PS_TOMBSTONES_H
@@ -37,7 +37,7 @@ struct ps_tombstones {
 
 /* Allocates nothing. */
 void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed);
-/* No keys; all memory goes back. */
+/* Removes all keys and frees all memory. */
 void ps_tombstones_clear(struct ps_tombstones *g);
 /* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else
  * may be done but ps_tombstones_clear(). */

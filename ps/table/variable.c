@@ -25,7 +25,7 @@ static uint64_t element_count(const struct mr_feature *f)
     return elements;
 }
 
-/* A large one has huge pages of its own, so that it can go back huge page by huge page. */
+/* A large one has huge pages of its own, so that it can be freed huge page by huge page. */
 static size_t bytes_taken(uint64_t stored_bytes)
 {
     size_t huge_page = PS_ARENA_HUGE_PAGE_BYTES;
