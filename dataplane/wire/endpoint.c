@@ -71,7 +71,8 @@ static bool create_serving(struct mr_endpoint *ep)
                                           mr_endpoint_random(ep));
     if (ep->server_sessions == NULL || ep->server_buckets == NULL || ep->limits == NULL)
         return false;
-    /* Free ones form a chain in the order of their place; pages stay untouched until they are used. */
+    /* Free sessions form a chain in the order of the array, so that pages stay untouched until they are
+     * used. */
     for (uint32_t i = n; i-- > 0;) {
         ep->server_sessions[i].next = ep->server_sessions_free;
         ep->server_sessions_free = i + 1;
@@ -100,7 +101,8 @@ static bool create_memory(struct mr_endpoint *ep)
 {
     if (ep->config.memory == NULL) {
         size_t bytes = (ep->config.memory_bytes + MR_BUDDY_ALIGN - 1) & ~(size_t)(MR_BUDDY_ALIGN - 1);
-        /* Address space: only what is used takes memory, whatever the allocator does to what it gives out. */
+        /* This reserves address space: only pages that are used take memory, whatever the allocator does with
+         * its blocks. */
         void *memory =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         ep->own_memory = memory == MAP_FAILED ? NULL : memory;
@@ -208,7 +210,7 @@ static void count_drop(struct mr_endpoint *ep, enum mr_drop why)
     }
 }
 
-/* Which side of the wire the packet is for follows from its type, and from whose message it is about. */
+/* The packet's type, and whose message it is about, decide which side handles it. */
 static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
     bool about_reply = (packet->header.flags & MR_FLAG_REPLY) != 0;

@@ -128,7 +128,7 @@ uint32_t mr_call_unread_bytes(const struct mr_call *call)
     return call->unread_bytes;
 }
 
-/* Frees the reply, or what there is of it. */
+/* Frees the reply, even if only a part of it has arrived. */
 static void drop_reply(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->incoming.bytes != NULL) {
@@ -212,7 +212,7 @@ void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call)
     }
 }
 
-/* The next id whose slot is among these, not none. */
+/* Returns the next id whose slot is among these; there is at least one. */
 static uint64_t next_id(struct mr_client_session *s, uint64_t slots)
 {
     uint32_t window = s->peer.window;
@@ -225,8 +225,8 @@ static uint64_t next_id(struct mr_client_session *s, uint64_t slots)
     return id;
 }
 
-/* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are
- * taken. */
+/* Gives the call an id and a slot. Ids whose slot is taken are skipped, so that one long call does not hold
+ * up the others. False: all slots are taken. */
 static bool slot_assign(struct mr_client_session *s, struct mr_call *call)
 {
     uint32_t window = s->peer.window;
@@ -250,8 +250,8 @@ void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_transmit(ep, call);
 }
 
-/* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's,
- * so that its calls do not wait for ever. */
+/* Returns the queue whose first call gets the next slot: that of the highest priority, but from time to time
+ * that of the lowest one, so that its calls do not wait for ever. */
 static uint32_t next_queue(const struct mr_client_session *s, uint32_t waiting)
 {
     uint32_t highest = 31u - (uint32_t)__builtin_clz(waiting), lowest = (uint32_t)__builtin_ctz(waiting);
@@ -311,7 +311,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
             s->queued &= ~(1u << call->queue);
     }
     if (call->call_id != 0 && !call->sent_whole)
-        mr_call_release_slot(ep, call); /* the server cannot have begun with it */
+        mr_call_release_slot(ep, call); /* the server cannot have begun to execute it */
     call->state = MR_CALL_ENDED;
     request_free(ep, call);
     if (reply == NULL)
@@ -348,7 +348,7 @@ bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call)
     return true;
 }
 
-/* Take the call out of its slot, as if it had never been sent in this session. */
+/* Takes the call out of its slot, as if it had never been sent in this session. */
 static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 {
     mr_call_release_slot(ep, call);
@@ -364,7 +364,8 @@ static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
     mr_call_arm(ep, call);
 }
 
-/* Insert the call, that was sent before all that wait, by its age among those that were sent like it. */
+/* Puts the call, which was sent, before all calls that wait. Called for the newest call first, so that those
+ * that were sent stay in their order. */
 static void queue_insert_sent(struct mr_client_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;

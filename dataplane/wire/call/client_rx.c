@@ -1,4 +1,4 @@
-/* Calling side: what comes in for a call, and what its timer does. */
+/* Calling side: the packets that arrive for a call, and its timer. */
 #include <assert.h>
 #include <string.h>
 
@@ -25,8 +25,8 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* ---- replies ---- */
 
-/* The whole reply is at `reply`, and at `received`, where it came in. A malformed one would be no better the
- * next time: it ends the call. */
+/* Ends the call with its reply, which is at `reply`, and at `received`, where it arrived. A malformed reply
+ * ends the call, too: a repetition would be no better. */
 static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
                    const uint8_t *received, uint32_t reply_bytes)
 {
@@ -39,8 +39,8 @@ static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *
     }
 }
 
-/* No call is on its way but this one, whose end would give back memory; what is taken is in replies that
- * users hold. */
+/* Returns whether no other call is in flight whose end would free memory: the rest is in replies that users
+ * hold. */
 static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *call)
 {
     if (ep->requests_bytes > mr_buddy_block_bytes(call->request_bytes))
@@ -51,7 +51,7 @@ static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *
     return true;
 }
 
-/* Room for the reply. NULL: it comes again when the probe asks for it; or, where waiting would not help, the
+/* Makes room for the reply. NULL: the probe will ask for the reply again, or, if waiting would not help, the
  * call has ended. */
 static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
@@ -62,7 +62,7 @@ static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const 
     if (mr_buddy_block_bytes(bytes) <= mr_buddy_capacity_bytes(ep->memory) / 2 && !others_are_over(ep, call))
         return NULL;
     call->unread_bytes = bytes;
-    if (fragment->segment_bytes != 0) /* lets the server give its memory back */
+    if (fragment->segment_bytes != 0) /* lets the server free its memory */
         (void)mr_transmit_ack(ep, &call->session->peer, MR_FLAG_REPLY, call->call_id, bytes);
     mr_call_release_slot(ep, call);
     mr_call_end(ep, call, MR_NO_MEMORY, NULL);
@@ -71,7 +71,7 @@ static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const 
 
 static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
-    uint8_t *reply = ep->scratch; /* without tensors nothing of it needs to stay */
+    uint8_t *reply = ep->scratch; /* without tensors nothing of it needs to be kept */
     if (fragment->bytes > sizeof(struct mr_preamble)) {
         reply = reply_alloc(ep, call, fragment);
         if (reply == NULL)
@@ -92,13 +92,13 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
 
 static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
 {
-    send_report(ep, call, MR_PACKET_ACK); /* lets the server give the reply's memory back */
+    send_report(ep, call, MR_PACKET_ACK); /* lets the server free the reply's memory */
     call->session->receiving--;
     call->incoming.bytes = NULL;
     finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);
 }
 
-/* The server has the request whole: nothing of it is in flight any more. */
+/* Notes that the server has the whole request: nothing of it is in flight any more. */
 static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
@@ -107,7 +107,7 @@ static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
     call->server_has = true;
 }
 
-/* What there is to be said about a reply that is not whole, if it is time to. */
+/* Sends a report about an incomplete reply, if one is due. */
 static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_incoming *in = &call->incoming;
@@ -172,7 +172,7 @@ static void on_fragment(struct mr_endpoint *ep, struct mr_client_session *s,
         ep->counters.drop_range++;
         return;
     }
-    if (call->state == MR_CALL_PAUSED) { /* it was refused under this id */
+    if (call->state == MR_CALL_PAUSED) { /* the server refused it under this id */
         ep->counters.drop_stale++;
         return;
     }
@@ -205,7 +205,7 @@ static void on_data(struct mr_endpoint *ep, struct mr_client_session *s, const s
         ep->counters.drop_range++;
 }
 
-/* ---- what the server says about a request ---- */
+/* ---- reports about a request ---- */
 
 static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, const struct mr_ack *ack)
 {
@@ -213,7 +213,7 @@ static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, cons
     struct mr_outgoing *out = &call->sending.out;
     uint32_t before = out->acked_bytes;
     if (ack->received_bytes < before && call->probes >= MR_LOSS_PROBES) {
-        /* No old report that was overtaken: the server has lost what it had. */
+        /* This is no delayed report: the server has lost what it had. */
         mr_tx_message_stop(ep, &call->sending);
         mr_call_transmit(ep, call);
         return;
@@ -242,15 +242,15 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
     struct mr_ack ack;
     memcpy(&ack, packet->payload, sizeof(ack));
     bool server_has = ack.received_bytes == call->request_bytes;
-    if (server_has) /* and says so: what is awaited is its reply */
+    if (server_has) /* only the reply is missing */
         call->unanswered = 0;
     if (call->state == MR_CALL_ENDED) {
-        if (!server_has && call->probes > 0) /* an earlier one says nothing of what was on its way then */
-            mr_call_release_slot(ep, call);  /* cannot become whole any more */
+        if (!server_has && call->probes > 0) /* an earlier report does not cover what was in flight then */
+            mr_call_release_slot(ep, call);  /* the request can no longer become whole */
     } else if (call->state != MR_CALL_SENDING) {
         ep->counters.drop_stale++;
     } else if (call->reply != NULL) {
-        return; /* its reply is on the way, and the server at work on it */
+        return; /* its reply is arriving: the server has the request */
     } else if (!mr_call_is_cut(call)) {
         call->server_has = server_has;
     } else {
@@ -304,7 +304,7 @@ static struct mr_client_session *find_session(struct mr_endpoint *ep, const stru
     mr_client_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->other_version = 0;
-    s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
+    s->confirmed |= !s->has_previous_key; /* a packet under the previous key does not confirm the new one */
     if (s->away) {
         s->away = false;
         mr_client_session_connected(ep, s);
@@ -359,11 +359,11 @@ static enum mr_status deadline_status(const struct mr_call *call)
     return MR_DEADLINE_EXCEEDED;
 }
 
-/* Ask, in the cheapest way that leads on from where the call stands. */
+/* Sends the cheapest probe that can make the call progress. */
 static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_peer *peer = &call->session->peer;
-    mr_call_shorten(ep, call); /* it may have been with the server when the path became narrower */
+    mr_call_shorten(ep, call); /* the path may have become narrower since it was sent */
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
         mr_client_session_ack_slots(ep, call->session,
@@ -373,7 +373,8 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
     } else if (!mr_call_is_cut(call)) {
         call->asks = true;
         mr_call_set_time_left(ep, call);
-        mr_peer_ready(ep, peer, (uint32_t)(call->call_id % peer->window)); /* with others whose time it is */
+        mr_peer_ready(ep, peer,
+                      (uint32_t)(call->call_id % peer->window)); /* in a bundle with others that are due */
     } else {
         mr_outgoing_probe(&call->sending.out);
         mr_tx_message_activate(ep, &call->sending);
@@ -388,7 +389,7 @@ static bool waits_for_room(const struct mr_call *call)
     return call->sending.out.sent_bytes == 0;
 }
 
-/* Perhaps what is large does not get through any more. */
+/* Doubts the path: perhaps long datagrams no longer get through. */
 static void doubt(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->unanswered < UINT8_MAX)
@@ -415,8 +416,8 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
         mr_client_session_away(ep, s);
 }
 
-/* But not where the answer could hardly come in time: that it has not been executed is certain now, and would
- * not be then. */
+/* Sends a refused call again, unless the answer could hardly arrive in time: now it is certain that the call
+ * was not executed, and then it would not be. */
 static void call_again(struct mr_endpoint *ep, struct mr_call *call)
 {
     uint64_t answer_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);

@@ -1,4 +1,4 @@
-/* Calling side: the two windows of a session, fed by what comes in. */
+/* Calling side: the two windows of a session, adjusted by what arrives. */
 #include "dataplane/wire/endpoint_internal.h"
 
 void mr_flow_begin(struct mr_endpoint *ep, struct mr_client_session *s)
@@ -30,8 +30,8 @@ static void requests_changed(struct mr_endpoint *ep, struct mr_client_session *s
         mr_peer_unpark(ep, &s->peer);
 }
 
-/* The server hears of a change once it is worth a packet; it is told with each acknowledgement of slots
- * besides. */
+/* Reports the window of replies to the server when the change is worth a packet; each acknowledgement of
+ * slots also contains it. */
 static void replies_changed(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint32_t bytes = s->replies.bytes, told_bytes = s->told_window_bytes;
@@ -46,8 +46,8 @@ void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_client_session *s, uin
     if (rtt_us > MR_RTT_SAMPLE_MAX_US)
         return;
     uint32_t queue_us = mr_base_delay_sample(&s->base_delay, ep->now_us, rtt_us > 0 ? rtt_us : 1);
-    /* So long it may have waited for us, and not in a queue of the network. Behind a queue that stands
-     * packets come in without a pause, so that this is little. */
+    /* The packet may have waited this long for us, and not in a queue of the network. After a standing queue,
+     * packets arrive without a pause, so this is little then. */
     uint64_t unseen_us = ep->now_us - ep->polled_us;
     queue_us -= unseen_us < queue_us ? (uint32_t)unseen_us : queue_us;
     if (s->peer.flight_bytes > 0) {

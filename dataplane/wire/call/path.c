@@ -23,8 +23,8 @@ void mr_path_begin(struct mr_path *path, uint32_t max_bytes, uint64_t now_us)
     ask(path, max_bytes, now_us);
 }
 
-/* The next size above what gets through: the one that was named, the most if it may be that, else the middle.
- * 0: there is none. */
+/* Returns the next size to probe above what gets through: the one that a report named, the largest if that
+ * has not failed, otherwise the middle. 0: there is none. */
 static uint32_t larger(struct mr_path *path)
 {
     uint32_t hint = path->hint_bytes;
@@ -104,7 +104,7 @@ enum mr_path_change mr_path_answered(struct mr_path *path, uint64_t number, uint
 static void doubt(struct mr_path *path, uint64_t now_us)
 {
     if (path->asked_bytes != 0 && path->asked_bytes <= path->bytes)
-        return; /* that is the question already */
+        return; /* such a probe is open already */
     path->confirmed = false;
     ask_next(path, now_us);
 }

@@ -1,12 +1,12 @@
-/* Calling side: how large the datagrams of a session may be, in both directions (path.h says how that is
- * found out). Serving side: the answer to such a question. */
+/* Calling side: how long the datagrams of a session may be, in both directions (path.h explains the probes).
+ * Serving side: the answers to probes. */
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 
 static const uint8_t padding[MR_SEGMENT_BYTES_MAX];
 
-/* All that is on its way to the server in longer segments than get through. */
+/* Shortens all requests in flight whose segments are too long to get through. */
 static void shorten_requests(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     for (uint32_t i = 0; i < s->peer.window; i++)
@@ -29,8 +29,8 @@ static void take_up(struct mr_endpoint *ep, struct mr_client_session *s)
     mr_client_session_notify(ep, s, MR_SESSION_PATH);
 }
 
-/* From the second time on along with a small one: who answers that one and not the large one cannot get the
- * large one. */
+/* Sends a probe; from the second try on along with a short packet: if only that is answered, the long one
+ * does not get through. */
 static void ask(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_path *path = &s->path;
@@ -53,7 +53,7 @@ void mr_client_session_path_timer(struct mr_endpoint *ep, struct mr_client_sessi
         take_up(ep, s);
 }
 
-/* The server has heard from a router. */
+/* Handles a router's report that the server passed on. */
 static void take_hint(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_packet *packet)
 {
     struct mr_path_word word;
@@ -63,7 +63,7 @@ static void take_hint(struct mr_endpoint *ep, struct mr_client_session *s, const
     mr_client_session_arm(ep, s);
 }
 
-/* Of an answer only its length counts. */
+/* An answer's length is all that matters. */
 void mr_client_session_path_packet(struct mr_endpoint *ep, struct mr_client_session *s,
                                    const struct mr_packet *packet)
 {
@@ -110,9 +110,9 @@ void mr_server_session_path_answer(struct mr_endpoint *ep, struct mr_server_sess
                               padding, packet->header.payload_bytes);
 }
 
-/* ---- what routers say ---- */
+/* ---- reports of routers ---- */
 
-/* It is about a packet that was sent to this peer, under its session, and not long ago. */
+/* Returns whether a report is about a packet that was sent to this peer in its session, not long ago. */
 static bool is_about(const struct mr_peer *peer, const struct mr_packet_header *h,
                      const struct mr_address *to)
 {
@@ -130,8 +130,8 @@ static struct mr_server_session *served_of(const struct mr_endpoint *ep, const s
     return is_about(&ep->server_sessions[index].peer, h, to) ? &ep->server_sessions[index] : NULL;
 }
 
-/* Replies go on in segments that get through, and the client looks into it: the size of both ways is its to
- * find out. */
+/* Continues replies in segments that get through, and passes the report on to the client, which finds out the
+ * size for both directions. */
 static void narrow(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t udp_bytes)
 {
     uint32_t segment_bytes = udp_bytes - MR_HEADER_BYTES;

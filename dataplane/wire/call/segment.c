@@ -207,8 +207,8 @@ void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes)
     out->ready_bytes = ready_bytes;
 }
 
-/* Mark what is missing below each segment that has `losses_from` arrived ones at or behind it, and forget the
- * marks of what has arrived. Bit 0 of `resend` is the first gap itself, one below bit 0 of `sack`. */
+/* Marks missing segments with at least `losses_from` arrived ones after them, and clears the marks of what
+ * has arrived. Bit 0 of `resend` is the first gap itself, one below bit 0 of `sack`. */
 static void mark_losses(struct mr_outgoing *out, const uint64_t *sack, uint32_t losses_from)
 {
     uint32_t behind = 0;
@@ -235,11 +235,11 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
 {
     uint32_t received = ack->received_bytes;
     bool same_segments = ack->segment_bytes == out->segment_bytes;
-    if (received > out->ready_bytes || /* nobody can have what is not written yet */
+    if (received > out->ready_bytes || /* nobody can have what has not been written yet */
         (same_segments && received != out->message_bytes && received % out->segment_bytes != 0))
         return false;
     if (received != out->message_bytes)
-        received -= received % out->segment_bytes; /* from before the segments became shorter, perhaps */
+        received -= received % out->segment_bytes; /* the report may be older than the shorter segments */
     if (received > out->acked_bytes) {
         uint32_t first = out->acked_bytes / out->segment_bytes;
         uint32_t now_first = received / out->segment_bytes;

@@ -1,4 +1,4 @@
-/* Serving side: replies out, kept until the client has them or has moved on. */
+/* Serving side: replies out, kept until the client has them or no longer needs them. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
     return true;
 }
 
-/* An answer to a call whose session is gone: all that is left of it is the request's memory. */
+/* Frees the request of a call whose session is gone: nothing else is left of the call. */
 static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     for (struct mr_link *l = ep->orphans.next; l != &ep->orphans; l = l->next) {
@@ -48,7 +48,7 @@ static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
     }
 }
 
-/* The slot that waits for this answer; NULL when the call is over. */
+/* Returns the slot that waits for this answer; NULL when the call is over. */
 static struct mr_slot *slot_answer(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     struct mr_slot *slot = slot_find(ep, ref);
@@ -74,7 +74,7 @@ static void mark_acked(struct mr_slot *slot)
     slot->refused_to = slot->call_id;
 }
 
-/* The client has the reply, or wants none: nothing of it needs to be kept. */
+/* Frees the reply: the client has it, or wants none. */
 static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
     mr_slot_clear(ep, session, slot);
@@ -82,7 +82,7 @@ static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session,
     mark_acked(slot);
 }
 
-/* From EXECUTING to DONE, and off it goes. */
+/* Moves the slot from EXECUTING to DONE, and sends the reply. */
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
     request_free(ep, &ep->server_sessions[ref.session_index], slot);
@@ -114,13 +114,14 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_server_session *sess
     return true;
 }
 
-/* The endpoint's when the reply was begun. No slot keeps an answer over 256 restores, which are by hand. */
+/* Returns the endpoint's count of restores when the reply was begun. No slot keeps an answer for 256
+ * restores, which are made by hand. */
 static uint32_t restores_of(const struct mr_endpoint *ep, const struct mr_slot *slot)
 {
     return ep->config.restores - (uint8_t)(ep->config.restores - slot->restores);
 }
 
-/* What a sequence is about. */
+/* Returns the checkpoint that the reply's sequence is about. */
 static uint64_t checkpoint_of(const struct mr_endpoint *ep, const struct mr_slot *slot)
 {
     return slot->sequence != 0 ? ep->config.checkpoint : 0;
@@ -136,7 +137,7 @@ static struct mr_preamble reply_preamble(const struct mr_endpoint *ep, const str
                                 .sequence = slot->sequence};
 }
 
-/* A reply that can never be given is refused once and for all, with a text if there is room for that. */
+/* Answers a call whose reply can never be given with an error, and with a text if there is room for that. */
 static void refuse_reply(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t bytes)
 {
     if (bytes <= REFUSAL_BYTES_MAX)
@@ -149,7 +150,7 @@ static void refuse_reply(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_
                        bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
 }
 
-/* One that came in a packet of its own takes no message memory. */
+/* A request that arrived in one packet takes no message memory. */
 static uint32_t request_kept_bytes(const struct mr_slot *slot)
 {
     return slot->request_bytes > MR_SEGMENT_BYTES_MAX ? slot->request_bytes : 0;
@@ -326,8 +327,8 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
     return status_message;
 }
 
-/* The client misses something of the reply. What is in flight and not acknowledged may be lost; if there is
- * nothing of that kind, say that the request is here. */
+/* Handles a client's question about a reply that is incomplete there. What is in flight and not acknowledged
+ * may be lost; if nothing is, reports that the request has arrived. */
 static void send_missing(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
     struct mr_tx_message *sending = slot->transfer;
@@ -349,7 +350,7 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_server_session *session, 
         ep->counters.drop_stale++;
     } else if (slot->transfer == NULL && slot->message_bytes > session->peer.segment_bytes &&
                sending_begin(ep, session, slot)) {
-        ep->counters.calls_replayed++; /* it does not get through in one piece any more */
+        ep->counters.calls_replayed++; /* it no longer gets through in one segment */
         struct mr_tx_message *sending = slot->transfer;
         mr_outgoing_set_ready(&sending->out, slot->message_bytes);
         mr_tx_message_activate(ep, sending);
@@ -362,7 +363,7 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_server_session *session, 
     }
 }
 
-/* How much of all replies together may be in flight now; 0: nothing is said about it. */
+/* Sets how much of all replies together may be in flight; 0: the limit stays. */
 static void set_flight_limit(struct mr_endpoint *ep, struct mr_server_session *session, uint64_t bytes)
 {
     struct mr_peer *peer = &session->peer;
@@ -378,14 +379,13 @@ static void set_flight_limit(struct mr_endpoint *ep, struct mr_server_session *s
         mr_peer_unpark(ep, peer);
 }
 
-/* How long the segments of replies may be from now on, as far as the client knows the path; 0: nothing is
- * said about it. */
+/* Sets the length of replies' segments, as far as the client knows the path; 0: it stays. */
 static void set_segments(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t segment_bytes)
 {
     if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > session->udp_bytes_max - MR_HEADER_BYTES ||
         segment_bytes % 8 != 0)
         return;
-    /* The client has not read the last report yet. */
+    /* The client has not received the router's last report yet. */
     if (session->narrow_bytes != 0 && segment_bytes > session->narrow_bytes &&
         ep->now_us - session->narrow_us < MR_NARROW_US)
         return;
@@ -404,8 +404,8 @@ void mr_server_session_set_segments(struct mr_endpoint *ep, struct mr_server_ses
     }
 }
 
-/* The calls below `before_id` in these slots are over for the client. What it says of sizes and of the window
- * counts unless it said something newer. */
+/* Handles an acknowledgement of slots: the calls below `before_id` in them are over for the client. Its sizes
+ * and its window count unless a newer packet set them. */
 static void slots_acked(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_ack *ack,
                         uint64_t number)
 {
@@ -430,13 +430,13 @@ static void slots_acked(struct mr_endpoint *ep, struct mr_server_session *sessio
     }
 }
 
-/* A report about the reply in the slot, which may still be open. */
+/* Handles a report about the reply in the slot, which may still be open. */
 static void reply_reported(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                            const struct mr_ack *ack, bool resend)
 {
     struct mr_tx_message *sending = slot->transfer;
     if (slot->state == MR_SLOT_EXECUTING && ack->received_bytes == slot->message_bytes) {
-        /* Nobody can have that yet: the client has stopped waiting. */
+        /* Nobody can have the whole reply yet: the client has stopped waiting. */
         mr_tx_message_stop(ep, sending);
         mark_acked(slot);
         return;

@@ -1,4 +1,5 @@
-/* Serving side: requests in. */
+/* Serving side: from a packet to the request's handler, and the slots that make a call execute at most
+ * once. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_serve
     return false;
 }
 
-/* Nothing else holds memory, so that what does not fit now never will. */
+/* Returns whether nothing else holds memory, so that what does not fit now never will. */
 static bool is_alone(const struct mr_endpoint *ep, const struct mr_server_session *session,
                      const struct mr_slot *slot)
 {
@@ -90,16 +91,16 @@ void mr_slot_refuse(struct mr_endpoint *ep, struct mr_server_session *session, s
     send_busy(ep, session, slot->call_id);
 }
 
-/* Roles go from the one that may do everything to the one that may do least. */
+/* Roles are in order, from the one that may do everything to the one that may do least. */
 static bool is_allowed(const struct mr_server_session *session, uint32_t op)
 {
     return session->role <= (uint32_t)mr_op_role(op);
 }
 
-/* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better
- * the next time. `message` is aligned, `received` the same bytes where they came in. Returns whether the
- * request's memory is the caller's still: mr_reply_later() takes it over, and an answer given in the same
- * handler has freed it by now. */
+/* Hands a whole request to its handler. A malformed one is answered with an error, because a repetition would
+ * be no better. `message` is aligned, and `received` has the same bytes where they arrived. Returns whether
+ * the request's memory still belongs to the caller: mr_reply_later() takes it over, and an answer given in
+ * the same handler has freed it by now. */
 static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                     uint8_t *message, const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
 {
@@ -149,8 +150,8 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
     return left;
 }
 
-/* The client gave up the slot's call while its reply was being made: a newer one is refused, for good, until
- * that is done. */
+/* Returns whether a newer call must be refused for good: the client gave up the slot's call while its reply
+ * was being made, and that is not done yet. */
 static bool is_refused(struct mr_slot *slot, uint64_t call_id)
 {
     if (!slot->acked)
@@ -160,7 +161,7 @@ static bool is_refused(struct mr_slot *slot, uint64_t call_id)
     return call_id <= slot->refused_to;
 }
 
-/* Make the slot ready for a call it has not executed. False: the packet is not to be looked at further. */
+/* Prepares the slot for a call that it has not executed. False: the packet is dropped. */
 static bool slot_take(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                       uint64_t call_id)
 {
@@ -188,7 +189,7 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_server_session *sess
     (void)execute(ep, session, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
 }
 
-/* A request that can never be taken in is refused once and for all. */
+/* Answers a request that can never be received with an error. */
 static void refuse_request(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                            uint32_t message_bytes)
 {
@@ -242,8 +243,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_server_session 
     session->receiving--;
     if (execute(ep, session, slot, bytes, bytes, message_bytes, first_us))
         mr_slot_free(ep, session, bytes);
-    if (slot->state ==
-        MR_SLOT_EXECUTING) /* the answer comes later: what is in flight of the request counts no more */
+    if (slot->state == MR_SLOT_EXECUTING) /* the answer comes later: the request is no longer in flight */
         (void)mr_transmit_ack(ep, &session->peer, 0, slot->call_id, message_bytes);
 }
 
@@ -349,7 +349,7 @@ static void on_ping(struct mr_endpoint *ep, struct mr_server_session *session, c
     }
 }
 
-/* ---- a packet comes in ---- */
+/* ---- a packet arrives ---- */
 
 /* Returns the session that a packet belongs to, verified; NULL: counted, and perhaps answered with RESET. */
 static struct mr_server_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)

@@ -1,4 +1,4 @@
-/* Packets out. */
+/* Packets out: headers and tags, bundles of small messages, and turns of large ones. */
 #include <assert.h>
 #include <string.h>
 
@@ -30,8 +30,8 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
     return true;
 }
 
-/* The serving side echoes the client's clock and adds the time since it came, so that what the client
- * measures is the network and not the handler. */
+/* The serving side echoes the client's clock plus the time since it arrived, so that the client measures the
+ * network and not the handler. */
 static struct mr_packet_header peer_header(const struct mr_endpoint *ep, struct mr_peer *peer,
                                            enum mr_packet_type type, uint16_t flags, uint64_t call_id)
 {
@@ -167,7 +167,7 @@ static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t sl
     return true;
 }
 
-/* Send the messages of the first ready slots that fit one packet. False: the port has no room. */
+/* Sends the messages of the first ready slots that fit into one packet. False: the port has no room. */
 static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
 {
     _Alignas(MR_TENSOR_ALIGN) uint8_t status_message[STATUS_MESSAGE_BYTES];
@@ -225,8 +225,8 @@ bool mr_transmit_flush(struct mr_endpoint *ep)
 
 /* ---- messages of several segments ---- */
 
-/* How much more of this message may be in flight. One segment always may, so that messages whose reports are
- * lost cannot hold up the others of the session. */
+/* Returns how much more of this message may be in flight. One segment always may, so that messages whose
+ * reports are lost cannot hold up the others of the session. */
 static uint32_t flight_room(const struct mr_tx_message *sending)
 {
     const struct mr_peer *peer = sending->peer;
@@ -242,7 +242,7 @@ static struct mr_tx_message *sending_of(struct mr_link *link)
     return MR_CONTAINER(link, struct mr_tx_message, link);
 }
 
-/* Waits in the list of that priority. It keeps its place if it can. */
+/* Queues a peer in the list of that priority. A peer that is there already keeps its place. */
 static void wait_as(struct mr_link *turn, uint8_t *priority, struct mr_link *turns, uint8_t now_priority)
 {
     if (!mr_list_empty(turn) && *priority == now_priority)
@@ -252,7 +252,7 @@ static void wait_as(struct mr_link *turn, uint8_t *priority, struct mr_link *tur
     mr_list_append(&turns[now_priority], turn);
 }
 
-/* The peer's senders have changed: see to it that it waits where its first and its last one belong. */
+/* Queues the peer by the priorities of its first and last sender, which may have changed. */
 static void peer_queue(struct mr_endpoint *ep, struct mr_peer *peer)
 {
     if (mr_list_empty(&peer->senders)) {
@@ -271,7 +271,7 @@ static void sending_unlink(struct mr_endpoint *ep, struct mr_tx_message *sending
     peer_queue(ep, sending->peer);
 }
 
-/* Behind the others of its priority. */
+/* Inserts the message after the others of its priority. */
 static void sender_insert(struct mr_tx_message *sending)
 {
     struct mr_link *senders = &sending->peer->senders, *at = senders->prev;
@@ -280,8 +280,8 @@ static void sender_insert(struct mr_tx_message *sending)
     mr_list_prepend(at, &sending->link);
 }
 
-/* Behind those that wait longer for room; else what comes back from its turn first would have the next one
- * too. */
+/* Parks the message after those that have waited longer for room; otherwise the message that returns first
+ * from its turn would also get the next one. */
 static void park(struct mr_tx_message *sending)
 {
     struct mr_link *parked = &sending->peer->parked, *at = parked->prev;
@@ -349,9 +349,9 @@ void mr_tx_message_stop(struct mr_endpoint *ep, struct mr_tx_message *sending)
     sending->out.sent_bytes = sending->out.acked_bytes;
 }
 
-/* The last of what was lost asks what is missing now. And if the window is shorter than what the server goes
- * by, it has to be asked for its reports: each quarter of a window, and with the last segment that fits
- * in. */
+/* Returns whether the segment asks for a report. The last one that is sent again does. And if the window is
+ * shorter than what the server assumes, the server must be asked for reports: with each quarter of a window,
+ * and with the last segment that fits. */
 static bool asks(const struct mr_tx_message *sending, const struct mr_segment *segment)
 {
     const struct mr_peer *peer = sending->peer;
@@ -363,8 +363,8 @@ static bool asks(const struct mr_tx_message *sending, const struct mr_segment *s
                                    peer->flight_bytes + 2 * segment->bytes > peer->flight_limit_bytes);
 }
 
-/* One turn of one message: one segment, as more would be unfair where the window is short. False: the port
- * has no room. */
+/* Gives a message its turn: one segment, because more would be unfair where the window is short. False: the
+ * port has no room. */
 static bool send_turn(struct mr_endpoint *ep, struct mr_tx_message *sending, bool *sent)
 {
     struct mr_peer *peer = sending->peer;
@@ -416,8 +416,8 @@ static struct mr_tx_message *lowest(struct mr_endpoint *ep)
     return NULL;
 }
 
-/* Turns are those of messages of the highest priority, but now and then of the lowest, so that no class can
- * shut out another, in whatever session. */
+/* Turns go to the messages of the highest priority, and from time to time to those of the lowest, so that no
+ * priority can starve another, in whatever session. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
     while (segment_budget > 0) {
@@ -425,7 +425,7 @@ void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
         struct mr_tx_message *sending = low ? lowest(ep) : highest(ep);
         if (sending == NULL || !send_turn(ep, sending, &sent))
             return;
-        if (sent) { /* else it found no room, and waits on from when it last sent: the turn is another's */
+        if (sent) { /* otherwise it had no room, and keeps its age: the turn goes to another message */
             sending->turn = ++ep->turn;
             segment_budget--;
         }

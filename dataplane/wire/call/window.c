@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-/* Share of the excess delay that is taken off: 4/5, as Swift's beta. */
+/* The share of the excess delay by which the window shrinks: 4/5, like Swift's beta. */
 #define DECREASE_NUMERATOR   4u
 #define DECREASE_DENOMINATOR 5u
-#define DECREASE_MOST        2u /* not below 1/2 at once */
+#define DECREASE_MOST        2u /* at most to 1/2 at once */
 
 uint32_t mr_base_delay_sample(struct mr_base_delay *base, uint64_t now_us, uint32_t rtt_us)
 {
@@ -89,29 +89,29 @@ static bool judge(struct mr_window *w, uint64_t now_us, uint32_t round_us)
     return shrink(w, now_us, round_us, by_bytes < most_bytes ? by_bytes : most_bytes);
 }
 
-/* A round is as much longer than a round trip as the target is: what stays longer than that is a standing
- * queue. */
+/* A round is longer than a round trip by the target: a queue that outlasts it is a standing queue. */
 static uint32_t round_us_of(uint32_t rtt_us)
 {
     return rtt_us + MR_QUEUE_TARGET_US;
 }
 
-/* A time not too soon, in steps of about `every_us`, of which the longer ones are multiples of the shorter:
- * so all sessions that go by one clock slow down at once, and find no queue but strangers'. */
+/* Returns a time that is not too soon, at a multiple of about `every_us`. Longer steps are multiples of
+ * shorter ones, so all sessions of one clock slow down at the same time, and measure only others' queues. */
 static uint64_t next_step_us(uint64_t now_us, uint64_t every_us)
 {
     uint32_t bits = 64 - (uint32_t)__builtin_clzll(every_us | 1);
     return (((now_us + every_us / 2) >> bits) + 1) << bits;
 }
 
-/* Begins a slowdown, or ends it, when it is time to. True while it lasts: the queue says nothing of the
+/* Begins or ends a slowdown when that is due. Returns true while it lasts: the queue does not reflect the
  * window then. */
 static bool slows_down(struct mr_window *w, uint64_t now_us, uint32_t rtt_us)
 {
     uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * w->segment_bytes;
     uint64_t lasts_us = MR_SLOWDOWN_ROUND_TRIPS * (uint64_t)rtt_us;
     bool paused = now_us - w->used_us > lasts_us + MR_QUEUE_TARGET_US;
-    if (w->kept_bytes == 0 && (paused || w->bytes == least_bytes)) /* that is as good as a slowdown */
+    if (w->kept_bytes == 0 &&
+        (paused || w->bytes == least_bytes)) /* a pause or the least window is as good as a slowdown */
         w->slowdown_us = next_step_us(now_us, MR_SLOWDOWN_FIRST * (lasts_us + MR_QUEUE_TARGET_US));
     if (now_us < w->slowdown_us)
         return w->kept_bytes != 0;

@@ -11,7 +11,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define I8_LARGEST 127.0f
-/* Added to a number of at most 2^22, it leaves its nearest integer in the lowest bits. */
+/* Added to a number of at most 2^22, it leaves the nearest integer in the lowest bits. */
 #define TO_INTEGER 0x1.8p23f
 
 INLINE void f16_from_f32_body(uint16_t *restrict out, const float *restrict in, size_t count)
@@ -38,7 +38,7 @@ INLINE void f32_from_bf16_body(float *restrict out, const uint16_t *restrict in,
         out[i] = mr_f32_from_bf16(in[i]);
 }
 
-/* True when there is something to convert, by `factor`; else all zeros go with `scale`. */
+/* Returns true when the row must be multiplied by `factor`; otherwise it is all zeros, with `scale`. */
 INLINE bool i8_scale(int32_t top, float *scale, float *factor)
 {
     float largest = mr_f32_of_bits((uint32_t)top);
@@ -50,7 +50,7 @@ INLINE bool i8_scale(int32_t top, float *scale, float *factor)
 
 INLINE void i8_row_from_f32(int8_t *restrict out, float *scale, const float *restrict in, size_t dim)
 {
-    int32_t top = 0; /* bits of magnitudes are in their order */
+    int32_t top = 0; /* the bits of magnitudes order like the magnitudes */
     float factor;
     for (size_t i = 0; i < dim; i++) {
         int32_t magnitude = (int32_t)(mr_f32_bits(in[i]) & 0x7fffffffu);
@@ -162,7 +162,7 @@ AVX512 static void f32_from_f16_avx512(float *out, const uint16_t *in, size_t co
     f32_from_f16_body(out + i, in + i, count - i);
 }
 
-/* What is left of a row of 16s, if anything. */
+/* The lanes of the last, incomplete 16 elements of a row. */
 #define REST16(count) ((__mmask16)((1u << ((count) % 16)) - 1))
 
 AVX512 static void i8_row_avx512(int8_t *out, float *scale, const float *in, size_t dim)

@@ -73,7 +73,8 @@ uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_
     return bytes_up_to(tensors, tensor_count, MR_LONG_MESSAGE_BYTES_MAX);
 }
 
-/* Field by field, in the order they were written: a wide load of fields just written would wait for them. */
+/* Copied field by field, in the order in which they were written: a wide load of fields just written would
+ * wait for them. */
 static void descriptor_write(struct mr_tensor_wire *w, const struct mr_tensor *t)
 {
     assert(t->rank <= MR_RANK_MAX);

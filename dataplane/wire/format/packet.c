@@ -21,7 +21,7 @@ static const struct packet_rule {
     [MR_PACKET_PATH] = {MR_FLAG_REPLY, 0, MR_SEGMENT_BYTES_MAX},
 };
 
-/* Only a segment says which part of which message it is; a bundle's frames say whose calls they are. */
+/* Only a segment names its part of a message; a bundle's frames name their calls. */
 static bool fields_fit(const struct mr_packet_header *h)
 {
     bool bundle = (h->flags & MR_FLAG_BUNDLE) != 0;

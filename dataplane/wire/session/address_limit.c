@@ -12,7 +12,7 @@ struct mr_address_limits {
     uint32_t sessions_per_address;
     uint32_t mask; /* of entries; at least half of them are always free */
     uint64_t hello_cost_us;
-    /* when all that were let in will have been paid for by time */
+    /* the time at which all admitted HELLOs are paid for */
     uint64_t hellos_paid_until_us[HELLO_BUCKETS];
     struct mr_address_entry entries[];
 };
@@ -48,7 +48,7 @@ static uint32_t hash(const struct mr_address_limits *limits, const uint8_t ip[16
     return (uint32_t)XXH3_64bits_withSeed(ip, 16, limits->seed);
 }
 
-/* The address's entry, or the free one where it belongs. */
+/* Returns the address's entry, or the free one where it belongs. */
 static uint32_t find(const struct mr_address_limits *limits, const uint8_t ip[16])
 {
     uint32_t at = hash(limits, ip) & limits->mask;
@@ -73,7 +73,7 @@ void mr_address_session_end(struct mr_address_limits *limits, const uint8_t ip[1
     assert(limits->entries[hole].sessions > 0);
     if (--limits->entries[hole].sessions > 0)
         return;
-    /* Linear probing without tombstones: move up what would not be found across the hole. */
+    /* Linear probing without tombstones: entries that would not be found across the hole move up. */
     for (uint32_t at = (hole + 1) & limits->mask; limits->entries[at].sessions != 0;
          at = (at + 1) & limits->mask) {
         uint32_t home = hash(limits, limits->entries[at].ip) & limits->mask;

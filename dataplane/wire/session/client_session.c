@@ -66,7 +66,7 @@ void mr_client_session_sample_rtt(struct mr_endpoint *ep, struct mr_client_sessi
 
 void mr_client_session_arm(struct mr_endpoint *ep, struct mr_client_session *s)
 {
-    if (s->handshake != MR_HANDSHAKE_NONE) /* the timer is for the next HELLO */
+    if (s->handshake != MR_HANDSHAKE_NONE) /* the timer is set for the next HELLO */
         return;
     uint64_t at_us = s->keepalive_at_us;
     if (s->unacked_at_us != 0 && s->unacked_at_us < at_us)
@@ -130,8 +130,8 @@ static void send_hello(struct mr_endpoint *ep, struct mr_client_session *s)
     (void)mr_transmit(ep, &s->peer.address, &auth->hello_key, &header, &hello);
 }
 
-/* Send the HELLO of this state and say when the next one is due: between 3/4 and 5/4 of the back-off, so that
- * clients of a restarted server do not come all at once. */
+/* Sends the HELLO of this state, and sets the timer for the next one: between 3/4 and 5/4 of the back-off, so
+ * that clients of a restarted server do not all arrive at once. */
 static void hello_next(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     uint64_t wait_us = (uint64_t)MR_HELLO_RETRY_US << (s->hello_tries < 8 ? s->hello_tries : 8);
@@ -143,7 +143,7 @@ static void hello_next(struct mr_endpoint *ep, struct mr_client_session *s)
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + wait_us);
 }
 
-/* Ask for a cookie. One that was sent for an earlier HELLO may be stale. */
+/* Begins again without a cookie. One that was sent for an earlier HELLO may be stale. */
 static void without_cookie(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     s->handshake = MR_HANDSHAKE_HELLO;
@@ -293,7 +293,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     }
     adopt(ep, s, &accept);
     mr_client_session_connected(ep, s);
-    /* Shows the server that this was no replay, and that the session is to be kept. */
+    /* Proves to the server that this was no replay, so that it keeps the session. */
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
     mr_peer_mark(ep, &s->peer);
     uint32_t generation = s->generation;
@@ -359,8 +359,8 @@ static void keep_alive(struct mr_endpoint *ep, struct mr_client_session *s)
     if (s->confirmed)
         mr_client_session_ack_slots(ep, s, ~UINT64_C(0));
     s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
-    /* The last one had no answer: perhaps we have another address now, under which the server does not know
-     * us. */
+    /* The last one had no answer: perhaps our address has changed, and the server does not know us under
+     * it. */
     if (ep->now_us - s->peer.heard_us >= 2 * MR_KEEPALIVE_US)
         mr_client_session_connect(ep, s);
 }

@@ -47,8 +47,8 @@ enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_
     return reason == NULL ? MR_OK : MR_INVALID_ARGUMENT;
 }
 
-/* Only where there is no file yet may a command that writes one be advised: it would take a key that others
- * use away. */
+/* A command that writes the file is suggested only if there is none yet: it would destroy a key that others
+ * use. */
 static void describe_missing(const char *path, int error_number, char *error, size_t error_bytes)
 {
     const char *why = strerror(error_number);

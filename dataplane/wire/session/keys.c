@@ -1,9 +1,8 @@
 /* Both sides: the pre-shared keys in use, their rotation, and packets whose key is not the one expected.
  *
- * A session's key follows from a pre-shared key and from what stands in the header, so either side can tell
- * at any time whether a packet is under another of its keys. That makes rotation a matter of one packet: the
- * calling side goes on under its new first key, the serving side follows, and session and calls stay as they
- * are. */
+ * A session's key follows from a pre-shared key and the header, so either side can tell at any time whether a
+ * packet is under another of its keys. A rotation therefore takes one packet: the calling side continues
+ * under its new first key, the serving side follows, and session and calls stay as they are. */
 #include <assert.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint
     return true;
 }
 
-/* Trying a packet under all keys, in tries under two. */
+/* Returns the cost of trying a packet under all keys, in units of two keys. */
 static uint32_t tries(const struct mr_endpoint *ep)
 {
     return (ep->auth_count + 1) / 2;
@@ -53,8 +52,8 @@ static uint32_t tries(const struct mr_endpoint *ep)
 
 #define ANY_ROLE MR_ROLE_COUNT
 
-/* The key of the packet's session under any of ours of that role but `except`; MR_PSK_MAX: under none,
- * nothing is written. */
+/* Finds the key of ours, of that role and other than `except`, that the packet's session is under.
+ * MR_PSK_MAX: none, and nothing is written. */
 static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *packet, uint32_t role,
                          uint32_t except, struct mr_tag_key *out)
 {
@@ -80,7 +79,7 @@ bool mr_keys_server_follow(struct mr_endpoint *ep, struct mr_server_session *ses
     uint32_t index = find_key(ep, packet, session->role, session->auth_index, &key);
     if (index == MR_PSK_MAX)
         return false;
-    if (packet->header.number > session->peer.numbers.newest) { /* its client has gone over to that key */
+    if (packet->header.number > session->peer.numbers.newest) { /* its client has changed to that key */
         session->auth_index = (uint8_t)index;
         session->peer.key = key;
     }
@@ -128,9 +127,9 @@ static uint32_t first_of_role(const struct mr_endpoint *ep, uint32_t role)
     return MR_PSK_MAX;
 }
 
-/* One whose key is gone waits under the first of its role: if its client goes over, nothing is lost; if not,
- * it is heard no more. It never comes under a key of another role: what was begun with fewer rights must not
- * end with more. */
+/* A session whose key is gone waits under the first key of its role: if its client changes to that key,
+ * nothing is lost; otherwise its packets are dropped. A session never gets a key of another role: what began
+ * with fewer rights must not end with more. */
 static void rekey_server(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_auth *old)
 {
     uint32_t index = index_of(ep, old);

@@ -1,12 +1,12 @@
-/* Serving side: from HELLO to ACCEPT, and sessions until they are forgotten. */
+/* Serving side: from HELLO to ACCEPT, and sessions until they are dropped. */
 #include <assert.h>
 #include <string.h>
 
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/endpoint_internal.h"
 
-/* For a silent session, from the first poll after its time on: who stood still has yet to read what came
- * meanwhile. */
+/* A silent session is kept this long after the first poll that finds it expired: a process that stood still
+ * has yet to read what arrived meanwhile. */
 #define LAST_LOOK_US       500000u
 #define SESSION_INDEX_BITS 16u
 
@@ -26,15 +26,16 @@ static uint32_t session_index(const struct mr_endpoint *ep, const struct mr_serv
     return (uint32_t)(session - ep->server_sessions);
 }
 
-/* What a HELLO that proves its sender is about. */
+/* The sessions that a HELLO refers to. */
 struct claim {
-    struct mr_server_session *held;  /* the session that it holds */
-    struct mr_server_session *asked; /* the one that an earlier HELLO of this handshake was given */
-    /* the highest number of a HELLO of its process, as far as sessions are there to know it */
+    struct mr_server_session *held;  /* the session that the client has */
+    struct mr_server_session *asked; /* the session that an earlier HELLO of this handshake got */
+    /* the highest number of a HELLO of its process that its sessions have seen */
     uint64_t newest;
 };
 
-/* Under a key of another role it is another session, so that no HELLO gives a session other rights. */
+/* A HELLO under a key of another role refers to another session, so that no HELLO changes a session's
+ * rights. */
 static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello, uint8_t role)
 {
     struct claim claim = {0};
@@ -60,7 +61,7 @@ static void slots_drop(struct mr_endpoint *ep, struct mr_server_session *session
     for (uint32_t i = 0; i < session->peer.window; i++) {
         struct mr_slot *slot = &session->slots[i];
         if (slot->deferred != NULL) {
-            /* Its handler may still read the request; the memory goes when it answers. */
+            /* Its handler may still read the request; the memory is freed when it answers. */
             mr_list_append(&ep->orphans, &slot->deferred->link);
             slot->deferred = NULL;
         }
@@ -143,7 +144,7 @@ static struct mr_server_session *session_create(struct mr_endpoint *ep, const st
     return s;
 }
 
-/* A client may have moved; its new address is proven. */
+/* Updates the address of a client that may have moved; the cookie has proven the new one. */
 static bool session_move(struct mr_endpoint *ep, struct mr_server_session *s, const struct mr_address *to)
 {
     if (memcmp(s->peer.address.ip, to->ip, sizeof(to->ip)) != 0) {
@@ -183,7 +184,7 @@ static void send_retry(struct mr_endpoint *ep, const struct mr_packet *packet, c
     (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &retry);
 }
 
-/* Under the HELLO's key, which may be another than the session still has. */
+/* The ACCEPT is under the HELLO's key, which may differ from the session's. */
 static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_auth *auth,
                         const struct mr_server_session *s)
 {
@@ -260,7 +261,7 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     struct claim claim = claim_of(ep, &hello, auth->role);
-    if (packet->header.number <= claim.newest) { /* overtaken, or played again */
+    if (packet->header.number <= claim.newest) { /* delayed or replayed */
         ep->counters.drop_stale++;
         return;
     }
@@ -287,8 +288,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
     send_accept(ep, packet, auth, s);
 }
 
-/* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client
- * from before its restart are over. */
+/* Handles the first packet under the session's key: the sender of the HELLO is really there. Sessions of the
+ * same client from before its restart are dropped. */
 void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session *session)
 {
     session->confirmed = true;
@@ -308,7 +309,7 @@ void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session 
 static_assert(offsetof(struct mr_packet_header, call_id) == offsetof(struct mr_version_answer, echo) + 8,
               "the echo holds the nonce");
 
-/* The answer is under no key, and changes only what an error says. */
+/* The answer is under no key, and only changes the text of an error. */
 void mr_server_session_other_version(struct mr_endpoint *ep, const struct mr_address *to,
                                      const struct mr_version_answer *answer)
 {
