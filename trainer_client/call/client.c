@@ -40,7 +40,7 @@ static enum mr_status read_key(const struct mr_client_options *options, struct m
     return mrc_keys_open(&client->keys, path, client->link_config.psk, error, error_bytes);
 }
 
-/* The environment says "on", or "off" whatever the program asks for. */
+/* The environment may switch it on, or off whatever the program asks for. */
 static enum mr_status read_replay(const struct mr_client_options *options, struct mr_client *client,
                                   char *error, size_t error_bytes)
 {
@@ -57,8 +57,7 @@ static enum mr_status read_replay(const struct mr_client_options *options, struc
     return MR_OK;
 }
 
-/* Numbers of pushes begin at 1 with every process, so that one that begins again must not be taken for the
- * one before. */
+/* Numbers of pushes begin at 1 in each process, so a new process must not be taken for the one before. */
 static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid[MR_UUID_BYTES], char *error,
                                      size_t error_bytes)
 {
@@ -243,7 +242,7 @@ static void stop_progress_thread(struct mr_client *client)
 void mr_client_destroy(struct mr_client *client)
 {
     if (client == NULL ||
-        mrc_is_inherited(client)) /* the sockets are the parent's, and the locks may be taken for ever */
+        mrc_is_inherited(client)) /* the sockets are the parent's, and the locks may never be released */
         return;
     stop_progress_thread(client);
     pthread_mutex_lock(&client->lock);
@@ -286,7 +285,7 @@ uint32_t mrc_client_calls_pending(const struct mr_client *client)
     return pending;
 }
 
-/* ---- what it says of itself ---- */
+/* ---- queries ---- */
 
 uint32_t mr_client_core_count(const struct mr_client *client)
 {

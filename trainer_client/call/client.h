@@ -1,4 +1,5 @@
-/* A client: its links to the node's cores, what it knows of the node, and the lock around all of it. */
+/* A client: its links to the node's cores, what it knows about the node, and the lock that protects all of
+ * it. */
 #ifndef MRC_CLIENT_H
 #define MRC_CLIENT_H
 
@@ -21,7 +22,7 @@
 #define MRC_DEADLINE_MS_DEFAULT 10000u
 #define MRC_CONNECT_MS_DEFAULT  10000u
 #define MRC_MEMORY_BYTES_DEFAULT                                                                             \
-    (256u << 20) /* a request and a reply of the largest length, and others beside them */
+    (256u << 20) /* a request and a reply of the largest length, and others besides */
 #define MRC_BUSY_POLL_US_DEFAULT 50u
 #define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
 
@@ -43,36 +44,36 @@ struct mr_client {
     struct mrc_progress progress;
     struct mrc_keys keys;
     struct mrc_node node;
-    struct mrc_features features; /* of the node, as it is */
-    struct mrc_features met;      /* numbers that the caller may use, by what they were when it got them */
+    struct mrc_features features; /* of the node, as it is now */
+    struct mrc_features met;      /* numbers that the caller may use, with what they named when it got them */
     struct mrc_survey survey;
     struct mrc_ancestry ancestry;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
     struct mrc_remap remap;
     uint64_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
-    uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
+    uint32_t calls_held;   /* begun and not freed, including views that the caller holds */
     uint64_t room_made;    /* rises when a call ends or is freed */
     uint32_t room_waiters; /* threads that wait for that */
-    bool stopping;         /* the progress thread shall end */
-    bool closed;           /* destroyed by its owner; the last reply frees it */
+    bool stopping;         /* the progress thread must end */
+    bool closed;           /* destroyed by its owner; the last reply to be freed frees it */
 };
 
-/* Made by a process that this one was forked from: nothing of it but what was set at creation may be
- * touched. */
+/* Returns whether the client was made by a process that this one was forked from. Only what was set at
+ * creation may then be used. */
 bool mrc_is_inherited(const struct mr_client *client);
-/* MR_FORKED for such a client, reported by mrc_error(); `what` was asked of it. */
+/* Returns MR_FORKED, reported by mrc_error(), for such a client. `what` is the name of the call. */
 enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
 /* Adds the link to the next core, link_count. By the driving thread. */
 enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);
 
-/* Give the memory of an ended call back. Under the lock. */
+/* Frees the memory of an ended call. Under the lock. */
 void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
-/* The same for a reply's call, giving up the lock: on a client destroyed by its owner the last one frees the
- * client. */
+/* Does the same for a reply's call, and gives up the lock. The last reply of a client that its owner has
+ * destroyed frees the client. */
 void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
-/* Calls in flight on all links. Under the lock. */
+/* Returns the number of calls in flight on all links. Under the lock. */
 uint32_t mrc_client_calls_pending(const struct mr_client *client);
 
 #endif

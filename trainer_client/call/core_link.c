@@ -11,14 +11,13 @@
 #include "trainer_client/socket/clock.h"
 
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
-/* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less
- * some. */
+/* Three probes at maximum back-off, minus a margin: silence this long means that the server is gone. */
 #define SILENCE_US    250000u
-#define LATE_US       1000u /* a timer that is due for so long found nobody in the library */
-#define SEND_RETRY_US 1000u /* when the socket's buffer was full and does not say that it is no longer */
+#define LATE_US       1000u /* when a timer is overdue by this much, nobody was in the library */
+#define SEND_RETRY_US 1000u /* when the socket's buffer was full, and no event says that it has room */
 
-/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again;
- * it is proven once this many have got there. */
+/* Offload is switched off when at least this many datagrams, and half of all sent that way, had to be sent
+ * again; it is proven once this many have arrived. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
 
@@ -33,7 +32,7 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
     link->path_known = info.path_known;
     link->path_narrow = info.path_narrow;
     if (event == MR_SESSION_PATH && info.segment_bytes != link->segment_bytes)
-        watch_offload_anew(link); /* what was lost was too long, and no fault of the runs */
+        watch_offload_anew(link); /* the datagrams were too long: the losses are no fault of the runs */
     link->segment_bytes = info.segment_bytes;
     if (event == MR_SESSION_UP || event == MR_SESSION_RESTARTED) {
         link->up = true;
@@ -69,7 +68,7 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     ec.calls_max = MRC_CALLS_MAX + MRC_CALLS_AHEAD;
     ec.udp_bytes_max = link->socket.udp_bytes_max;
     ec.receive_window_bytes = link->socket.receive_window_bytes;
-    /* What is sent again must find room while the caller's own requests wait for it. */
+    /* Pushes that are sent again must find room while the caller's own requests wait for them. */
     ec.memory_bytes = config->replay ? 2 * (size_t)config->memory_bytes : config->memory_bytes;
     return mr_endpoint_create(&ec, &link->ep);
 }
@@ -216,7 +215,7 @@ bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t t
     return link->session != NULL && mr_client_session_version_text(link->session, "server", text, text_bytes);
 }
 
-/* A fresh socket takes the old one's place, and the session moves to it. */
+/* Replaces the socket with a new one, and moves the session to it. */
 static void change_port(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_udp_socket fresh;
@@ -249,7 +248,7 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 
     if (mrc_ports_try_another(&link->ports, link->core, info.arrived_core, info.core_count, idle, now_us))
         change_port(link, now_us);
-    if (idle) /* else the end of a call brings it up again */
+    if (idle) /* otherwise the end of a call makes it due */
         link->port_us = mrc_ports_next_us(&link->ports, link->core, info.arrived_core, info.core_count);
 }
 
@@ -274,7 +273,7 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     }
     while (mr_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
         link->refused = false;
-        /* A connected socket delivers its peer's datagrams only. */
+        /* A connected socket delivers only its peer's datagrams. */
         mr_endpoint_receive(link->ep, now_us, &link->address, datagram, bytes);
     }
 }
@@ -287,7 +286,7 @@ void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us)
     mrc_link_process(link, now_us);
 }
 
-/* What went out in runs, and what had to be sent again, since the peer was last found. */
+/* Counts what was sent in runs, and what had to be sent again, since the session last came up. */
 static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint64_t *resent)
 {
     *offloaded = mr_udp_send_offloaded(link->sender) - link->offloaded_seen;

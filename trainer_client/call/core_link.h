@@ -38,8 +38,8 @@ struct mrc_link {
     struct mr_address address;
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
     struct mr_udp_socket socket;
-    struct mrc_ports ports; /* which of its source ports have been tried */
-    uint64_t port_us;       /* when the next one is due */
+    struct mrc_ports ports; /* which source ports have been tried */
+    uint64_t port_us;       /* when the next port is due */
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
     struct mr_endpoint *ep;
@@ -49,26 +49,26 @@ struct mrc_link {
     uint64_t memory_bytes;  /* for the caller's messages */
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */
-    uint32_t calls_held;    /* ended and not freed: views that the caller holds */
+    uint32_t calls_held;    /* ended and not freed, because the caller holds views */
     uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
-    /* the lanes of former maps, from the oldest map on: their keys are this core's now */
+    /* the lanes of former maps, from the oldest map on, whose keys are this core's now */
     struct mrc_replay **former;
     uint32_t former_count;
-    uint32_t former_cores;        /* of the map by which they were dealt out */
+    uint32_t former_cores;        /* of the map by which they were distributed */
     struct mr_link parts;         /* calls begun and not ended: struct mrc_part.in_flight */
-    struct mr_link resends;       /* those that are in flight again */
+    struct mr_link resends;       /* those that are in flight once more */
     uint64_t resend_us;           /* when there is something to be sent again */
-    bool held;                    /* the server restarted: only calls that are ahead of the others go out */
-    uint32_t forgotten;           /* times, see mrc_link_was_forgotten() ... */
-    uint64_t forgotten_us;        /* ... and the last of them */
+    bool held;                    /* the server was restarted: only calls marked `ahead` are sent */
+    uint32_t forgotten;           /* see mrc_link_was_forgotten() */
+    uint64_t forgotten_us;        /* the last time */
     bool up;                      /* has been accepted at least once */
     bool path_known, path_narrow; /* and segment_bytes: as in mr_client_session_info */
     uint32_t segment_bytes;
-    bool refused; /* the peer's machine said lately that nobody listens there */
-    bool blocked; /* the socket's buffer is full: it is watched for room */
-    bool unsent;  /* calls were handed over that no poll has sent yet */
+    bool refused;                                 /* the peer's machine reported that nobody listens there */
+    bool blocked;                                 /* the socket's buffer is full: it is watched for room */
+    bool unsent;                                  /* calls were handed over, and no poll has sent them yet */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
@@ -84,43 +84,45 @@ enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us);
 /* All calls must have been freed. NULL is fine. */
 void mrc_link_destroy(struct mrc_link *link);
 
-/* Requests may take this much of the message memory, so that there is room for the answers they wait for. */
+/* Returns whether there is room for a request: requests may take only a part of the message memory, so that
+ * there is room for their answers. */
 bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
-/* Views that the caller keeps take so much already that the next answer should be copied out. */
+/* Returns whether views that the caller keeps take so much memory that the next answer should be copied. */
 bool mrc_link_is_short(const struct mrc_link *link);
 
-/* A request of several datagrams was answered. If they went out in runs and did not have to be sent again,
- * this peer gets them, and losses later on have other reasons. Until that is known, having to send again
- * gives the runs up. */
+/* Notes that a request of several datagrams was answered. If they were sent in runs, and not sent again,
+ * then runs reach this peer, and later losses have other reasons. Until that is known, losses end the use
+ * of runs. */
 void mrc_link_delivered(struct mrc_link *link);
 
-/* The server, the same as before, did not know the session any more. When that comes again and again, another
- * process takes the session away: one with the same client_id. */
+/* Notes that the server, which was not restarted, no longer knew the session. If that happens again and
+ * again, another process with the same client_id takes the session away. */
 void mrc_link_was_forgotten(struct mrc_link *link, uint64_t now_us);
 bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us);
-/* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at
- * `sent_us`, for so long that a server which is there would have answered a probe. */
+/* Returns whether the server was silent during a call that ended at its deadline: nothing was heard since
+ * `sent_us`, for so long that a running server would have answered a probe. */
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);
 
-/* Writes a line about a path that carries less than the transport needs, for an error; false: it is none, and
- * nothing is written. */
+/* Writes a line about a path that carries less than the transport needs, for an error. Returns false, and
+ * writes nothing, if the path is wide enough. */
 bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes);
 
-/* The same about a server of another version of the protocol. */
+/* Does the same for a server of another protocol version. */
 bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes);
 
-/* Send from another port where packets from this one take a detour at the server. By the driving thread. */
+/* Changes to another source port if packets from this one take a detour at the server. By the driving
+ * thread. */
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
 
-/* Take what the socket has, without the lock; whether there was anything. */
+/* Receives what the socket has, without the lock. Returns whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);
-/* Handle what mrc_link_receive() took: calls may end. */
+/* Handles what mrc_link_receive() received: calls may end. */
 void mrc_link_process(struct mrc_link *link, uint64_t now_us);
-/* When nobody has been here for long: take and handle what has come meanwhile. To be called before
- * mrc_link_poll(), whose timers would take it for silence, by the driver, or under the lock while nobody
+/* Receives and handles what has arrived while nobody polled the link for long. To be called before
+ * mrc_link_poll(), whose timers would otherwise see silence: by the driver, or under the lock while nobody
  * drives. Calls may end. */
 void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us);
-/* Timers, and sending what waits: calls may end. */
+/* Runs timers, and sends what waits: calls may end. */
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us);
 
 #endif

@@ -10,7 +10,7 @@ static void in_child(void)
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
-/* Before any handle is made. Without memory for it there are no handles either. */
+/* Runs before any handle is made. Without memory for this, there are no handles either. */
 __attribute__((constructor)) static void watch(void)
 {
     (void)pthread_atfork(NULL, NULL, in_child);

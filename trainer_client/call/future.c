@@ -12,7 +12,7 @@
 #include "trainer_client/socket/clock.h"
 
 #define PRIORITY_MAX          7u
-#define COPY_LOCKED_BYTES_MAX 16384u /* more is copied into the request without the lock */
+#define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
 
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {
@@ -147,7 +147,7 @@ static void begin_undo(struct mr_future *f)
             continue;
         mrc_resend_undo(part);
         request_ended(part);
-        /* Counts as no room made for others: two calls that never fit at once would wake each other for
+        /* Does not count as room made for others: two calls that never fit at once would wake each other for
          * ever. */
         mr_call_free(part->link->ep, part->call);
         f->client->calls_held--;
@@ -271,7 +271,7 @@ static void send_parts(struct mr_future *f)
     }
 }
 
-/* Calls of others may end here; this one cannot be gone before its maker has it. */
+/* Others' calls may end here; this one cannot be freed before its caller has it. */
 static void send_now(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -290,12 +290,12 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
     if (status != MR_OK)
         return status;
     copy_tensors(f);
-    send_parts(f); /* the driver, who makes these calls, polls before it waits */
+    send_parts(f); /* the driver, which makes these calls, polls before it waits */
     return MR_OK;
 }
 
-/* Out of the message memory, so that callers that keep many replies do not stop the next ones from coming
- * in. */
+/* Copies the answers out of the message memory, so that callers that keep many replies do not keep the next
+ * ones from arriving. */
 static void copy_answers(struct mrc_part *part)
 {
     uint64_t bytes = 0;
@@ -305,7 +305,7 @@ static void copy_answers(struct mrc_part *part)
     uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, bytes == 0 ? MR_TENSOR_ALIGN : bytes);
 
     if (copy == NULL)
-        return; /* they stay where they are */
+        return; /* without memory they stay where they are */
     part->copy = copy;
     for (uint32_t t = 0; t < part->answer_count; t++) {
         struct mr_tensor *tensor = &part->answers[t];
@@ -317,7 +317,7 @@ static void copy_answers(struct mrc_part *part)
     }
 }
 
-/* The parsed message is the endpoint's and goes with the callback; only the tensors' bytes stay. */
+/* The parsed message is the endpoint's, and ends with the callback; only the tensors' bytes remain. */
 static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
 {
     uint32_t count = reply->preamble.tensor_count;
@@ -392,7 +392,7 @@ bool mrc_map_has_changed(const struct mr_future *f)
     return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
 }
 
-/* A part has lost its number. */
+/* Returns whether a part has lost its number. */
 static bool was_withdrawn(const struct mr_future *f)
 {
     bool withdrawn = false;
@@ -402,7 +402,8 @@ static bool was_withdrawn(const struct mr_future *f)
     return withdrawn;
 }
 
-/* Between its begin and its sending: MR_OK, or why it must not be sent any more. Under the lock. */
+/* Checks a call between its begin and its sending: MR_OK, or why it must no longer be sent. Under the
+ * lock. */
 static enum mr_status check_still_valid(const struct mr_future *f)
 {
     if (mrc_map_has_changed(f))
@@ -426,7 +427,7 @@ static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
     return f->finish != NULL ? f->finish(f, reply) : mrc_reply_give(f, reply);
 }
 
-/* A push that asked what became of it. */
+/* Finishes a push whose caller asked what became of it. */
 static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_pushed pushed;
@@ -439,7 +440,7 @@ static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **repl
     return status;
 }
 
-/* The call has ended: its outcome, and its outputs. Not under the lock. */
+/* Returns the outcome of a call that has ended, and writes its outputs. Not under the lock. */
 static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 {
     mrc_remap_settle(f);
@@ -542,8 +543,8 @@ void mrc_future_free(struct mr_future *f)
 
 /* ---- the public side ---- */
 
-/* A call that ended because the node's cores changed goes on as another: that one, or NULL when it did not,
- * or could not be made again. Not under the lock. */
+/* Makes a call again that ended because the node's cores changed, and returns the new one; NULL if it ended
+ * for another reason, or could not be made again. Not under the lock. */
 static struct mr_future *successor_of(struct mr_future *f)
 {
     uint64_t now_us = mrc_now_us();
@@ -578,7 +579,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     if (successor_of(future) != NULL)
         return mr_future_wait(future->successor, reply);
 
-    struct mr_reply *tensors = NULL; /* stays so where the answer all goes into other outputs */
+    struct mr_reply *tensors = NULL; /* remains NULL when the whole answer goes into other outputs */
     enum mr_status status = conclude(future, reply == NULL ? NULL : &tensors);
 
     if (status == MR_OK && reply != NULL)
@@ -586,7 +587,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     return status;
 }
 
-/* Nothing is left to wait for. */
+/* Returns whether nothing is left to wait for. */
 static bool is_over(const void *arg)
 {
     const struct mr_future *f = arg;
@@ -594,7 +595,7 @@ static bool is_over(const void *arg)
     return f->ended && mrc_remap_has_settled(f);
 }
 
-/* In the child of a fork nothing is waited for; mr_future_wait() says why. */
+/* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
     if (future == NULL || mrc_is_inherited(future->client))

@@ -9,9 +9,9 @@
 #include "trainer_client/socket/clock.h"
 
 #define IN_VAIN_US                                                                                           \
-    1000000u /* a silence of this length may be one of keys; and how often the file is looked at then */
+    1000000u /* a silence of this length may be due to keys; also how often the file is then checked */
 
-/* What tells this state of the file from another. False: it is not there now. */
+/* Reads what identifies the file's current state. False: the file is not there now. */
 static bool look(const struct mrc_keys *keys, struct timespec *time, ino_t *inode)
 {
     struct stat st;
@@ -31,7 +31,7 @@ enum mr_status mrc_keys_open(struct mrc_keys *keys, const char *path, uint8_t ke
         snprintf(error, error_bytes, "no memory for the name of the key file");
         return MR_NO_MEMORY;
     }
-    /* Looked at before it is read: what changes in between is found later. */
+    /* Checked before it is read: a change in between is found later. */
     (void)look(keys, &keys->time, &keys->inode);
     return mr_key_file_read(path, key, error, error_bytes);
 }
@@ -42,7 +42,8 @@ void mrc_keys_close(struct mrc_keys *keys)
     keys->path = NULL;
 }
 
-/* Since when this link's core has been silent in spite of a handshake; MRC_NEVER_US: it has not. */
+/* Returns since when this link's core has been silent in spite of a handshake; MRC_NEVER_US: it is not
+ * silent. */
 static uint64_t silent_since_us(const struct mrc_link *link)
 {
     struct mr_client_session_info info;
@@ -95,7 +96,7 @@ void mrc_keys_look_after(struct mr_client *client)
     if (!look(keys, &time, &inode) ||
         (time.tv_sec == keys->time.tv_sec && time.tv_nsec == keys->time.tv_nsec && inode == keys->inode))
         return;
-    /* Written half, or wrong: the old one stays, and it is looked at again. */
+    /* Half written, or wrong: the old key stays, and the file is checked again later. */
     if (mr_key_file_read(keys->path, key[0], error, sizeof(error)) != MR_OK)
         return;
     keys->time = time;

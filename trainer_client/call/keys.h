@@ -1,5 +1,5 @@
-/* The client's pre-shared key, read again from its file when the server has gone over to another one: while a
- * core does not answer, and only when the file has changed. Under the client's lock. */
+/* The client's pre-shared key. It is read again from its file when the server may have changed to another
+ * one: while a core does not answer, and only when the file has changed. Under the client's lock. */
 #ifndef MRC_KEYS_H
 #define MRC_KEYS_H
 
@@ -14,9 +14,9 @@ struct mr_client;
 
 struct mrc_keys {
     char *path;           /* NULL: no key */
-    struct timespec time; /* of the file's last change, as it was read */
+    struct timespec time; /* of the file's last change, when it was read */
     ino_t inode;
-    uint64_t check_us; /* not before */
+    uint64_t check_us; /* when the file may be checked next */
 };
 
 /* Reads the file for the first time. `path` is copied. MR_INVALID_ARGUMENT with one line in `error`,
@@ -25,9 +25,9 @@ enum mr_status mrc_keys_open(struct mrc_keys *keys, const char *path, uint8_t ke
                              size_t error_bytes);
 void mrc_keys_close(struct mrc_keys *keys);
 
-/* Look at the file when that is due. */
+/* Checks the file when that is due. */
 void mrc_keys_look_after(struct mr_client *client);
-/* When mrc_keys_look_after() has something to do by itself. */
+/* Returns when mrc_keys_look_after() is due. */
 uint64_t mrc_keys_next_us(const struct mr_client *client);
 
 #endif

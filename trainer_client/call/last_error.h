@@ -1,4 +1,4 @@
-/* What mr_last_error() says: one line per thread. */
+/* The text of mr_last_error(): one line per thread. */
 #ifndef MRC_LAST_ERROR_H
 #define MRC_LAST_ERROR_H
 
@@ -7,15 +7,15 @@
 
 #define MRC_ERROR_BYTES 768u
 
-/* Remember a line for this thread, cut at MRC_ERROR_BYTES. */
+/* Stores a line for this thread, cut at MRC_ERROR_BYTES. */
 void mrc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same, as an expression of the value `status`. */
+/* Does the same, as an expression of the value `status`. */
 #define mrc_error(status, ...) (mrc_error_line(__VA_ARGS__), (status))
 /* MR_INVALID_ARGUMENT: "mr_lookup: keys is NULL". */
 #define mrc_bad_argument(call, what) mrc_error(MR_INVALID_ARGUMENT, "%s: %s", call, what)
 
 #define MRC_STEPS_BYTES 64u
-/* " of step 7", " of steps 7..9", or nothing where the caller named none (to 0); returns `text`
+/* Writes " of step 7", " of steps 7..9", or nothing if the caller named no step (`to` is 0); returns `text`
  * (MRC_STEPS_BYTES). */
 const char *mrc_of_steps(uint64_t from, uint64_t to, char *text);
 

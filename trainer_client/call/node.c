@@ -7,7 +7,7 @@
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/socket/clock.h"
 
-#define ASK_PAUSE_US     20000u /* after asking in vain; doubled each time, up to: */
+#define ASK_PAUSE_US     20000u /* after a question without an answer; doubled each time, up to: */
 #define ASK_PAUSE_MAX_US 1000000u
 #define INFO_WORDS       4u /* core count, map version, base port, message bytes max */
 
@@ -21,7 +21,7 @@ void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
     if (started) {
         node->start_id = info->start_id;
         if (!first) {
-            /* Numbers and descriptors may be others now. */
+            /* Numbers and descriptors may have changed. */
             mrc_features_clear(&client->features);
             node->stale = true;
         }
@@ -30,15 +30,15 @@ void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
     if (link->core != 0)
         return;
     if (info->core_count == 1 && (first || node->core_count == 1)) {
-        /* One core owns everything: nothing to ask. A hub is such a node, too. */
-        node->core_count = 1; /* the map is all zeros, as it was made */
+        /* One core owns everything, so there is nothing to ask. A hub is such a node, too. */
+        node->core_count = 1; /* the map is all zeros from the start */
         node->stale = false;
     } else if (first || info->map_version != node->map_version) {
         node->stale = true;
     }
 }
 
-/* Reads the reply into the node; false when it is none of its kind. */
+/* Reads the reply into the node; false when it is malformed. */
 static bool read_info(struct mrc_node *node, const struct mr_future *f)
 {
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U32, 1);
@@ -101,7 +101,7 @@ static void ask(struct mr_client *client)
         return;
     }
     f->on_end = info_came;
-    f->options.ahead = true; /* a held session is released once the map is known */
+    f->options.ahead = true; /* held sessions are released once the map is known */
     if (mrc_future_send_locked(f) != MR_OK) {
         mrc_future_free_locked(f);
         ask_later(node);
@@ -111,7 +111,7 @@ static void ask(struct mr_client *client)
     node->stale = false;
 }
 
-/* Open what is missing, close what the node has no more. */
+/* Opens links to new cores, and closes those to cores that the node no longer has. */
 static void match_links(struct mr_client *client)
 {
     uint32_t core_count = client->node.core_count;

@@ -16,7 +16,7 @@ static bool succeeded(const struct mr_future *f, const struct mrc_part *part)
            (part->status == MR_ALREADY_LEARNT && f->options.op == MR_OP_PUSH_GRAD_BATCH);
 }
 
-/* How long nothing has been heard, for whoever has to find out why. */
+/* Describes how long the server has been silent, and why, as far as that is known. */
 static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     struct mrc_link *link = part->link;
@@ -93,7 +93,7 @@ static enum mr_status partly_applied(const struct mr_future *f, const struct mrc
                      good, f->part_count, mrc_of_steps(f->options.step, f->options.step, step));
 }
 
-/* A push that may have been applied is named by its step. */
+/* Reports a failed call. A push that may have been applied is named by its step. */
 static enum mr_status report_failure(const struct mr_future *f, const struct mrc_part *failed,
                                      const char *text)
 {
@@ -117,8 +117,8 @@ static enum mr_status report_failure(const struct mr_future *f, const struct mrc
             : "");
 }
 
-/* It was split for the cores that there were: those that are there now refused it, or there was nobody left
- * to ask. */
+/* Returns whether the call was split for former cores: the present ones refused it, or nobody was left to
+ * ask. */
 static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
 {
     if (!mr_op_repeatable(f->options.op) ||
@@ -131,7 +131,7 @@ static bool is_overtaken(const struct mr_future *f, const struct mrc_part *faile
     return changed;
 }
 
-/* The part whose status is the call's; NULL when all is well. */
+/* Returns the part whose status is the call's; NULL when all parts succeeded. */
 static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *good)
 {
     const struct mrc_part *failed = NULL;
@@ -175,8 +175,8 @@ enum mr_status mrc_outcome(struct mr_future *f)
                : report_failure(f, failed, text);
 }
 
-/* A part's counts are the last tensor of its answer. A core that had the push before, or some of it, tells
- * none, and neither does one that was not heard. */
+/* Adds a part's counts, the last tensor of its answer. A core that had applied the push, or some of it,
+ * before sends none, and neither does one that did not answer. */
 static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
 {
     uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;
@@ -228,14 +228,14 @@ enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
 /* ---- tensors for the caller ---- */
 
 struct mr_reply {
-    struct mr_client *client; /* NULL when the memory is its own */
+    struct mr_client *client; /* NULL when the reply has memory of its own */
     struct mrc_link *link;
     struct mr_call *call;
     const struct mr_tensor *tensors;
     uint32_t tensor_count;
     struct mr_tensor few[MRC_FEW_ANSWERS];
-    void *memory;      /* of the tensors' bytes, where they are not in the call */
-    void *descriptors; /* of `tensors`, where they are many */
+    void *memory;      /* of the tensors' bytes, if they are not in the call */
+    void *descriptors; /* of `tensors`, if they are many */
 };
 
 struct mr_reply *mrc_reply_view(struct mr_future *f)

@@ -1,7 +1,7 @@
 #include "trainer_client/call/ports.h"
 
-#define PAUSE_US                                                                                             \
-    20000u /* before the second try, for the handshake of the first; one more before each further one */
+/* before the second try, for the handshake of the first; longer by this much before each further one */
+#define PAUSE_US 20000u
 
 static bool is_settled(const struct mrc_ports *ports, uint16_t core, uint16_t arrived_core, uint32_t cores)
 {

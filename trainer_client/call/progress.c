@@ -12,9 +12,9 @@
 #include "trainer_client/socket/clock.h"
 #include "trainer_client/socket/epoll_sleep.h"
 
-#define SPIN_ROUND_US 1000u /* timers are looked after at least this often while spinning */
+#define SPIN_ROUND_US 1000u /* timers are checked at least this often while spinning */
 #define SLEEP_MAX_US  1000000u
-#define EVENTS_MAX    4 /* readiness is all that is asked; sockets are drained one by one */
+#define EVENTS_MAX    4 /* only readiness matters; sockets are drained one by one */
 
 struct mrc_waiter {
     bool (*done)(const void *arg);
@@ -98,7 +98,7 @@ uint64_t mrc_progress_next_us(const struct mr_client *client)
     return next;
 }
 
-/* The earliest timer, or the earliest end of anybody's patience. */
+/* Returns the earliest timer or deadline of a waiting thread. */
 static uint64_t due_us(const struct mr_client *client)
 {
     uint64_t due = mrc_progress_next_us(client);
@@ -125,7 +125,7 @@ static bool over(const struct mrc_waiter *w, uint64_t now_us)
     return w->done(w->arg) || now_us >= w->deadline_us;
 }
 
-/* Something that others may wait for has come true. */
+/* Wakes the threads whose condition has come true. */
 static void wake_waiters(struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
@@ -136,8 +136,8 @@ static void wake_waiters(struct mr_client *client)
     }
 }
 
-/* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their
- * own. */
+/* A sender receives what arrived while nobody drove. Others wait for that, on a condition or in their own
+ * loop. */
 static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uint64_t now_us)
 {
     struct mrc_progress *p = &client->progress;
@@ -173,7 +173,7 @@ static void poll_links(struct mr_client *client, uint64_t now_us)
     }
 }
 
-/* Handle what was received, then all timers: an answer may have made the next request's turn. */
+/* Handles what was received, and then all timers: an answer may have made room for the next request. */
 static void process_links(struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
@@ -190,7 +190,8 @@ static void process_links(struct mr_client *client)
     }
 }
 
-/* It came true while nobody had the lock: whoever made it so found no driver asleep that it could wake. */
+/* Returns whether a condition came true while nobody had the lock: the thread that made it true found no
+ * sleeping driver to wake. */
 static bool somebody_is_done(const struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
@@ -221,7 +222,7 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
     (void)!read(p->wake_fd, &count, sizeof(count));
 }
 
-/* One round of the driver: whatever can be done now; failing that, wait until something can. */
+/* Makes one round of the driver: does whatever can be done now, and waits otherwise. */
 static void drive(struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
@@ -241,7 +242,7 @@ static void drive(struct mr_client *client)
     pthread_mutex_lock(&client->lock);
 
     if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client)) {
-        /* Others may have sent or begun to wait meanwhile: their times count too. */
+        /* Others may have sent or begun to wait meanwhile: their times count, too. */
         sleep_for_packets(client, due_us(client));
         (void)receive_links(client, links);
     }
@@ -264,7 +265,7 @@ void mrc_wake_all(struct mr_client *client)
     wake_waiters(client);
 }
 
-/* The driver leaves: somebody who still waits takes over. */
+/* Lets another waiting thread take over from the driver, which leaves. */
 static void hand_over(struct mr_client *client)
 {
     if (client->progress.waiters != NULL)
