@@ -14,8 +14,8 @@ from .rpc._world import current
 
 
 class context:
-    """`with context() as context_id`: remote calls of this thread are recorded, here and where they go, until
-    its end."""
+    """`with context() as context_id`: records the remote calls of this thread, on all workers that they
+    reach, until the end of the block."""
 
     def __enter__(self) -> int:
         if here.context is not None:
@@ -38,9 +38,8 @@ class context:
 
 
 def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool = False) -> None:
-    """From scalar losses (float32, of one element) back through all workers. Gradients add up in the context,
-    where each parameter lives;
-    `.grad` stays as it is."""
+    """Runs backward from scalar losses (float32, one element) through all workers. Gradients add up in the
+    context, on the owner of each parameter; `.grad` does not change."""
     found = find(current(), context_id)
     pointer = pointer_of(found)
     if not roots:
@@ -61,7 +60,8 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
 
 
 def get_gradients(context_id: int) -> dict[torch.Tensor, torch.Tensor]:
-    """Of the tensors of this worker that require grad: {tensor: gradient}, as added up in that context."""
+    """Returns {tensor: gradient} for this worker's tensors that require grad, with the sums of that
+    context."""
     found = find(current(), context_id)
     with found.lock:
         return dict(found.gradients)

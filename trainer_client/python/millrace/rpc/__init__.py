@@ -1,7 +1,7 @@
 """Remote calls between workers, with the names and meaning of torch.distributed.rpc. Needs torch.
 
-Functions that C programs and nodes register are called by name; Python functions between Python workers,
-where that is turned on.
+Functions that C programs and nodes register are called by name. Python workers can also call each other's
+Python functions, if that is turned on.
 """
 import importlib
 

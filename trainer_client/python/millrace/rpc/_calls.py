@@ -98,7 +98,7 @@ def _native_arguments(
 
 
 def read_value(world: World, value, owner: Result, context: Context | None) -> Any:
-    """One value that a registered function gave."""
+    """Reads one value that a registered function returned."""
     kind = value.kind
     if kind == lib.MR_VALUE_TENSOR:
         tensor = read_tensor(value.tensor, owner)
@@ -113,7 +113,7 @@ def read_value(world: World, value, owner: Result, context: Context | None) -> A
 
 
 def read_native(world: World, context: Context | None, pointer) -> Any:
-    """A registered function's results: None, the one, or a tuple. Takes the result."""
+    """Returns a registered function's results: None, the only one, or a tuple. Takes the result."""
     count = lib.mr_rpc_result_count(pointer)
     if count == 0:
         lib.mr_rpc_result_free(pointer)
@@ -182,7 +182,7 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
 
 
 def read_python(world: World, rank: int, context: Context | None, context_pointer, pointer) -> Any:
-    """A Python function's result, or raises what it raised. Takes the result."""
+    """Returns a Python function's result, or raises what it raised. Takes the result."""
     result = Result(world, pointer)
     values = result.values()
     if values[0].kind == lib.MR_VALUE_STRING:
@@ -199,7 +199,7 @@ def read_python(world: World, rank: int, context: Context | None, context_pointe
 
 
 def _recorded(context: Context | None) -> Context | None:
-    """Within torch.no_grad() arguments and results are constants."""
+    """Whether the call is recorded: within torch.no_grad() arguments and results are constants."""
     return context if torch.is_grad_enabled() else None
 
 
@@ -238,16 +238,16 @@ def rpc_sync(
 ) -> Any:
     """Calls a function on worker `to` (name, rank or WorkerInfo), and waits for its value.
 
-    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several
-    results are a tuple. A callable:
-    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the
-    worker's own. Within an autograd context the call is recorded there.
+    func: the name of a function that is registered there, whose arguments and results are tensors, int,
+    float, str and RRef (several results are returned as a tuple); or a callable, which is pickled and called
+    there if Python functions are on at both workers. timeout: in seconds; 0: none; -1: the worker's default.
+    Within an autograd context the call is recorded in it.
     """
     return call(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 
 def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Any:
-    """rpc_sync in a context that is said."""
+    """Does what rpc_sync does, in a given context."""
     alive: list = []
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
@@ -270,14 +270,14 @@ def rpc_async(
     kwargs: dict | None = None,
     timeout: float = -1.0,
 ) -> Future:
-    """The same without waiting. Arguments may be changed as soon as this returns."""
+    """Calls a function without waiting, and returns a Future. Arguments may be changed once this returns."""
     return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 
 def begin(
     to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer
 ) -> Future:
-    """rpc_async in a context that is said."""
+    """Does what rpc_async does, in a given context."""
     alive: list = []
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
@@ -294,8 +294,8 @@ def remote(
     kwargs: dict | None = None,
     timeout: float = -1.0,
 ) -> RRef:
-    """Calls the function where its value stays; returns at once with a reference to it. The first use tells
-    how it went."""
+    """Calls a function whose value stays on worker `to`, and returns a reference to it at once. The first use
+    of the reference raises what the function raised."""
     alive: list = []
     world, rank, name, values, count, _ = _prepare(
         to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer
@@ -306,7 +306,7 @@ def remote(
 
 
 def fetch(reference: RRef, timeout: float) -> Any:
-    """A copy of the Python value of another worker's reference."""
+    """Returns a copy of the Python value of another worker's reference."""
     world = reference._world
     world.need_python("to_here")
     values = _pickles.new_values(1)

@@ -7,13 +7,13 @@ from ..errors import FunctionFailed
 
 
 class RemoteError(FunctionFailed, RuntimeError):
-    """A Python function raised on another worker what cannot be raised here as it was; str() is its text,
-    with the traceback there."""
+    """A Python function on another worker raised an exception whose type cannot be raised here; str() is its
+    text, with the remote traceback."""
 
 
 def raise_told(told: tuple[str, str, str]) -> None:
-    """Raises what a function on another worker raised: of the same type, where this process knows that and it
-    can be made of a text."""
+    """Raises what a function on another worker raised, with the same type if this process knows it and it can
+    be made from a text."""
     module, name, line = told
     kind = sys.modules.get(module)
     for part in name.split("."):

@@ -28,7 +28,7 @@ class Future:
             world.held.add(self)
 
     def wait(self) -> Any:
-        """The function's value, or raises what it ended with. Ends by the call's time-out."""
+        """Returns the function's value, or raises its error. Waits no longer than the call's time-out."""
         with self._lock:  # one thread waits for the library, the others for it
             native = self._native
             if not self._is_done and native is not None:
@@ -55,13 +55,13 @@ class Future:
             return self._is_done or (self._native is not None and bool(lib.mr_rpc_done(self._native)))
 
     def value(self) -> Any:
-        """Of a future that is done; raises what wait() would."""
+        """Returns what wait() returns, or raises what it raises; the future must be done."""
         if not self.done():
             raise RuntimeError("the future is not done: wait() waits for it")
         return self.wait()
 
     def exception(self) -> BaseException | None:
-        """What wait() raises, None if it returns; waits for the end."""
+        """Waits for the end, and returns what wait() raises; None if it returns."""
         try:
             self.wait()
         except BaseException as error:  # noqa: BLE001: asked for
@@ -69,7 +69,8 @@ class Future:
         return None
 
     def then(self, callback: Callable[["Future"], Any]) -> "Future":
-        """A future of callback(this one), which runs once this one is done, on a thread of the worker's."""
+        """Returns a future of callback(self), which runs on a thread of the worker once this future is
+        done."""
         after = Future()
 
         def run() -> None:
@@ -82,11 +83,11 @@ class Future:
         return after
 
     def add_done_callback(self, callback: Callable[["Future"], Any]) -> None:
-        """callback(this one) runs once it is done; what it raises is printed."""
+        """Runs callback(self) once this future is done; prints what it raises."""
         self.then(callback)._when_failed(callback)
 
     def cancel(self) -> None:
-        """Ends it with Cancelled unless it has ended; a function that has not begun there is not run."""
+        """Ends the call with Cancelled, unless it has ended. A function that has not begun is not run."""
         with self._changed:
             if self._native is not None:
                 lib.mr_rpc_cancel(self._native)
@@ -166,7 +167,7 @@ def _ended(user, status, error, result) -> None:
 
 
 def wait_all(futures: Iterable[Future]) -> list[Any]:
-    """Waits for all; their values, or raises the first error once all have ended."""
+    """Waits for all futures. Returns their values, or raises the first error once all have ended."""
     futures = list(futures)
     errors = [error for error in (future.exception() for future in futures) if error is not None]
     if errors:

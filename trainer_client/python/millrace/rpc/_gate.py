@@ -1,12 +1,9 @@
 """Parameters get new values only while nobody computes with them.
 
-A step gives a parameter other memory, and torch reads where that is without a lock. So threads that compute
-have a ticket, and a step waits until
-all have given theirs back (they do while they wait for other workers). It waits a second at most, and for the
-same
-ticket once: a function that
-sleeps does not hold up training. What was replaced under the eyes of such a one is kept until nobody
-computes.
+A step gives a parameter other memory, and torch reads the address without a lock. So threads that compute
+have a ticket, and a step waits until all have returned theirs, which they also do while they wait for other
+workers. It waits for a second at most, and only once for the same ticket: a function that sleeps does not
+hold up training. Memory that was replaced while such a function ran is kept until nobody computes.
 """
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ class Gate:
 
     @contextmanager
     def change(self, replaced: list[Any]) -> Iterator[None]:
-        """Nobody computes within. `replaced`: what somebody may still look at."""
+        """Nobody computes within this block. `replaced`: what somebody may still read."""
         with self.changed:
             self.changed.wait_for(lambda: not self.is_closed)
             self.is_closed = True

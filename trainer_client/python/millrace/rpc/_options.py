@@ -12,7 +12,7 @@ NO_TIMEOUT_MS = 0xFFFFFFFF
 
 
 class BackendType(enum.Enum):
-    """There is one; scripts that name torch's get it, too."""
+    """The only backend; scripts that name one of torch's get it, too."""
 
     MILLRACE = "millrace"
     TENSORPIPE = "millrace"
@@ -20,19 +20,20 @@ class BackendType(enum.Enum):
 
 @dataclass
 class RpcBackendOptions:
-    """What a worker is told beyond its name and place.
+    """Options of a worker besides its name and rank.
 
-    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT)
-    or "tcp://host:port", where rank 0
-    listens, or a node (rendezvous_is_node). num_worker_threads: for functions that others call here.
-    key_file: as of clients; also $MILLRACE_KEY_FILE.
+    rpc_timeout: default time-out of calls in seconds; 0: none.
+    init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port": where rank 0 listens, or a node
+    (rendezvous_is_node).
+    num_worker_threads: threads for functions that others call here.
+    key_file: as in Client; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
     $MILLRACE_PYTHON_FUNCTIONS=on.
-    message_bytes: longest arguments or results of a call; 0: 1 GiB. long_memory_bytes: for those of more than
-    7 MiB, which go in
-    parts: while they come and their functions run; 0: twice message_bytes.
-    listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is
-    dead.
+    message_bytes: limit of the arguments or results of a call; 0: 1 GiB.
+    long_memory_bytes: memory for messages of more than 7 MiB, which are sent in parts, while they arrive and
+    their functions run; 0: twice message_bytes.
+    listen: the worker's own address. init_timeout_s: time for all to join. dead_after_s: a worker that is
+    silent for this long is dead.
     """
 
     num_worker_threads: int = 16
@@ -75,7 +76,7 @@ TensorPipeRpcBackendOptions = RpcBackendOptions
 
 
 def milliseconds(timeout: float) -> int:
-    """Of a call's `timeout` in seconds, as torch has it: -1: the default; 0: none."""
+    """Converts a call's `timeout`, in seconds as in torch: -1: the default; 0: none."""
     if timeout == -1.0:
         return 0
     if timeout < 0:
@@ -91,7 +92,7 @@ def _environment(name: str, what: str) -> str:
 
 
 def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int]:
-    """Where workers meet ("host:port"), this one's rank, and how many there are."""
+    """Returns the rendezvous ("host:port"), this worker's rank, and the number of workers."""
     url = urlparse(options.init_method)
     query = {name: values[-1] for name, values in parse_qs(url.query).items()}
     if url.scheme == "tcp" and url.hostname and url.port:

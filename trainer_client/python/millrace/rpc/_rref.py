@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class RRef(Generic[T]):
-    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as
-    an argument or a result, alone or
-    within one; the value is freed when the last reference anywhere is gone."""
+    """A reference to a value: RRef(value) makes one to a value of this worker, and remote() returns one. It
+    can be passed to other workers as an argument or a result, or inside one. The value is freed when no
+    worker has a reference to it any more."""
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         world = current()
@@ -58,15 +58,15 @@ class RRef(Generic[T]):
             self._native = None
 
     def owner(self) -> WorkerInfo:
-        """The worker where the value lives."""
+        """Returns the worker that owns the value."""
         return self._world.workers[self._rank]
 
     def owner_name(self) -> str:
-        """Its name."""
+        """Returns the owner's name."""
         return self.owner().name
 
     def is_owner(self) -> bool:
-        """Whether the value lives here."""
+        """Whether this worker owns the value."""
         return self._rank == self._world.rank
 
     def confirmed_by_owner(self) -> bool:
@@ -77,7 +77,7 @@ class RRef(Generic[T]):
         return status == lib.MR_OK
 
     def local_value(self) -> T:
-        """The value itself, on its owner; waits until it is there."""
+        """On the owner: waits until the value exists, and returns it."""
         return self._local_value(-1.0)
 
     def _local_value(self, timeout: float) -> T:
@@ -105,8 +105,8 @@ class RRef(Generic[T]):
         return thing
 
     def to_here(self, timeout: float = -1.0) -> T:
-        """A copy of the value, on its owner the value itself; raises what the function raised that was to
-        make it."""
+        """Returns a copy of the value, or on the owner the value itself. Raises what the function raised that
+        was to make it."""
         from ._calls import fetch, read_native
 
         if self._is_python is not False and self.is_owner():
@@ -126,26 +126,26 @@ class RRef(Generic[T]):
         return read_native(self._world, None, out[0])
 
     def rpc_sync(self, timeout: float = -1.0) -> "_Methods":
-        """rref.rpc_sync().name(...) calls the value's method at its owner."""
+        """rref.rpc_sync().name(...) calls a method of the value on its owner."""
         from ._calls import rpc_sync
 
         return _Methods(self, rpc_sync, timeout)
 
     def rpc_async(self, timeout: float = -1.0) -> "_Methods":
-        """The same; gives a future."""
+        """Does the same, and returns a Future."""
         from ._calls import rpc_async
 
         return _Methods(self, rpc_async, timeout)
 
     def remote(self, timeout: float = -1.0) -> "_Methods":
-        """The same; the value stays, and a reference comes."""
+        """Does the same; the result stays on the owner, and this returns a reference to it."""
         from ._calls import remote
 
         return _Methods(self, remote, timeout)
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
-        """Backward from this scalar, in the context; without one, from a value of this worker's, as torch's
-        own."""
+        """Runs backward from this scalar in the context. Without a context, runs torch's own backward from a
+        value of this worker."""
         from ._calls import rpc_sync
         from ._serve import backward_at_owner
 
@@ -163,7 +163,7 @@ class RRef(Generic[T]):
 
 
 class _Methods:
-    """What rref.rpc_sync() and the others give."""
+    """What rref.rpc_sync(), rpc_async() and remote() return."""
 
     def __init__(self, rref: RRef, how: Callable, timeout: float) -> None:
         self._rref, self._how, self._timeout = rref, how, timeout
@@ -178,6 +178,6 @@ class _Methods:
 
 
 def adopt(world: World, pointer) -> RRef:
-    """A reference among values that are valid for a while: with a holder of its own."""
+    """Makes an RRef of a reference among values that are valid for a while, with a hold of its own."""
     lib.mr_rref_retain(pointer)
     return RRef._of(world, pointer, None)

@@ -1,5 +1,5 @@
-"""What other workers call here: Python functions, values of references, and what did not fit into one
-message."""
+"""What other workers call here: Python functions, values of references, and parts of what did not fit into
+one message."""
 from __future__ import annotations
 
 import sys

@@ -40,12 +40,12 @@ VALUES_MAX = lib.MR_RPC_ARGUMENTS_MAX
 
 
 def travels(tensor: torch.Tensor) -> bool:
-    """Whether it goes as it is, not as part of a pickle."""
+    """Whether the value is sent as it is, not as part of a pickle."""
     return tensor.layout is torch.strided and tensor.dtype in _OF_TORCH and not tensor.is_quantized
 
 
 def wire_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Tensors of more dimensions than a message knows go flat."""
+    """The shape in messages: tensors with more dimensions than a message allows are sent flat."""
     return tuple(tensor.shape) if tensor.dim() <= lib.MR_RANK_MAX else (tensor.numel(),)
 
 
@@ -123,7 +123,7 @@ def fill_array(value, array: np.ndarray, alive: list) -> None:
 
 
 class Result:
-    """What a call brought; freed when nothing looks into it any more."""
+    """The result of a call; freed when nothing uses its memory any more."""
 
     __slots__ = ("world", "pointer", "viewed_bytes")
 

@@ -31,7 +31,7 @@ class WorkerInfo:
 
 
 class World:
-    """What this process has as a worker. Freed in the library once nothing looks into it any more."""
+    """This process as a worker. The library frees it once nothing uses its memory any more."""
 
     def __init__(self, name: str, rank: int, world_size: int, options: RpcBackendOptions) -> None:
         self.name, self.rank, self.world_size = name, rank, world_size
@@ -51,7 +51,7 @@ class World:
         self.view_bytes_max = (options.memory_bytes or _MEMORY_BYTES) // 4
 
     def rank_of(self, to: Any) -> int:
-        """Of a name, a rank, or what get_worker_info() gave."""
+        """Returns the rank for a name, a rank, or a WorkerInfo."""
         if isinstance(to, str):
             rank = self.by_name.get(to)
             if rank is None:
@@ -93,14 +93,14 @@ class World:
             self.by_name[self.workers[-1].name] = rank
 
     def release_all(self) -> None:
-        """References and futures of the program: they are of no use any more."""
+        """Releases the program's references and futures, which cannot be used any more."""
         for thing in list(self.held):
             thing._release()
         gc.collect()
 
     def abandon(self) -> None:
-        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the
-        others, that it goes."""
+        """In the child of a fork: the worker belongs to the parent. Nothing here may report its end to the
+        library, and so to the others."""
         self.is_closed = self.is_abandoned = True
         for thing in list(self.held):
             thing._abandon()
@@ -205,9 +205,8 @@ def init_rpc(
 ) -> None:
     """Joins the world, and returns once all workers have.
 
-    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the
-    options' init_method, say where
-    rank 0 listens.
+    $RANK and $WORLD_SIZE stand for a rank or world_size that is not given. Rank 0 listens at $MASTER_ADDR and
+    $MASTER_PORT, or as init_method of the options says.
     """
     global _current
     if backend not in (None, "millrace") and not isinstance(backend, BackendType):
@@ -244,13 +243,13 @@ def init_rpc(
 
 
 def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
-    """Of that worker; of this one when none is named."""
+    """Returns the WorkerInfo of that worker; of this one if none is named."""
     world = current()
     return world.workers[world.rank if worker_name is None else world.rank_of(worker_name)]
 
 
 def _leave(world: World, timeout: float) -> None:
-    """Waits for the others. References that are kept only go once nobody begins anything new, as torch's."""
+    """Waits for the others. References are kept until nobody begins anything new, as in torch."""
     until = time.monotonic() + timeout if timeout > 0 else None
     while True:
         left_ms = (
@@ -269,12 +268,11 @@ def _leave(world: World, timeout: float) -> None:
 
 
 def shutdown(graceful: bool = True, timeout: float = 0) -> None:
-    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one
-    are served until then.
+    """Leaves the world. graceful: waits until all workers have called this and nothing is in flight, and
+    serves this worker's functions until then.
 
-    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the
-    worker stays one.
-    References are of no use afterwards; tensors that came stay as they are.
+    timeout: in seconds; 0: none. After DeadlineExceeded, whose text says who is missing, the worker is still
+    a member. References cannot be used afterwards; received tensors stay valid.
     """
     global _current
     world = current()
@@ -299,8 +297,7 @@ def _drop(world: World) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Whoever did not shut down is a worker that died, for the others. Functions that run get some seconds to
-    end."""
+    """Without shutdown() the others see a worker that died. Running functions get some seconds to end."""
     global _current
     world = _current
     _current = None
