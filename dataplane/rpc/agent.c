@@ -19,7 +19,7 @@
 
 /* ---- who serves what ---- */
 
-/* What members ask of each other. JOIN and RPC_STATUS come from others, too. */
+/* The ops that members send to each other. JOIN and RPC_STATUS also come from others. */
 static const mr_agent_serve served[MR_OP_COUNT] = {
     [MR_OP_RPC_CALL] = mr_serving_request,          [MR_OP_RPC_CANCEL] = mr_serving_cancel,
     [MR_OP_RPC_REFERENCE] = mr_outbox_serve,        [MR_OP_RPC_FETCH] = mr_fetch_serve,
@@ -28,7 +28,7 @@ static const mr_agent_serve served[MR_OP_COUNT] = {
     [MR_OP_RPC_LEAVE] = mr_world_serve_leave,
 };
 
-/* In this order. */
+/* Called in this order. */
 static const mr_agent_died died[] = {mr_longs_died,    mr_rrefs_died, mr_backward_died,
                                      mr_contexts_died, mr_leave_died, NULL};
 
@@ -38,7 +38,7 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
     uint64_t rank = request->message->preamble.step;
 
     if (!atomic_load(&agent->complete))
-        mr_reply_busy(ep, request->ref); /* we have not heard yet that all are there */
+        mr_reply_busy(ep, request->ref); /* this worker does not know yet that all have joined */
     else if (rank < agent->config.world_size && atomic_load(&agent->members[rank].dead))
         mr_reply_error(ep, request->ref, MR_WORKER_DIED,
                        "worker \"%s\" (rank %u) was taken for dead: nothing was heard of it for %u ms",
@@ -48,7 +48,7 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
                        agent->config.world_size, mr_plural(agent->config.world_size));
 }
 
-/* A node that is the rendezvous alone has no functions and no values. */
+/* A node that is only the rendezvous has no functions and no values. */
 static bool is_served(const struct mr_rpc *agent, uint8_t op)
 {
     return agent->served[op] != NULL &&
@@ -160,7 +160,7 @@ static void agent_free(struct mr_rpc *agent)
     void (*freed)(void *driver) = agent->freed;
     void *driver = agent->config.driver.self;
 
-    mr_agent_run_work(agent); /* ends of contexts, of which nobody is notified any more */
+    mr_agent_run_work(agent); /* ends of contexts, which nobody is notified of any more */
     mr_contexts_free(agent->contexts);
     mr_rrefs_free(agent->rrefs);
     mr_executor_destroy(agent->executor);
@@ -251,7 +251,7 @@ static uint64_t sooner(uint64_t a_us, uint64_t b_us)
     return a_us < b_us ? a_us : b_us;
 }
 
-/* Answers for which there was no memory. */
+/* Tries the answers again for which there was no memory. */
 static uint64_t retry_answers(struct mr_rpc *agent, uint64_t now_us)
 {
     mr_serving_retry(agent);
@@ -273,7 +273,7 @@ uint64_t mr_agent_poll(struct mr_rpc *agent, uint64_t now_us)
     next_us = sooner(next_us, mr_longs_tick(agent, now_us));
     next_us = sooner(next_us, retry_answers(agent, now_us));
     next_us = sooner(next_us, mr_agent_nudge_jobs(agent, now_us));
-    /* What the timers did may have made more. */
+    /* The timers may have submitted more. */
     mr_agent_run_work(agent);
     mr_agent_give_jobs(agent);
     return next_us;
@@ -295,7 +295,7 @@ void mr_agent_close(struct mr_rpc *agent)
 
 void mr_agent_join(struct mr_rpc *agent)
 {
-    /* It stays: whoever is inside meanwhile may give it jobs. */
+    /* The executor stays: the thread inside may still give it jobs. */
     if (agent->executor != NULL)
         mr_executor_stop(agent->executor);
 }

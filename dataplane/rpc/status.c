@@ -112,7 +112,7 @@ static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lin
     }
 }
 
-/* A line for each function: first how long they are, then they are written. */
+/* A line for each function: the first round measures them, the second writes them. */
 struct lines {
     char *text; /* NULL: not written */
     size_t bytes, bytes_max;
@@ -125,7 +125,7 @@ static void add_line(void *arg, const struct mr_function *f)
         strlen(f->name) + strlen(f->arguments_text) + strlen(f->results_text) + sizeof "() -> \n" - 1;
 
     if (lines->text != NULL && lines->bytes + bytes > lines->bytes_max)
-        return; /* registered meanwhile */
+        return; /* it was registered in the meantime */
     if (lines->text != NULL)
         (void)snprintf(lines->text + lines->bytes, lines->bytes_max - lines->bytes + 1, "%s(%s) -> %s\n",
                        f->name, f->arguments_text, f->results_text);

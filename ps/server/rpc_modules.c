@@ -18,7 +18,7 @@ bool ps_rpc_module_split(const char *value, char *path, size_t path_bytes, const
     return bytes >= 0 && (size_t)bytes < path_bytes;
 }
 
-/* Where a module's line stands, its path, and what is the matter with it. */
+/* Writes the place of a module's line, the line, and what is wrong with it. */
 __attribute__((format(printf, 5, 6))) static enum mr_status refuse(const struct ps_config *config,
                                                                    uint32_t index, char *error,
                                                                    size_t error_bytes, const char *format,
@@ -38,7 +38,7 @@ __attribute__((format(printf, 5, 6))) static enum mr_status refuse(const struct 
     return MR_INVALID_ARGUMENT;
 }
 
-/* dlerror() without the path, which stands before it already. */
+/* Returns dlerror() without the path, which the line has already. */
 static const char *why_not(const char *path)
 {
     const char *why = dlerror();

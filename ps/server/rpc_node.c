@@ -37,11 +37,11 @@ struct ps_rpc {
     struct dp *dp;
     struct dp_core *core;
 
-    /* Core 0's; `agent` also of whoever has had core 0 make it. */
-    struct mr_rpc *agent; /* from start to stop: one after the other */
+    /* Core 0's; `agent` may also be used by the thread that asked core 0 to make it. */
+    struct mr_rpc *agent; /* one after the other, from start to stop */
     uint64_t next_us;     /* when the agent wants to be polled */
     bool stirred;         /* something arrived for it since the last poll */
-    bool closed;          /* the agent is */
+    bool closed;          /* the agent has been closed */
     bool end_reported;    /* its world has ended, and the keeper knows */
     enum mr_agent_end end;
     char why[MR_RPC_ERROR_BYTES];      /* written before the keeper is notified */
@@ -99,7 +99,7 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
     return true;
 }
 
-/* Some threads are made by core 0, and would stay with it. */
+/* Core 0 makes some of the threads, which would otherwise stay on its CPU. */
 static void thread_begins(void *self)
 {
     const struct ps_rpc *rpc = self;
@@ -109,7 +109,7 @@ static void thread_begins(void *self)
 
 /* ---- main ---- */
 
-/* Where this process may run, without the data cores' CPUs as far as there are others. */
+/* Finds the CPUs for functions: those of this process except the data cores', if any are left. */
 static void find_places(struct ps_rpc *rpc)
 {
     int cpus[DP_CORES_MAX];
@@ -248,7 +248,7 @@ void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
 
 void ps_rpc_count(struct ps_rpc *rpc)
 {
-    if (rpc->closed) { /* its threads are going */
+    if (rpc->closed) { /* its threads are ending */
         return;
     }
     mr_agent_count(rpc->agent);
@@ -358,7 +358,7 @@ static uint32_t close_agent(struct ps_rpc *rpc)
     return 0;
 }
 
-/* The agent has been joined: the next one takes its place. */
+/* Replaces an agent that has been joined by the next one. */
 static uint32_t replace(struct ps_rpc *rpc)
 {
     char error[256];
@@ -371,7 +371,7 @@ static uint32_t replace(struct ps_rpc *rpc)
     return 1;
 }
 
-/* Segments that wait for their turn. */
+/* Returns whether segments wait to be sent. */
 static uint32_t unsent(struct ps_rpc *rpc)
 {
     uint64_t now = dp_now_us();
@@ -387,7 +387,7 @@ static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rp
     }
 }
 
-/* False: the node is to stop meanwhile. */
+/* False: the node is being stopped in the meantime. */
 static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 {
     uint64_t log_us = dp_now_us() + LOG_AFTER_US;

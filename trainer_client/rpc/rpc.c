@@ -26,7 +26,8 @@ static uint32_t or_default(uint32_t value, uint32_t other)
     return value == 0 ? other : value;
 }
 
-/* Where this worker listens: rank 0 at the rendezvous, the others where they reach it from. */
+/* Chooses where this worker listens: rank 0 at the rendezvous, the others on the address from which they
+ * reach it. */
 static enum mr_status choose_local(const struct mr_rpc_options *options, bool is_rendezvous,
                                    const struct mr_address *rendezvous, struct mrc_rpc_driver_options *out,
                                    char *error, size_t error_bytes)
@@ -124,13 +125,13 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
 #define ANSWER_MS 250
 
 enum reach {
-    SOMEBODY_LISTENS, /* it is this machine, and nothing says otherwise */
+    SOMEBODY_LISTENS, /* it is this machine, and no error came */
     NOTHING_LISTENS,
     NO_WAY,
     SILENCE,
 };
 
-/* A byte is no packet of ours, so that only the host itself answers it: when nothing listens there. */
+/* One byte is not a Millrace packet: only the host itself answers, if nothing listens there. */
 static enum reach ask(const struct mr_udp_socket *s, const struct mr_address *to)
 {
     struct pollfd wait = {.fd = s->fd, .events = POLLIN};

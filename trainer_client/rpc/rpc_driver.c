@@ -25,7 +25,7 @@
 #define SEGMENT_BUDGET    128u
 #define SEND_RETRY_US     1000u /* when the socket's buffer was full */
 #define SLEEP_MAX_US      1000000u
-#define FLUSH_US          20u /* calls that follow each other faster are sent together, */
+#define FLUSH_US          20u /* calls that follow each other faster are sent together */
 #define FLUSH_CALLS       32u /* but no more than these */
 #define BURSTS_MAX        4u
 #define SETTLE_ROUNDS_MAX 64u
@@ -274,8 +274,8 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
     atomic_store(&d->sleep_until_us, 0);
 }
 
-/* By the one who has the role: one round. Receives for up to `spin_us`, then sleeps until `deadline_us` at
- * the latest; ends early when *done has MR_DONE. done may be NULL. */
+/* On the thread that has the role: receives for up to `spin_us`, and then sleeps until `deadline_us` at the
+ * latest. Ends early when *done has MR_DONE; done may be NULL. */
 static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us,
                       uint64_t deadline_us)
 {
@@ -326,7 +326,8 @@ static void remove_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
     pthread_mutex_unlock(&d->sleepers_lock);
 }
 
-/* Under the lock of the sleepers, so that the word is still there. One whose wait is over takes no role. */
+/* Wakes a sleeper whose wait is not over, so that it takes the role. Under the lock, so that its word still
+ * exists. */
 static void poke_sleeper(struct mrc_rpc_driver *d)
 {
     pthread_mutex_lock(&d->sleepers_lock);
@@ -353,7 +354,7 @@ static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t 
     add_sleeper(d, &sleeper);
     uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
 
-    /* Who gave the role up before we were in the list did not see us. */
+    /* A thread that gave up the role before this one was in the list has not seen it. */
     if ((seen & (MR_DONE | POKED)) == 0 && pthread_mutex_trylock(&d->role) == 0)
         pthread_mutex_unlock(&d->role);
     else if ((seen & (MR_DONE | POKED)) == 0)
@@ -433,7 +434,8 @@ static void *run_thread(void *arg)
             continue;
         }
         if (!take_role(d)) {
-            /* Set before the check whether anybody waits: whoever stops waiting after that wakes us. */
+            /* Set before the check whether any thread waits: one that stops waiting after that wakes this
+             * thread. */
             atomic_store(&d->keeps_out, true);
             mr_fence();
             if (atomic_load(&d->waiters) > 0)
@@ -444,7 +446,7 @@ static void *run_thread(void *arg)
         while (!atomic_load(&d->stopping) && atomic_load(&d->waiters) == 0)
             run_round(d, NULL, 0, UINT64_MAX);
         give_role(d);
-        /* Who waits and sleeps has been poked, and takes the role. */
+        /* A sleeping thread has been woken, and takes the role. */
         if (atomic_load(&d->waiters) > 0)
             keep_out(d, OUT_US);
     }
@@ -600,7 +602,7 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
     close_fd(&d->own_fd);
 }
 
-/* Nothing of the agent is left that lies in the endpoint's memory, or wakes us. */
+/* Nothing of the agent is left that uses the endpoint's memory, or wakes the driver. */
 static void driver_free(void *self)
 {
     struct mrc_rpc_driver *d = self;

@@ -23,7 +23,7 @@ static bool any_numbered(const struct mr_value *values, uint32_t count)
     return false;
 }
 
-/* Under the lock. Numbers of other contexts are none. */
+/* Under the lock: returns whether this tape knows any of the values. */
 static bool any_known(const struct mr_tape *tape, const struct mr_value *values, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -102,7 +102,7 @@ enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t conte
 
     if (!any_numbered(results, result_count))
         return MR_OK;
-    if (mr_context_get(contexts, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* it has ended meanwhile */
+    if (mr_context_get(contexts, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* the context has ended */
         for (uint32_t i = 0; i < result_count; i++)
             results[i].gradient = 0;
         return MR_OK;
@@ -125,7 +125,7 @@ enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t conte
 
 /* ---- on the callee ---- */
 
-/* Under the lock: another worker's call has come. */
+/* Under the lock: records the arguments of another worker's call. */
 static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call *call)
 {
     uint64_t invocation = call->head.invocation;
@@ -178,7 +178,7 @@ enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call)
 
 /* ---- the run ---- */
 
-/* What a run depends on by this argument: of a reference to a value of ours, the value. */
+/* Returns what a run depends on by this argument: for a reference to a value of this worker, the value. */
 static struct mr_value as_input(const struct mr_value *argument)
 {
     const struct mr_value *value = NULL;
@@ -188,7 +188,7 @@ static struct mr_value as_input(const struct mr_value *argument)
     return value == NULL ? *argument : *value;
 }
 
-/* Under the lock: a differentiable function has run. */
+/* Under the lock: records the run of a differentiable function. */
 static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call)
 {
     struct mr_recorded_run *run = calloc(1, sizeof(*run));
@@ -218,7 +218,8 @@ static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call
     return MR_OK;
 }
 
-/* Under the lock: the results leave. What this tape does not know is a constant for the caller. */
+/* Under the lock: records that the results leave. Results that this tape does not know are constants for the
+ * caller. */
 static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *call)
 {
     struct mr_recorded_call *served = call->autograd;

@@ -1,4 +1,4 @@
-/* What backwards have added up: gradients of leaves and parameters, of this worker and of others. */
+/* Sums of gradients: of leaves and parameters, on this worker and on others. */
 #include <stdlib.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/call/executing.h"
@@ -30,7 +30,7 @@ enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value
 
 #define ADD "mr_autograd_add_gradient"
 
-/* Under the lock. NULL: no memory. */
+/* Under the lock: finds or adds the entry of a parameter. NULL: no memory. */
 static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_rref *parameter,
                                               const struct mr_tensor *shape)
 {
@@ -56,7 +56,7 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
     return entry;
 }
 
-/* Under the lock. Until the context's end. False: no memory. */
+/* Under the lock: keeps a sum until the context's end. False: no memory. */
 static bool keep(struct mr_autograd *c, float *sum)
 {
     struct mr_lent_sum *lent = malloc(sizeof(*lent));
@@ -69,7 +69,7 @@ static bool keep(struct mr_autograd *c, float *sum)
     return true;
 }
 
-/* Takes the sum. False: no memory, it is not in. */
+/* Adds and takes the sum. False: no memory, it was not added. */
 static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
 {
     uint64_t count = entry->shape.bytes / sizeof(*sum);
@@ -95,7 +95,7 @@ static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, f
     }
 }
 
-/* Its dtype and shape. False: it is no tensor, or is not there yet. */
+/* Returns the parameter's dtype and shape. False: it is not a tensor, or does not exist yet. */
 static bool value_of(struct mr_rref *parameter, struct mr_value *out)
 {
     const struct mr_versions *versions = mr_parameter_versions(parameter);
@@ -201,8 +201,8 @@ bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_te
 
 /* ---- another worker's parameters: "mr.gradients" returns pages of pairs ---- */
 
-#define PAGE_PAIRS 47u                     /* with the number of all of them, results of one call */
-#define PAGE_BYTES ((uint64_t)(16u << 20)) /* about so much, unless one alone is larger */
+#define PAGE_PAIRS 47u /* with the number of all pairs, as many as fit into the results of a call */
+#define PAGE_BYTES ((uint64_t)(16u << 20)) /* about, unless a single gradient is larger */
 
 static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_value *arguments,
                                   uint32_t argument_count)
@@ -250,14 +250,14 @@ enum mr_status mr_gradients_register(struct mr_functions *functions)
 
 /* ---- on the worker that asks: it calls that until all are there ---- */
 
-/* Pages as they come. */
+/* The pages that have arrived. */
 struct gathered {
     struct mr_rpc_result **pages;
     uint32_t page_count, page_room;
     int64_t pairs, all;
 };
 
-/* It brings some of those that are left, whatever else that worker says. */
+/* Checks a page: it must bring some of the missing pairs. */
 static enum mr_status read_page(const struct mr_rpc_result *page, uint32_t of, struct gathered *got)
 {
     uint32_t count = mr_rpc_result_count(page);
@@ -312,7 +312,7 @@ static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *go
     if (values != NULL)
         joined = mr_result_copy(agent, values, count);
     if (joined != NULL) {
-        mr_rrefs_retain(values, count); /* the pages' holds go with the pages */
+        mr_rrefs_retain(values, count); /* the pages' own holds are released with the pages */
         *pairs = joined;
     }
     free(values);

@@ -119,7 +119,7 @@ struct walk {
     bool no_memory;
 };
 
-/* What a node depends on at another worker. */
+/* Reaches what a node depends on at another worker. */
 static void reached(void *self, uint32_t node)
 {
     struct walk *walk = self;
@@ -187,15 +187,15 @@ void mr_backward_give(struct mr_autograd *c, uint64_t pass, uint32_t value, floa
     free(sum);
 }
 
-/* A node that is gone through: a copy of what is needed of it, as the tape may grow meanwhile. */
+/* A copy of what is needed of a node that runs, because the tape may grow in the meantime. */
 struct step {
     uint32_t node, kind;
     void *of;
     uint32_t input_count, output_count;
     uint32_t inputs[MR_RPC_ARGUMENTS_MAX];
     struct mr_tensor input_shapes[MR_RPC_ARGUMENTS_MAX];
-    struct mr_tensor gradients[MR_RPC_ARGUMENTS_MAX]; /* of the outputs; NULL data: none; the step's */
-    bool any;                                         /* is there */
+    struct mr_tensor gradients[MR_RPC_ARGUMENTS_MAX]; /* of the outputs, owned by the step; NULL data: none */
+    bool any;                                         /* any of them exists */
     bool retain;
 };
 
@@ -244,7 +244,7 @@ static void fail(struct mr_autograd *c, uint64_t pass, enum mr_status status, co
 
 /* ---- a function ---- */
 
-/* What is wrong with what the user's backward gave back; false: nothing. */
+/* Writes what is wrong with the results of the user's backward. False: nothing is. */
 static bool is_wrong(const struct step *step, const struct mr_rpc_call *call, char *text, size_t bytes)
 {
     char what[120], wanted[120];
@@ -428,8 +428,8 @@ static enum mr_status check_context(struct mr_autograd *c)
     return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: %s", text, wrong);
 }
 
-/* Under the lock, which it gives up; the root's own work of a phase is done: until all is at rest
- * everywhere. */
+/* Under the lock, which it releases in the meantime: the root has done its own work of a phase, and waits
+ * until all workers are at rest. */
 static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t deadline_us)
 {
     struct mr_pass *pass = &c->pass;
@@ -485,7 +485,7 @@ static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_v
     return wait_for_rest(c, id, deadline_us);
 }
 
-/* Under the lock, which it gives up meanwhile. */
+/* Under the lock, which it releases in the meantime. */
 static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct mr_value *losses,
                                uint32_t count, char error[MR_RPC_ERROR_BYTES])
 {
@@ -501,7 +501,7 @@ static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct 
         status = flow(c, id, losses, count, deadline_us);
         pass->broken = status != MR_OK;
     }
-    /* What is still in flight after a time-out belongs to no pass any more. */
+    /* Messages that are still in flight after a time-out belong to no pass. */
     if (status == MR_DEADLINE_EXCEEDED) {
         pass->broken = true;
         pass->id = 0;
@@ -536,7 +536,7 @@ enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value
     uint64_t id =
         ((uint64_t)agent->config.rank << MR_RPC_ID_SHIFT) | (atomic_fetch_add(&agent->numbers, 1) + 1);
 
-    /* It keeps the worker from leaving. */
+    /* This keeps the worker from leaving. */
     atomic_fetch_add(&agent->in_flight, 1);
     atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
     status = mr_pass_begin(c, id, retain);

@@ -1,4 +1,4 @@
-/* The messages of a pass: made, sent, read, and served. */
+/* Makes, sends, reads and serves the messages of a pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ void mr_backward_message_text(struct mr_backward_message *m, const char *text)
 
 /* ---- out ---- */
 
-/* What became of it, for whoever asked for the backward. */
+/* Writes why the message failed, for the program that asked for the backward. */
 static void explain(struct mr_rpc *agent, const struct mr_backward_message *m, enum mr_status status,
                     const struct mr_message *reply, char *error, size_t bytes)
 {
@@ -74,7 +74,7 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
     struct mr_autograd *c = m->context;
     char error[MR_RPC_ERROR_BYTES] = "";
 
-    /* Engaged: it is done when a DONE comes. */
+    /* If it engaged the receiver, it is done when a DONE comes. */
     if (m->first->kind != MR_BACKWARD_DONE && (status != MR_NOT_READY || reply == NULL)) {
         if (status != MR_OK)
             explain(agent, m, status, reply, error, sizeof(error));
@@ -86,7 +86,7 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
     return false;
 }
 
-/* To another worker. */
+/* Begins the call to the other worker. */
 static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
 {
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
@@ -98,7 +98,7 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
         if (present[i] != 0)
             tensors[n++] = m->tensors[i];
     }
-    /* A text is no gradient: its place is not listed. */
+    /* A text is not a gradient, and is not listed. */
     uint32_t listed = m->first->kind == MR_BACKWARD_DONE ? 0 : m->count;
 
     tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)sizeof(*m->first) + listed, m->first);
@@ -194,7 +194,7 @@ struct served {
     uint32_t from;
     struct mr_call_ref ref;
     const struct mr_request *request;
-    struct mr_long_in *parts; /* it came in them; or NULL */
+    struct mr_long_in *parts; /* if it came in parts; else NULL */
     struct mr_backward_in in;
     /* The answer. */
     enum mr_status status;
@@ -228,7 +228,7 @@ static bool is_reach(const struct served *s)
     return s->in.head.kind == MR_BACKWARD_REACH_RESULTS || s->in.head.kind == MR_BACKWARD_REACH_ARGUMENTS;
 }
 
-/* Whether the message is of the pass that runs here, or begins one. */
+/* Checks that the message belongs to the pass that runs here, or begins a pass. */
 static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
 {
     struct mr_pass *pass = &c->pass;
@@ -237,7 +237,7 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
 
     if (c->over)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "the context has ended");
-    if (pass->id == id && id != 0) /* what has run must not wait for more, and run again */
+    if (pass->id == id && id != 0) /* a node that has run must not wait for more and run again */
         return is_reach(s) && pass->flows
                    ? mr_rpc_error(MR_BAD_MESSAGE, "gradients flow in that backward pass already")
                    : MR_OK;
@@ -249,7 +249,7 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
     return mr_pass_begin(c, id, s->in.head.retain != 0);
 }
 
-/* The node that the message is for. */
+/* Returns the node for which the message is. */
 static uint32_t find_node(struct mr_autograd *c, const struct served *s)
 {
     uint64_t invocation = s->in.head.invocation;
@@ -270,7 +270,7 @@ static uint32_t find_node(struct mr_autograd *c, const struct served *s)
     return of_ours ? call->arguments : call->results;
 }
 
-/* The gradients fit the node's inputs, which are copied out: the tape may grow. */
+/* Checks that the gradients fit the node's inputs, and copies these out, because the tape may grow. */
 static bool enter(struct mr_autograd *c, uint32_t node, const struct served *s, uint32_t *inputs)
 {
     if (c->tape.nodes[node].input_count != s->in.count)
@@ -305,7 +305,8 @@ static void give(struct mr_autograd *c, const struct served *s, const uint32_t *
     }
 }
 
-/* Whether this message engaged the worker, and nothing is left to do here or to wait for. Under the lock. */
+/* Under the lock: returns whether this message engaged the worker, and nothing is left to do or to wait
+ * for. */
 static bool is_over(const struct mr_autograd *c, const struct served *s, bool engaged_by_this)
 {
     const struct mr_pass *pass = &c->pass;
@@ -314,7 +315,8 @@ static bool is_over(const struct mr_autograd *c, const struct served *s, bool en
            (c->tape.ready_count == 0 || pass->status != MR_OK);
 }
 
-/* Under the lock. Who gets the answer may begin the next backward at once: this one is at rest before. */
+/* Under the lock. The receiver of the answer may begin the next backward at once, so this one must be at rest
+ * before. */
 static void answer_over(struct mr_pass *pass, struct served *s)
 {
     pass->engaged = false;
@@ -322,7 +324,7 @@ static void answer_over(struct mr_pass *pass, struct served *s)
     submit_answer(s, pass->status, pass->error);
 }
 
-/* The thread's own work is done, and more is to come. Under the lock. */
+/* Under the lock: this thread's own work is done, but more is expected. */
 static void answer_engaged(const struct mr_pass *pass, struct served *s, bool engaged_by_this)
 {
     if (pass->id != s->in.head.pass)

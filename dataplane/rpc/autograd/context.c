@@ -52,7 +52,8 @@ static void send_end(struct mr_rpc *agent, struct mr_work *work)
     struct mr_context_end *end = MR_CONTAINER(work, struct mr_context_end, work);
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, end->words);
 
-    /* It may be dead, or we have left; without memory for messages a later end reports this one, too. */
+    /* The receiver may be dead, or this worker has left. Without memory for messages, a later end reports
+     * this one, too. */
     if (mr_agent_begin(agent, &end->call, &tensor, 1) == MR_OK)
         mr_agent_send(agent, &end->call);
     else
@@ -192,7 +193,7 @@ void mr_context_put(struct mr_autograd *c, bool inside)
         context_free(c);
         return;
     }
-    /* What was saved is the user's to destroy, and may take its time. */
+    /* The user's function that destroys what was saved may take long. */
     c->freeing = (struct mr_job){.run = free_job};
     mr_executor_give_one(c->contexts->agent->executor, &c->freeing);
 }
@@ -204,12 +205,12 @@ static bool is_over(const struct mr_contexts *contexts, uint64_t id)
     uint32_t creator = creator_of(id);
     const struct mr_context_creator *known = &contexts->creators[creator];
 
-    if (creator == contexts->agent->config.rank) /* or it would be in the table */
+    if (creator == contexts->agent->config.rank) /* otherwise it would be in the table */
         return true;
     return counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL;
 }
 
-/* Under the lock: not in the table. Why, or MR_OK: it may be made. */
+/* Under the lock, for a context that is not in the table: returns why it cannot be made known, or MR_OK. */
 static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint32_t by)
 {
     char text[MR_CONTEXT_TEXT_BYTES];
@@ -224,7 +225,7 @@ static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint3
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s has ended", text);
     if (by == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s is not known here: no call in it came", text);
-    /* Its call waited here while it died: who else could report the end was asked before. */
+    /* The caller died while its call waited here: nobody is left who would report the end. */
     if (atomic_load(&contexts->agent->members[by].dead))
         return mr_rpc_error(MR_WORKER_DIED, "%s: the worker that called died", text);
     if (contexts->map.count >= MR_CONTEXTS_MAX)
@@ -296,7 +297,7 @@ static void abort_pass(struct mr_autograd *c)
         (void)mr_agent_done(&pass->done);
 }
 
-/* Under the table's lock: it is not to be found any more. The table's hold is the caller's now. */
+/* Under the table's lock: takes a context out of the table, whose hold passes to the caller. */
 static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 {
     mr_id_map_remove(&contexts->map, &c->id);
@@ -341,7 +342,7 @@ enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **cont
     return c != NULL ? MR_OK : mr_rpc_error(MR_NO_MEMORY, "mr_autograd_begin: no memory");
 }
 
-/* Under the lock: all of ours below that are over. */
+/* Under the lock: returns the number below which all contexts of this worker are over. */
 static uint64_t own_over_below(const struct mr_contexts *contexts)
 {
     if (mr_list_empty(&contexts->own))
@@ -357,7 +358,7 @@ void mr_autograd_end(struct mr_autograd *c)
     struct mr_contexts *contexts = c->contexts;
 
     pthread_mutex_lock(&contexts->lock);
-    bool ended_before = c->over; /* with the worker */
+    bool ended_before = c->over; /* it ended with the worker */
 
     if (!ended_before)
         take_out(contexts, c);
@@ -376,8 +377,8 @@ uint64_t mr_autograd_id(const struct mr_autograd *c)
 
 /* ---- the others' ---- */
 
-/* Under the lock. Where it does not rise nothing is gone through: one that lives long must not make the ends
- * of all others slow. */
+/* Under the lock. Does nothing if the number does not rise: a context that lives long must not slow down the
+ * ends of all others. */
 static void raise_over_below(struct mr_context_creator *known, uint64_t over_below)
 {
     if (over_below <= known->over_below)
@@ -466,12 +467,13 @@ static void ask_for_end(struct mr_rpc *agent, uint64_t id)
     struct mr_context_end *question = end_new(id, creator_of(id), answered);
 
     if (question == NULL)
-        return; /* a later end of the creator's reports it */
+        return; /* a later end of the same creator reports it */
     question->work.run = send_end;
     mr_agent_submit(agent, &question->work);
 }
 
-/* Under the lock: whoever was to report an end may have died. */
+/* Under the lock: asks about all contexts of others, because a worker that was to report an end may have
+ * died. */
 static void ask_creators(struct mr_contexts *contexts)
 {
     MR_ID_MAP_EACH(node, &contexts->map) {
@@ -487,13 +489,13 @@ void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)
     pthread_mutex_lock(&contexts->lock);
     struct mr_job *taken = take_over(contexts, rank, true);
 
-    mr_id_map_free(&contexts->creators[rank].over); /* that it is dead is enough to know */
+    mr_id_map_free(&contexts->creators[rank].over); /* it is enough to know that it is dead */
     ask_creators(contexts);
     pthread_mutex_unlock(&contexts->lock);
-    put_chain(taken, 0, false); /* all hear of the death */
+    put_chain(taken, 0, false); /* everybody notices the death */
 }
 
-/* On the creator: `from` has it, and nobody may be left to notify it. */
+/* On the creator: `from` knows the context, and perhaps nobody is left to notify it of the end. */
 static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, uint64_t id, uint32_t from,
                            struct mr_call_ref ref)
 {
@@ -565,7 +567,7 @@ void mr_contexts_end(struct mr_contexts *contexts)
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
 
         take_out(contexts, c);
-        if (creator_of(c->id.id) == contexts->agent->config.rank) /* the program's to end */
+        if (creator_of(c->id.id) == contexts->agent->config.rank) /* the program ends these */
             continue;
         c->freeing.next = others;
         others = &c->freeing;

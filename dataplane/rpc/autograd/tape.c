@@ -22,7 +22,7 @@ void mr_tape_fini(struct mr_tape *tape)
 
 /* ---- recording ---- */
 
-/* Room for `more` beyond `count`. */
+/* Makes room for `more` entries beyond `count`. */
 static bool reserve(void **array, uint32_t *room, uint32_t count, uint32_t more, size_t bytes)
 {
     uint32_t wanted = *room == 0 ? 16 : *room;
@@ -49,7 +49,7 @@ static bool reserve_all(struct mr_tape *tape, const struct mr_tape_entry *entry)
                    entry->input_count + entry->output_count, sizeof(*tape->links));
 }
 
-/* The first of that many, in a row; 0 is never one. */
+/* Returns the first of `count` numbers in a row, none of which is 0. */
 static uint32_t take_numbers(struct mr_tape *tape, uint32_t count)
 {
     uint32_t before;
@@ -158,7 +158,7 @@ static bool reserve_work(struct mr_tape *tape)
     return true;
 }
 
-/* One more contribution; whether this is the first. */
+/* Counts one more contribution. Returns whether it is the first. */
 static bool count_one(struct mr_tape *tape, uint32_t node)
 {
     struct mr_tape_node *n = &tape->nodes[node];
@@ -198,7 +198,7 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
     return MR_OK;
 }
 
-/* All contributions are in: what it holds may go on. */
+/* The node has all its contributions: a pass that does not retain it uses it up. */
 static void complete(struct mr_tape *tape, struct mr_tape_node *n)
 {
     if (!tape->retain && !n->is_leaf)

@@ -42,7 +42,7 @@ static bool may_begin(const struct mr_executor *e, const struct mr_job *job)
     return e->blocked < MR_EXECUTOR_THREADS_MAX - kept || job->urgent;
 }
 
-/* The link to the first of them; to NULL: none. */
+/* Returns the link to the first job that may begin; it points to NULL if there is none. */
 static struct mr_job **first_that_may(struct mr_executor *e)
 {
     struct mr_job **at = &e->first;
@@ -52,7 +52,7 @@ static struct mr_job **first_that_may(struct mr_executor *e)
     return at;
 }
 
-/* The predecessor is not kept: only searched for when the last one is taken out. */
+/* Jobs have no link back: the predecessor is found from the link when the last job is taken out. */
 static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
 {
     struct mr_job *job = *at;
@@ -65,8 +65,8 @@ static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
     return job;
 }
 
-/* Unless somebody runs, who will come to them: those of this depth on that may be refused come out, as a
- * chain. */
+/* Takes out, as a chain, the jobs of this depth or deeper that may be refused; none if a thread runs, which
+ * will get to them. */
 static struct mr_job *take_stuck(struct mr_executor *e, uint8_t depth)
 {
     struct mr_job *stuck = NULL, **at = &e->first, **end = &stuck;
@@ -95,8 +95,8 @@ static void wake_one(struct mr_executor *e)
     pthread_cond_signal(&e->given);
 }
 
-/* Under the lock: somebody shall see to what waits. What nobody can see to is for the caller to run, without
- * the lock. */
+/* Under the lock: finds a thread for waiting jobs. Returns the jobs that no thread can run; the caller
+ * refuses them without the lock. */
 static struct mr_job *bring_another(struct mr_executor *e)
 {
     uint32_t most = MR_EXECUTOR_THREADS_MAX + (e->urgent > 0 ? MR_EXECUTOR_SPARE : 0);
@@ -116,7 +116,7 @@ static struct mr_job *bring_another(struct mr_executor *e)
     if (no_thread)
         return e->idle > 0
                    ? NULL
-                   : take_stuck(e, 1); /* the system gives none: only what programs wait for can wait */
+                   : take_stuck(e, 1); /* the system gives no thread: only calls of programs can wait */
     e->made++;
     e->count++;
     return NULL;
@@ -132,7 +132,7 @@ static void run_here(struct mr_job *first)
     }
 }
 
-/* What a thread has run and not reported yet. */
+/* Jobs that a thread has run and not reported yet. */
 struct unreported {
     uint32_t jobs;
     uint64_t since_ns;
@@ -154,7 +154,7 @@ static bool report_is_due(const struct unreported *unreported)
            (unreported->jobs > 0 && mr_clock_ns() - unreported->since_ns > REPORT_NS_MAX);
 }
 
-/* Under the lock, which it gives up meanwhile. There is one that may begin. */
+/* Under the lock, which it releases in the meantime. There is a job that may begin. */
 static void run_first(struct mr_executor *e, struct unreported *unreported)
 {
     struct mr_job **at = first_that_may(e);
@@ -180,7 +180,7 @@ static void run_first(struct mr_executor *e, struct unreported *unreported)
     unreported->jobs++;
 }
 
-/* Under the lock, which it gives up meanwhile. */
+/* Under the lock, which it releases in the meantime. */
 static void refuse(struct mr_executor *e, struct mr_job *stuck, struct unreported *unreported)
 {
     pthread_mutex_unlock(&e->lock);
@@ -199,8 +199,8 @@ static void *thread_run(void *arg)
         e->config.begins(e->config.self);
     pthread_mutex_lock(&e->lock);
     for (;;) {
-        /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake
-         * them. */
+        /* Replacement threads go to sleep when those that they replaced have returned; not at the end, when
+         * nobody would wake them. */
         bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
 
         if (*first_that_may(e) != NULL && !surplus) {
@@ -226,7 +226,7 @@ static void *thread_run(void *arg)
         e->waking -= e->waking > 0;
     }
     e->count--;
-    pthread_cond_broadcast(&e->given); /* it stops: who waited for a job's turn ends, too */
+    pthread_cond_broadcast(&e->given); /* when it stops, threads that wait for a job's turn end, too */
     pthread_mutex_unlock(&e->lock);
     return NULL;
 }
@@ -269,8 +269,8 @@ void mr_executor_stop(struct mr_executor *e)
     e->stopping = true;
     pthread_cond_broadcast(&e->given);
     pthread_mutex_unlock(&e->lock);
-    /* One that waits for what is still in the list may be stood in for until it ends, by a thread after
-     * it. */
+    /* A job that waits for another one in the list may be replaced until it ends, by a thread that comes
+     * later. */
     for (; has_made(e, e->joined); e->joined++)
         pthread_join(e->threads[e->joined], NULL);
 }
@@ -285,7 +285,7 @@ void mr_executor_destroy(struct mr_executor *e)
     free(e);
 }
 
-/* Under the lock: all its threads have ended, so that who gives jobs runs them. */
+/* Under the lock: all threads have ended, so that jobs run on the thread that gives them. */
 static bool is_over(const struct mr_executor *e)
 {
     return e->stopping && e->count == 0;
@@ -422,7 +422,6 @@ void mr_executor_unblocks(void)
     pthread_mutex_lock(&own->lock);
     own->blocked--;
     if (own->stopping)
-        pthread_cond_broadcast(
-            &own->given); /* something may begin now, and who sleeps is not woken by who gives */
+        pthread_cond_broadcast(&own->given); /* a job may begin now, and no new one would wake a thread */
     pthread_mutex_unlock(&own->lock);
 }

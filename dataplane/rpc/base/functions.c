@@ -198,7 +198,7 @@ bool mr_signature_matches(const struct mr_signature *signature, const struct mr_
     return true;
 }
 
-/* Adds to what stands in `out`, as much as there is room for. */
+/* Appends to `out` as much as fits. */
 static void append(char *out, size_t bytes, size_t *used, const char *text)
 {
     size_t left = bytes - *used, length = strlen(text);
@@ -263,7 +263,7 @@ void mr_functions_fini(struct mr_functions *functions)
     pthread_mutex_destroy(&functions->adding);
 }
 
-/* The slot with that name, or the free one where it belongs. */
+/* Returns the slot with that name, or the free slot for it. */
 static uint32_t slot_of(struct mr_functions *functions, const char *name)
 {
     uint32_t slot = (uint32_t)XXH3_64bits(name, strlen(name)) % MR_FUNCTION_SLOTS;

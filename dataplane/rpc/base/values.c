@@ -42,7 +42,7 @@ struct mr_value mr_value_rref(struct mr_rref *rref)
 
 /* ---- out ---- */
 
-/* Bytes of a value after the table; SIZE_MAX: it cannot travel. */
+/* Returns the bytes of a value after the table; SIZE_MAX: it cannot travel. */
 static size_t tail_bytes(const struct mr_value *value)
 {
     switch (value->kind) {
@@ -83,7 +83,7 @@ uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32
 {
     uint64_t bytes = mr_values_head_bytes(name, values, count);
 
-    if (bytes > UINT32_MAX) /* strings of so much have no length on the wire */
+    if (bytes > UINT32_MAX) /* the length of such strings does not fit into a message */
         return UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].kind == MR_VALUE_TENSOR &&
@@ -178,7 +178,7 @@ uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_
 {
     uint32_t n = 0;
 
-    /* Strings of more than 4 GiB: too large, instead of what is left of the number. */
+    /* Strings of more than 4 GiB must be too large, instead of the truncated number. */
     tensors[n++] = mr_tensor_1d(MR_U8, head_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)head_bytes, head);
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].kind == MR_VALUE_TENSOR)
@@ -255,7 +255,7 @@ static bool read_string(const struct mr_value_wire *wire, const char **at, const
     return true;
 }
 
-/* All but references, which come last: once one is taken in, it must be given back. */
+/* Reads all values but references, which are last because they have to be released once they are taken in. */
 static bool read_plain(const struct mr_message *message, const struct parts *parts,
                        const struct mr_rpc_head *head, struct mr_value *values)
 {

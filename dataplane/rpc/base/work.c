@@ -9,7 +9,7 @@
 #include "dataplane/wire/base/fence.h"
 
 #define ERROR_BYTES 768u
-#define NUDGE_US    200u /* short jobs that have not begun by then were taken for short by mistake */
+#define NUDGE_US    200u /* if jobs have not begun by then, one of those before was not short */
 
 static _Thread_local char error_line[ERROR_BYTES];
 
@@ -76,7 +76,8 @@ void mr_agent_wake(struct mr_rpc *agent)
         agent->config.driver.wake(agent->config.driver.self);
 }
 
-/* Held meanwhile: the work may be what held it last, and another thread may run it as soon as it is there. */
+/* The agent is held in the meantime: the work may have the last hold, and another thread may run it at
+ * once. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work)
 {
     mr_agent_hold(agent);

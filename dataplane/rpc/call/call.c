@@ -127,7 +127,7 @@ void mr_rpc_future_end(struct mr_rpc_future *f, enum mr_status status, const cha
 
     if ((before & MR_RPC_FUTURE_THEN) != 0)
         begin_then(f);
-    /* Last: what the `then` does counts as in flight, too. */
+    /* This comes last: what `then` does counts as in flight, too. */
     atomic_fetch_sub(&agent->in_flight, 1);
 }
 
@@ -231,7 +231,7 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *ord
 
 /* ---- to a function of this worker: no message, the executor runs it ---- */
 
-/* The results of a local call, for its future. */
+/* Makes the result of a local call. */
 static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
 {
     struct mr_rpc_result *result;
@@ -253,7 +253,7 @@ static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
     return result;
 }
 
-/* Inside, or before anybody knows of its future. */
+/* Inside, or before any other thread knows the future. */
 static void finish_local(struct mr_rpc_call *call)
 {
     struct mr_rpc_future *future = call->future;
@@ -286,7 +286,7 @@ static void end_inline(struct mr_rpc_call *call)
         finish_local(call);
         return;
     }
-    call->work.run = end_local; /* references belong to who is inside */
+    call->work.run = end_local; /* references belong to the thread inside */
     mr_agent_submit(call->agent, &call->work);
 }
 
@@ -299,7 +299,7 @@ static void run_local(struct mr_job *job)
     mr_agent_submit_quietly(call->agent, &call->work);
 }
 
-/* Before it can end: that is work, too, which is submitted later. */
+/* Runs before the call can end, because its end is work that is submitted later. */
 static void begin_local(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
@@ -373,7 +373,7 @@ static void cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *futur
 
 /* ---- to another worker ---- */
 
-/* The other worker does not look at it: the references in it are ours again. */
+/* The other worker does not look at the request: takes back the references in it. */
 static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
 {
     struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
@@ -382,7 +382,7 @@ static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
     f->passed_count = 0;
 }
 
-/* It never left: neither did the references in it. */
+/* The request never left, and neither did the references in it. */
 static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
     unread(agent, &f->call);
@@ -417,7 +417,7 @@ bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
     if (status == MR_WORKER_DIED && why[0] == 0)
         snprintf(why, sizeof(why), "it died or was restarted while the call was in flight");
     if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
-        mr_remote_never(f->rref, status); /* it keeps nothing */
+        mr_remote_never(f->rref, status); /* the callee keeps nothing */
     mr_rpc_future_end(f, status, why, result);
     mr_rpc_future_put(f);
     return keep;
@@ -430,7 +430,7 @@ static uint64_t time_left_us(const struct mr_rpc_future *f, uint64_t now_us)
     return f->deadline_us > now_us ? f->deadline_us - now_us : 0;
 }
 
-/* Inside: lays the request out where it is sent from. */
+/* Inside: writes the request to where it is sent from. */
 static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_value *values,
                               uint32_t count)
 {
@@ -461,7 +461,7 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
     return MR_OK;
 }
 
-/* A look at the clock costs as much as the rest of this: now_us is when the call began, where that was just
+/* Reading the clock costs as much as the rest of this: now_us is when the call began, if that was just
  * now. */
 static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
                                    const struct mr_value *values, uint32_t count, uint64_t now_us)
@@ -492,7 +492,7 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 
     mr_rrefs_release(f->waiting, f->waiting_count);
     f->waiting_count = 0;
-    if (f->call.out == NULL) /* else it is sent from there until the call has ended */
+    if (f->call.out == NULL) /* otherwise it is sent from there until the call has ended */
         block_free(f);
     if (status == MR_OK)
         return;
@@ -516,7 +516,7 @@ static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_rpc_or
                         agent->config.long_memory_bytes >> 20);
 }
 
-/* Somebody else is inside, or it is long: copies. */
+/* Another thread is inside, or the request is long: copies the arguments. */
 static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future *f,
                                      const struct mr_rpc_order *order)
 {
@@ -562,7 +562,7 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
     char why[MR_RPC_ERROR_BYTES] = "";
 
-    if (status != MR_OK) /* now: leaving does others' work on this thread, which may have errors of its own */
+    if (status != MR_OK) /* now, because leaving does other threads' work, which may set error lines */
         snprintf(why, sizeof(why), "%s", mr_rpc_last_error());
     driver->leave(driver->self, order->waits);
     if (status != MR_OK) {
@@ -573,8 +573,8 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
 /* ---- both ---- */
 
-/* Any thread, not inside. On success *out is held once for the caller. Errors known at once, with the
- * line. */
+/* Any thread, not inside: starts a call. *out is held once for the caller. Fails, with the error line, if an
+ * error is known at once. */
 static enum mr_status start(struct mr_rpc *agent, const struct mr_rpc_order *order,
                             struct mr_rpc_future **out)
 {
@@ -693,7 +693,7 @@ static bool cancel_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
     return false;
 }
 
-/* So that it does not begin over there, if it has not; it does no harm if this is lost. */
+/* Keeps the function from beginning on the callee, if it has not begun. Losing this does no harm. */
 static void send_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
 {
     struct mr_agent_call *call = malloc(sizeof(*call));

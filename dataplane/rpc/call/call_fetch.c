@@ -1,4 +1,4 @@
-/* Copies of values, from their owners: RPC_FETCH. */
+/* Copies values from their owners: RPC_FETCH. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
-#define FETCH_WORDS 2u /* {the reference's id, that of the fork that asks} */
+#define FETCH_WORDS 2u /* {id of the reference, id of the fork that asks} */
 #define TO_HERE     "mr_rref_to_here"
 
 /* ---- asking ---- */

@@ -85,7 +85,7 @@ void mr_executing_free(struct mr_rpc_call *call)
     mr_pool_give(&agent->executing, call);
 }
 
-/* Memory for results, 64-byte aligned, that lives as long as the call. */
+/* Returns memory for results, 64-byte aligned, that lasts as long as the call. */
 static void *result_alloc(struct mr_rpc_call *call, size_t bytes)
 {
     uint32_t used = (call->bytes_used + 63u) & ~63u;
@@ -130,7 +130,7 @@ uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call)
     return call->deadline_us > now_us ? call->deadline_us - now_us : 0;
 }
 
-/* Room for one more result. */
+/* Makes room for one more result. */
 static enum mr_status next_result(struct mr_rpc_call *call, struct mr_value **out)
 {
     if (call->result_count == MR_RPC_ARGUMENTS_MAX)

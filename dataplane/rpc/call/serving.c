@@ -28,7 +28,7 @@ static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref 
     return MR_ANSWER_SENT;
 }
 
-/* An answer in parts stays until the caller has it. */
+/* Keeps an answer in parts until the caller has it. */
 struct held {
     struct mr_answer_hold hold;
     uint32_t references;
@@ -51,14 +51,14 @@ static void gone(struct mr_rpc *agent, void *of)
     free(held);
 }
 
-/* An answer on its way. The first tensor is the head's, which has no data yet. */
+/* An answer to be sent. The first tensor is the head's, which has no data yet. */
 struct answer {
     struct mr_call_ref ref;
     uint32_t to;
     struct mr_rpc_head head;
     const struct mr_value *values;
     uint32_t count, references;
-    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS]; /* of the references, passed out */
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS]; /* of the references, which have been passed */
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     uint32_t tensor_count;
 };
@@ -119,7 +119,7 @@ static enum mr_answered reply_short(struct mr_rpc *agent, struct answer *a)
     mr_values_unpass(a->words, a->references, &agent->hooks);
     if (mr_call_ref_alive(ep, a->ref))
         return MR_ANSWER_LATER;
-    mr_reply_status(ep, a->ref, MR_OK); /* nobody waits any more, or it was too large, which was reported */
+    mr_reply_status(ep, a->ref, MR_OK); /* nobody waits any more, or it was too large, as was reported */
     return MR_ANSWER_SENT;
 }
 
@@ -157,7 +157,7 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
     return mr_long_is(agent, bytes) ? reply_long(agent, &a, hold) : reply_short(agent, &a);
 }
 
-/* The result stays here: the references' from now on. */
+/* The result stays here; it belongs to the references from now on. */
 void mr_serving_keep(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
@@ -259,7 +259,7 @@ void mr_serving_drop_all(struct mr_rpc *agent)
 
 /* ---- executing ---- */
 
-/* A quarter of the way towards each new time: short ones stay short, one long run shows at once. */
+/* Moves a quarter of the way towards each new time, so that one long run shows at once. */
 static void note_time(struct mr_function *function, uint64_t ns)
 {
     uint32_t before = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
@@ -300,7 +300,8 @@ void mr_function_run(struct mr_rpc_call *call)
     if (call->status != MR_OK && call->error[0] == 0)
         snprintf(call->error, sizeof(call->error), "%s", mr_status_text(call->status));
     note_time(call->function, mr_clock_ns() - start_ns);
-    if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
+    /* Now, because destroying an object may block, and the thread inside must not. */
+    if (call->status != MR_OK)
         mr_executing_drop_results(call);
 }
 
@@ -360,15 +361,14 @@ static void run_remote(struct mr_job *job)
 
 /* ---- requests ---- */
 
-/* A request that is not run. Its arguments are in `call`, or (NULL) have not been looked at. */
+/* A request that is not run, and why. */
 struct refusal {
     struct mr_rpc_head head;
     enum mr_status status;
     char why[256];
 };
 
-/* Whoever was to get references of it must have had them, and who is referred to what will not come learns of
- * it. */
+/* Answers a request that is not run. If its result was to stay here, users of the reference get the error. */
 static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request,
                    const struct refusal *refusal)
 {
@@ -407,7 +407,7 @@ static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const
     refuse(agent, from, request, &refusal);
 }
 
-/* The values of the request, checked. False: it was answered. */
+/* Reads and checks the arguments of a request. False: the request has been answered. */
 static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct mr_rpc_call *call,
                            const struct mr_request *request)
 {
@@ -448,8 +448,8 @@ static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const str
     mr_function_run(call);
     if (answer(call))
         return;
-    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is
-     * lost. */
+    /* The function must not run again, so the answer waits until there is memory; without memory for that, it
+     * is lost. */
     if (call->in != NULL || mr_reply_later(agent->config.endpoint, request) != NULL) {
         executed(agent, &call->work);
         return;

@@ -1,4 +1,4 @@
-/* The distributed optimizer, on the side of whoever has it step. */
+/* The distributed optimizer, on the worker that calls for a step. */
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 
 #include <stdio.h>
@@ -7,11 +7,11 @@
 #include "dataplane/rpc/base/work.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 
-/* The object at an owner. */
+/* The object on one owner. */
 struct part {
     uint32_t owner;
     struct mr_rref *object; /* NULL: not made yet */
-    uint32_t next;          /* of the program's list, to be added */
+    uint32_t next;          /* in the program's list, the next to be added */
 };
 
 struct mr_dist_optimizer {
@@ -51,10 +51,10 @@ static enum mr_status say(const struct trouble *trouble, const char *caller)
 /* Begins the call for a part, if there is one: *future is NULL otherwise. */
 typedef enum mr_status part_begin(struct mr_dist_optimizer *o, struct part *part, const void *self,
                                   struct mr_rpc_future **future);
-/* The part's call has succeeded; frees the result. The line is said unless MR_OK is returned. */
+/* Handles and frees the result of the part's call. Sets the error line unless it returns MR_OK. */
 typedef enum mr_status part_ended(struct part *part, struct mr_rpc_result *result);
 
-/* Whether there was any call. */
+/* Returns whether there was any call. */
 static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *self, part_ended *ended,
                    struct trouble *trouble)
 {
@@ -126,7 +126,7 @@ struct list {
     uint32_t count;
 };
 
-/* As many of the owner's parameters as a call takes. */
+/* Adds as many of the owner's parameters as fit into a call. */
 static enum mr_status begin_add(struct mr_dist_optimizer *optimizer, struct part *part, const void *self,
                                 struct mr_rpc_future **future)
 {
@@ -147,7 +147,7 @@ static enum mr_status begin_add(struct mr_dist_optimizer *optimizer, struct part
     return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER_ADD, arguments, 2 + n, NULL, future);
 }
 
-/* One for each owner. */
+/* Makes a part for each owner. */
 static void make_parts(struct mr_dist_optimizer *o, const struct list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {

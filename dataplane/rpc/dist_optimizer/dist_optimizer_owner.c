@@ -1,4 +1,4 @@
-/* The distributed optimizer at the owners. */
+/* The distributed optimizer on the owners of parameters. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
@@ -59,7 +59,7 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
     return status;
 }
 
-/* NULL: it is none, which the caller will hear. */
+/* NULL: it is not an optimizer, as the error of the call then says. */
 static struct mr_owned_optimizer *optimizer_of(struct mr_rpc_call *call, const struct mr_value *value)
 {
     struct mr_owned_optimizer *optimizer = mr_rref_object(value->rref, destroy);
@@ -132,8 +132,8 @@ static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *argu
         return MR_FUNCTION_FAILED;
     if (context == NULL)
         return mr_rpc_fail(call, "the call is in no context");
-    /* As with torch, one at a time on each worker: trainers whose steps come together each see theirs applied
-     * whole. */
+    /* As with torch, each worker applies one step at a time, so that the steps of several trainers are each
+     * applied whole. */
     pthread_mutex_lock(&call->agent->stepping);
     enum mr_status status = mr_owned_optimizer_step(optimizer, gradient_of, context, why, sizeof(why));
 

@@ -11,7 +11,7 @@
 struct option {
     const char *name;
     float value;
-    uint32_t kinds; /* that have it, as bits */
+    uint32_t kinds; /* optimizers that have it, as bits */
     float below;    /* its bound */
 };
 
@@ -240,7 +240,7 @@ static void apply(void *context, float *values)
                                   &c->gradient, 1, c->owned->floats) == 1;
 }
 
-/* The status of one parameter; *why is set when it stays as it is. */
+/* Steps one parameter. If that fails, it stays as it was, and *why says the reason. */
 static enum mr_status step_one(struct mr_owned_optimizer *o, const struct owned *owned,
                                const struct mr_tensor *gradient, const char **why)
 {

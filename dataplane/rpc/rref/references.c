@@ -96,7 +96,7 @@ bool mr_references_unwait(struct mr_reference_waiter *waiter)
     return waits;
 }
 
-/* Waiters first: a value that they get is not freed before. */
+/* Waiters run first, so that a value that they get is not freed before. */
 static void run_due(struct mr_references *refs)
 {
     if (refs->running)
@@ -255,7 +255,8 @@ static void answered(struct mr_references *refs, uint32_t rank, uint32_t by)
 
 /* ---- the owner: forks that are reported ---- */
 
-/* `holder` has this fork. *fresh: it was not known. What it is a fork of may not have been heard of. */
+/* Notes that `holder` has this fork, perhaps of a value that was not known. *fresh: the fork was not
+ * known. */
 static enum mr_status learn_fork(struct mr_references *refs, uint64_t reference, uint64_t id, uint32_t holder,
                                  bool *fresh)
 {
@@ -313,7 +314,7 @@ struct mr_reference *mr_references_own(struct mr_references *refs, uint64_t refe
     return &owned->handle;
 }
 
-/* A call of `from` came with this ticket, so that it has the fork. */
+/* Notes the fork of a ticket with which a call of `from` came. */
 static enum mr_status learn_ticket(struct mr_references *refs, uint32_t from,
                                    const struct mr_reference_ticket *ticket, bool *fresh)
 {

@@ -20,7 +20,7 @@ static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, si
     mr_agent_hold(agent);
     if (values_fit && bytes_fit)
         return r;
-    /* The bytes follow the values: see bytes_of(). */
+    /* The bytes follow the values; see bytes_of(). */
     r->block = aligned_alloc(64, values_bytes + (bytes_fit ? 0 : (bytes + 63) / 64 * 64));
     if (r->block == NULL) {
         mr_pool_give(&agent->results, r);
@@ -74,7 +74,7 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
 
     *keep = false;
     *status = MR_BAD_MESSAGE;
-    /* References that could not be taken in would stay on their way for ever. */
+    /* References that could not be taken in would stay in flight for ever. */
     if (!mr_rrefs_reserve(agent->rrefs)) {
         *status = MR_NO_MEMORY;
         mr_member_died(agent, &agent->members[from]);
@@ -111,7 +111,7 @@ static void result_free(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_result *r = MR_CONTAINER(work, struct mr_rpc_result, freeing);
 
-    /* A node's endpoint outlives the agent, on a core of its own: this thread must not free its messages. */
+    /* A node's endpoint outlives the agent and belongs to core 0: this thread must not free its messages. */
     bool stays = agent->config.is_node && atomic_load(&agent->over);
 
     mr_agent_free(agent, stays ? NULL : r->kept, r->kept_in);

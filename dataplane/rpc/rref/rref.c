@@ -1,4 +1,4 @@
-/* Handles: made, held, released, passed and taken in. */
+/* Handles: makes, holds, releases, passes and receives them. */
 #include "dataplane/rpc/rref/rref.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ bool mr_rref_pin(struct mr_rref *r, const char *caller)
     return add_holder(r, PIN, caller);
 }
 
-/* The oldest that was released makes room. */
+/* Replaces the handle that was released first. */
 static void keep_released(struct mr_rrefs *all, struct mr_rref *r)
 {
     struct mr_rref **place = &all->released[all->released_at++ % MR_RREF_RELEASED_KEPT];
@@ -75,7 +75,7 @@ static void handle_free(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rref *r = MR_CONTAINER(work, struct mr_rref, releasing);
     struct mr_kept *kept = atomic_exchange(&r->kept, NULL);
 
-    if (r->handle != NULL && r->all->refs != NULL) /* the state machine's end was the handle's */
+    if (r->handle != NULL && r->all->refs != NULL) /* the state machine frees its handles at its end */
         mr_references_release(r->all->refs, r->handle);
     else if (r->handle == NULL && r->has_kept)
         mr_kept_free(kept);
@@ -307,7 +307,7 @@ enum mr_status mr_remote_came(struct mr_rpc *agent, uint32_t from, uint64_t refe
     bool run = false;
     enum mr_status status = mr_references_remote_arrived(agent->rrefs->refs, from, &ticket, &run);
 
-    if (status == MR_OK && !run) /* such calls come once */
+    if (status == MR_OK && !run) /* such a call comes only once */
         status = MR_BAD_MESSAGE;
     return status;
 }

@@ -1,6 +1,6 @@
-/* The state machine's messages: collected for each worker, and sent as one call of RPC_REFERENCE at a time.
- * Their order does not matter. One for which there is no memory is as if the worker had died: nothing else
- * may lose one. */
+/* Collects the state machine's messages for each worker, and sends them as one call of RPC_REFERENCE at a
+ * time. Their order does not matter. No message may be lost: if there is no memory for one, its receiver is
+ * regarded as dead. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/rref/rref_internal.h"
@@ -25,7 +25,8 @@ static void submit_flush(struct mr_rrefs *all)
         return;
     all->flush_submitted = true;
     all->flushing.run = flush_work;
-    mr_agent_submit_quietly(all->agent, &all->flushing); /* whoever is inside looks before it leaves */
+    /* The thread inside looks for work before it leaves. */
+    mr_agent_submit_quietly(all->agent, &all->flushing);
 }
 
 static bool make_room(struct mr_outbox *box)
@@ -99,7 +100,7 @@ static void flush_one(struct mr_rrefs *all, struct mr_outbox *box)
         all->retries = true;
         return;
     }
-    if (status != MR_OK) { /* it is dead, or we have left */
+    if (status != MR_OK) { /* it is dead, or this worker has left */
         mr_outbox_drop(all, box->rank);
         return;
     }
@@ -133,13 +134,13 @@ void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct 
 
         memcpy(words, (const uint8_t *)tensor->data + at, sizeof(words));
         if (mr_reference_message_unpack(words, &message)) {
-            /* It is dead for us from now on, too. */
+            /* This worker regards it as dead from now on, too. */
             if (message.kind == MR_REFERENCE_SETTLE && message.rank < agent->config.world_size &&
                 message.rank != agent->config.rank && message.rank != from->rank)
                 mr_member_died(agent, &agent->members[message.rank]);
             status = mr_references_receive(agent->rrefs->refs, from->rank, &message);
         }
-        if (status == MR_NO_MEMORY) { /* all come again, which does no harm */
+        if (status == MR_NO_MEMORY) { /* all of them come again, which does no harm */
             mr_reply_busy(agent->config.endpoint, request->ref);
             return;
         }

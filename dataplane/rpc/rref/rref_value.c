@@ -1,4 +1,4 @@
-/* Values of ours that others may refer to: kept, waited for, given back. */
+/* Values of this worker to which others may refer: keeps them, waits for them, frees them. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/rref/rref_internal.h"
@@ -207,7 +207,7 @@ void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status st
     struct mr_rrefs *all = agent->rrefs;
     struct mr_kept *kept = kept_new(all, status, error, result, destroy);
 
-    if (kept == NULL) { /* there is a reason, at least */
+    if (kept == NULL) { /* at least the reason is kept */
         if (result != NULL && result->count != 0 && result->values[0].kind == MR_VALUE_OBJECT &&
             destroy != NULL)
             destroy(result->values[0].object);
@@ -220,16 +220,16 @@ void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status st
 
 /* ---- waiting ---- */
 
-/* On the stack of a thread that waits: for the value, or for the owner's confirmation. */
+/* A thread's wait for a value, or for the owner's confirmation; on its stack. */
 struct wait {
     struct mr_work work, stopping;
     struct mr_reference_waiter waiter;
     struct mr_rref *rref;
     bool for_value;
-    bool waiting; /* inside: the waiter has been given, and has not run */
+    bool waiting; /* inside: the state machine has the waiter, which has not run */
     enum mr_status status;
     char error[MR_RPC_ERROR_BYTES];
-    _Atomic uint32_t done; /* outcome known */
+    _Atomic uint32_t done; /* the outcome is known */
     _Atomic uint32_t stopped;
 };
 
@@ -276,7 +276,7 @@ static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
     (void)mr_agent_done(&w->stopped);
 }
 
-/* Not inside. The rref is held. */
+/* Not inside. The caller holds the rref. */
 static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeout_ms, struct wait *w)
 {
     struct mr_rpc *agent = r->all->agent;
@@ -285,7 +285,7 @@ static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeo
     *w = (struct wait){.work = {.run = wait_inside}, .rref = r, .for_value = for_value};
     mr_agent_submit(agent, &w->work);
     if (!mr_agent_wait(agent, &w->done, deadline_us)) {
-        w->stopping.run = stop_inside; /* after the other, which may not have run yet */
+        w->stopping.run = stop_inside; /* it runs after the first work, which may not have run yet */
         mr_agent_submit(agent, &w->stopping);
         (void)mr_agent_wait(agent, &w->stopped, UINT64_MAX);
     }
@@ -347,7 +347,7 @@ static const struct mr_value *value_of(const struct mr_kept *kept)
     return kept->result->count == 0 ? &none : &kept->result->values[0];
 }
 
-/* The value, as far as this handle has seen it; values end with their worker. */
+/* Returns the value, if this handle has seen it; values end with their worker. */
 static const struct mr_kept *seen(struct mr_rref *r)
 {
     return atomic_load(&r->all->ending) ? NULL : atomic_load(&r->kept);

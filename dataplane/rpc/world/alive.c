@@ -1,8 +1,8 @@
-/* Staying alive, and noticing who is not. */
+/* Reports that this worker is alive, and notices which others are not. */
 #include "dataplane/rpc/base/rpc.h"
 
-#define ALIVE_PER_DEATH 4u      /* ALIVEs in the time after which one is dead, */
-#define ALIVE_MAX_US    500000u /* and the longest between two */
+#define ALIVE_PER_DEATH 4u      /* ALIVEs in the time after which a worker is dead */
+#define ALIVE_MAX_US    500000u /* the longest time between two */
 
 static uint64_t dead_after_us(const struct mr_rpc *agent)
 {
@@ -32,7 +32,7 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     uint32_t size = agent->config.world_size;
 
     m->alive_in_flight = false;
-    /* Unknown: a node where we met has begun another world meanwhile. */
+    /* Unknown: the node that was the rendezvous has begun another world. */
     if ((status == MR_WORKER_DIED || status == MR_UNKNOWN_WORKER) && reply != NULL)
         atomic_store(&agent->fenced, true);
     if (status != MR_OK || reply->preamble.tensor_count != 1 || reply->tensors[0].bytes != size)
@@ -58,7 +58,7 @@ static void ask_alive(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us
     mr_agent_send(agent, &m->alive);
 }
 
-/* Whoever should have been heard by now. */
+/* Returns whether the member has been silent for too long. */
 static bool is_silent(struct mr_rpc *agent, const struct mr_member *m, uint64_t now_us, bool asked)
 {
     uint64_t heard_us = m->heard_us;
@@ -98,7 +98,7 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
 
     if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)
         return;
-    /* Another process is where the worker was: what it knew is gone with it. */
+    /* Another process answers in the worker's place: what the worker knew is lost. */
     if (m->rank != MR_RPC_NO_RANK) {
         if (m->start_id == 0)
             m->start_id = info.start_id;
@@ -106,7 +106,7 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
             mr_member_died(agent, m);
         return;
     }
-    /* Before all have joined it has nothing to forget but who asks again anyway. */
+    /* Before all have joined, it only forgets workers that ask again anyway. */
     if (m->start_id != info.start_id && m->start_id != 0 && atomic_load(&agent->complete))
         mr_world_rendezvous_lost(agent, mr_agent_now(agent));
     m->start_id = info.start_id;
@@ -124,7 +124,7 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
         return agent->alive_next_us;
     if (interval_us > ALIVE_MAX_US)
         interval_us = ALIVE_MAX_US;
-    /* We were stopped ourselves: the others are not to blame. */
+    /* This worker itself was stopped: that time does not count against the others. */
     if (agent->alive_next_us != 0 && now_us - agent->alive_next_us > dead_after_us(agent) / 2) {
         MR_MEMBER_EACH(m, agent)
             m->heard_us = now_us;

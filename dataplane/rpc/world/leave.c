@@ -5,7 +5,7 @@
 
 #define LEAVE_WAIT_US   3000u    /* between two LEAVEs */
 #define LEAVE_CALL_US   1000000u /* of one; then it is sent again */
-#define GOODBYE_CALL_US 300000u  /* then it is said again */
+#define GOODBYE_CALL_US 300000u  /* then it is sent again */
 #define BYE_US          2000000u /* how long the rendezvous waits until the others know that all may leave */
 
 static void over(struct mr_rpc *agent, enum mr_status status)
@@ -38,7 +38,7 @@ static uint8_t state_of(const struct mr_member *m)
         return MR_LEAVE_OVER;
     if (m->leave_phase == MR_LEAVE_NOT)
         return MR_LEAVE_MISSING;
-    return m->leave_quiet ? MR_LEAVE_QUIET : MR_LEAVE_BUSY; /* as it last said */
+    return m->leave_quiet ? MR_LEAVE_QUIET : MR_LEAVE_BUSY; /* as its last LEAVE said */
 }
 
 static void note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leave_wire *said)
@@ -84,7 +84,7 @@ void mr_leave_died(struct mr_rpc *agent, uint32_t rank)
         count_leaving(agent);
 }
 
-/* A node's goodbye: true if this was one, and is answered. */
+/* Serves a node's goodbye. Returns whether this was one. */
 static bool serve_goodbye(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     const struct mr_message *message = request->message;
@@ -258,7 +258,7 @@ uint32_t mr_leave_staying(const struct mr_rpc *agent)
 
 /* ---- what is said when it takes too long ---- */
 
-/* Of ourselves we know more than a state. */
+/* About itself, a worker knows more than a state. */
 static const char *own_reason(struct mr_rpc *agent, char *what, size_t bytes)
 {
     if (atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0)

@@ -8,9 +8,10 @@
 #include <sys/mman.h>
 #include "dataplane/rpc/base/rpc.h"
 
-#define RETRY_US   1000u  /* without memory for a call */
-#define LOOK_US    20000u /* whether one that waits for memory is still wanted */
-#define PART_WORDS 3u     /* {id, offset, bytes}; 0 bytes: done with it, offset 1: and has not looked at it */
+#define RETRY_US 1000u  /* without memory for a call */
+#define LOOK_US  20000u /* to see whether a message that waits for memory is still wanted */
+/* {id, offset, bytes}. 0 bytes: the receiver is done with the message; with offset 1 it has not looked at it. */
+#define PART_WORDS 3u
 #define MIB_SHIFT  20
 
 /* ---- memory ---- */
@@ -180,7 +181,7 @@ static void give_up(struct mr_long_in *in, enum mr_status status, const char *wh
     snprintf(in->why, sizeof(in->why), "%s", why);
 }
 
-/* False: it waits, or was given up. */
+/* Takes memory for the message. False: it waits for memory, or was given up. */
 static bool memory_take(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
@@ -225,7 +226,7 @@ static void go_on(struct mr_long_in *in);
 
 /* ---- the end ---- */
 
-/* The error, as an answer that brought it would look. */
+/* Makes the answer that would report this error. */
 static void make_error(struct mr_long_in *in)
 {
     in->message.preamble = in->preamble;
@@ -260,7 +261,7 @@ static void answer_error(struct mr_long_in *in)
 static void hand_on(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
-    struct mr_long_in *before = agent->longs.dispatched; /* if a death in its handler led here */
+    struct mr_long_in *before = agent->longs.dispatched; /* set if a death in its handler led here */
     enum mr_long_taken taken_before = agent->longs.taken;
 
     in->request = *in->note;
@@ -337,7 +338,7 @@ static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
     return false;
 }
 
-/* Nothing more of it is on its way. */
+/* Reports the end of a message of which nothing is in flight. */
 static void notify(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
@@ -362,10 +363,10 @@ static void notify(struct mr_long_in *in)
     enum mr_status status = mr_agent_begin(agent, &in->done, &tensor, 1);
 
     if (status == MR_NO_MEMORY) {
-        in->state = MR_LONG_COMES; /* all of it has, and it is tried again */
+        in->state = MR_LONG_COMES; /* complete, and this is tried again */
         agent->longs.look = true;
     } else if (status != MR_OK) {
-        end(in); /* the sender is dead, or we are going */
+        end(in); /* the sender is dead, or this agent is being closed */
     } else {
         mr_agent_send(agent, &in->done);
     }
@@ -392,7 +393,7 @@ static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_
     return false;
 }
 
-/* MR_NO_MEMORY: later. */
+/* Requests a part. MR_NO_MEMORY: try again later. */
 static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
 {
     uint64_t left = in->bytes - in->asked_up_to;
@@ -444,7 +445,7 @@ static void ask_all(struct mr_long_in *in)
 static void go_on(struct mr_long_in *in)
 {
     if (in->state == MR_LONG_IS_HERE) {
-        end(in); /* which may free it */
+        end(in); /* this may free it */
         return;
     }
     if (in->state != MR_LONG_WAITS && in->state != MR_LONG_COMES)
@@ -456,7 +457,7 @@ static void go_on(struct mr_long_in *in)
         if (in->status == MR_OK && !memory_take(in) && in->status == MR_OK)
             return;
         in->state = MR_LONG_COMES;
-        in->agent->longs.serving++; /* until its end, also where it was given up */
+        in->agent->longs.serving++; /* until its end, even if it was given up */
     }
     if (in->status == MR_OK)
         ask_all(in);
@@ -527,7 +528,7 @@ void mr_longs_init(struct mr_rpc *agent)
         config->long_memory_bytes = MR_LONG_MEMORY_TIMES * config->long_bytes_max;
 }
 
-/* Continuing one may end others, of this list or of what is still to be looked at. */
+/* Continues all messages. That may end others, before or after them in the list. */
 static void go_on_all(struct mr_rpc *agent)
 {
     struct mr_link rest;

@@ -70,7 +70,7 @@ static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, cons
     return status;
 }
 
-/* All that are over there may wait for this one. */
+/* Returns whether all calls in flight on the other worker may wait for this one. */
 static bool is_stuck(const struct mr_agent_call *call, const struct mr_client_session *session)
 {
     struct mr_client_session_info info;
@@ -218,12 +218,13 @@ void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in
     mr_long_release(kept_in);
 }
 
-/* What the transport says, as workers see it. */
+/* Translates the transport's status into what it means for workers. */
 static enum mr_status outcome(struct mr_rpc *agent, const struct mr_agent_call *call, enum mr_status status)
 {
     if (status == MR_CANCELLED)
         return call->cancelled ? MR_CANCELLED : agent->closing ? MR_SHUTTING_DOWN : MR_WORKER_DIED;
-    if (status == MR_BUSY) /* until its deadline; workers' own is another matter, see is_stuck() */
+    /* The transport was busy until the deadline. (is_stuck() is about workers that are busy.) */
+    if (status == MR_BUSY)
         return MR_DEADLINE_EXCEEDED;
     if (status == MR_UNKNOWN_OUTCOME || status == MR_UNREACHABLE)
         return mr_agent_now(agent) >= call->deadline_us ? MR_DEADLINE_EXCEEDED : MR_WORKER_DIED;
@@ -242,7 +243,7 @@ static void begin_answer(struct mr_rpc *agent, struct mr_agent_call *call, const
     call->wire = NULL;
     if (mr_long_receive_reply(agent, call, note))
         return;
-    mr_member_died(agent, call->member); /* references in it would stay on their way for ever */
+    mr_member_died(agent, call->member); /* references in it would stay in flight for ever */
     (void)call->ended(agent, call, MR_NO_MEMORY, NULL);
 }
 
@@ -255,8 +256,7 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
     m->calls_pending--;
     if (reply != NULL)
         m->heard_us = mr_agent_now(agent);
-    /* It forgot the session, and what it made of the call is not known: references may have been lost with
-     * it. */
+    /* The other side forgot the session, and whether it ran the call is unknown: references may be lost. */
     if (status == MR_UNKNOWN_OUTCOME && call->deadline_us == UINT64_MAX)
         mr_member_died(agent, m);
     mr_long_out_end(agent, call->out, false);

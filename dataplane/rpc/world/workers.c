@@ -47,16 +47,16 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
 
 /* ---- what is asked inside ---- */
 
-/* The driver's part of mr_rpc_shutdown(), or of the lines about why joining and leaving take so long. */
+/* What mr_rpc_shutdown(), mr_rpc_staying() and errors of joining and leaving need from inside. */
 struct leave_work {
     struct mr_work work;
     _Atomic uint32_t done;
     char *missing;
     size_t missing_bytes;
     uint32_t *staying;
-    bool joins;         /* who is missing at the start */
-    bool any;           /* then: somebody is known to be there */
-    bool other_version; /* the rendezvous speaks another one: `missing` says so instead */
+    bool joins;         /* ask who has not joined */
+    bool any;           /* answer: somebody is known to have joined */
+    bool other_version; /* answer: the rendezvous speaks another version, as `missing` says */
 };
 
 static bool speaks_otherwise(const struct mr_member *member, char *text, size_t bytes)

@@ -8,8 +8,8 @@
 #define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
 #define JOIN_WAIT_MAX_US 100000u
 #define JOIN_CALL_US     2000000u
-#define JOIN_SUSPECT_US  1500000u /* a member that is alive is heard of twice a second */
-#define JOIN_STALE_US    5000000u /* one who has not asked for so long has given up, and makes room */
+#define JOIN_SUSPECT_US  1500000u /* a living member is heard twice a second */
+#define JOIN_STALE_US    5000000u /* a worker that has not asked for so long has given up its place */
 
 /* ---- the list ---- */
 
@@ -182,8 +182,8 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     mr_reply_end(agent->config.endpoint, request->ref);
 }
 
-/* Nobody of a node's world is heard of any more, or they have gone: it is over, or will be soon, and makes
- * room for the next. */
+/* Returns whether all others of a node's world have left or are silent: it is over, or will be soon, and the
+ * next one may begin. */
 static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
 {
     if (!agent->config.is_node || !atomic_load(&agent->complete))
@@ -301,7 +301,7 @@ static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
         join_failed(agent, status, reply);
     else if (status == MR_OK && !read_join_answer(agent, reply))
         join_failed(agent, MR_BAD_MESSAGE, NULL);
-    /* The first quickly, so that those who come together go on together. */
+    /* The first ones come quickly, so that workers that start together continue together. */
     agent->join_next_us = mr_agent_now(agent) + agent->join_wait_us;
     agent->join_wait_us =
         agent->join_wait_us * 2 > JOIN_WAIT_MAX_US ? JOIN_WAIT_MAX_US : agent->join_wait_us * 2;
