@@ -1,4 +1,4 @@
-/* Addresses: text to struct mr_address and sockaddr, and back.
+/* Converts addresses between text, struct mr_address and sockaddr.
  *
  * In the library mr_address.path means: [0..3] the local address that a packet came in on (as ip[]; all zero
  * = not known), [4] the interface, for link-local peers and for the way back.

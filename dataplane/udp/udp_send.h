@@ -1,6 +1,6 @@
-/* Sending datagrams in batches: they are laid one behind the other, and go out with one system call; runs of
- * equal length to one peer as one large send that the kernel or the NIC cuts up (UDP_SEGMENT), where that is
- * allowed. Belongs to one thread at a time. */
+/* Sends datagrams in batches: they are laid out one after the other, and sent with one system call; runs of
+ * equal length to one peer become one large send that the kernel or the NIC cuts up (UDP_SEGMENT), where that
+ * is allowed. Belongs to one thread at a time. */
 #ifndef MR_UDP_SEND_H
 #define MR_UDP_SEND_H
 
@@ -19,21 +19,22 @@ void mr_udp_sender_destroy(struct mr_udp_sender *s);
  * socket's buffer are full. */
 uint8_t *mr_udp_send_begin(struct mr_udp_sender *s, const struct mr_address *to, uint32_t bytes_max);
 void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes);
-/* Hand the batch to the kernel. False when some are left because the socket's buffer is full: call again
- * soon. Datagrams that the kernel refuses for another reason are dropped, as the network might have; the
- * transport sends them again. */
+/* Hands the batch to the kernel. Returns false when some datagrams are left because the socket's buffer is
+ * full: call it again soon. Datagrams that the kernel refuses for another reason are dropped, as the network
+ * might do; the transport sends them again. */
 bool mr_udp_send_flush(struct mr_udp_sender *s);
 
-/* What an endpoint needs to send through it. */
+/* Returns the functions with which an endpoint sends through it. */
 struct mr_endpoint_io mr_udp_io(struct mr_udp_sender *s);
 
-/* A peer that sees large sends uncut (an AF_PACKET socket on a virtual link) loses all of them. The caller
- * watches what had to be sent again and switches the offload off. */
+/* Switches the offload on or off. A peer that receives large sends uncut (an AF_PACKET socket on a virtual
+ * link) loses all of them; the caller watches what had to be sent again, and then switches the offload
+ * off. */
 void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload);
-/* A datagram was longer than this machine sends, or a router said that one was too long for the path, since
- * the last time it was asked. */
+/* Returns whether, since the last call, a datagram was longer than this machine sends, or a router reported
+ * one as too long for the path. */
 bool mr_udp_send_too_long(struct mr_udp_sender *s);
-/* Datagrams that went out in runs so far. */
+/* Returns the number of datagrams sent in runs so far. */
 uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s);
 
 #endif

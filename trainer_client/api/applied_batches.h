@@ -1,4 +1,4 @@
-/* Sets of applied batches of one stream, as the cores tell them: all sequence numbers below a watermark, and
+/* Sets of applied batches of one stream, as cores report them: all sequence numbers below a watermark, and
  * those above it whose bit is set. Pure. */
 #ifndef MRC_APPLIED_BATCHES_H
 #define MRC_APPLIED_BATCHES_H
@@ -12,8 +12,8 @@ struct mrc_applied_batches {
     uint32_t words;
 };
 
-/* What is in all of `sets` (count >= 1), with the watermark as high as it can be and no empty words at the
- * end. out->bitmap is to be freed by free(). False when memory is short. */
+/* Intersects `sets` (count >= 1), with the highest possible watermark and no empty words at the end. The
+ * caller frees out->bitmap with free(). False when memory is short. */
 bool mrc_applied_by_all(const struct mrc_applied_batches *sets, uint32_t count,
                         struct mrc_applied_batches *out);
 

@@ -16,7 +16,7 @@ uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PA
                           uint32_t *changes)
 {
     *changes = 0;
-    if (mrc_is_inherited(client)) /* which the call itself says */
+    if (mrc_is_inherited(client)) /* the call itself reports that */
         return 1;
     pthread_mutex_lock(&client->lock);
     uint32_t core_count = client->node.core_count;

@@ -9,43 +9,44 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 
-/* How many cores the node has; with more than one, `partition_core` (may be NULL) becomes the map. Takes the
- * lock. */
+/* Returns how many cores the node has; if there are several, copies the map to `partition_core` (may be
+ * NULL). Takes the lock. */
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT]);
 
-/* The feature with this number; asks the node where the client has not met it. MR_UNKNOWN_TABLE or
+/* Finds the feature with this number; asks the node if the client does not know it. MR_UNKNOWN_TABLE or
  * MR_UNKNOWN_VARIABLE (by `kind`), or why asking failed. Takes the lock. */
 enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                 uint32_t id, enum mr_feature_kind kind, struct mr_feature *out);
-/* The same for either kind. */
+/* Does the same for either kind. */
 enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                     uint32_t id, struct mr_feature *out);
-/* Remembers all features out of a LIST reply; false: it is none. Under the lock. */
+/* Stores all features of a LIST reply; false: the reply is malformed. Under the lock. */
 bool mrc_learn_features(const struct mr_future *f);
-/* As mrc_cores(), with the number of the map's changes so far. */
+/* Does what mrc_cores() does, and also returns the number of the map's changes so far. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
                           uint32_t *changes);
 /* A repeatable call that is split by the node's map is made again when the map changes under it, with the
  * same deadline. */
 struct mrc_attempt {
     uint64_t deadline_us;
-    uint32_t map_changes; /* of the map that it was split by */
+    uint32_t map_changes; /* of the map by which it was split */
 };
-/* The map has changed under the call, and there is time to make it again. Takes the lock. */
+/* Returns whether the map has changed during the call, and there is time to make it again. Takes the lock. */
 bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
                       enum mr_status status);
-/* The core that owns a variable, where there are several. */
+/* Returns the core that owns a variable, if there are several cores. */
 uint16_t mrc_variable_core(const struct mr_feature *variable,
                            const uint8_t partition_core[MR_PARTITION_COUNT]);
 
-/* MR_INVALID_ARGUMENT unless offsets[0] is 0 and none is below the one before. */
+/* Returns MR_INVALID_ARGUMENT unless offsets[0] is 0 and no offset is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
 
-/* MR_INVALID_ARGUMENT unless all weights are finite; NULL is fine: there are none. */
+/* Returns MR_INVALID_ARGUMENT unless all weights are finite; NULL: there are none. */
 enum mr_status mrc_check_weights(const char *call, const float *weights, uint64_t count);
-/* Of which type rows travel in a call with these options. MR_WRONG_DTYPE for one that they cannot. */
+/* Sets the type in which rows travel in a call with these options. MR_WRONG_DTYPE if they cannot travel in
+ * it. */
 enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options, enum mr_dtype *out);
-/* What a lookup's flags say of it. */
+/* Returns the flags of a lookup whose rows travel in this type. */
 static inline uint32_t mrc_reply_dtype_flags(enum mr_dtype dtype)
 {
     return dtype == MR_F32 ? 0 : (uint32_t)dtype << MR_LOOKUP_DTYPE_SHIFT;
@@ -61,7 +62,7 @@ static inline uint32_t mrc_add_plan(const struct mr_options *options, uint64_t w
     return 1 + MR_PLAN_WORDS;
 }
 
-/* The head of a feature's part in a push with these options. */
+/* Returns the head of a feature's part in a push with these options. */
 static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct mr_options *options)
 {
     bool has_rate = options != NULL && options->has_learning_rate;
@@ -71,7 +72,7 @@ static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct m
                                  .learning_rate = has_rate ? options->learning_rate : 0};
 }
 
-/* A call to core 0 without tensors, or with these, which must stay valid until it is run. */
+/* Makes a call to core 0 with these tensors, if any, which must stay valid until it is run. */
 enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                               const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                               size_t context_bytes, struct mr_future **out);

@@ -13,7 +13,7 @@
 
 /* ---- feed ---- */
 
-/* A table of a feed, while it is being made. */
+/* A table of a feed that is being made. */
 struct feed_table {
     const struct mr_batch_keys *keys;
     struct mrc_shard shard; /* several cores; its memory is NULL otherwise */
@@ -210,7 +210,7 @@ static void add_up(float *total, const float *share, uint64_t floats)
         total[n] += share[n];
 }
 
-/* f32: the shares are added up in the first one's buffer. */
+/* Adds up shares of f32 in the first one's buffer. */
 static enum mr_status add_shares(struct mr_future *f, const struct mr_tensor *sum, struct mr_reply **reply)
 {
     for (uint32_t i = 1; i < f->part_count; i++)
@@ -218,7 +218,7 @@ static enum mr_status add_shares(struct mr_future *f, const struct mr_tensor *su
     return mrc_reply_give(f, reply);
 }
 
-/* Other types: expanded, and added up, in memory of the reply's own. */
+/* Expands shares of other types, and adds them up in memory of the reply's own. */
 static enum mr_status expand_shares(const struct mr_tensor *like, const struct mrc_rows *shares,
                                     uint32_t count, struct mr_reply **reply)
 {
@@ -232,7 +232,7 @@ static enum mr_status expand_shares(const struct mr_tensor *like, const struct m
     mrc_rows_move(&whole, 0, &shares[0], 0, rows, dim);
     for (uint32_t i = 1; i < count; i++) {
         for (uint32_t r = 0; r < rows; r++) {
-            mrc_rows_move(&whole, rows, &shares[i], r, 1, dim); /* the row more is scratch */
+            mrc_rows_move(&whole, rows, &shares[i], r, 1, dim); /* the additional row is scratch */
             add_up(out + (size_t)r * dim, out + (size_t)rows * dim, dim);
         }
     }
@@ -261,7 +261,7 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
     return expand_shares(first, shares, f->part_count, reply);
 }
 
-/* A call with the same tensors to every core; the sources must stay valid until it is run. */
+/* Makes a call with the same tensors to every core; the sources must stay valid until it is run. */
 static enum mr_status new_for_all(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                   uint32_t feature, struct mr_tensor tensor, size_t context_bytes,
                                   struct mr_future **out)
@@ -301,7 +301,7 @@ struct push_context {
     uint64_t batch_id;
     bool *applied;
     struct mr_push_head heads[BATCH_GRADIENTS_MAX];
-    enum mr_dtype dtype; /* of tables' gradients on their way */
+    enum mr_dtype dtype; /* of tables' gradients in messages */
 };
 
 static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
@@ -363,7 +363,7 @@ static bool is_narrow(enum mr_dtype dtype, const struct mr_feature *feature)
     return dtype != MR_F32 && feature->kind == MR_TABLE;
 }
 
-/* Gradients of tables, converted into the room that they were given. */
+/* Converts gradients of tables into the requests. */
 static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradients, uint32_t count,
                       const bool *narrow)
 {
@@ -387,7 +387,7 @@ static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradi
     }
 }
 
-/* Which core gets which gradient: a table's goes to all, a variable's to its owner. */
+/* Assigns the gradients to cores: a table's goes to all, a variable's to its owner. */
 static enum mr_status describe_push(struct mr_future *f, const struct mr_options *options,
                                     const struct mr_batch_gradient *gradients, uint32_t count,
                                     const uint8_t *partition_core, bool *narrow)

@@ -1,4 +1,4 @@
-/* Which batches of a stream the whole node has applied: what every one of its cores has. */
+/* Which batches of a stream the whole node has applied, that is, each of its cores. */
 #include <stdlib.h>
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/applied_batches.h"

@@ -132,7 +132,8 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const uint64_t *words = t[2]->data;
 
     pthread_mutex_lock(&f->client->lock);
-    if (f->parts[0].start_id == f->client->node.start_id) /* else the node was restarted since it said so */
+    if (f->parts[0].start_id ==
+        f->client->node.start_id) /* otherwise the node was restarted after this answer */
         (void)mrc_learn_features(f);
     for (uint32_t i = 0; i < count && context->infos != NULL; i++)
         mrc_survey_meet(f->client, ids[i], &features[i], f->parts[0].start_id);

@@ -2,8 +2,8 @@
 #include <string.h>
 #include "trainer_client/api/calls.h"
 
-/* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the
- * old ones. */
+/* Reports that the node's cores changed during a call that names cores by number: the caller's arguments
+ * refer to the old ones. */
 static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
                                  struct mr_reply **reply)
 {
@@ -122,7 +122,7 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* `*map_changes`: of the map by which there is such a core. */
+/* `*map_changes` belongs to the map in which there is such a core. */
 static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
                                  uint32_t *map_changes)
 {

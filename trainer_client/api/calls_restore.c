@@ -5,7 +5,7 @@
 
 #define DIRECTORY_BYTES_MAX 4096u
 
-/* What RESTORE answers; servers of old said only the first. */
+/* The words of RESTORE's answer; old servers sent only the first. */
 enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, WORDS };
 
 struct restore_context {
@@ -13,7 +13,7 @@ struct restore_context {
     struct mr_restored *restored;
 };
 
-/* As much as the caller's struct has room for. */
+/* Copies as much as the caller's struct has room for. */
 static void give_restored(struct mr_restored *to, const struct mr_tensor *answer)
 {
     uint64_t words[WORDS] = {0};

@@ -14,7 +14,7 @@
 
 #define PART_TENSORS_MAX 7u /* head, keys, offsets, gradients, scales, weights, divisors */
 
-/* What a call is about, while it is being made. */
+/* A call that is being made. */
 struct rows_call {
     struct mr_client *client;
     const struct mr_options *options;
@@ -34,7 +34,7 @@ struct rows_call {
     struct mrc_attempt attempt;
 };
 
-/* Goes with the future: what the answers have to be put together by. */
+/* What joining the answers needs; freed with the future. */
 struct rows_context {
     struct mrc_shard shard;
     uint32_t bag_count;
@@ -66,8 +66,8 @@ static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
     return mrc_rows_give(out, values, reply);
 }
 
-/* The rows that came from each core. Their length, the same from every core; 0 when one of them answered with
- * something else. */
+/* Finds each core's rows. Returns their length, which is the same for all cores; 0 if an answer is
+ * malformed. */
 static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_CORE_MAX])
 {
     const struct rows_context *context = f->context;
@@ -109,7 +109,7 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
         return mrc_part_garbled(f, 0);
     if (reply == NULL)
         return MR_OK;
-    /* A row more: scratch. */
+    /* One additional row is scratch. */
     float *out = mrc_rows_allocate((uint64_t)count + 1, dim);
 
     if (out == NULL)
@@ -125,7 +125,7 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
 
 /* ---- requests ---- */
 
-/* Where a part's tensors are, once they have room. */
+/* Where a part's tensors are after its request was begun. */
 struct places {
     uint64_t *keys;
     uint32_t *offsets;
@@ -154,7 +154,8 @@ static struct places places_of(const struct rows_call *c, const struct mrc_part 
     return p;
 }
 
-/* Part i with this many keys and bags; `whole`: with the caller's own, and otherwise with room for them. */
+/* Describes part i with this many keys and bags; `whole`: with the caller's own, otherwise with room for
+ * them. */
 static void describe_part(const struct rows_call *c, struct mr_future *f, uint32_t i, uint32_t key_count,
                           uint32_t bag_count, bool whole)
 {
@@ -210,7 +211,7 @@ static enum mr_status new_future(const struct rows_call *c, uint32_t part_count,
     return MR_OK;
 }
 
-/* One core has it all: bags are whole, and it divides them by itself. */
+/* Runs a call whose keys are all on one core: bags are whole, and the core divides them by itself. */
 static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_reply **reply)
 {
     struct mr_future *f;
@@ -361,8 +362,9 @@ static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
 
 /* ---- lookups that are made again ---- */
 
-/* A lookup with a future, which is made again when the node's cores change under it (mrc_future.again): what
- * the caller gave is kept until the future is gone, for the caller may use its memory at once. */
+/* A lookup with a future is made again when the node's cores change during the call (mrc_future.again): a
+ * copy of the caller's arguments is kept until the future is freed, because the caller may reuse its memory
+ * at once. */
 struct kept {
     struct mrc_again again;
     struct mr_options options;
@@ -384,7 +386,7 @@ static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, 
     return run_rows(&call, NULL);
 }
 
-/* The call was sent with this future. Without memory it will not be made again. */
+/* Keeps the arguments of a call that was sent with this future. Without memory it will not be made again. */
 static void keep_for_again(const struct rows_call *c, struct mr_future *f)
 {
     size_t keys_bytes = c->key_count * sizeof(*c->keys);

@@ -14,7 +14,7 @@
 
 struct save_context {
     uint64_t *checkpoint_id, *number; /* NULL: not wanted */
-    uint64_t start_id;                /* of the server that has all pushes; 0: whichever it is */
+    uint64_t start_id;                /* of the server that has all pushes; 0: any */
 };
 
 static uint64_t start_of(struct mr_client *client)
@@ -56,7 +56,8 @@ static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* A core answers a call once it has been given again what it lacks: then all have. */
+/* A core answers a call after it has been sent again what it lacks: when all have answered, all pushes are
+ * there. */
 static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_options *options)
 {
     char why[MRC_ERROR_BYTES];
@@ -85,7 +86,8 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
 
     if (options != NULL)
         left = *options;
-    /* Once more when the server was restarted between two cores' answers: not all have their pushes then. */
+    /* Repeated when the server was restarted between two cores' answers: then not all cores have their
+     * pushes. */
     while (client->replay && !mrc_is_inherited(client)) {
         const uint64_t before = start_of(client);
         enum mr_status caught_up = wait_for_replay(client, &left);
@@ -215,7 +217,7 @@ static void visit_saves(const struct info_context *context, const struct mr_tens
     }
 }
 
-/* As much as the caller's struct has room for. */
+/* Copies as much as the caller's struct has room for. */
 static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, const uint64_t *d)
 {
     struct mr_checkpoint_info info = {.step = d[0],

@@ -7,7 +7,7 @@ struct streams_context {
     uint32_t *count;
 };
 
-/* One core's word about a stream. */
+/* What one core reports about a stream. */
 static struct mr_stream stream_of(const uint64_t *w)
 {
     return (struct mr_stream){.stream = (uint32_t)w[0],
@@ -32,7 +32,8 @@ static int by_number(const void *a, const void *b)
     return (x->stream > y->stream) - (x->stream < y->stream);
 }
 
-/* `s` has an entry for each core that knows the stream: one is left. Returns how many there are then. */
+/* Merges the entries of `s`, which has one for each core that knows a stream, into one for each stream.
+ * Returns how many remain. */
 static uint32_t merge(struct mr_stream *s, uint32_t count, uint32_t core_count)
 {
     uint32_t merged = 0;

@@ -19,7 +19,7 @@ static uint64_t elements(const struct mr_feature *variable)
     return n;
 }
 
-/* Where a variable lives, by which map. */
+/* The core that owns a variable, and the map that says so. */
 struct place {
     struct mr_feature variable;
     struct mrc_attempt attempt;
@@ -73,7 +73,7 @@ static struct place begin(struct mr_client *client, const struct mr_options *opt
     return place;
 }
 
-/* `values`: to be written; NULL: to be read. */
+/* `values` are written; NULL: the values are read. */
 static enum mr_status move_once(struct mr_client *client, const struct mr_options *options, uint32_t variable,
                                 uint64_t first, uint64_t count, const float *values, struct place *place,
                                 struct mr_reply **reply)

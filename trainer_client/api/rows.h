@@ -12,20 +12,21 @@ struct mrc_rows {
     float *scales; /* [n], of i8 */
 };
 
-/* f32 rows of the caller's; they are read only. */
+/* Returns the caller's f32 rows, which are only read. */
 static inline struct mrc_rows mrc_rows_f32(const float *values)
 {
     return (struct mrc_rows){.dtype = MR_F32, .values = (void *)(uintptr_t)values};
 }
 
-/* The rows in these tensors, as mr_rows_tensors() describes them. */
+/* Returns the rows in these tensors, as mr_rows_tensors() describes them. */
 static inline struct mrc_rows mrc_rows_of(const struct mr_tensor *tensors)
 {
     enum mr_dtype dtype = tensors[0].dtype;
     return (struct mrc_rows){dtype, tensors[0].data, dtype == MR_I8 ? tensors[1].data : NULL};
 }
 
-/* to[t .. t + count) = from[f .. f + count), converted: the types are the same, or one is f32. */
+/* Copies from[f .. f + count) to to[t .. t + count), and converts the rows: the types are the same, or one is
+ * f32. */
 static inline void mrc_rows_move(const struct mrc_rows *to, size_t t, const struct mrc_rows *from, size_t f,
                                  size_t count, uint32_t dim)
 {

@@ -5,16 +5,17 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/rows.h"
 
-/* Part i's answer as rows of that type, described by a tensor of that rank, which is the part's first; NULL
- * when it is something else. */
+/* Reads part i's answer as rows of that type. Returns the tensor that describes them, the part's first, which
+ * has that rank; NULL when the answer is malformed. */
 const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, enum mr_dtype dtype,
                                       uint32_t rank, struct mrc_rows *out);
-/* How many rows such a tensor has, and their length. */
+/* Return how many rows such a tensor has, and their length. */
 uint32_t mrc_row_count(const struct mr_tensor *rows);
 uint32_t mrc_row_dim(const struct mr_tensor *rows);
-/* Room for f32 rows, to be freed with free(). NULL, and mrc_error() says so, when memory is short. */
+/* Allocates room for f32 rows, to be freed with free(). NULL, reported by mrc_error(), when memory is
+ * short. */
 float *mrc_rows_allocate(uint64_t rows, uint32_t dim);
-/* The reply's rows, as f32 of the shape of `like`; `values` are taken over. MR_NO_MEMORY: *reply is left
+/* Makes a reply of f32 rows with the shape of `like`; `values` are taken over. MR_NO_MEMORY: *reply is left
  * alone. */
 enum mr_status mrc_rows_give(float *values, const struct mr_tensor *like, struct mr_reply **reply);
 

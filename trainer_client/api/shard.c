@@ -91,7 +91,7 @@ void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_c
     }
 }
 
-/* Where a core's entries of bag_of begin. */
+/* Returns where a core's entries of bag_of begin. */
 static uint32_t first_bag(const struct mrc_shard *s, uint32_t core)
 {
     uint32_t first = 0;

@@ -1,5 +1,5 @@
-/* Splitting keys and bags by the core that owns them, and putting the cores' answers together in the caller's
- * order. Pure: no client, no lock. Any thread. */
+/* Splits keys and bags by the core that owns them, and joins the cores' answers in the caller's order. Pure:
+ * no client, no lock. Any thread. */
 #ifndef MRC_SHARD_H
 #define MRC_SHARD_H
 
@@ -14,8 +14,8 @@ struct mrc_shard {
     uint32_t keys[MR_CORE_MAX]; /* how many each core owns */
     uint32_t bags[MR_CORE_MAX]; /* non-empty bags of each core; after mrc_shard_bags() */
     uint8_t *core_of;           /* [key_count] */
-    uint32_t *bag_of;           /* core after core: which of the caller's bags its j-th bag is part of */
-    void *memory;               /* holds these two */
+    uint32_t *bag_of; /* for one core after the other: which of the caller's bags its j-th bag is a part of */
+    void *memory;     /* holds core_of and bag_of */
 };
 
 /* Finds the owner of each key. `with_bags` reserves what the bag functions need. False when memory is short.
@@ -36,25 +36,26 @@ void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], 
 
 /* Counts s->bags[]. offsets: [bag_count + 1] from 0 to key_count, non-decreasing. */
 void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_count);
-/* keys_out[core]: s->keys[core]; offsets_out[core]: s->bags[core] + 1. Fills bag_of. */
+/* Splits bags, and fills bag_of. keys_out[core] has room for s->keys[core], offsets_out[core] for
+ * s->bags[core] + 1. */
 void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
                           uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[]);
-/* out: [s->bags[core]] = what the whole bags are divided by. weights: of all keys, or NULL. */
+/* Sets out[s->bags[core]] to the divisors of the whole bags. weights: of all keys, or NULL. */
 void mrc_shard_divisors(const struct mrc_shard *s, uint32_t core, uint32_t pooling, const float *weights,
                         const uint32_t *offsets, float *out);
-/* The same for all bags of a call. */
+/* Does the same for all bags of a call. */
 void mrc_divisors(uint32_t pooling, const float *weights, const uint32_t *offsets, uint32_t bag_count,
                   float *out);
-/* out: [s->bags[core]] = the values of the core's bags. */
+/* Sets out[s->bags[core]] to the values of the core's bags. */
 void mrc_shard_split_bag_floats(const struct mrc_shard *s, uint32_t core, const float *values, float *out);
-/* out: [s->bags[core], dim] = the rows of the core's bags. */
+/* Sets out[s->bags[core], dim] to the rows of the core's bags. */
 void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
                               uint32_t dim, const struct mrc_rows *out);
-/* Add a core's reduced bags to the caller's: out is [bag_count, dim]. scratch: [dim]. */
+/* Adds a core's reduced bags to the caller's: out is [bag_count, dim], scratch [dim]. */
 void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
                             uint32_t dim, float *scratch, float *out);
 
-/* All bags for every core, empty ones too: offsets_out[core] has bag_count + 1. */
+/* Splits all bags for every core, including empty ones: offsets_out[core] has bag_count + 1. */
 void mrc_shard_split_csr(const struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
                          uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[],
                          uint32_t core_count);

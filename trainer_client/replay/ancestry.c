@@ -10,7 +10,7 @@ bool mrc_ancestry_knows(const struct mrc_ancestry *a, uint64_t start_id)
     return a->start_id == start_id;
 }
 
-/* Numbers rise in a directory: the start has written this one, unless it is the one that it loaded. */
+/* Numbers rise in a directory: the start has written this checkpoint, unless it loaded it. */
 void mrc_ancestry_saved(struct mrc_ancestry *a, uint32_t restores, uint64_t checkpoint)
 {
     if (checkpoint == 0 || restores < a->restores)
@@ -28,7 +28,7 @@ static bool has_all(const struct mrc_ancestry *a, const struct mrc_origin *o)
         return true;
     if (!o->same_lineage || o->restores < a->restores) /* another directory, or an older copy */
         return false;
-    if (o->whole > a->restores) /* somebody went back from all of it */
+    if (o->whole > a->restores) /* somebody restored an earlier state */
         return true;
     for (uint32_t i = 0; i + 1 < o->count; i++) {
         if (o->starts[i + 1][MR_LIST_START_ID] == a->writer)

@@ -18,20 +18,20 @@ struct mrc_ancestry {
     uint64_t start_id; /* the start that was judged last; 0: the client has met none */
     bool lacks;        /* the verdict on it */
     uint64_t writer;   /* the start that wrote the newest checkpoint that the client relies on; 0: unknown */
-    uint64_t checkpoint; /* which that is; 0: none */
+    uint64_t checkpoint; /* that checkpoint; 0: none */
     uint32_t restores;   /* restores by call as of then */
 };
 
-/* What LIST says of the node. */
+/* What LIST reports about the node. */
 struct mrc_origin {
     const uint64_t (*starts)[MR_LIST_START_WORDS];
     uint32_t count;
-    bool same_lineage; /* as of what is known */
+    bool same_lineage; /* the same as the known one */
     uint32_t restores, whole;
 };
 
-/* The start of the node that this client meets first, or before it has pushed anything, has everything.
- * Others are judged. */
+/* Notes the start of the node that this client meets first, or before it has pushed anything: that start has
+ * everything. Others are judged. */
 void mrc_ancestry_meet(struct mrc_ancestry *ancestry, uint64_t start_id);
 /* Whether this is the start that was judged last. What others say to be on disk must not be relied on. */
 bool mrc_ancestry_knows(const struct mrc_ancestry *ancestry, uint64_t start_id);
@@ -40,7 +40,7 @@ bool mrc_ancestry_knows(const struct mrc_ancestry *ancestry, uint64_t start_id);
 void mrc_ancestry_saved(struct mrc_ancestry *ancestry, uint32_t restores, uint64_t checkpoint);
 /* The node was restarted: judges the start, unless it is the one that was judged last. */
 void mrc_ancestry_judge(struct mrc_ancestry *ancestry, uint64_t start_id, const struct mrc_origin *origin);
-/* This is the start that was judged last, and it may lack what was on disk. */
+/* Returns whether this is the start that was judged last, and it may lack what was on disk. */
 bool mrc_ancestry_lacks(const struct mrc_ancestry *ancestry, uint64_t start_id);
 
 #endif

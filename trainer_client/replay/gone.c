@@ -2,7 +2,7 @@
 
 /* ---- the trail ---- */
 
-/* Half of the notes are dropped when the trail is full: the longer it is, the wider apart are its steps. */
+/* When the trail is full, half of the notes are dropped: the longer it is, the wider apart are its notes. */
 static void note(struct mrc_trail *trail, uint64_t number, uint64_t step)
 {
     if (++trail->skipped < trail->skip)
@@ -48,7 +48,7 @@ static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *
     return trail;
 }
 
-/* Of the newest push noted up to `number`; of the oldest noted where there is none. */
+/* Returns the step of the newest push noted up to `number`; of the oldest one noted if there is none. */
 static uint64_t step_of(const struct mrc_trail *trail, uint64_t number)
 {
     uint64_t step = trail->count > 0 ? trail->steps[0] : 0;
@@ -81,7 +81,7 @@ void mrc_gone_saved(struct mrc_gone *gone, uint64_t number)
         gone->given_up_to = 0;
 }
 
-/* What goes later was on disk with the server of then. */
+/* What goes later was on disk with the server of that time. */
 void mrc_gone_suspect(struct mrc_gone *gone)
 {
     gone->is_suspect |= gone->to > 0;
@@ -97,7 +97,7 @@ struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor)
                                  .from_step = step_of(&gone->trail, floor + 1),
                                  .to_step = gone->to_step};
     if (needed_to > floor && gone->is_suspect) {
-        /* The next time it may come back from a still older one. */
+        /* Next time it may come back from an even older one. */
         gone->to = floor;
         gone->to_step = step_of(&gone->trail, floor);
         cut(&gone->trail, floor);

@@ -1,5 +1,5 @@
-/* What is no longer in a replay buffer, because it was on disk or for want of room: up to which number, of
- * which steps, and whether the server can lack any of it. Pure. One thread at a time.
+/* The pushes that are gone from a replay buffer, because they were on disk or because there was no room: up
+ * to which number, of which steps, and whether the server can lack any of them. Pure. One thread at a time.
  */
 #ifndef MRC_GONE_H
 #define MRC_GONE_H
@@ -12,12 +12,13 @@
 
 struct mrc_loss {
     uint64_t pushes;    /* 0: nothing was lost */
-    uint64_t from_step; /* the steps of the pushes in doubt lie within these */
+    uint64_t from_step; /* the steps of the pushes in doubt are in this range */
     uint64_t to_step;
-    enum mr_status refused; /* why the server refused them now; MR_OK: they had been given up */
+    enum mr_status refused; /* why the server refused them; MR_OK: they had been given up */
 };
 
-/* Numbers and steps of some of the pushes that are gone, the more rarely noted the more there are. */
+/* Numbers and steps of some of the pushes that are gone; the more there are, the more rarely they are
+ * noted. */
 struct mrc_trail {
     uint64_t numbers[MRC_TRAIL_NOTES], steps[MRC_TRAIL_NOTES];
     uint32_t count;
@@ -27,28 +28,28 @@ struct mrc_trail {
 struct mrc_gone {
     uint64_t to; /* the highest number; 0: nothing is gone */
     uint64_t to_step;
-    uint64_t
-        given_up_to;   /* the highest number that was given up and is on disk nowhere, as far as is known */
-    uint32_t restores; /* struct mrc_push.restores of the newest */
-    /* the server was started again from a checkpoint that may lack what another one had */
+    uint64_t given_up_to; /* the highest number that was given up and, as far as is known, is not on disk */
+    uint32_t restores;    /* struct mrc_push.restores of the newest */
+    /* the server was restarted from a checkpoint that may lack what another one had */
     bool is_suspect;
     struct mrc_trail trail;
 };
 
-/* Nothing is. */
+/* Initializes it: nothing is gone. */
 void mrc_gone_init(struct mrc_gone *gone);
-/* A push has gone; in rising order of the numbers, lower ones are passed over. */
+/* Notes a push that is gone. Numbers rise; lower ones are ignored. */
 void mrc_gone_add(struct mrc_gone *gone, uint64_t number, uint64_t step, uint32_t restores);
-/* All up to this number are on disk. */
+/* Notes that all pushes up to this number are on disk. */
 void mrc_gone_saved(struct mrc_gone *gone, uint64_t number);
-/* The server was restarted, and may lack what was on disk. */
+/* Notes that the server was restarted, and may lack what was on disk. */
 void mrc_gone_suspect(struct mrc_gone *gone);
-/* All up to `floor` are what a server that was started again has: returns what it lacks, which is known from
- * now on. */
+/* Handles the floor of a restarted server, which has all pushes up to `floor`. Returns what it lacks,
+ * once. */
 struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor);
-/* Everything was restored by call, for the `whole`-th time: what had gone before that is no loss. */
+/* Notes that everything was restored by call, for the `whole`-th time: what had gone before that is no
+ * loss. */
 void mrc_gone_restored(struct mrc_gone *gone, uint32_t whole);
-/* Moves what is gone from one to the other, of the same lane. `from` has nothing then. */
+/* Moves what is gone from one to the other, of the same lane. `from` is then empty. */
 void mrc_gone_move(struct mrc_gone *to, struct mrc_gone *from);
 
 #endif

@@ -61,7 +61,7 @@ void mrc_push_free(struct mrc_push *push)
 
 /* ---- pushes of rows: splitting and joining ---- */
 
-/* The tensors of one, by what they are. */
+/* The tensors of a push of rows. */
 struct parts {
     struct mr_push_head head;
     uint32_t keys, bags, dim; /* bags 0: a gradient per key */
@@ -92,7 +92,7 @@ static struct parts parts_of(const struct mrc_push *push)
     return p;
 }
 
-/* A push with room for parts of this shape, whose head is copied. */
+/* Makes a push with room for parts of this shape, and copies the head. */
 static struct mrc_push *new_push(const struct mrc_push *like, const struct parts *p)
 {
     bool single = like->tensors[2].dims[0] == 0;
@@ -116,7 +116,7 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
     return push;
 }
 
-/* Shares of bags have the divisors of the whole ones, unless they pool by sum. */
+/* Shares of bags have the divisors of the whole bags, unless they pool by sum. */
 static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_feature *table,
                                   const struct mrc_shard *shard, uint32_t core)
 {
@@ -200,7 +200,7 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
     return ok;
 }
 
-/* Pieces are of one push: what comes with their bags is the same. */
+/* The pieces come from one push: what comes with their bags is the same. */
 struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
 {
     struct parts shape = parts_of(pieces[0]);

@@ -31,8 +31,8 @@ struct mrc_push {
     uint8_t op, priority;
     uint16_t table;
     uint64_t step;
-    uint64_t
-        looked_up_in;  /* the start of the server that has had the lookup of its keys; 0: no matter which */
+    /* the start of the server that has had the lookup of its keys; 0: no matter which */
+    uint64_t looked_up_in;
     uint32_t era;      /* of its first map: pushes of an earlier one come before it. 0: a mark */
     uint32_t restores; /* of the server, by call, when it answered this; MRC_PUSH_UNANSWERED: it has not */
     uint32_t tensor_count;

@@ -72,15 +72,16 @@ static bool own_has_moved(const struct mrc_link *link)
     return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
 }
 
-/* What is kept at this link was dealt out by another map: its own pushes, or those of the maps before. */
+/* Returns whether what is kept at this link belongs to another map: its own pushes, or those of earlier
+ * maps. */
 static bool has_moved(const struct mrc_link *link)
 {
     return own_has_moved(link) ||
            (link->former_count > 0 && link->former_cores != link->client->node.core_count);
 }
 
-/* Callers wait for these until the pushes have settled elsewhere. A request that was not sent yet is made
- * again by its caller. */
+/* Callers wait for these pushes until they have settled elsewhere. The caller of a request that was not sent
+ * yet makes it again. */
 static void end_asked(struct mrc_link *link)
 {
     struct mrc_replay *own = &link->own;
@@ -153,7 +154,7 @@ void mrc_remap_begin(struct mr_client *client)
     }
     for (uint32_t i = 0; i < links; i++) {
         if (own_has_moved(client->links[i]))
-            (void)take_lane(client->links[i]); /* for want of memory: once more in the next round */
+            (void)take_lane(client->links[i]); /* without memory: repeated in the next round */
     }
     client->remap.era += moved;
 }
@@ -167,7 +168,7 @@ void mrc_remap_go_on(struct mr_client *client)
     if ((remap->lane_count == 0 && !remap->asks) || client->node.stale || client->node.asking ||
         !mrc_survey_is_over(client))
         return;
-    if (client->link_count < client->node.core_count) { /* for want of descriptors or memory */
+    if (client->link_count < client->node.core_count) { /* without descriptors or memory */
         remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
         return;
     }

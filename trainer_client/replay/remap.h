@@ -20,8 +20,8 @@ struct mrc_part;
 /* A lane that this client has used, of the current map or a former one. */
 struct mrc_lane_mark {
     uint16_t lane;
-    uint64_t next; /* where its numbers go on when its map comes back */
-    /* of it, from all links that are not asked for it (remap_gone.h) */
+    uint64_t next; /* where its numbers continue when its map comes back */
+    /* what is gone of it, from all links that are not asked for it (remap_gone.h) */
     struct mrc_gone gone;
 };
 
@@ -37,29 +37,29 @@ struct mrc_remap {
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
-/* When the map has changed: ends the calls in flight by the old map, and takes what is kept from the links.
- * By the driving thread, before links are closed. */
+/* If the map has changed, ends the calls in flight of the old map, and takes what is kept from the links. By
+ * the driving thread, before links are closed. */
 void mrc_remap_begin(struct mr_client *client);
-/* Gives it to the links of the new map, once the survey (survey.h) is over. */
+/* Gives what was taken to the links of the new map, after the survey (survey.h). */
 void mrc_remap_go_on(struct mr_client *client);
-/* When mrc_remap_go_on() has something to do by itself. */
+/* Returns when mrc_remap_go_on() is due. */
 uint64_t mrc_remap_next_us(const struct mr_client *client);
-/* Nothing else may go to this link before it has what was kept for others. */
+/* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
 bool mrc_remap_is_over(const struct mrc_link *link);
-/* What is remembered of a lane; NULL: this client has not used it. */
+/* Returns what is remembered of a lane; NULL: this client has not used it. */
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
-/* Finds the first number of a lane that this client begins to use. False: no memory to remember it by. */
+/* Finds the first number of a lane that this client begins to use. False: no memory to remember the lane. */
 bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
 
-/* The pushes of an ended call that were split again have been answered. Under the lock. */
+/* Returns whether the pushes of an ended call that were split again have been answered. Under the lock. */
 bool mrc_remap_has_settled(const struct mr_future *f);
 /* Waits until its deadline for the pushes of an ended call that were split again, and sets the status of
  * their parts. Takes the lock. */
 void mrc_remap_settle(struct mr_future *f);
 
-/* A piece of a push will not be applied: the call that waits for it ends with `status`. */
+/* Notes that a piece of a push will not be applied: the call that waits for it ends with `status`. */
 void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
-/* Nobody waits for the part's push any more. */
+/* Notes that nobody waits for the part's push any more. */
 void mrc_remap_leave(struct mrc_part *part);
 
 void mrc_remap_init(struct mr_client *client);

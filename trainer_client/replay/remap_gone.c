@@ -20,7 +20,7 @@ void mrc_remap_restored(struct mr_client *client, uint32_t whole)
         mrc_gone_restored(&client->remap.marks[i].gone, whole);
 }
 
-/* The lane's partitions begin here. */
+/* Returns where the lane's partitions begin. */
 static uint32_t first_partition(uint16_t lane, uint32_t core)
 {
     const uint32_t cores = mr_push_lane_cores(lane);
@@ -61,7 +61,7 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
     return true;
 }
 
-/* The core of now whose lane it is; NULL: it is of a former map. */
+/* Returns the current core whose lane it is; NULL: it is a lane of a former map. */
 static struct mrc_link *link_of(const struct mr_client *client, uint16_t lane)
 {
     for (uint32_t core = 0; core < client->node.core_count; core++) {
@@ -80,7 +80,7 @@ static bool ask_owners(struct mr_client *client, struct mrc_lane_mark *mark)
             asked &= ask_link(client->links[core], mark);
     }
     if (asked)
-        mrc_gone_init(&mark->gone); /* they have it now */
+        mrc_gone_init(&mark->gone); /* the links have it now */
     return asked;
 }
 

@@ -1,7 +1,7 @@
-/* What went from the lanes of former maps because it was on disk, or for want of room: a node that comes back
- * from an older checkpoint may lack it. Then the cores that own keys of such a lane are asked what they hold
- * of it, by a push without tensors under its highest number that is gone; what they lack is a loss. All under
- * the client's lock.
+/* The pushes that are gone from the lanes of former maps, because they were on disk or because there was no
+ * room: a node that comes back from an older checkpoint may lack them. The cores that own keys of such a lane
+ * are then asked what they have of it, by a push without tensors under the highest number that is gone; what
+ * they lack is a loss. Everything is under the client's lock.
  */
 #ifndef MRC_REMAP_GONE_H
 #define MRC_REMAP_GONE_H
@@ -12,12 +12,13 @@
 struct mr_client;
 struct mrc_replay;
 
-/* A lane of a former map is about to leave its link: what is gone of it is noted. */
+/* Notes what is gone of a lane of a former map that is about to leave its link. */
 void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane);
-/* Everything was restored by call, for the `whole`-th time: what was gone before that is no loss. */
+/* Notes that everything was restored by call, for the `whole`-th time: what was gone before that is no
+ * loss. */
 void mrc_remap_restored(struct mr_client *client, uint32_t whole);
-/* The node was started again: where it may lack something of a lane, the links of the map of now are to ask
- * for it. False for want of memory: once more later. */
+/* Handles a restart of the node: if it may lack something of a lane, the links of the current map ask for it.
+ * False when memory is short: to be repeated later. */
 bool mrc_remap_ask(struct mr_client *client);
 
 #endif

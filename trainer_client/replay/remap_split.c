@@ -62,15 +62,15 @@ static bool split_rows(struct mr_client *client, const struct mrc_replay *from, 
     return ok && given;
 }
 
-/* Takes a push out that will not be applied, whole or in part; its caller, or that of the next push, hears of
- * it. */
+/* Removes a push that will not be applied, as a whole or in part; that is reported to its caller, or to that
+ * of the next push. */
 static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
     mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
     mrc_replay_drop(from, push, why);
 }
 
-/* Nothing has to be split: the push itself moves. */
+/* Moves the push itself: nothing has to be split. */
 static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
 {
     uint64_t number = push->number, step = push->step;
@@ -87,7 +87,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
 {
     const struct mrc_node *node = &client->node;
 
-    if (push->tensor_count == 0) { /* a mark: it is made again below */
+    if (push->tensor_count == 0) { /* a mark: a new one is made below */
         mrc_replay_withdraw(from, push);
         mrc_push_free(push);
         return;
@@ -109,7 +109,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
     } else if (push->tensor_count < MRC_ROWS_TENSORS) {
         hand_over(client, mrc_variable_core(feature, node->partition_core), from, push);
     } else if (split_rows(client, from, push, feature)) {
-        mrc_replay_withdraw(from, push); /* its shares live on */
+        mrc_replay_withdraw(from, push); /* its shares remain */
         mrc_push_free(push);
     } else {
         lose(client, from, push, MR_NO_MEMORY);
@@ -124,7 +124,7 @@ static struct mrc_push *oldest(const struct mrc_replay *lane)
     return mr_list_empty(&lane->kept) ? NULL : MR_CONTAINER(lane->kept.next, struct mrc_push, kept);
 }
 
-/* The lowest number that these lanes keep, and where it is. */
+/* Finds the lowest number that these lanes keep, and where it is. */
 static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, uint32_t at[])
 {
     uint64_t number = UINT64_MAX;
@@ -141,7 +141,7 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
     return found;
 }
 
-/* All pieces of a number become one push of one of the lanes; which of them. */
+/* Joins all pieces of a number into one push of one of the lanes, and returns that lane. */
 static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[], uint32_t at[],
                       uint32_t count)
 {
@@ -175,8 +175,8 @@ static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[]
     return at[0];
 }
 
-/* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no
- * holes. */
+/* Cores that got nothing of a number are also sent the number, so that their record of the lane has no
+ * gaps. */
 static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
 {
     if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
@@ -193,7 +193,7 @@ static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *fr
     }
 }
 
-/* What the links had of one lane. */
+/* Splits what the links had of one lane. */
 static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], uint32_t count)
 {
     uint32_t at[MR_CORE_MAX + 1], found;
@@ -216,8 +216,8 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
     }
 }
 
-/* From the lane that was begun first on. A lane has been at most once on each link, and once more as its
- * own. */
+/* Splits the lanes in the order in which they were begun. A lane has been at most once on each link, and once
+ * more as its own. */
 void mrc_remap_split(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
@@ -232,7 +232,7 @@ void mrc_remap_split(struct mr_client *client)
             if (lane == NULL || lane->lane != remap->marks[m].lane)
                 continue;
             lanes[count++] = lane;
-            remap->lanes[i] = NULL; /* freed once it is split */
+            remap->lanes[i] = NULL; /* freed after it is split */
         }
         split_lanes(client, lanes, count);
     }

@@ -9,10 +9,10 @@ struct mr_client;
 struct mrc_link;
 struct mrc_replay;
 
-/* A list of lanes, one longer. False: no memory, and nothing has changed. */
+/* Appends a lane to a list. False: no memory, and nothing has changed. */
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane);
-/* The lane `number` of former maps at the link to a core; made where it is not there yet, as of so many
- * restores of everything (struct mrc_replay). NULL: no memory. */
+/* Returns the lane `number` of former maps at the link to a core; makes it if needed, as of `whole` restores
+ * of everything (struct mrc_replay). NULL: no memory. */
 struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole);
 /* Moves all lanes of client->remap to the links of the cores that own their keys now, as former lanes, and
  * frees them. What cannot be moved, for want of memory or of its table, is reported as a loss. */

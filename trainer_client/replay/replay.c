@@ -48,7 +48,8 @@ static uint64_t first_number(const struct mr_link *head)
     return mr_list_empty(head) ? UINT64_MAX : PUSH_OF(head->next, queue)->number;
 }
 
-/* The oldest number that the server has not answered since it last lost its memory; UINT64_MAX: none. */
+/* Returns the oldest number that the server has not answered since it last lost its memory; UINT64_MAX:
+ * none. */
 static uint64_t oldest_open(const struct mrc_replay *r)
 {
     return mr_min_u64(first_number(&r->asked), mr_min_u64(first_number(&r->due), first_number(&r->again)));
@@ -101,10 +102,10 @@ void mrc_replay_fini(struct mrc_replay *r)
 
 /* ---- what is gone ---- */
 
-/* An answered push leaves the buffer. */
+/* Removes an answered push from the buffer. */
 static void let_go(struct mrc_replay *r, struct mrc_push *push)
 {
-    /* Without an answer of its own it was on disk as of the last restore that is known. */
+    /* Without an answer of its own, it was on disk as of the last known restore. */
     const uint32_t restores = push->restores != MRC_PUSH_UNANSWERED ? push->restores : r->whole;
 
     if (push->tensor_count > 0)
@@ -126,7 +127,7 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
     loss->refused = refused != MR_OK ? refused : loss->refused;
 }
 
-/* The floor that the server came back with shows whether it lacks anything that is no longer kept. */
+/* Compares the floor of a restarted server with what is no longer kept, to find what it lacks. */
 static void compare_floor(struct mrc_replay *r, uint64_t floor)
 {
     const struct mrc_loss loss = mrc_gone_compare(&r->gone, floor);
@@ -137,8 +138,8 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
         mrc_replay_add_loss(r, loss.pushes, loss.from_step, loss.to_step, loss.refused);
 }
 
-/* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold
- * the floor below it for long. */
+/* Removes a push that will not be applied: a push without tensors marks its number, which would otherwise
+ * hold back the floor. */
 static void take_out_marked(struct mrc_replay *r, struct mrc_push *push)
 {
     struct mrc_push *empty = push->tensor_count == 0 ? NULL
@@ -205,20 +206,20 @@ void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg
     }
 }
 
-/* Before `at` in the list of what is kept, whose numbers are higher. */
+/* Inserts a mark before `at` in the list of what is kept, whose numbers are higher. */
 static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t number)
 {
     struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
 
     if (empty == NULL)
-        return; /* the floor stays below it for longer */
+        return; /* the floor is held back for longer */
     insert(r, empty, number, 0);
     mr_list_remove(&empty->kept);
     mr_list_append(at, &empty->kept);
     set_state(r, empty, MRC_PUSH_DUE);
 }
 
-/* Every number in the server's window that is not kept here. */
+/* Marks every number in the server's window that is not kept here. */
 static void mark_holes(struct mrc_replay *r)
 {
     uint64_t number = r->next > MR_PUSH_WINDOW ? r->next - MR_PUSH_WINDOW + 1 : 1;
@@ -244,7 +245,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
 
 /* ---- adding ---- */
 
-/* What is left when all that can be given up has been. */
+/* Returns the bytes left when everything that can be given up has been. */
 static uint64_t bytes_not_answered(const struct mrc_replay *r)
 {
     uint64_t bytes = 0;
@@ -265,7 +266,7 @@ static void give_up(struct mrc_replay *r, struct mrc_push *push)
     let_go(r, push);
 }
 
-/* Nothing is given up where it would not be enough. */
+/* Makes room; gives nothing up if that would not be enough. */
 static bool make_room(struct mrc_replay *r, uint64_t bytes)
 {
     struct mr_link *l = r->kept.next;
@@ -338,7 +339,7 @@ uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *
 
 /* ---- answers ---- */
 
-/* The server is there, and will take it another time. */
+/* Returns whether the server is there, and may accept the push it is repeated later. */
 static bool is_passing(enum mr_status status)
 {
     return status == MR_SHUTTING_DOWN || status == MR_BUSY;
@@ -395,8 +396,8 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 
 /* ---- again ---- */
 
-/* The mark of mrc_replay_ask() follows a push of its number: if it reached a server that lost that push
- * before the push does, the push would count as applied. */
+/* The mark of mrc_replay_ask() follows the push of its number: if it reached a server that lost that push
+ * first, the push would count as applied. */
 static void take_back_question(struct mrc_replay *r)
 {
     struct mr_link *last = r->kept.prev;
@@ -418,7 +419,7 @@ void mrc_replay_restart(struct mrc_replay *r)
     r->restarted = true;
     r->pause_until_us = 0;
     if (mr_list_empty(&r->kept) && r->gone.to > 0)
-        mark_before(r, &r->kept, r->gone.to); /* nothing else would be answered by what it holds */
+        mark_before(r, &r->kept, r->gone.to); /* no other answer would show what the server has */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
 

@@ -84,7 +84,7 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
                      this_one);
 }
 
-/* Where lookups make rows, a server that has not answered this push's lookup has to know. */
+/* If lookups make rows, a server that has not answered this push's lookup must know that. */
 static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *push)
 {
     bool unseen =
@@ -107,8 +107,8 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
     sum->refused = loss.refused != MR_OK ? loss.refused : sum->refused;
 }
 
-/* Of all cores and former maps: whose lane it was, its caller cannot know, and nobody may push to that core
- * again. */
+/* Takes the losses of all cores and former maps: a caller cannot know whose lane it was, and perhaps nobody
+ * will push to that core again. */
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
@@ -154,7 +154,7 @@ void mrc_resend_undo(struct mrc_part *part)
     if (part->push == NULL || part->push->state == MRC_PUSH_NEW)
         return;
     mrc_replay_undo(&part->link->own, part->push);
-    part->link->resend_us = 0; /* its number may have to go out */
+    part->link->resend_us = 0; /* its number may have to be sent */
 }
 
 void mrc_resend_copy(struct mr_future *f)
@@ -207,7 +207,7 @@ void mrc_resend_all_ended(struct mr_future *f)
     }
 }
 
-/* What the reply says to be on disk is relied on from now on, once its start of the node is judged. */
+/* Relies on what the reply reports as being on disk, once that start of the node is judged. */
 static uint64_t take_floor(const struct mrc_part *part)
 {
     struct mrc_ancestry *ancestry = &part->future->client->ancestry;
@@ -220,8 +220,9 @@ static uint64_t take_floor(const struct mrc_part *part)
     return floor;
 }
 
-/* Nobody answered: the caller learns that, and the push stays, to be applied once all the same. One that was
- * only ever refused waits for the other parts of its call. A link that was closed keeps nothing. */
+/* Handles a push that nobody answered: that is reported to the caller, but the push is kept, so that it is
+ * still applied once. A push that was only ever refused waits for the other parts of its call. A closed link
+ * keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     struct mrc_replay *lane = &part->link->own;
@@ -230,7 +231,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
         part->replied && part->status == MR_OK)
         part->link->looked_up_in = part->future->client->looked_up_in = part->link->start_id;
-    if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
+    if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;
     if (reply != NULL)
         push->restores = reply->preamble.restores;
@@ -275,7 +276,8 @@ static void resend_ended(struct mr_future *f)
     if (part->replied) {
         uint64_t dropped = resend->lane->dropped;
 
-        if (part->status == MR_OK || part->status == MR_ALREADY_LEARNT) /* else it was not applied then */
+        if (part->status == MR_OK ||
+            part->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
             resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mrc_now_us());
         if (resend->lane->dropped != dropped)
@@ -283,7 +285,7 @@ static void resend_ended(struct mr_future *f)
     } else {
         mrc_replay_unanswered(resend->lane, resend->push);
     }
-    part->link->resend_us = 0; /* what is next may have to do with it */
+    part->link->resend_us = 0; /* the next push may depend on it */
     mrc_future_free_locked(f);
 }
 
@@ -315,8 +317,8 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     return true;
 }
 
-/* What the server has not got, or may not have got, of this lane, up to an era. False: there is no room for
- * more now. */
+/* Sends what the server lacks, or may lack, of this lane, up to an era. False: there is no room for more
+ * now. */
 static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
     struct mrc_push *push;
@@ -334,7 +336,7 @@ static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t er
     return true;
 }
 
-/* The node has reported its map since this link's core restarted. */
+/* Returns whether the node has reported its map since this link's core restarted. */
 static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = &link->client->node;
@@ -344,7 +346,7 @@ static bool map_is_known(const struct mrc_link *link)
            mrc_survey_is_over(link->client);
 }
 
-/* False: this lane has not caught up; nothing of a later era may go out. */
+/* False: this lane has not caught up; nothing of a later era may be sent. */
 static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
     bool room = send_due(link, lane, era, now_us);
@@ -354,7 +356,7 @@ static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, u
     return mrc_replay_caught_up(lane);
 }
 
-/* A lane of a map that was there twice has pushes of before and of after the map between. */
+/* A lane of a map that came back has pushes from before and after the map in between. */
 static uint32_t first_era(const struct mrc_link *link)
 {
     uint32_t first = UINT32_MAX;
@@ -367,7 +369,7 @@ static uint32_t first_era(const struct mrc_link *link)
     return first;
 }
 
-/* From the oldest map on; a lane is removed when all of it is on disk. */
+/* Goes through the lanes from the oldest map on; a lane is removed when all of it is on disk. */
 static bool send_former(struct mrc_link *link, uint64_t now_us)
 {
     const uint32_t era = first_era(link);
@@ -478,7 +480,7 @@ void mrc_resend_stop(struct mrc_link *link)
     }
 }
 
-/* The transport sends what its callers wait for again by itself, as it is. */
+/* The transport itself sends the calls again that callers wait for. */
 static void mark_asked(const struct mrc_link *link)
 {
     const struct mr_link *asked = &link->own.asked;
@@ -493,7 +495,7 @@ static void mark_asked(const struct mrc_link *link)
     }
 }
 
-/* If the survey of this start is over already, as another core accepted the client before. */
+/* The survey of this start may be over already, because another core accepted the client earlier. */
 static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 {
     mrc_replay_restart(lane);

@@ -70,7 +70,7 @@ void mrc_survey_meet(struct mr_client *client, uint32_t id, const struct mr_feat
                      uint64_t start_id)
 {
     (void)mrc_features_add(&client->met, id, feature); /* without memory it is not checked */
-    /* What the node said before it was restarted holds once it says so again. */
+    /* An answer from before the restart holds only after the node has confirmed it. */
     mrc_features_set_void(&client->met, id, start_id != client->node.start_id);
     if (start_id == client->node.start_id)
         (void)mrc_features_add(&client->features, id, feature);
@@ -89,7 +89,7 @@ static void check_met(struct mr_client *client)
     }
 }
 
-/* The number that a tensor of the request names, if it is a feature's head; 0: none. */
+/* Returns the number that a tensor of the request names, if it is a feature's head; 0: none. */
 static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data)
 {
     uint32_t id = 0;
@@ -100,7 +100,7 @@ static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data
     return id;
 }
 
-/* The first void number that the part names; 0: none. */
+/* Returns the first void number that the part names; 0: none. */
 static uint32_t void_number(const struct mrc_part *part)
 {
     const struct mr_future *f = part->future;
@@ -136,7 +136,7 @@ enum mr_status mrc_survey_check(const struct mr_future *f)
     return MR_OK;
 }
 
-/* Calls that were held, or are in flight: the endpoint ends each in its turn. */
+/* Checks the calls that were held or are in flight; the endpoint ends each of them. */
 static bool end_one_void(struct mrc_link *link)
 {
     for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {
@@ -178,7 +178,8 @@ static enum mrc_verdict judge(void *arg, struct mrc_push *push)
     if (push->restores != MRC_PUSH_UNANSWERED) {
         if (r->same_lineage && push->restores < taken_back_at(r, push))
             return MRC_TAKEN_BACK;
-        /* Counts of another directory, or of an older copy of this one, begin again with what is kept now. */
+        /* In another directory, or an older copy of this one, the counts begin again with what is kept
+         * now. */
         if (!r->same_lineage || push->restores > r->restores)
             push->restores = r->restores;
     }
@@ -286,13 +287,13 @@ void mrc_survey_look_after(struct mr_client *client)
 
     if (!s->due || s->asking || client->node.core_count == 0 || mrc_now_us() < s->ask_us)
         return;
-    if (mrc_resend_in_flight(client)) /* what comes back unapplied must not miss the review */
+    if (mrc_resend_in_flight(client)) /* a push that comes back unapplied must not miss the review */
         return;
     s->ask_us = mrc_now_us() + ASK_AGAIN_US;
     if (mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
         return;
     f->on_end = answer_came;
-    f->options.ahead = true; /* a held session is released once this is known */
+    f->options.ahead = true; /* held sessions are released once this is known */
     s->asking = mrc_future_send_locked(f) == MR_OK;
     if (s->asking)
         s->due = false;

@@ -1,4 +1,4 @@
-/* Switches of the library in the process's environment. */
+/* Switches of the library in the environment of the process. */
 #ifndef MRC_ENVIRONMENT_H
 #define MRC_ENVIRONMENT_H
 
@@ -11,7 +11,7 @@
 /* "0": each call goes in a packet of its own. */
 #define MRC_ENV_BUNDLE "MILLRACE_BUNDLE"
 
-/* The variable is "0". */
+/* Returns whether the variable is "0". */
 static inline bool mrc_env_is_off(const char *variable)
 {
     const char *value = getenv(variable);

@@ -18,7 +18,7 @@ static int sleep_ms(int epoll_fd, struct epoll_event *events, int count, uint64_
 
 int mrc_epoll_sleep(int epoll_fd, struct epoll_event *events, int count, uint64_t left_us)
 {
-    static _Atomic bool missing; /* older kernels, and sandboxes that refuse what they do not know (EPERM) */
+    static _Atomic bool missing; /* older kernels, and sandboxes that refuse unknown calls (EPERM) */
 
     if (atomic_load_explicit(&missing, memory_order_relaxed))
         return sleep_ms(epoll_fd, events, count, left_us);

@@ -17,14 +17,14 @@
 #define SESSIONS_MAX   1024u
 #define SEGMENT_BUDGET 128u
 #define BURSTS_MAX     16u   /* per run: the owner has other things to do, too */
-#define SEND_RETRY_US  1000u /* when the socket's buffer was full and does not say that it is no longer */
+#define SEND_RETRY_US  1000u /* when the socket's buffer was full, and no event says that it has room */
 
 struct mrc_socket_server {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
     struct mr_endpoint *ep;
-    uint64_t next_us; /* when the endpoint wants to be polled */
+    uint64_t next_us; /* when the endpoint must be polled */
     bool send_blocked;
     uint16_t (*arrived_at)(void *app, const struct mr_address *from);
     void *app;
@@ -89,7 +89,7 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
     if (status != MR_OK)
         goto failed;
     s->receiver = mr_udp_receiver_create(&s->socket);
-    /* The peers are sockets: whoever takes large sends uncut has a kernel that cuts them up. */
+    /* The peers are sockets: a machine that receives large sends uncut has a kernel that cuts them up. */
     s->sender = mr_udp_sender_create(&s->socket, !mrc_env_is_off(MRC_ENV_GSO));
     if (s->receiver == NULL || s->sender == NULL) {
         snprintf(error, error_bytes, "%s: no memory", options->listen);
@@ -165,7 +165,7 @@ static void wait_for_packets(const struct mrc_socket_server *s, int timeout_ms)
 
 uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms)
 {
-    /* Replies that were given since the last run, between runs, too. */
+    /* This also sends replies that were given between runs. */
     send_what_waits(s);
     uint32_t packets = receive(s);
 

@@ -1,5 +1,5 @@
-/* Serving the wire protocol from an ordinary UDP socket: the hub, and later workers, are called through this.
- * One thread drives it. */
+/* Serves the wire protocol from an ordinary UDP socket; the hub is called through this. One thread drives
+ * it. */
 #ifndef MRC_SOCKET_SERVER_H
 #define MRC_SOCKET_SERVER_H
 
@@ -17,7 +17,8 @@ struct mrc_socket_server_options {
     uint32_t lineage, restores; /* as in struct mr_accept; of stand-ins for nodes */
     mr_on_request on_request;
     void *app;
-    /* For stand-ins of servers with several queues: on which core's a datagram came in. NULL: on its own. */
+    /* For stand-ins of servers with several queues: the core whose queue received a datagram. NULL: its
+     * own. */
     uint16_t (*arrived_at)(void *app, const struct mr_address *from);
     uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
     size_t memory_bytes;       /* for messages; 0 = the transport's default */
@@ -25,11 +26,11 @@ struct mrc_socket_server_options {
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
                                         struct mrc_socket_server **out, char *error, size_t error_bytes);
 void mrc_socket_server_destroy(struct mrc_socket_server *s);
-/* Receive, answer, run timers; waits at most timeout_ms for something to do (0 = not at all). Returns the
- * packets handled. */
+/* Receives, answers and runs timers; waits at most timeout_ms for something to do (0 = not at all). Returns
+ * the number of packets handled. */
 uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms);
 struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s);
-/* The UDP port it listens on: of use when it was asked for port 0. */
+/* Returns the UDP port that it listens on; useful when it was asked for port 0. */
 uint16_t mrc_socket_server_port(const struct mrc_socket_server *s);
 
 #endif
