@@ -80,7 +80,7 @@ struct ps_writer_status {
     enum mr_status status; /* MR_OK when published */
     int error_number;      /* errno of the failure */
     char text[256];        /* what failed, where, and how to fix it */
-    uint64_t id, bytes_written, duration_us;
+    uint64_t bytes_written, duration_us;
     struct ps_hash manifest_hash; /* of what was published */
 };
 
@@ -129,7 +129,7 @@ uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
 void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* the core has written everything */
 bool ps_writer_failed(const struct ps_writer *w);             /* any thread: cores may stop early */
-/* Any thread. While it runs only id, bytes_written and duration_us are filled in. */
+/* Any thread. While it runs only bytes_written and duration_us are filled in. */
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out);
 /* Returns how blocks are written, for logs: "io_uring, O_DIRECT", "plain writes, page cache", ... */
 const char *ps_writer_method(const struct ps_writer *w);

@@ -376,7 +376,9 @@ static void parse_ancestry(struct parse *p, const json_t *root, struct ps_ancest
     }
 }
 
-uint32_t ps_manifest_version(const char *json, size_t json_bytes)
+/* Returns the format version that a text names, in the fields that all versions share; 0: it is no
+ * manifest. */
+static uint32_t version_of(const char *json, size_t json_bytes)
 {
     char ignored[PS_TEXT_BYTES];
     struct parse p = {.text = ignored};
@@ -443,7 +445,7 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
 static enum mr_status refuse_text(const char *json, uint64_t bytes, const char *path, const char *why,
                                   char *text)
 {
-    const uint32_t version = ps_manifest_version(json, bytes);
+    const uint32_t version = version_of(json, bytes);
     if (version <= PS_FORMAT_VERSION)
         return ps_checkpoint_corrupt(text, path, why);
     char newer[PS_TEXT_BYTES];

@@ -72,9 +72,6 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
  * (PS_TEXT_BYTES) says what and where. */
 enum mr_status ps_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
                                 struct ps_manifest *out, char *text);
-/* Returns the format version that a text names, in the fields that all versions share; 0: it is no
- * manifest. */
-uint32_t ps_manifest_version(const char *json, size_t json_bytes);
 void ps_manifest_clear(struct ps_manifest *manifest);
 /* Returns the payload of all its blocks. */
 uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);

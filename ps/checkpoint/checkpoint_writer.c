@@ -769,10 +769,9 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
 
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out)
 {
-    struct ps_writer_status status = {.id = w->attempt.manifest.id};
+    struct ps_writer_status status = {0};
     if (atomic_load_explicit(&w->done, memory_order_acquire)) {
         status = w->outcome;
-        status.id = w->attempt.manifest.id;
         status.done = true;
         status.manifest_hash = w->attempt.manifest.hash;
     } else {

@@ -46,7 +46,8 @@ static int choice_index(const char *choices, const char *text)
     return -1;
 }
 
-void ps_config_describe_allowed(const struct ps_config_key *key, char *out, size_t out_bytes)
+/* What is allowed for `key`, in words. */
+static void describe_allowed(const struct ps_config_key *key, char *out, size_t out_bytes)
 {
     switch (key->type) {
     case PS_CONFIG_TYPE_NUMBER:
@@ -107,7 +108,7 @@ bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *k
     uint8_t *field = (uint8_t *)config + key->offset;
     uint64_t number;
     int index;
-    ps_config_describe_allowed(key, allowed, allowed_bytes);
+    describe_allowed(key, allowed, allowed_bytes);
     switch (key->type) {
     case PS_CONFIG_TYPE_NUMBER:
         if (!ps_number_parse(text, &number) || number < key->low || number > key->high) {
@@ -281,7 +282,7 @@ static void print_key(FILE *out, const struct ps_config_key *key)
     char allowed[128];
     print_comment(out, key->help);
     if (key->type != PS_CONFIG_TYPE_TEXT && key->type != PS_CONFIG_TYPE_LIST) {
-        ps_config_describe_allowed(key, allowed, sizeof(allowed));
+        describe_allowed(key, allowed, sizeof(allowed));
         fprintf(out, "# Allowed: %s.\n", allowed);
     }
     fprintf(out, "%s =%s%s\n\n", key->name, key->value[0] != '\0' ? " " : "", key->value);

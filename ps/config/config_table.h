@@ -46,8 +46,6 @@ extern const struct ps_config_section ps_config_sections[PS_CONFIG_SECTION_COUNT
 const struct ps_config_key *ps_config_find(const char *section, const char *name);
 /* Why there is no such key, and which one may be meant. */
 void ps_config_explain_unknown(const char *section, const char *name, char *out, size_t out_bytes);
-/* What is allowed for `key`, in words. */
-void ps_config_describe_allowed(const struct ps_config_key *key, char *out, size_t out_bytes);
 /* Sets the key's field, or adds to it, if it is a list; false, with what is allowed in `allowed`, when `text`
  * is no value of it. */
 bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *key, const char *text,

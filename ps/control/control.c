@@ -59,7 +59,7 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
         ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
     }
     if (c->gate == PS_GATE_BUSY) {
-        ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");
+        ps_control_gate(c, PS_GATE_OPEN);
     }
     if (command->status == MR_OK) {
         /* calls are served meanwhile, and the memory is free for the next command */

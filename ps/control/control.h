@@ -13,7 +13,7 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/control/save_log.h"
-#include "ps/core/node.h"
+#include "ps/core/core.h"
 #include "ps/restore/restore_plan.h"
 #include "ps/save/save_policy.h"
 
@@ -24,7 +24,6 @@
 struct ps_command {
     struct dp_task task; /* brings it back to core 0 */
     struct ps_command *next;
-    struct ps_node *node;
     struct mr_call_ref ref;
     uint32_t op;
     /* the arguments */
@@ -96,9 +95,8 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
 /* Locks the configured directory until the control thread is destroyed. MR_IO_ERROR: another process has it,
  * and `text` says which. */
 enum mr_status ps_control_claim_directory(struct ps_control *c, char *text);
-/* Lets data calls in (PS_GATE_OPEN), has clients try again (PS_GATE_BUSY), or refuses calls with status and
- * text (PS_GATE_BROKEN). */
-void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
+/* Sets the gate of every core: data calls are let in (PS_GATE_OPEN), or clients try again (PS_GATE_BUSY). */
+void ps_control_gate(struct ps_control *c, enum ps_gate gate);
 struct ps_restore_request {
     const char *directory; /* "": the configured one */
     bool is_own;           /* the directory comes from the configuration, not from a client */
@@ -127,8 +125,6 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
 /* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
  * next start would load the same one. */
 void ps_control_durable(struct ps_control *c);
-/* Waits for the running save to end and returns its status; MR_OK when there is none. */
-enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
 /* Makes the last save of a node: no data call is let in from then on. Returns after the save has ended. */
 enum mr_status ps_control_save_last(struct ps_control *c, char *text);
 

@@ -72,31 +72,32 @@ static bool is_configured(const struct ps_config *config, const char *path)
            strcmp(base, path) == 0;
 }
 
-enum mr_status ps_directory_check(const struct ps_config *config, const char *directory, char *out,
-                                  size_t out_bytes, char *text, size_t text_bytes)
+enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
+                                          char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES])
 {
     char path[PATH_MAX];
     const char *meant = directory[0] != '\0' ? directory : config->checkpoint_directory;
     if (meant[0] == '\0') {
-        snprintf(text, text_bytes, "no directory: set checkpoint.directory, or name one in the call");
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "no directory: set checkpoint.directory, or name one in the call");
         return MR_INVALID_ARGUMENT;
     }
     if (strcmp(meant, config->checkpoint_directory) == 0) {
-        snprintf(out, out_bytes, "%s", meant);
+        snprintf(out, PS_DIRECTORY_BYTES, "%s", meant);
         return MR_OK;
     }
     if (goes_up(meant) || !resolve(meant, path) || !is_allowed(config, path)) {
         snprintf(
-            text, text_bytes,
+            text, PS_CONTROL_TEXT_BYTES,
             "%.160s is not below checkpoint.directory or a directory listed as checkpoint.allow (without "
             ".., wherever links lead): list it in the server's configuration",
             meant);
         return MR_INVALID_ARGUMENT;
     }
     const char *taken = is_configured(config, path) ? config->checkpoint_directory : path;
-    if (snprintf(out, out_bytes, "%s", taken) >= (int)out_bytes) {
-        snprintf(text, text_bytes, "%.160s: its path without links is longer than %zu bytes", meant,
-                 out_bytes - 1);
+    if (snprintf(out, PS_DIRECTORY_BYTES, "%s", taken) >= PS_DIRECTORY_BYTES) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s: its path without links is longer than %d bytes", meant,
+                 PS_DIRECTORY_BYTES - 1);
         return MR_INVALID_ARGUMENT;
     }
     return MR_OK;

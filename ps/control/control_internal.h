@@ -85,6 +85,8 @@ void ps_command_fail(struct ps_command *command, enum mr_status status, const ch
     __attribute__((format(printf, 3, 4)));
 /* Adds a tensor with a copy of `data`; when memory is short, the answer becomes that error. */
 void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
+/* Sets the gate of every core to PS_GATE_BROKEN: data calls are refused with this status and text. */
+void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text);
 /* The view's `state`. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 /* Reads and sets the view. Any thread; the control thread. */
@@ -144,6 +146,8 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
 uint64_t ps_control_changes(struct ps_control *c);
 /* Reports the progress of the running save, or its end. */
 void ps_control_save_progress(struct ps_control *c);
+/* Waits for the running save to end and returns its status; MR_OK when there is none. */
+enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
 /* Aborts the running save, if there is one. */
 void ps_control_save_abort(struct ps_control *c);
 
@@ -169,8 +173,8 @@ bool ps_cut_is_late(const struct ps_control *c);
  * stays as it is configured. A client may name checkpoint.directory, those listed as checkpoint.allow, and
  * any directory below them. MR_INVALID_ARGUMENT: there is none, it has a `..`, or links lead elsewhere;
  * `text` names the key to set. */
-enum mr_status ps_directory_check(const struct ps_config *config, const char *directory, char *out,
-                                  size_t out_bytes, char *text, size_t text_bytes);
+enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
+                                          char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
 /* Keeps others from writing to a directory while a save is running. MR_IO_ERROR: another process has it, and
  * `text` names it. */
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text);

@@ -138,7 +138,7 @@ static void break_node(struct attempt *a, enum mr_status status)
     char why[PS_CORE_TEXT_BYTES];
     snprintf(why, sizeof(why), "restore of checkpoint %llu failed half way (%.120s): restore another",
              (unsigned long long)a->view->id, a->text);
-    ps_control_gate(a->c, PS_GATE_BROKEN, status, why);
+    ps_control_gate_broken(a->c, status, why);
     snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
 }
 
@@ -199,7 +199,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     bool has_state = c->catalog.count > 0, was_broken = c->gate == PS_GATE_BROKEN;
     enum mr_status status = MR_OUT_OF_MEMORY;
     if (!was_broken) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        ps_control_gate(c, PS_GATE_BUSY);
     }
     if (!has_state || fits_beside(a, reader)) {
         status = load_shadow(a, reader);
@@ -212,7 +212,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     }
     ps_node_each_core(c->node, keep_on_core, NULL);
     if (was_broken) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        ps_control_gate(c, PS_GATE_BUSY);
     }
     return MR_OK;
 }
@@ -227,7 +227,7 @@ static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
     }
     enum ps_gate gate = c->gate;
     if (gate == PS_GATE_OPEN && a->request->replace) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        ps_control_gate(c, PS_GATE_BUSY);
     }
     a->reopens = c->gate != gate;
     ps_node_each_core(c->node, move_on_core, &a->plan);
@@ -307,7 +307,7 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
     ps_restore_plan_apply(&a->plan, &a->c->catalog);
     status = note_history(a);
     if (a->reopens) {
-        ps_control_gate(a->c, PS_GATE_OPEN, MR_OK, "");
+        ps_control_gate(a->c, PS_GATE_OPEN);
     }
     return status;
 }
@@ -501,8 +501,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     if (request->is_own) {
         snprintf(directory, sizeof(directory), "%s", request->directory);
     } else {
-        status = ps_directory_check(c->node->config, request->directory, directory, sizeof(directory), text,
-                                    PS_CONTROL_TEXT_BYTES);
+        status = ps_control_check_directory(c->node->config, request->directory, directory, text);
     }
     if (status != MR_OK) {
         return status;

@@ -49,8 +49,7 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
         return MR_CHECKPOINT_CORRUPT;
     }
     char directory[sizeof(request->directory)];
-    enum mr_status status = ps_directory_check(c->node->config, request->directory, directory,
-                                               sizeof(directory), text, PS_CONTROL_TEXT_BYTES);
+    enum mr_status status = ps_control_check_directory(c->node->config, request->directory, directory, text);
     if (status != MR_OK) {
         return status;
     }
@@ -171,7 +170,7 @@ enum mr_status ps_control_save_last(struct ps_control *c, char *text)
     uint64_t id;
     /* A broken gate stays, and with it the refusal to save half a checkpoint. */
     if (c->gate != PS_GATE_BROKEN) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        ps_control_gate(c, PS_GATE_BUSY);
         if (ps_control_changes(c) == c->saves.changes_saved) {
             ps_log("nothing was pushed since the last save: none more");
             return MR_OK;

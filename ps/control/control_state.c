@@ -53,14 +53,21 @@ static void set_gate(struct ps_core *core, void *arg)
     snprintf(core->gate_text, sizeof(core->gate_text), "%s", order->text);
 }
 
-void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text)
+void ps_control_gate(struct ps_control *c, enum ps_gate gate)
 {
-    struct gate_order order = {.gate = (enum ps_gate)gate, .status = status, .text = text};
+    struct gate_order order = {.gate = gate, .status = MR_OK, .text = ""};
     ps_node_each_core(c->node, set_gate, &order);
-    c->gate = order.gate;
-    if (order.gate == PS_GATE_OPEN) {
+    c->gate = gate;
+    if (gate == PS_GATE_OPEN) {
         atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
     }
+}
+
+void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text)
+{
+    struct gate_order order = {.gate = PS_GATE_BROKEN, .status = status, .text = text};
+    ps_node_each_core(c->node, set_gate, &order);
+    c->gate = PS_GATE_BROKEN;
 }
 
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view)

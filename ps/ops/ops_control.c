@@ -238,7 +238,6 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
         return;
     }
     command->task.run = come_back;
-    command->node = op.core->node;
     command->ref = request->ref;
     command->op = request->message->preamble.op;
     if (!read_command(&op, command)) {

@@ -104,6 +104,7 @@ static void copy_stream(const struct ps_core *core, uint32_t stream, uint8_t *ou
     struct ps_record record = {.kind = PS_RECORD_STREAM,
                                .feature = core->index,
                                .count = core->node->core_count,
+                               .row_bytes = PS_STREAM_APPLIED,
                                .offset = ps_applied_batches_added(core->applied, stream),
                                .bytes = (STREAM_HEAD_WORDS + (uint64_t)words) * sizeof(uint64_t)};
     uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);

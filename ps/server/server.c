@@ -333,7 +333,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     if (status != MR_OK) {
         goto fail;
     }
-    ps_control_gate(node->control, PS_GATE_OPEN, MR_OK, "");
+    ps_control_gate(node->control, PS_GATE_OPEN);
     if (!ps_control_start(node->control)) {
         snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
         status = MR_NO_MEMORY;
