@@ -49,6 +49,25 @@ struct ps_copy {
 /* Copies what the budget has room for, and takes it off; true when nothing is left. */
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
 
+/* Begins an answer of these tensors, as mr_reply_begin(). False: there is no memory for it, and the client is
+ * asked to try again. */
+static inline bool ps_reply_begin(struct mr_endpoint *ep, const struct mr_request *request,
+                                  struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    bool begun = mr_reply_begin(ep, request->ref, MR_OK, tensors, tensor_count);
+    if (!begun) {
+        mr_reply_busy(ep, request->ref);
+    }
+    return begun;
+}
+/* Answers with these tensors, whose data is there. */
+static inline void ps_reply(struct mr_endpoint *ep, const struct mr_request *request,
+                            struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    if (ps_reply_begin(ep, request, tensors, tensor_count)) {
+        mr_reply_end(ep, request->ref);
+    }
+}
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

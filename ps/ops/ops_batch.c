@@ -346,11 +346,8 @@ void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_
     struct mr_tensor reply[MR_ROWS_TENSORS_MAX],
         shape = mr_tensor_3d(MR_F32, call.part->samples, call.part->slots, call.part->dim, NULL);
     uint32_t tensor_count = mr_rows_tensors(shape, call.dtype, reply);
-    if (!ps_check_reply_bytes(&op, reply, tensor_count) || ps_defer(&op, shape.bytes)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, reply, tensor_count)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_check_reply_bytes(&op, reply, tensor_count) || ps_defer(&op, shape.bytes) ||
+        !ps_reply_begin(ep, request, reply, tensor_count)) {
         return;
     }
     call.out = reply[0].data;

@@ -281,9 +281,5 @@ void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struc
         mr_tensor_2d(MR_U64, report.save_count, PS_SAVE_WORDS, report.saves),
         mr_tensor_1d(MR_U8, (uint32_t)strlen(report.lines), report.lines),
     };
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 5)) {
-        mr_reply_busy(ep, request->ref);
-        return;
-    }
-    mr_reply_end(ep, request->ref);
+    ps_reply(ep, request, tensors, 5);
 }

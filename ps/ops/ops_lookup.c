@@ -32,8 +32,7 @@ static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t
     if (check != PS_CHECK_GOOD) {
         return check;
     }
-    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, reply, reply_of(call, reply))) {
-        mr_reply_busy(op->ep, op->request->ref);
+    if (!ps_reply_begin(op->ep, op->request, reply, reply_of(call, reply))) {
         return PS_CHECK_REFUSED;
     }
     call->rows =

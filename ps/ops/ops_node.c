@@ -10,11 +10,7 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
     uint32_t info[4] = {node->core_count, 1, (uint32_t)node->config->port_udp_port, node->message_bytes_max};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, info),
                                    mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
-        mr_reply_busy(ep, request->ref);
-        return;
-    }
-    mr_reply_end(ep, request->ref);
+    ps_reply(ep, request, tensors, 2);
 }
 
 struct echo {
@@ -49,11 +45,7 @@ void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request 
         tensors[i].data = NULL;
         bytes += tensors[i].bytes;
     }
-    if (ps_defer(&op, bytes)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, op.tensor_count)) {
-        mr_reply_busy(ep, request->ref);
+    if (ps_defer(&op, bytes) || !ps_reply_begin(ep, request, tensors, op.tensor_count)) {
         return;
     }
     echo.tensor_count = op.tensor_count;
@@ -85,11 +77,7 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
         [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped + counters->variable_gradients_skipped,
         [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
-    if (!mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1)) {
-        mr_reply_busy(ep, request->ref);
-        return;
-    }
-    mr_reply_end(ep, request->ref);
+    ps_reply(ep, request, &tensor, 1);
 }
 
 /* Counts counters and bytes of their names first, then writes both. */
@@ -121,8 +109,7 @@ void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request
     dp_core_each_counter(core->dp_core, visit_counter, &v);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, v.name_bytes, NULL),
                                    mr_tensor_1d(MR_U64, v.count, NULL)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_reply_begin(ep, request, tensors, 2)) {
         return;
     }
     v = (struct stats_visit){.names = tensors[0].data, .values = tensors[1].data};
@@ -179,8 +166,7 @@ void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     core_words(core, words);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
                                    mr_tensor_2d(MR_U64, table_count, MR_MEMORY_TABLE_WORDS, NULL)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_reply_begin(ep, request, tensors, 2)) {
         return;
     }
     uint64_t *at = tensors[1].data;

@@ -292,8 +292,7 @@ static bool begin_answer(const struct ps_op *op, struct ps_push *push, const str
     if (reports) {
         tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
     }
-    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, count > 0 ? tensors : NULL, count)) {
-        mr_reply_busy(op->ep, op->request->ref);
+    if (!ps_reply_begin(op->ep, op->request, count > 0 ? tensors : NULL, count)) {
         return false;
     }
     push->reported = reports ? tensors[count - 1].data : NULL;
@@ -691,8 +690,7 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
 {
     const uint32_t applied = 0;
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
-    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &answer, 1)) {
-        mr_reply_busy(op->ep, op->request->ref);
+    if (!ps_reply_begin(op->ep, op->request, &answer, 1)) {
         return;
     }
     op->core->counters.pushes_refused_learnt++;

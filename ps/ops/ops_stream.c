@@ -64,8 +64,7 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct mr_tensor tensors[2] = {
         mr_tensor_1d(MR_U64, 2, state),
         mr_tensor_1d(MR_U64, ps_applied_batches_bitmap_words(applied, stream), NULL)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_reply_begin(ep, request, tensors, 2)) {
         return;
     }
     ps_applied_batches_bitmap(applied, stream, tensors[1].data);
@@ -93,11 +92,7 @@ void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_reque
         return;
     }
     struct mr_tensor t = mr_tensor_2d(MR_U64, ps_applied_batches_streams(applied), MR_STREAM_WORDS, NULL);
-    if (!ps_check_reply_bytes(&op, &t, 1)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, &t, 1)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_check_reply_bytes(&op, &t, 1) || !ps_reply_begin(ep, request, &t, 1)) {
         return;
     }
     uint64_t *words = t.data;

@@ -40,11 +40,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         return;
     }
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
-    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) || !ps_check_variable_ready(&op, f)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, NULL, 0)) {
-        mr_reply_busy(ep, request->ref);
+    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) || !ps_check_variable_ready(&op, f) ||
+        !ps_reply_begin(ep, request, NULL, 0)) {
         return;
     }
     ps_push_begin(&op);
@@ -94,11 +91,8 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
         return;
     }
     struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, NULL);
-    if (!ps_check_reply_bytes(&op, &reply, 1) || ps_defer(&op, reply.bytes)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
-        mr_reply_busy(ep, request->ref);
+    if (!ps_check_reply_bytes(&op, &reply, 1) || ps_defer(&op, reply.bytes) ||
+        !ps_reply_begin(ep, request, &reply, 1)) {
         return;
     }
     struct ps_copy copy = {(const uint8_t *)(ps_variable_values(f->variable) + first), reply.data,

@@ -6,8 +6,8 @@
 #include "dataplane/optimizer/fixed_math.h"
 #include "ps/base/key_hash.h"
 
-#define NORMAL_CUT_SD 2.0 /* truncated normal: no value beyond this many standard deviations */
-#define NORMAL_CUT_P  0.02275013194817921 /* standard normal distribution function at -NORMAL_CUT_SD */
+/* Truncated normal: no value lies beyond two standard deviations, where the distribution function is this. */
+#define NORMAL_CUT_P 0.02275013194817921
 
 enum mr_status ps_initializer_init(const struct mr_feature *feature, struct ps_initializer *out,
                                    const char **what)

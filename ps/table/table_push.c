@@ -366,8 +366,7 @@ static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_r
         row_take(t, out, place, d, true);
 }
 
-static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
-                              uint32_t group)
+static inline void group_find(struct ps_table *t, struct apply *a, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
     struct ps_group *g = &a->groups[group % PS_GROUPS];
@@ -415,7 +414,7 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
         if (step < group_count)
             group_seek(t, &a, step);
         if (step >= 1 && step - 1 < group_count)
-            group_find(p, t, &a, step - 1);
+            group_find(t, &a, step - 1);
         if (step >= 2 && step - 2 < group_count)
             group_find_late(p, t, &a, step - 2);
         if (step >= 3) {
