@@ -68,7 +68,7 @@ objects_of() {
         ;;
     power) listed checkpoint_sources ;;
     cuts)
-        (cd "$work" && find ps trainer_client dataplane/{optimizer,rpc} -name '*.c' ! -path ps/main.c ! -name socket_server.c)
+        (cd "$work" && find ps trainer_client dataplane/{optimizer,rpc,udp} -name '*.c' ! -path ps/main.c ! -name socket_server.c)
         printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     sim_references)
@@ -192,7 +192,7 @@ in_parallel() {
 }
 
 mapfile -t suites < <(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -u)
-find dataplane ps trainer_client tests/{sim,sim_references,property,unit/ps} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
+find dataplane ps trainer_client tests/{sim,sim_references,property,unit} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
     tar -c --null --files-from - | tar -x -C "$work"
 rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec} "$work"/dataplane/wire/base/cli.c
 mapfile -t objects < <(for suite in "${suites[@]}"; do objects_of "$suite"; done | sort -u)
