@@ -15,10 +15,10 @@ esac
 
 stages=$((quick ? 1 : 3))
 if [ "$quick" -eq 1 ]; then
-    echo "test: installs what is missing, builds for release and runs every test; some 12 minutes on 2 cores"
+    echo "test: installs what is missing, builds for release and runs every test; some 10 minutes on 2 cores"
 else
     echo "test: installs what is missing, then builds and runs every test for release, again under ASan and UBSan, and the" \
-        "threaded ones under TSan; some 25 minutes on 2 cores"
+        "threaded ones under TSan; some 20 minutes on 2 cores"
 fi
 scripts/setup.sh test
 
@@ -76,14 +76,16 @@ ninja -C build
 run build || status=1
 
 if [ "$quick" -eq 0 ]; then
+    # Lines for stack traces, no more for debuggers: these builds take long.
+    sanitized=(--buildtype=debugoptimized -Dc_args=-g1 -Db_lundef=false -Dpeers=disabled)
     export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     stage 2 "address and undefined-behaviour sanitizers"
-    configure build/asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dpeers=disabled
+    configure build/asan "${sanitized[@]}" -Db_sanitize=address,undefined
     ninja -C build/asan
     run build/asan --timeout-multiplier 4 || status=1
 
     stage 3 "thread sanitizer"
-    configure build/tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dpeers=disabled
+    configure build/tsan "${sanitized[@]}" -Db_sanitize=thread
     ninja -C build/tsan build.ninja # as the sources are now
     targets_of build/tsan threads | xargs ninja -C build/tsan
     run build/tsan --timeout-multiplier 4 --suite threads || status=1
