@@ -1,4 +1,4 @@
-/* Fetches: a column after the other, a few calls in flight at a time, of which answers are told in order. */
+/* Fetches: a column after the other, a few calls in flight at a time, whose answers are delivered in order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,11 +16,11 @@ struct column {
     uint32_t number;
     char name[MR_NAME_BYTES];
     struct tde_table *table;
-    uint32_t told; /* ids */
-    char error[512];
+    uint32_t delivered; /* ids */
+    char error[TDE_ERROR_BYTES];
 };
 
-static void tell_absent(const struct tde_fetch *f, uint32_t place)
+static void deliver_absent(const struct tde_fetch *f, uint32_t place)
 {
     for (uint32_t state = 0; state < f->state_count; state++)
         f->on_fetched(f->context, place, state, NULL, 0);
@@ -32,19 +32,19 @@ static uint32_t place_of(const struct column *c, uint32_t id)
     return columns == 0 ? id : id * columns + c->number;
 }
 
-static void tell_rest_absent(struct column *c)
+static void deliver_rest_absent(struct column *c)
 {
-    for (; c->told < c->fetch->id_count; c->told++)
-        tell_absent(c->fetch, place_of(c, c->told));
+    for (; c->delivered < c->fetch->id_count; c->delivered++)
+        deliver_absent(c->fetch, place_of(c, c->delivered));
 }
 
-/* False: it has not the states that are asked for. */
-static bool tell_row(struct column *c, const float *row, uint32_t dim)
+/* False: the row lacks states that the fetch asks for. */
+static bool deliver_row(struct column *c, const float *row, uint32_t dim)
 {
     const struct tde_fetch *f = c->fetch;
-    uint32_t place = place_of(c, c->told);
+    uint32_t place = place_of(c, c->delivered);
     if (!(row[0] > 0)) { /* nobody has set it */
-        tell_absent(f, place);
+        deliver_absent(f, place);
         return true;
     }
     uint32_t states = row[0] < (float)dim ? (uint32_t)row[0] : 0;
@@ -52,7 +52,7 @@ static bool tell_row(struct column *c, const float *row, uint32_t dim)
         (void)snprintf(c->error, sizeof(c->error),
                        "id %" PRId64
                        " has %u state%s, and the fetch asks for %u: it was pushed with another optimizer",
-                       f->ids[c->told], states, mr_plural(states), f->state_count);
+                       f->ids[c->delivered], states, mr_plural(states), f->state_count);
         return false;
     }
     uint32_t floats = (dim - 1) / states;
@@ -62,7 +62,7 @@ static bool tell_row(struct column *c, const float *row, uint32_t dim)
     return true;
 }
 
-static enum mr_status tell_rows(struct column *c, const struct mr_reply *reply, uint32_t count)
+static enum mr_status deliver_rows(struct column *c, const struct mr_reply *reply, uint32_t count)
 {
     const struct mr_tensor *rows = mr_reply_tensor(reply, 0);
     if (rows == NULL || rows->dims[0] != count || rows->dims[1] != c->table->dim) {
@@ -70,8 +70,8 @@ static enum mr_status tell_rows(struct column *c, const struct mr_reply *reply, 
         return MR_WRONG_DIM;
     }
     const float *values = rows->data;
-    for (uint32_t i = 0; i < count; i++, c->told++)
-        if (!tell_row(c, values + (size_t)i * c->table->dim, c->table->dim))
+    for (uint32_t i = 0; i < count; i++, c->delivered++)
+        if (!deliver_row(c, values + (size_t)i * c->table->dim, c->table->dim))
             return MR_FEATURE_MISMATCH;
     return MR_OK;
 }
@@ -81,37 +81,26 @@ static enum mr_status tell_rows(struct column *c, const struct mr_reply *reply, 
 struct window {
     struct mr_future *futures[WINDOW];
     uint32_t counts[WINDOW]; /* ids of each */
-    uint32_t first, under_way;
+    uint32_t first, in_flight;
     uint32_t asked; /* ids */
 };
 
-static enum mr_status note(struct column *c, enum mr_status status)
-{
-    (void)snprintf(c->error, sizeof(c->error), "%s", mr_last_error());
-    return status;
-}
-
 static enum mr_status ask(struct column *c, struct window *w)
 {
-    uint32_t left = c->fetch->id_count - w->asked,
-             most = TDE_CALL_BYTES / (c->table->dim * (uint32_t)sizeof(float) + (uint32_t)sizeof(uint64_t));
-    uint32_t count = left < most ? left : most > 0 ? most : 1;
-    uint32_t at = (w->first + w->under_way) % WINDOW;
+    const uint32_t count = tde_rows_of_call(c->fetch->id_count - w->asked, c->table->dim);
+    uint32_t at = (w->first + w->in_flight) % WINDOW;
     const struct mr_options options = {
         .deadline_ms = tde_left_ms(c->job), .read_only = true, .future = &w->futures[at]};
-    if (options.deadline_ms == 0) {
-        (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
-                       c->t->configuration.deadline_ms);
-        return MR_DEADLINE_EXCEEDED;
-    }
+    if (options.deadline_ms == 0)
+        return tde_time_is_up(c->t, c->error);
     /* ids are keys by their bits */
     enum mr_status status =
         mr_lookup(c->t->client, &options, c->table->id,
                   (const uint64_t *)(const void *)(c->fetch->ids + w->asked), count, NULL);
     if (status != MR_OK)
-        return note(c, status);
+        return tde_note(c->error, status);
     w->counts[at] = count;
-    w->under_way++;
+    w->in_flight++;
     w->asked += count;
     return MR_OK;
 }
@@ -122,32 +111,32 @@ static enum mr_status take(struct column *c, struct window *w)
     struct mr_reply *reply = NULL;
     enum mr_status status = mr_future_wait(w->futures[at], &reply);
     if (status != MR_OK)
-        (void)note(c, status);
+        (void)tde_note(c->error, status);
     else if (!tde_table_is_current(c->table, c->t->client))
         status = MR_UNKNOWN_TABLE; /* the number may be another's by now */
     else
-        status = tell_rows(c, reply, w->counts[at]);
+        status = deliver_rows(c, reply, w->counts[at]);
     mr_reply_free(reply);
     mr_future_destroy(w->futures[at]);
     w->first = (at + 1) % WINDOW;
-    w->under_way--;
+    w->in_flight--;
     return status;
 }
 
-/* From the first id on that has not been told. */
+/* Fetches the ids that have not been delivered yet. */
 static enum mr_status fetch_rest(struct column *c)
 {
-    struct window w = {.asked = c->told};
+    struct window w = {.asked = c->delivered};
     enum mr_status status = MR_OK;
-    while (status == MR_OK && c->told < c->fetch->id_count) {
-        if (w.under_way < WINDOW && w.asked < c->fetch->id_count)
+    while (status == MR_OK && c->delivered < c->fetch->id_count) {
+        if (w.in_flight < WINDOW && w.asked < c->fetch->id_count)
             status = ask(c, &w);
         else
             status = take(c, &w);
     }
     if (status == MR_UNKNOWN_TABLE || status == MR_WRONG_DIM)
         tde_table_forget(c->table);
-    for (; w.under_way > 0; w.under_way--, w.first = (w.first + 1) % WINDOW)
+    for (; w.in_flight > 0; w.in_flight--, w.first = (w.first + 1) % WINDOW)
         mr_future_destroy(w.futures[w.first]);
     return status;
 }
@@ -155,16 +144,13 @@ static enum mr_status fetch_rest(struct column *c)
 static enum mr_status find_and_fetch(struct column *c)
 {
     uint32_t left_ms = tde_left_ms(c->job);
-    if (left_ms == 0) {
-        (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
-                       c->t->configuration.deadline_ms);
-        return MR_DEADLINE_EXCEEDED;
-    }
+    if (left_ms == 0)
+        return tde_time_is_up(c->t, c->error);
     enum mr_status status =
         tde_table_find(&c->t->tables, c->t->client, c->name, left_ms, &c->table, c->error, sizeof(c->error));
     if (status != MR_OK || c->table == NULL) {
         if (status == MR_OK)
-            tell_rest_absent(c);
+            deliver_rest_absent(c);
         return status;
     }
     return fetch_rest(c);
@@ -179,7 +165,7 @@ static bool run_column(struct column *c)
     if (status == MR_OK)
         return true;
     tde_fail(c->t, "fetch", c->name, c->error[0] != '\0' ? c->error : mr_status_text(status));
-    tell_rest_absent(c);
+    deliver_rest_absent(c);
     return false;
 }
 

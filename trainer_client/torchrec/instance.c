@@ -8,7 +8,7 @@
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/torchrec/connection.h"
-#include "trainer_client/torchrec/line.h"
+#include "trainer_client/torchrec/report.h"
 
 #define PAUSE_US 10000u
 
@@ -138,4 +138,22 @@ void tde_instance_destroy(struct tde_instance *t)
     (void)pthread_cond_destroy(&t->changed);
     (void)pthread_mutex_destroy(&t->lock);
     free(t);
+}
+
+uint32_t tde_rows_of_call(uint32_t left, uint32_t dim)
+{
+    const uint32_t most = TDE_CALL_BYTES / (dim * (uint32_t)sizeof(float) + (uint32_t)sizeof(uint64_t));
+    return left < most ? left : most > 0 ? most : 1;
+}
+
+enum mr_status tde_note(char error[TDE_ERROR_BYTES], enum mr_status status)
+{
+    (void)snprintf(error, TDE_ERROR_BYTES, "%s", mr_last_error());
+    return status;
+}
+
+enum mr_status tde_time_is_up(const struct tde_instance *t, char error[TDE_ERROR_BYTES])
+{
+    (void)snprintf(error, TDE_ERROR_BYTES, "its deadline of %u ms passed", t->configuration.deadline_ms);
+    return MR_DEADLINE_EXCEEDED;
 }

@@ -8,11 +8,12 @@
 #include "millrace.h"
 #include "trainer_client/torchrec/configuration.h"
 #include "trainer_client/torchrec/interface.h"
-#include "trainer_client/torchrec/losses.h"
+#include "trainer_client/torchrec/report.h"
 #include "trainer_client/torchrec/tables.h"
 
 /* Of rows and keys in one call at most: any node takes messages of 1 MiB. */
-#define TDE_CALL_BYTES ((UINT32_C(1) << 20) - 4096)
+#define TDE_CALL_BYTES  ((UINT32_C(1) << 20) - 4096)
+#define TDE_ERROR_BYTES 512u
 
 /* A fetch or a push that was asked for. */
 struct tde_job {
@@ -23,7 +24,7 @@ struct tde_job {
         struct tde_push push;
     };
     uint64_t deadline_us;
-    /* behind it: what was copied */
+    /* the copied arrays follow */
 };
 
 struct tde_instance {
@@ -48,7 +49,7 @@ void tde_instance_destroy(struct tde_instance *t);
 void tde_instance_add(struct tde_instance *t, struct tde_job *job);
 
 /* A line on stderr for a fetch or a push that cannot be done. Unless the configuration says otherwise it ends
- * the process, as what TorchRec goes on with would be wrong: rows that seem never to have been pushed, or
+ * the process, as TorchRec would continue with wrong state: rows that seem never to have been pushed, or
  * pushes that are lost. */
 void tde_fail(const struct tde_instance *t, const char *what, const char *table, const char *why);
 
@@ -58,7 +59,14 @@ uint32_t tde_left_ms(const struct tde_job *job);
  * that little while, or until the job's deadline. */
 bool tde_waits_for_better(const struct tde_job *job, enum mr_status status);
 
-/* fetch.c, push.c: true if all of it was done. Either way it tells so at the end. */
+/* How many of `left` rows of `dim` floats, with their keys, go into one call; at least 1. */
+uint32_t tde_rows_of_call(uint32_t left, uint32_t dim);
+/* Takes the text of the last call's error; returns the status. */
+enum mr_status tde_note(char error[TDE_ERROR_BYTES], enum mr_status status);
+/* The error of a job whose time is up. */
+enum mr_status tde_time_is_up(const struct tde_instance *t, char error[TDE_ERROR_BYTES]);
+
+/* fetch.c, push.c: true if all of it was done. Either way they report the end of the job to TorchRec. */
 bool tde_fetch_run(struct tde_instance *t, struct tde_job *job);
 bool tde_push_run(struct tde_instance *t, struct tde_job *job);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/torchrec/instance.h"
-#include "trainer_client/torchrec/line.h"
+#include "trainer_client/torchrec/report.h"
 
 const char *IO_type = "millrace";
 
@@ -22,7 +22,7 @@ void IO_Finalize(void *instance)
         tde_instance_destroy(instance);
 }
 
-/* TorchRec does not look whether an instance could be made. */
+/* TorchRec does not check whether an instance could be made. */
 static struct tde_instance *made(void *instance, const char *what, const char *table)
 {
     if (instance == NULL) {
@@ -34,7 +34,7 @@ static struct tde_instance *made(void *instance, const char *what, const char *t
     return instance;
 }
 
-/* Where what is copied goes, one behind the other. */
+/* Copies to *at, and moves it to the end of the copy. */
 static void *copy(uint8_t **at, const void *from, size_t bytes)
 {
     void *to = *at;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/torchrec/instance.h"
-#include "trainer_client/torchrec/line.h"
+#include "trainer_client/torchrec/report.h"
 #include "trainer_client/torchrec/table_name.h"
 
 /* A column of a push. */
@@ -22,7 +22,7 @@ struct column {
     float *rows;             /* of a call: */
     uint32_t first, count;   /* ids */
     struct mr_pushed pushed; /* of the call in flight */
-    char error[512];
+    char error[TDE_ERROR_BYTES];
 };
 
 static uint32_t columns_of(const struct tde_push *p)
@@ -88,19 +88,12 @@ static enum mr_status check_blocks(struct column *c)
 
 /* ---- rows ---- */
 
-static uint32_t count_at(const struct column *c, uint32_t first)
-{
-    uint32_t most = TDE_CALL_BYTES / (c->dim * (uint32_t)sizeof(float) + (uint32_t)sizeof(uint64_t));
-    uint32_t left = c->push->id_count - first;
-    return left < most ? left : most > 0 ? most : 1;
-}
-
 /* The rows of the call that begins with id `first`. */
 static void gather(struct column *c, uint32_t first)
 {
     const struct tde_push *p = c->push;
     c->first = first;
-    c->count = count_at(c, first);
+    c->count = tde_rows_of_call(p->id_count - first, c->dim);
     for (uint32_t i = 0; i < c->count; i++) {
         float *row = c->rows + (size_t)i * c->dim;
         const uint64_t *at = p->offsets + block_of(c, first + i);
@@ -113,25 +106,12 @@ static void gather(struct column *c, uint32_t first)
 
 /* ---- calls ---- */
 
-static enum mr_status note(struct column *c, enum mr_status status)
-{
-    (void)snprintf(c->error, sizeof(c->error), "%s", mr_last_error());
-    return status;
-}
-
-static enum mr_status time_is_up(struct column *c)
-{
-    (void)snprintf(c->error, sizeof(c->error), "its deadline of %u ms passed",
-                   c->t->configuration.deadline_ms);
-    return MR_DEADLINE_EXCEEDED;
-}
-
 static enum mr_status call(struct column *c, struct mr_future **future)
 {
     const struct mr_options options = {
         .deadline_ms = tde_left_ms(c->job), .future = future, .pushed = &c->pushed};
     if (options.deadline_ms == 0)
-        return time_is_up(c);
+        return tde_time_is_up(c->t, c->error);
     enum mr_status status = tde_table_make(&c->t->tables, c->t->client, c->name, c->dim, &c->t->configuration,
                                            options.deadline_ms, &c->table, c->error, sizeof(c->error));
     if (status != MR_OK)
@@ -140,14 +120,14 @@ static enum mr_status call(struct column *c, struct mr_future **future)
     status = mr_push_gradients(c->t->client, &options, c->table->id,
                                (const uint64_t *)(const void *)(c->push->ids + c->first), c->count, c->dim,
                                c->rows);
-    return status == MR_OK ? MR_OK : note(c, status);
+    return status == MR_OK ? MR_OK : tde_note(c->error, status);
 }
 
 static enum mr_status wait(struct column *c, struct mr_future *future)
 {
     enum mr_status status = mr_future_wait(future, NULL);
     if (status != MR_OK)
-        (void)note(c, status);
+        (void)tde_note(c->error, status);
     mr_future_destroy(future);
     if (status == MR_OK && !tde_table_is_current(c->table, c->t->client))
         status = MR_UNKNOWN_TABLE; /* whatever had its number may have got the rows */
@@ -157,7 +137,7 @@ static enum mr_status wait(struct column *c, struct mr_future *future)
 }
 
 /* The call whose rows are there; those of the next are then, or of the same again if it failed. */
-static enum mr_status push_and_go_on(struct column *c)
+static enum mr_status push_and_advance(struct column *c)
 {
     const uint32_t first = c->first, next = c->first + c->count;
     struct mr_future *future;
@@ -187,12 +167,12 @@ static enum mr_status run_column(struct column *c)
         return status;
     if (c->push->data == NULL)
         return refuse(c, "the blocks of another column are wrong");
-    c->rows = malloc((size_t)count_at(c, 0) * c->dim * sizeof(float));
+    c->rows = malloc((size_t)tde_rows_of_call(c->push->id_count, c->dim) * c->dim * sizeof(float));
     if (c->rows == NULL)
         return refuse(c, "no memory");
     gather(c, 0);
     while (status == MR_OK && c->first < c->push->id_count)
-        status = push_and_go_on(c);
+        status = push_and_advance(c);
     free(c->rows);
     return status;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/torchrec/line.h"
+#include "trainer_client/torchrec/report.h"
 
 void tde_tables_free(struct tde_tables *tables)
 {

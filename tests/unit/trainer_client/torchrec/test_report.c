@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "trainer_client/torchrec/losses.h"
+#include "trainer_client/torchrec/report.h"
 
 #define MINUTE_US UINT64_C(60000000)
 
@@ -60,7 +60,7 @@ static void what_was_taken_has_no_line(void **state)
     assert_string_equal(written(), "");
 }
 
-static void rows_without_room_are_told_once_a_minute(void **state)
+static void rows_without_room_are_reported_once_a_minute(void **state)
 {
     struct tde_losses l = {.no_room = 0};
 
@@ -72,7 +72,7 @@ static void rows_without_room_are_told_once_a_minute(void **state)
     assert_string_equal(after(&l, &taken, 4 * MINUTE_US), "");
 }
 
-static void the_rest_is_told_at_the_end(void **state)
+static void the_rest_is_reported_at_the_end(void **state)
 {
     struct tde_losses l = {.no_room = 0};
 
@@ -84,7 +84,7 @@ static void the_rest_is_told_at_the_end(void **state)
     assert_non_null(strstr(written(), "did not take 2 of the rows pushed"));
 }
 
-static void values_are_told_once(void **state)
+static void values_are_reported_once(void **state)
 {
     struct tde_losses l = {.no_room = 0};
     const char *text = after(&l, &not_finite, MINUTE_US);
@@ -100,9 +100,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_taken_has_no_line),
-        cmocka_unit_test(rows_without_room_are_told_once_a_minute),
-        cmocka_unit_test(the_rest_is_told_at_the_end),
-        cmocka_unit_test(values_are_told_once),
+        cmocka_unit_test(rows_without_room_are_reported_once_a_minute),
+        cmocka_unit_test(the_rest_is_reported_at_the_end),
+        cmocka_unit_test(values_are_reported_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
