@@ -18,7 +18,7 @@ struct mr_parameter_version; /* its name in millrace_rpc.h */
 
 /* Version 1 is a copy of `initial`; data NULL: zeros. MR_INVALID_ARGUMENT: not f32; MR_NO_MEMORY. */
 enum mr_status mr_versions_create(const struct mr_tensor *initial, struct mr_versions **out);
-/* One user more, and one less: behind the last there is no hold and no change. Versions that are held stay
+/* Adds and drops a user: after the last there is no hold and no change. Versions that are held stay
  * until they are let go. */
 void mr_versions_retain(struct mr_versions *versions);
 void mr_versions_release(struct mr_versions *versions); /* NULL is fine */

@@ -2,39 +2,12 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <pthread.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ps/modules/layers/plan.h"
-
-#define PLANS_KEPT 8u /* sizes of batch */
-
-struct ps_network {
-    uint32_t layer_count, parameter_count, threads, first_number;
-    struct ps_layer *layers;
-    struct ps_shape *shapes; /* [layer_count + 1] */
-    struct ps_parameter_info *parameters;
-    uint64_t parameter_floats;
-    pthread_mutex_t lock; /* of what is below */
-    struct ps_plan *plans[PLANS_KEPT];
-    uint64_t plan_uses;
-};
-
-uint32_t ps_network_layer_count(const struct ps_network *n)
-{
-    return n->layer_count;
-}
-
-const struct ps_layer *ps_network_layer(const struct ps_network *n, uint32_t index)
-{
-    return &n->layers[index];
-}
-
-const struct ps_shape *ps_network_shape(const struct ps_network *n, uint32_t index)
-{
-    return &n->shapes[index];
-}
+#include "ps/row/initializer.h"
 
 const struct ps_shape *ps_network_input(const struct ps_network *n)
 {
@@ -44,16 +17,6 @@ const struct ps_shape *ps_network_input(const struct ps_network *n)
 const struct ps_shape *ps_network_output(const struct ps_network *n)
 {
     return &n->shapes[n->layer_count];
-}
-
-uint32_t ps_network_first_number(const struct ps_network *n)
-{
-    return n->first_number;
-}
-
-uint32_t ps_network_threads(const struct ps_network *n)
-{
-    return n->threads;
 }
 
 uint32_t ps_network_parameter_count(const struct ps_network *n)
@@ -69,6 +32,25 @@ const struct ps_parameter_info *ps_network_parameter(const struct ps_network *n,
 uint64_t ps_network_parameter_floats(const struct ps_network *n)
 {
     return n->parameter_floats;
+}
+
+void ps_parameters_first_values(const struct ps_network *network, uint64_t seed, float *values)
+{
+    memset(values, 0, network->parameter_floats * sizeof(float));
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
+        const struct ps_parameter_info *info = &network->parameters[i];
+        const float bound = (float)(1 / sqrt((double)info->shape.fan_in));
+        const struct ps_initializer uniform = {
+            .kind = MR_INIT_UNIFORM, .a = -bound, .b = bound, .seed = seed};
+        ps_initializer_fill(&uniform, ((uint64_t)network->first_number << 32) + i, values + info->first,
+                            info->shape.count);
+    }
+}
+
+struct mr_tensor ps_parameters_tensor(const struct ps_network *network, const float *values)
+{
+    const uint32_t row = PS_LAYERS_ALIGN / sizeof(float); /* parameters begin at multiples of it */
+    return mr_tensor_2d(MR_F32, (uint32_t)(network->parameter_floats / row), row, values);
 }
 
 static void add_parameters(struct ps_network *n, uint32_t layer)
@@ -159,7 +141,7 @@ void ps_network_destroy(struct ps_network *n)
 {
     if (n == NULL)
         return;
-    for (uint32_t i = 0; i < PLANS_KEPT; i++) {
+    for (uint32_t i = 0; i < PS_PLANS_KEPT; i++) {
         assert(n->plans[i] == NULL || n->plans[i]->users == 0);
         ps_plan_destroy(n->plans[i]);
     }
@@ -177,7 +159,7 @@ void ps_network_destroy(struct ps_network *n)
 static struct ps_plan **find_place(struct ps_network *n, uint32_t batch)
 {
     struct ps_plan **place = NULL;
-    for (uint32_t i = 0; i < PLANS_KEPT; i++) {
+    for (uint32_t i = 0; i < PS_PLANS_KEPT; i++) {
         struct ps_plan **at = &n->plans[i];
         if (*at != NULL && (*at)->batch == batch)
             return at;

@@ -1,6 +1,6 @@
-/* A network: layers one behind the other, run forward and backward for a batch. What it computes with are
- * versions of its parameters (ps/modules/layers/parameters.h); what it remembers for the backward lies in a
- * `struct ps_saved` that the caller holds.
+/* A network: a sequence of layers, run forward and backward for a batch. It computes with versions of its
+ * parameters (dataplane/optimizer/versions.h); what it remembers for the backward lies in a `struct ps_saved`
+ * that the caller holds.
  *
  * Threads: a network does not change once made, any number of threads may run it at once, each with a
  * ps_saved of its own. A ps_saved belongs to one thread at a time, and may be handed on between a forward and
@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/mr_tensor.h"
 #include "ps/modules/layers/layer.h"
 
 #define PS_NETWORK_LAYERS_MAX 256u
@@ -47,7 +48,7 @@ const struct ps_shape *ps_network_output(const struct ps_network *network); /* o
 struct ps_parameter_info {
     char name[32]; /* "0.weight", "0.bias", "2.weight": as of torch.nn.Sequential */
     struct ps_layer_parameter shape;
-    uint64_t first; /* float of it within the parameters of the network, which lie one behind the other */
+    uint64_t first; /* float of it within the parameters of the network, which lie one after the other */
 };
 uint32_t ps_network_parameter_count(const struct ps_network *network);
 /* NULL beyond the last. */
@@ -55,6 +56,12 @@ const struct ps_parameter_info *ps_network_parameter(const struct ps_network *ne
 /* Of all parameters together; between them are some floats of padding, which are 0 in values and
  * gradients. */
 uint64_t ps_network_parameter_floats(const struct ps_network *network);
+
+/* Sets the first values as torch's conv2d and linear do: uniform in +-1 / sqrt(fan_in), a function of `seed`,
+ * parameter and element alone. values: ps_network_parameter_floats(). */
+void ps_parameters_first_values(const struct ps_network *network, uint64_t seed, float *values);
+/* The values as one tensor, which mr_parameter_create() takes. */
+struct mr_tensor ps_parameters_tensor(const struct ps_network *network, const float *values);
 
 /* Room for a forward and its backward; grows with the largest batch, and is used again by the next. */
 enum mr_status ps_saved_create(struct ps_network *network, struct ps_saved **out);

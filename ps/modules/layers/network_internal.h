@@ -1,20 +1,25 @@
-/* What the files of networks and plans know of each other's objects. Inside ps/modules/layers/ only. */
+/* A network from the inside, for the files of ps/modules/layers/ only. */
 #ifndef PS_LAYERS_NETWORK_INTERNAL_H
 #define PS_LAYERS_NETWORK_INTERNAL_H
 
+#include <pthread.h>
 #include "ps/modules/layers/engine.h"
 #include "ps/modules/layers/network.h"
 
 struct ps_plan;
 
-/* ---- of the network ---- */
+#define PS_PLANS_KEPT 8u /* sizes of batch */
 
-uint32_t ps_network_layer_count(const struct ps_network *network);
-const struct ps_layer *ps_network_layer(const struct ps_network *network, uint32_t index);
-/* What goes into layer `index`; behind the last, what comes out. */
-const struct ps_shape *ps_network_shape(const struct ps_network *network, uint32_t index);
-uint32_t ps_network_first_number(const struct ps_network *network);
-uint32_t ps_network_threads(const struct ps_network *network);
+struct ps_network {
+    uint32_t layer_count, parameter_count, threads, first_number;
+    struct ps_layer *layers;
+    struct ps_shape *shapes; /* [layer_count + 1]: the input of each layer, and the output of the last */
+    struct ps_parameter_info *parameters;
+    uint64_t parameter_floats;
+    pthread_mutex_t lock; /* of what is below */
+    struct ps_plan *plans[PS_PLANS_KEPT];
+    uint64_t plan_uses;
+};
 
 /* The plan for `batch` samples, made if there is none, until it is given back. The network's threads are
  * taken. */

@@ -102,7 +102,7 @@ void ps_stage_destroy(struct ps_stage *s)
 /* Whether layer `index` is there, and of that kind. */
 static bool is_kind(const struct planner *p, uint32_t index, enum ps_layer_kind kind)
 {
-    return index < ps_network_layer_count(p->network) && ps_network_layer(p->network, index)->kind == kind;
+    return index < p->network->layer_count && p->network->layers[index].kind == kind;
 }
 
 /* The stage of convolution, relu and pool where they can go together, else MR_UNSUPPORTED and *s is as it
@@ -112,9 +112,8 @@ static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_s
     struct ps_stage made = *s;
     if (s->layer.kind != PS_LAYER_CONV2D || !s->relu || !is_kind(p, index + 2, PS_LAYER_MAX_POOL2D))
         return MR_UNSUPPORTED;
-    enum mr_status status =
-        ps_stage_pooled(&made, p->network, ps_network_layer(p->network, index + 2), p->plan->batch,
-                        ps_network_shape(p->network, index), ps_network_shape(p->network, index + 3));
+    enum mr_status status = ps_stage_pooled(&made, p->network, &p->network->layers[index + 2], p->plan->batch,
+                                            &p->network->shapes[index], &p->network->shapes[index + 3]);
     if (status == MR_OK)
         *s = made;
     else
@@ -122,12 +121,12 @@ static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_s
     return status;
 }
 
-/* Layer `index`, and those behind it that go with it; *taken: how many layers. */
+/* The stage of layer `index` and of the layers after it that are computed with it; *taken: how many layers. */
 static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *taken)
 {
-    const struct ps_layer *layer = ps_network_layer(p->network, index);
+    const struct ps_layer *layer = &p->network->layers[index];
     struct ps_stage s = {.layer = *layer,
-                         .number = ps_network_first_number(p->network) + index,
+                         .number = p->network->first_number + index,
                          .weight = PS_NO_PARAMETER,
                          .bias = PS_NO_PARAMETER};
     if (has_parameters(layer)) {
@@ -140,8 +139,7 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
     enum mr_status status = make_pooled(p, index, &s);
     if (status == MR_UNSUPPORTED) {
         *taken = s.relu ? 2 : 1;
-        status = make_stage(p, &s, ps_network_shape(p->network, index),
-                            ps_network_shape(p->network, index + *taken));
+        status = make_stage(p, &s, &p->network->shapes[index], &p->network->shapes[index + *taken]);
     }
     if (status == MR_OK)
         status = append_reorder(p, &s.in);
@@ -152,19 +150,19 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
 /* The same floats, row-major, under another shape. */
 static enum mr_status flatten(struct planner *p, uint32_t index)
 {
-    ps_format from = ps_format_plain(p->plan->batch, ps_network_shape(p->network, index));
+    ps_format from = ps_format_plain(p->plan->batch, &p->network->shapes[index]);
     enum mr_status status = append_reorder(p, &from);
-    p->now = ps_format_plain(p->plan->batch, ps_network_shape(p->network, index + 1));
+    p->now = ps_format_plain(p->plan->batch, &p->network->shapes[index + 1]);
     return status;
 }
 
 static enum mr_status append_layers(struct planner *p)
 {
-    uint32_t count = ps_network_layer_count(p->network), taken = 1;
+    uint32_t count = p->network->layer_count, taken = 1;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < count && status == MR_OK; i += taken) {
         taken = 1;
-        if (ps_network_layer(p->network, i)->kind == PS_LAYER_FLATTEN)
+        if (p->network->layers[i].kind == PS_LAYER_FLATTEN)
             status = flatten(p, i);
         else
             status = append_layer(p, i, &taken);
@@ -176,7 +174,7 @@ static enum mr_status append_layers(struct planner *p)
 
 enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, struct ps_plan **out)
 {
-    uint32_t layer_count = ps_network_layer_count(network);
+    uint32_t layer_count = network->layer_count;
     struct ps_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
         return MR_NO_MEMORY;
@@ -188,8 +186,8 @@ enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, 
     }
     plan->batch = batch;
     plan->first_trained = UINT32_MAX;
-    plan->input = ps_format_plain(batch, ps_network_shape(network, 0));
-    plan->output = ps_format_plain(batch, ps_network_shape(network, layer_count));
+    plan->input = ps_format_plain(batch, &network->shapes[0]);
+    plan->output = ps_format_plain(batch, &network->shapes[layer_count]);
     struct planner p = {.network = network, .plan = plan, .now = plan->input};
     p.gradient_bytes = ps_format_bytes(&plan->input);
     (void)take_room(&p, p.gradient_bytes);

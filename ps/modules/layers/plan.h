@@ -18,7 +18,7 @@
 
 struct ps_stage;
 
-/* A forward or backward under way. */
+/* A forward or backward that is running. */
 struct ps_run {
     const struct ps_network *network;
     struct mr_parameter_version *version;
@@ -80,16 +80,16 @@ struct ps_plan {
 enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, struct ps_plan **out);
 void ps_plan_destroy(struct ps_plan *plan); /* NULL is fine */
 
-/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format that is there,
- * `out` the shape that is to come. Sets the rest but what lies where. Where stage->in is another than `now`,
- * the format is changed before it. */
+/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format of the input,
+ * `out` the shape of the output. Sets the rest, except offsets in memory. If stage->in differs from `now`, a
+ * reorder comes before the stage. */
 enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
-/* A convolution with the relu and the pool behind it. MR_UNSUPPORTED: not for these; what was made is the
- * caller's to destroy. */
+/* A convolution with the relu and the pool after it. MR_UNSUPPORTED: not for these layers; the caller destroys
+ * what was made. */
 enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_network *network,
                                const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
                                const struct ps_shape *out);

@@ -1,7 +1,7 @@
 /* Forward and backward of a network: the stages of a plan, one after the other. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/modules/layers/parameters.h"
+#include "ps/modules/layers/network.h"
 #include "ps/modules/layers/plan.h"
 
 struct ps_saved {
@@ -106,7 +106,7 @@ enum mr_status ps_network_forward(struct ps_network *network, struct mr_paramete
     if (batch < 1 || batch > PS_BATCH_MAX ||
         mr_version_floats(version) != ps_network_parameter_floats(network) || s->network != network)
         return MR_INVALID_ARGUMENT;
-    int before = ps_layers_threads_take(ps_network_threads(network));
+    int before = ps_layers_threads_take(network->threads);
     enum mr_status status = ps_network_take_plan(network, batch, &s->plan);
     if (status == MR_OK)
         status = grow(s, s->plan->memory_bytes);
@@ -122,7 +122,7 @@ enum mr_status ps_network_forward(struct ps_network *network, struct mr_paramete
     return status;
 }
 
-/* The last stage whose backward has to be done: behind it nothing is wanted. */
+/* The last stage of a backward: no gradient is wanted beyond it. */
 static uint32_t last_of(const struct ps_plan *plan, bool wants_parameters, bool wants_input)
 {
     if (wants_input)
@@ -168,7 +168,7 @@ enum mr_status ps_network_backward(struct ps_network *network, struct ps_saved *
             memset(parameter_gradients + info->first + info->shape.count, 0,
                    (end - info->shape.count) * sizeof(float));
         }
-    int before = ps_layers_threads_take(ps_network_threads(network));
+    int before = ps_layers_threads_take(network->threads);
     enum mr_status status = run_backward(s->plan, &run, output_gradient, input_gradient);
     ps_layers_threads_give_back(before);
     ps_saved_reset(s);

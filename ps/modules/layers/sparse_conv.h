@@ -1,7 +1,6 @@
-/* Max-pool behind a convolution, and the convolution's backward from it. A pool's gradient is 0 but where a
- * maximum was, and a relu's and dropout's zeros come on top: about one in seven is left of a pool of 2 x 2.
- * So the backward goes from one to the next instead of through all. For kernels of 3 x 3 at stride 1 without
- * padding.
+/* Max-pool after a convolution, and the convolution's backward from it. A pool's gradient is 0 except where a
+ * maximum was, and relu and dropout add zeros of their own: about one in seven values is left after a pool of
+ * 2 x 2. So the backward visits these values only. For kernels of 3 x 3 at stride 1 without padding.
  *
  * Planes are [height, width, block] of `block` channels (8 or 16): oneDNN's formats of blocked channels. Any
  * thread.

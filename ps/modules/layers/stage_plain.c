@@ -129,8 +129,8 @@ static enum mr_status pool_backward(const struct ps_run *run, const struct ps_st
     return in_gradient == NULL ? MR_OK : ps_primitive_run(&s->data, run->stream, run->scratch, arguments, 3);
 }
 
-/* Padding behind, such that the windows end where it ends: what is left over of the input takes no part. */
-static int64_t pad_behind(const struct ps_layer *l, const ps_format *in, uint32_t axis, uint32_t out_size)
+/* Padding at the end, so that the last window ends there: input that is left over is ignored. */
+static int64_t pad_after(const struct ps_layer *l, const ps_format *in, uint32_t axis, uint32_t out_size)
 {
     return (int64_t)(out_size - 1) * l->stride[axis] + l->kernel[axis] - in->dims[2 + axis] - l->pad[axis];
 }
@@ -141,26 +141,26 @@ enum mr_status ps_stage_max_pool2d(struct ps_stage *s, const ps_format *now, con
     const struct ps_layer *l = &s->layer;
     const dnnl_dims_t kernel = {l->kernel[0], l->kernel[1]}, stride = {l->stride[0], l->stride[1]};
     const dnnl_dims_t before = {l->pad[0], l->pad[1]};
-    const dnnl_dims_t behind = {pad_behind(l, now, 0, out->dims[1]), pad_behind(l, now, 1, out->dims[2])};
+    const dnnl_dims_t after = {pad_after(l, now, 0, out->dims[1]), pad_after(l, now, 1, out->dims[2])};
     ps_format any_out = ps_format_any((uint32_t)now->dims[0], out);
     dnnl_pooling_desc_t forward, back;
     dnnl_primitive_desc_t hint = NULL;
     s->ops = &ops;
     s->in = *now;
-    dnnl_status_t told = dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max,
-                                                        now, &any_out, stride, kernel, before, behind);
-    if (told != dnnl_success)
-        return ps_layers_status(told);
+    dnnl_status_t outcome = dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max,
+                                                           now, &any_out, stride, kernel, before, after);
+    if (outcome != dnnl_success)
+        return ps_layers_status(outcome);
     enum mr_status status = ps_primitive_create(&forward, NULL, NULL, &s->forward, &hint);
     if (status != MR_OK)
         return status;
     s->out = *dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
     s->extra_format = *dnnl_primitive_desc_query_md(hint, dnnl_query_workspace_md, 0);
     s->extra_bytes = ps_format_bytes(&s->extra_format);
-    told = dnnl_pooling_backward_desc_init(&back, dnnl_pooling_max, now, &s->out, stride, kernel, before,
-                                           behind);
-    status = told == dnnl_success ? ps_primitive_create(&back, NULL, hint, &s->data, NULL)
-                                  : ps_layers_status(told);
+    outcome =
+        dnnl_pooling_backward_desc_init(&back, dnnl_pooling_max, now, &s->out, stride, kernel, before, after);
+    status = outcome == dnnl_success ? ps_primitive_create(&back, NULL, hint, &s->data, NULL)
+                                     : ps_layers_status(outcome);
     dnnl_primitive_desc_destroy(hint);
     return status;
 }

@@ -1,4 +1,4 @@
-/* A convolution, its relu and the max-pool behind it in one stage: oneDNN's convolution some samples at a
+/* A convolution, its relu and the max-pool after it in one stage: oneDNN's convolution some samples at a
  * time, so that what it gives is still in the cache when it is pooled, and ps/modules/layers/sparse_conv.h
  * for the way back. Of the convolution's output only the maxima are kept, and where they were. */
 #include "ps/modules/layers/plan.h"
@@ -8,7 +8,7 @@
 #define CHUNK_MAX  8u     /* samples convolved at a time */
 #define PART_BYTES 24576u /* of a plane */
 
-/* The scratch memory behind what primitives want. */
+/* The scratch memory after that of the primitives. */
 static uint8_t *room(const struct ps_run *run, const struct ps_stage *s)
 {
     size_t first = ps_layers_round(ps_format_bytes(&s->forward.scratch));
@@ -259,13 +259,13 @@ static enum mr_status make_forward(struct ps_stage *s, const struct ps_shape *in
 static enum mr_status make_formats(struct ps_stage *s, const ps_format *plain_weight)
 {
     dnnl_dims_t dims = {s->batch, s->chunk_in.dims[1], s->chunk_in.dims[2], s->chunk_in.dims[3]};
-    dnnl_status_t told =
+    dnnl_status_t outcome =
         dnnl_memory_desc_init_by_tag(&s->in, 4, dims, dnnl_f32, s->block == 16 ? dnnl_nChw16c : dnnl_nChw8c);
-    if (told == dnnl_success)
-        told = dnnl_memory_desc_init_by_tag(&s->weight_data, 4, plain_weight->dims, dnnl_f32,
-                                            s->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
-    if (told != dnnl_success)
-        return ps_layers_status(told);
+    if (outcome == dnnl_success)
+        outcome = dnnl_memory_desc_init_by_tag(&s->weight_data, 4, plain_weight->dims, dnnl_f32,
+                                               s->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
+    if (outcome != dnnl_success)
+        return ps_layers_status(outcome);
     return ps_primitive_reorder(&s->weight_data, plain_weight, &s->reorder);
 }
 
@@ -278,7 +278,7 @@ enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_network *netw
     char error[8];
     s->ops = &ops;
     s->batch = batch;
-    if (ps_network_threads(network) > 1 || !is_fit(&s->layer, pool, in) ||
+    if (network->threads > 1 || !is_fit(&s->layer, pool, in) ||
         ps_layer_output(&s->layer, in, &convolved, error, sizeof(error)) != MR_OK)
         return MR_UNSUPPORTED;
     enum mr_status status = make_forward(s, in, &convolved, network, chunk_of(batch));

@@ -83,7 +83,7 @@ static enum mr_status backward(const struct ps_run *run, const struct ps_stage *
 
 static const struct ps_stage_ops ops = {forward, backward};
 
-/* The attributes of a forward: with a relu behind it, or none. */
+/* The attributes of a forward: with a relu after it, or none. */
 static enum mr_status attributes_of(const struct ps_stage *s, dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t after = NULL;
@@ -169,21 +169,21 @@ static enum mr_status make_conv2d(struct ps_stage *s, const struct ps_network *n
     const ps_format *bias = bias_of(s, network);
     struct operation o;
     dnnl_primitive_desc_t hint = NULL;
-    dnnl_status_t told = dnnl_convolution_forward_desc_init(&o.forward.convolution, dnnl_forward_training,
-                                                            dnnl_convolution_direct, &f->in, &any_weight,
-                                                            bias, &f->out, stride, pad, pad);
-    if (told != dnnl_success)
-        return ps_layers_status(told);
+    dnnl_status_t outcome = dnnl_convolution_forward_desc_init(&o.forward.convolution, dnnl_forward_training,
+                                                               dnnl_convolution_direct, &f->in, &any_weight,
+                                                               bias, &f->out, stride, pad, pad);
+    if (outcome != dnnl_success)
+        return ps_layers_status(outcome);
     enum mr_status status = make_forward(s, &o, &hint);
     if (status != MR_OK)
         return status;
-    told = dnnl_convolution_backward_data_desc_init(&o.data.convolution, dnnl_convolution_direct, &s->in,
-                                                    &any_weight, &s->out, stride, pad, pad);
-    if (told == dnnl_success)
-        told =
+    outcome = dnnl_convolution_backward_data_desc_init(&o.data.convolution, dnnl_convolution_direct, &s->in,
+                                                       &any_weight, &s->out, stride, pad, pad);
+    if (outcome == dnnl_success)
+        outcome =
             dnnl_convolution_backward_weights_desc_init(&o.weights.convolution, dnnl_convolution_direct,
                                                         &s->in, &any_weight, bias, &s->out, stride, pad, pad);
-    status = told == dnnl_success ? make_backward(s, &o, hint, &plain) : ps_layers_status(told);
+    status = outcome == dnnl_success ? make_backward(s, &o, hint, &plain) : ps_layers_status(outcome);
     dnnl_primitive_desc_destroy(hint);
     return status;
 }
@@ -218,14 +218,15 @@ enum mr_status ps_stage_linear(struct ps_stage *s, const struct ps_network *netw
     struct operation o;
     dnnl_primitive_desc_t hint = NULL;
     s->ops = &ops;
-    dnnl_status_t told = dnnl_inner_product_forward_desc_init(&o.forward.product, dnnl_forward_training,
-                                                              &from, &weight, bias, &to);
-    if (told == dnnl_success)
-        told = dnnl_inner_product_backward_data_desc_init(&o.data.product, &from, &weight, &to);
-    if (told == dnnl_success)
-        told = dnnl_inner_product_backward_weights_desc_init(&o.weights.product, &from, &weight, bias, &to);
-    if (told != dnnl_success)
-        return ps_layers_status(told);
+    dnnl_status_t outcome = dnnl_inner_product_forward_desc_init(&o.forward.product, dnnl_forward_training,
+                                                                 &from, &weight, bias, &to);
+    if (outcome == dnnl_success)
+        outcome = dnnl_inner_product_backward_data_desc_init(&o.data.product, &from, &weight, &to);
+    if (outcome == dnnl_success)
+        outcome =
+            dnnl_inner_product_backward_weights_desc_init(&o.weights.product, &from, &weight, bias, &to);
+    if (outcome != dnnl_success)
+        return ps_layers_status(outcome);
     enum mr_status status = make_forward(s, &o, &hint);
     if (status != MR_OK)
         return status;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/wire/format/mr_tensor.h"
-#include "ps/modules/layers/parameters.h"
+#include "ps/modules/layers/network.h"
 #include "ps/modules/model/thread_pool.h"
 #include "ps/modules/model/text.h"
 

@@ -22,7 +22,7 @@ struct ps_forward_pass; /* a forward that was done, for its backward */
  * 1..PS_MODEL_PARTS_MAX. The parameter is made here. Held once. Else `error` gets a line. */
 enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t seed, uint32_t parts,
                                struct ps_model **out, char *error, size_t error_bytes);
-/* One holder less; behind the last it is gone, with its reference to the parameter. */
+/* Drops a holder; the last one frees the model and releases its parameter. */
 void ps_model_release(void *model);
 /* Held, if `object` is a model of this process that lives; else NULL. Safe for any pointer. */
 struct ps_model *ps_model_find(const void *object);

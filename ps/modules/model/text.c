@@ -102,7 +102,7 @@ static const char *read_layer(const struct statement *s, struct ps_layer *layer)
     return s->word_count == 1 ? NULL : "a name and nothing else";
 }
 
-/* The first statement, and the one behind it if it is no layer. True: this one was one of them. */
+/* The first statement, and the one after it if it is no layer. True: this was one of them. */
 static const char *read_head(const struct statement *s, uint32_t index, struct ps_model_text *out,
                              bool *is_head)
 {
@@ -162,7 +162,7 @@ enum mr_status ps_model_read(const char *text, struct ps_model_text *out, char *
         const char *end = strchrnul(at, ';');
         size_t blank = strspn(at, " \t\r\n");
         if (*end == 0 && at + blank >= end && index > 0)
-            break; /* nothing behind the last ';' */
+            break; /* nothing after the last ';' */
         at += blank;
         status = read_statement(at, (size_t)(end - at), index, out, error, error_bytes);
         at = *end == 0 ? NULL : end + 1;

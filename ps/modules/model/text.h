@@ -3,7 +3,7 @@
  *   input 1 28 28; conv2d 1 32 3; relu; conv2d 32 64 3; relu; max_pool2d 2; dropout 0.25; flatten; linear
  *   9216 128; relu; ...
  *
- * Statements are parted by ';'. The first is `input` with the shape of one sample; `number N` behind it is
+ * Statements are separated by ';'. The first is `input` with the shape of one sample; `number N` after it is
  * the number of the first layer, for the second half of a network cut in two (struct ps_network_options).
  * Then come layers:
  *

@@ -7,7 +7,6 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/modules/layers/network.h"
-#include "ps/modules/layers/parameters.h"
 
 struct parameters;
 struct parameters_optimizer;
