@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh peers
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
-# Peers whose libraries came after the build directory was made are found by configuring anew.
+# Peers whose libraries came after the build directory was made are found by configuring again.
 for program in grpc_server redis_client; do
     [ -x "build/tests/bench/peers/$program" ] || { meson setup --reconfigure build >/dev/null && break; }
 done

@@ -51,8 +51,8 @@ end() {
 trap end EXIT
 trap 'exit 1' INT TERM HUP
 
-# step NAME FUNCTION: runs it to its first error; its output is shown then. (In the background, as bash goes on behind errors in what
-# stands in a condition.)
+# step NAME FUNCTION: runs it to its first error; its output is shown then. (In the background, as bash ignores errors in what stands
+# in a condition.)
 step() {
     local log=$work/step.log
     echo "deb-test: $1"

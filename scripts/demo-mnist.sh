@@ -87,4 +87,4 @@ while [ ${#rank_of[@]} -gt 0 ]; do
     unset "rank_of[$ended]"
     [ "$code" -eq 0 ] || fail "rank $rank ended with exit code $code: $(tail -n 1 "$work/$rank.log")"
 done
-grep '^mnist: ok ' "$work/0.out" || fail "the server told no result"
+grep '^mnist: ok ' "$work/0.out" || fail "the server printed no result"

@@ -93,7 +93,7 @@ clean_up() {
     wait 2>/dev/null
     ip netns del "$server_ns" 2>/dev/null
     ip netns del "$client_ns" 2>/dev/null
-    rm -rf "$work" "/run/dpdk/demo-$$" # DPDK leaves what it shares with helpers behind
+    rm -rf "$work" "/run/dpdk/demo-$$" # DPDK does not remove the files that it shares with helpers
     exit $code
 }
 trap clean_up EXIT
@@ -172,7 +172,7 @@ address_client() {
 # launch_server [options]: false when it ends before it serves.
 launch_server() {
     : >"$work/server.out"
-    # DPDK's run-time files go into the demo's own folder: a killed server leaves them behind.
+    # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
     RUNTIME_DIRECTORY=$work ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
         --set port.device=mrserver0 --set port.ipv4="$server_address/24" --set node.key_file="$work/key" \
         --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "$@" \
@@ -193,7 +193,7 @@ start_server() {
         ip -n "$server_ns" link del mrserver0
         launch_server "$@" || fail "the server did not start"
     fi
-    # The server makes the tap interface anew at each start; its kernel end is the trainers' end of the cable.
+    # The server makes a new tap interface at each start; its kernel end is the trainers' end of the cable.
     if [ "$driver" = tap ]; then
         ip -n "$server_ns" link set mrserver0 netns "$client_ns" name mrclient0
         address_client

@@ -235,7 +235,7 @@ bool tool_npy_parse(
 
 struct text {
     char *out;
-    size_t bytes, at; /* `at` goes on beyond the end */
+    size_t bytes, at; /* `at` counts beyond the end as well */
 };
 
 static void add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));

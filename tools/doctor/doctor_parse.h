@@ -9,7 +9,7 @@
 /* The first number on the line that begins with `field` ("HugePages_Free:"). False when there is no such line
  * or number. */
 bool tool_field_u64(const char *text, const char *field, uint64_t *out);
-/* The number behind `field` in hexadecimal ("CapEff:"). */
+/* The number after `field` in hexadecimal ("CapEff:"). */
 bool tool_field_hex(const char *text, const char *field, uint64_t *out);
 /* The soft limit in /proc/self/limits; UINT64_MAX for "unlimited". */
 bool tool_limit(const char *limits, const char *name, uint64_t *out);

@@ -161,8 +161,8 @@ static int test(struct trainer *t)
         mr_rpc_result_free(output);
     }
     printf("Rank %u: accuracy %.4f\n", t->options->worker.rank, (double)right / t->test.count);
-    const struct mr_value told[] = {mr_value_i64(right), mr_value_i64(t->test.count)};
-    if (mr_rpc_sync(t->rpc, 0, "mnist.tested", told, 2, NULL, NULL) != MR_OK)
+    const struct mr_value reported[] = {mr_value_i64(right), mr_value_i64(t->test.count)};
+    if (mr_rpc_sync(t->rpc, 0, "mnist.tested", reported, 2, NULL, NULL) != MR_OK)
         return example_failed(&t->options->worker, "mnist.tested");
     return 0;
 }
@@ -172,9 +172,9 @@ static int test(struct trainer *t)
 /* Training is over for this one; the last tests. */
 static int finish(struct trainer *t, int64_t images)
 {
-    const struct mr_value told = mr_value_i64(images);
+    const struct mr_value reported = mr_value_i64(images);
     struct mr_rpc_result *left;
-    if (mr_rpc_sync(t->rpc, 0, "mnist.trained", &told, 1, NULL, &left) != MR_OK)
+    if (mr_rpc_sync(t->rpc, 0, "mnist.trained", &reported, 1, NULL, &left) != MR_OK)
         return example_failed(&t->options->worker, "mnist.trained");
     bool last = mr_rpc_result_value(left, 0)->i64 == 0;
     mr_rpc_result_free(left);

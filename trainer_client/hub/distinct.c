@@ -66,7 +66,7 @@ static void halve(struct hub_distinct *d)
         free(old);
         return;
     }
-    /* No memory for a second table: thin out in place. What stays may sit behind a gap and be counted twice,
+    /* No memory for a second table: thin out in place. What stays may come after a gap and be counted twice,
      * which is within the estimate's error. */
     for (uint32_t i = 0; i < d->entries; i++) {
         if (old[i] != 0 && !is_kept(d, old[i]))

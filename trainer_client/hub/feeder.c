@@ -519,7 +519,7 @@ static bool end_oldest_feed(struct feeder *f)
     return oldest != NULL;
 }
 
-/* A turn with a running plan. True when there may be more to do at once. */
+/* One round with a running plan. True when there may be more to do at once. */
 static bool run_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;

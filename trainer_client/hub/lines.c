@@ -34,7 +34,7 @@ void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
     l->line_number = line_number;
 }
 
-/* More bytes behind those there are. False: there are none, or no room for them. */
+/* Reads more bytes after those in the buffer. False: there are none, or no room for them. */
 static bool fill(struct hub_lines *l)
 {
     if (l->at_end || l->error_number != 0)

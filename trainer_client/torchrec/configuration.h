@@ -1,4 +1,4 @@
-/* What stands behind "millrace://" in a URL: SERVER, or SERVER/?NAME=VALUE&NAME=VALUE. Pure. */
+/* What follows "millrace://" in a URL: SERVER, or SERVER/?NAME=VALUE&NAME=VALUE. Pure. */
 #ifndef TDE_CONFIGURATION_H
 #define TDE_CONFIGURATION_H
 

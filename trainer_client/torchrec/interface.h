@@ -1,6 +1,6 @@
 /* What TorchRec's dynamic embedding calls of a plug-in: a shared object with a variable and four functions,
  * loaded by torch.ops.tde.register_io(path). There is one instance per embedding table, made from what stands
- * behind "millrace://" in the URL.
+ * after "millrace://" in the URL.
  *
  * A row of an embedding table is an id's values and the states of its optimizer: `states` blocks of the same
  * length, of which number 0 holds the values. With columns (a table that is sharded by column) an id has such

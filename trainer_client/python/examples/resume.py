@@ -6,8 +6,8 @@ nothing had happened.
 
 Kill the server at any moment and start it again: the loop below does not notice, but for the wait. The client
 is made with `replay`, so it gives a server that comes back from its newest checkpoint the gradients that it
-lacks. If this program ends as
-well, start it again after the server: checkpoints are cut at a step, and it goes on with the next.
+lacks. If this program ends as well, start it again after the server: checkpoints are cut at a step, and it
+continues with the next.
 
 It learns whether flights are late from seven features of each, with a trainer of its own and no hub; a ledger
 at the server, a variable with an element for each step, counts what was applied.
@@ -83,7 +83,7 @@ class Model(torch.nn.Module):
 
 
 def first_step(client: millrace.Client) -> int:
-    """1, or the one behind the checkpoint that the server came back with."""
+    """1, or the step after the checkpoint that the server was restored from."""
     info = client.checkpoint_info()
     if info.restored_id and info.restored_step and not info.restored_is_at_step:
         raise SystemExit(
@@ -95,13 +95,13 @@ def first_step(client: millrace.Client) -> int:
     if info.step:
         raise SystemExit(
             f"resume: the server is at step {info.step} of another training: restore a checkpoint, or start "
-            "it anew"
+            "it empty"
         )
     return 1
 
 
 def checkpoint(client: millrace.Client, step: int) -> None:
-    """Has the server cut one behind this step, whether that works or not: there is another one to come."""
+    """Has the server cut a checkpoint after this step; if that fails, a later one will do."""
     try:
         client.save(at_step=step, trainers=1)
     except millrace.CheckpointRunning:

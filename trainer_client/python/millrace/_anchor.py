@@ -21,7 +21,7 @@ _as: Any = torch.Tensor._make_subclass
 
 
 class Pushed(torch.Tensor):
-    """The .grad of an anchor whose gradients have left: whoever wants to do something with them is told."""
+    """The .grad of an anchor whose gradients have left; any use of it raises an error that says so."""
 
     _why = (
         "the gradients were pushed by backward(): rows at a Millrace server whose module is given to an "

@@ -66,7 +66,7 @@ class Pushes:
             return True
 
     def wait(self, feature: int, leave: int = 0) -> None:
-        """Waits until at most `leave` pushes of the feature are under way. Raises the error of one that
+        """Waits until at most `leave` pushes of the feature are in flight. Raises the error of one that
         failed, once."""
         while (push := self._oldest(feature, leave)) is not None:
             try:
@@ -111,7 +111,7 @@ def _end() -> None:
     for pushes in list(_pushes.values()):
         try:
             pushes.flush()
-        except ClientClosed:  # by an exception, which has been told
+        except ClientClosed:  # by an exception, which was reported
             pass
         except Error as error:
             print(f"millrace: a push of gradients failed: {error}", file=sys.stderr)
@@ -215,16 +215,16 @@ class End:
         self.backward.push()
 
 
-def _under_way(feature: Any, future: Any) -> None:
+def _in_flight(feature: Any, future: Any) -> None:
     pushes_of(feature.client).add(feature.id, future.result, future._is_taken)
 
 
 def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
     options = {**options, "more": more}
     if rows.offsets is None:
-        _under_way(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
+        _in_flight(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
     else:
-        _under_way(
+        _in_flight(
             table,
             table.push_gradients_bags_async(
                 rows.keys, rows.offsets, rows.gradients, weights=rows.weights, **options
@@ -233,7 +233,7 @@ def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
 
 
 def _push_variable(variable: Any, gradient: np.ndarray, options: dict, more: bool) -> None:
-    _under_way(variable, variable.push_gradient_async(gradient, **{**options, "more": more}))
+    _in_flight(variable, variable.push_gradient_async(gradient, **{**options, "more": more}))
 
 
 def _push_batch(client: Any, batch: Any, gradients: list, options: dict, more: bool) -> None:

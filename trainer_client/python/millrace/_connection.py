@@ -114,9 +114,9 @@ class Connection:
         self._before_close.append(function)
 
     def close(self) -> None:
-        """Ends the connection, and all calls under way: whoever waits for them gets ClientClosed. Arrays that
-        calls returned stay valid. Gradients that modules of millrace.nn have on the way are waited for
-        before, and their errors raised behind."""
+        """Ends the connection and all calls in flight: whoever waits for them gets ClientClosed. Arrays that
+        calls returned stay valid. Pushes of modules of millrace.nn are waited for first; their errors are
+        raised at the end."""
         before, self._before_close = self._before_close, []
         try:
             for function in before:

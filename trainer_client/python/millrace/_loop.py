@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._connection import Connection
     from .future import Future
 
-_ROUND_S = 0.1  # a round looks at all futures, whatever was told, and at whether anybody still waits
+_ROUND_S = 0.1  # a round checks all futures, notified or not, and whether anybody still waits
 
 
 class Driver:
@@ -137,7 +137,7 @@ class Driver:
             pass
 
     def _finish(self, most: int) -> None:
-        """Lets those go on whose futures have ended; so many of them may have, the first most likely."""
+        """Wakes those whose futures have ended: at most `most` of them, probably the first ones."""
         for waiter, future in list(self._waiting.items()):
             if waiter.done() or not future._is_over():
                 continue

@@ -22,7 +22,7 @@ class CallOptions(TypedDict, total=False):
     #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
     wire_dtype: str
     read_only: bool  #: of lookups of rows by key: they make no rows and leave no trace, for evaluation
-    pushed: Pushed  #: of pushes of gradients: is told what becomes of them, which costs a little
+    pushed: Pushed  #: of pushes of gradients: receives their results, which costs a little
     more: bool  #: of an `_async` call: another follows at once, and this one may wait to share its packet
 
 

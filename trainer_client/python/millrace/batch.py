@@ -30,7 +30,7 @@ Keys = Union[
 @dataclass(frozen=True)
 class BatchState:
     """Which batches of a stream every core has applied: all sequence numbers below `watermark`, and some
-    behind it."""
+    above it."""
 
     watermark: int
     bitmap: np.ndarray  #: u64: bit i of it all is number watermark + i
@@ -90,12 +90,11 @@ class BatchCalls(Connection):
         read_only: bool = False,
         **options: Unpack[CallOptions],
     ) -> None:
-        """The server looks the rows of a batch up now and keeps them for lookup_batch(). What a hub does.
+        """The server looks the rows of a batch up now and keeps them for lookup_batch(), as a hub does.
 
-        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s
+        tables: [(table, keys, offsets), ...] or (table, keys, offsets, weights). Bag (sample s, slot j) is keys[offsets[s
         * slots + j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows,
-        and the batch goes
-        with its lookup. BatchCacheFull: feed again later. The same id again is fine.
+        and the batch is freed with its lookup. BatchCacheFull: feed again later. The same id again is fine.
         """
         self._run(self._feed(batch_id, tables, samples, read_only), options)
 

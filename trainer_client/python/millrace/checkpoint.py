@@ -71,10 +71,10 @@ class SaveInfo:
 class CheckpointInfo:
     """Steps, the checkpoint that the server was restored from, and its saves."""
 
-    step: int  #: that training has come to, by the steps that calls carry
+    step: int  #: that training has reached, by the steps that calls carry
     restored_id: int  #: 0: none
     restored_step: int
-    #: trainers may go on with step restored_step + 1, and repeat everything to the last bit
+    #: trainers may continue with step restored_step + 1, and repeat everything to the last bit
     restored_is_at_step: bool
     last_good_id: int  #: of the last save that was published; 0: none yet
     last_good_step: int
@@ -87,11 +87,11 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore came to."""
+    """The result of a restore."""
 
     id: int
-    step: int  #: that training had come to at its cut; 0: calls said none
-    is_at_step: bool  #: all pushes up to `step` are in it and none behind
+    step: int  #: that training had reached at the cut; 0: calls named none
+    is_at_step: bool  #: all pushes up to `step` are in it and none after
     tables: int
     variables: int
 
@@ -134,13 +134,13 @@ class CheckpointCalls(Connection):
         queue: bool = False,
         **options: Unpack[CallOptions],
     ) -> int:
-        """Starts a save and returns its number at once; training goes on. wait_for_save() waits for its end.
+        """Starts a save and returns its number at once; training continues. wait_for_save() waits for its end.
 
         directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta".
-        at_step: all pushes up to this step are in it and none behind; for trainers that train in step
+        at_step: all pushes up to this step are in it and none after; for trainers that train in step
         (docs/checkpoints.md).
-        trainers: how many have that step; 0: as configured. queue: while another save is under way, wait for
-        its end in place of CheckpointRunning.
+        trainers: how many have that step; 0: as configured. queue: while another save is running, wait for
+        its end instead of raising CheckpointRunning.
         """
         return self._run(self._save(directory, kind, at_step, trainers, queue), options)
 

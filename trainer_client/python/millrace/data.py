@@ -218,7 +218,7 @@ class DataLoader:
         self._tables = [_with_options(table) for table in tables]
         self._variables = [_with_options(variable) for variable in variables]
         self._reading: Optional[Future] = None
-        self._telling: list[int] = []  # ids that the read under way names
+        self._telling: list[int] = []  # ids that the read in flight names
         self._done: list[int] = []  # ids for the next one
         self._ahead: collections.deque[Batch] = collections.deque()
         self._handed: collections.deque[Batch] = collections.deque()

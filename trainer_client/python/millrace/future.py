@@ -16,10 +16,10 @@ _PENDING = object()
 
 
 class Future:
-    """The outcome of a call that is under way: what the methods that end in `_async` return.
+    """The outcome of a call in flight: what the methods that end in `_async` return.
 
     result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future
-    that is dropped lets its call go on; nobody hears of its outcome.
+    that is dropped lets its call continue; nobody learns of its outcome.
     """
 
     def __init__(self, connection: Connection, native: Any, call: Call) -> None:
@@ -28,7 +28,7 @@ class Future:
         self._lock = threading.Lock()
         self._value: Any = _PENDING
         self._error: BaseException | None = None
-        self._watchers: list[Callable[[], None]] = []  # told when the outcome is taken
+        self._watchers: list[Callable[[], None]] = []  # called when the outcome is taken
         connection._futures[id(self)] = native
 
     def done(self) -> bool:
@@ -73,7 +73,7 @@ class Future:
     def result(self, timeout_s: float | None = None) -> Any:
         """What the call without `_async` returns; raises what it raises.
 
-        timeout_s: TimeoutError when the call has not ended by then; it goes on, and result() may be called
+        timeout_s: TimeoutError when the call has not ended by then; it continues, and result() may be called
         again. Without, the call's own deadline ends it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s

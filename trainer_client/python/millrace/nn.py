@@ -181,8 +181,8 @@ class EmbeddingBag(AtServer):
         torch. Tables pool at the server, so it must be the table's own.
     padding_idx: a key that is in no bag, wherever it stands. No row counts from the end here: a negative
     number is a key, too.
-    staleness: how many pushes to the table a forward leaves under way. 0: what it returns has learnt all that
-    came before.
+    staleness: how many pushes to the table a forward leaves in flight. 0: it returns rows that include all
+    earlier pushes.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from .._library import NULL, ffi, lib
 from ..errors import check_rpc
 from . import _pickles
 from ._contexts import Context, here, waiting
-from ._errors import raise_told
+from ._errors import raise_remote
 from ._future import Future
 from ._options import milliseconds
 from ._rref import RRef, adopt
@@ -186,7 +186,7 @@ def read_python(world: World, rank: int, context: Context | None, context_pointe
     result = Result(world, pointer)
     values = result.values()
     if values[0].kind == lib.MR_VALUE_STRING:
-        raise_told(tuple(read_string(value) for value in values[:3]))
+        raise_remote(tuple(read_string(value) for value in values[:3]))
     if len(values) > 1 and values[1].kind == lib.MR_VALUE_STRING:
         things = _pickles.take(world, values[3:], result)
         _fetch_rest(world, rank, read_string(values[1]), values[2].i64, things, context_pointer)

@@ -11,10 +11,10 @@ class RemoteError(FunctionFailed, RuntimeError):
     text, with the remote traceback."""
 
 
-def raise_told(told: tuple[str, str, str]) -> None:
+def raise_remote(raised: tuple[str, str, str]) -> None:
     """Raises what a function on another worker raised, with the same type if this process knows it and it can
     be made from a text."""
-    module, name, line = told
+    module, name, line = raised
     kind = sys.modules.get(module)
     for part in name.split("."):
         kind = getattr(kind, part, None)

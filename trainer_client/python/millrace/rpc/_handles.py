@@ -25,8 +25,8 @@ def get(pointer) -> Any:
 
 @ffi.callback("void(void *)")
 def drop(pointer) -> None:
-    """For the library: nobody needs it any more. What has a method `dropped` is told."""
+    """Called by the library when nobody needs the object any more; calls its method `dropped`, if it has one."""
     thing = _objects.pop(int(ffi.cast("uintptr_t", pointer)), None)
-    told = getattr(thing, "dropped", None)
-    if told is not None:
-        told()
+    dropped = getattr(thing, "dropped", None)
+    if dropped is not None:
+        dropped()

@@ -82,7 +82,7 @@ class RRef(Generic[T]):
 
     def _local_value(self, timeout: float) -> T:
         from ._calls import read_native
-        from ._errors import raise_told
+        from ._errors import raise_remote
         from ._serve import Failed
 
         value = ffi.new("const struct mr_value **")
@@ -101,7 +101,7 @@ class RRef(Generic[T]):
                 "Python cannot"
             ) from None
         if isinstance(thing, Failed):
-            raise_told(thing.told)
+            raise_remote(thing.raised)
         return thing
 
     def to_here(self, timeout: float = -1.0) -> T:

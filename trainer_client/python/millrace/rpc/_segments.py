@@ -72,12 +72,12 @@ class _Segment:
             found = torch.autograd.grad([self.end], inputs, retain_graph=True, allow_unused=True)
         finally:
             _came.gradients = before
-        told: set[int] = set()
+        seen: set[int] = set()
         for parameter, gradient in zip(self.parameters, found[len(self.leaves) :]):
             if gradient is not None:
-                is_shared = not gradient.is_sparse and gradient.data_ptr() in told
+                is_shared = not gradient.is_sparse and gradient.data_ptr() in seen
                 gradient = gradient.clone() if is_shared else gradient
-                told.add(0 if gradient.is_sparse else gradient.data_ptr())
+                seen.add(0 if gradient.is_sparse else gradient.data_ptr())
                 self.context.add_gradient(parameter, gradient)
         return list(found[: len(self.leaves)])
 

@@ -17,8 +17,8 @@ _PARTS_MAX = 1024  # kept for callers that went away
 class Failed:
     """What a function raised whose result was to stay here: (module, name, text)."""
 
-    def __init__(self, told: tuple[str, str, str]) -> None:
-        self.told = told
+    def __init__(self, raised: tuple[str, str, str]) -> None:
+        self.raised = raised
 
 
 class Ungated:
@@ -119,7 +119,7 @@ def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> 
                 return answer(world, result)
             except BaseException as error:  # noqa: BLE001: it is the caller's
                 return answer(world, Failed(describe(error, world)))
-    except Exception as error:  # noqa: BLE001: that could not be told either
+    except Exception as error:  # noqa: BLE001: that could not be answered either
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
 
@@ -135,7 +135,7 @@ def call(call, arguments, count) -> int:
 
     def answer(world, result: Any) -> int:
         return (
-            _return_strings(call, result.told)
+            _return_strings(call, result.raised)
             if isinstance(result, Failed)
             else _return_thing(call, world, result)
         )
@@ -170,7 +170,7 @@ def fetch(call, arguments, _count) -> int:
             return _fail(call, lib.MR_INVALID_ARGUMENT, "the reference's value is not Python's")
         thing = _handles.get(value[0].object)
         if isinstance(thing, Failed):
-            return _return_strings(call, thing.told)
+            return _return_strings(call, thing.raised)
         with _contexts.inside(None if pointer == NULL else _contexts.of_call(world, pointer), pointer):
             return _return_thing(call, world, thing)
     except KeyError:
