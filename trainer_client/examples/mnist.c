@@ -9,11 +9,7 @@
 
 int main(int argc, char **argv)
 {
-    struct mnist_options o = {.worker = {.program = "mnist",
-                                         .rank = EXAMPLE_NOT_GIVEN,
-                                         .world_size = 2,
-                                         .master_addr = "127.0.0.1",
-                                         .master_port = 29500},
+    struct mnist_options o = {.worker = EXAMPLE_WORKER("mnist", 2),
                               .data = "build/data/mnist",
                               .batch = 32,
                               .epochs = 1,

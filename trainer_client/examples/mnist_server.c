@@ -2,7 +2,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
 #include "trainer_client/examples/common/layers.h"
 #include "trainer_client/examples/mnist.h"
 
@@ -20,13 +19,6 @@ struct server {
     int64_t images, right, tested;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* ---- functions ---- */
 
 static enum mr_status begin(struct mr_rpc_call *call, const struct mr_value *arguments,
@@ -39,7 +31,7 @@ static enum mr_status begin(struct mr_rpc_call *call, const struct mr_value *arg
     while (!s->ready && !s->failed)
         pthread_cond_wait(&s->is_ready, &s->lock);
     if (s->began_s <= 0)
-        s->began_s = now_s();
+        s->began_s = example_now_s();
     pthread_mutex_unlock(&s->lock);
     if (s->failed)
         return mr_rpc_fail(call, "the server has no network");
@@ -55,7 +47,7 @@ static enum mr_status trained(struct mr_rpc_call *call, const struct mr_value *a
     pthread_mutex_lock(&s->lock);
     s->trained++;
     s->images += arguments[0].i64;
-    s->ended_s = now_s();
+    s->ended_s = example_now_s();
     uint32_t left = s->options->worker.world_size - 1 - s->trained;
     pthread_mutex_unlock(&s->lock);
     return mr_rpc_return(call, mr_value_i64(left));

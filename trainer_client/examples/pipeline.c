@@ -38,18 +38,11 @@ struct trainer {
     uint32_t labels[TESTED];
 };
 
-/* 0 to 1. */
-static float draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(*state >> 40) / (float)(1 << 24);
-}
-
 /* Points of a square; the class says in which of three rings one lies. */
 static void draw_points(struct trainer *t, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        float x = 2 * draw(&t->seed) - 1, y = 2 * draw(&t->seed) - 1, square = x * x + y * y;
+        float x = 2 * example_draw(&t->seed) - 1, y = 2 * example_draw(&t->seed) - 1, square = x * x + y * y;
         t->points[i][0] = x;
         t->points[i][1] = y;
         t->labels[i] = square < 0.25f ? 0 : square < 0.75f ? 1 : 2;
@@ -211,11 +204,7 @@ static int serve(const struct example_worker *worker)
 
 int main(int argc, char **argv)
 {
-    static struct example_worker worker = {.program = "pipeline",
-                                           .rank = EXAMPLE_NOT_GIVEN,
-                                           .world_size = WORLD_SIZE,
-                                           .master_addr = "127.0.0.1",
-                                           .master_port = 29500};
+    static struct example_worker worker = EXAMPLE_WORKER("pipeline", WORLD_SIZE);
     uint32_t steps = 600;
     const struct cli_option options[] = {
         EXAMPLE_WORKER_OPTIONS(&worker, WORLD_SIZE, "always 3"),

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "trainer_client/examples/common/worker.h"
 
 #define DIM             64u
@@ -23,13 +22,6 @@ static float logistic(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* 0 to 1. */
-static float draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(*state >> 40) / (float)(1 << 24);
-}
-
 struct model {
     float weights[DIM], bias;
 };
@@ -38,8 +30,8 @@ static void make_model(struct model *m)
 {
     uint64_t seed = MODEL_SEED;
     for (uint32_t d = 0; d < DIM; d++)
-        m->weights[d] = draw(&seed) - 0.5f;
-    m->bias = draw(&seed) - 0.5f;
+        m->weights[d] = example_draw(&seed) - 0.5f;
+    m->bias = example_draw(&seed) - 0.5f;
 }
 
 static float score_one(const struct model *m, const float *x)
@@ -100,8 +92,8 @@ static int send_request(struct stream *s, struct request *request)
     for (uint32_t i = 0; i < s->batch; i++) {
         float *x = s->samples + (size_t)i * DIM;
         for (uint32_t d = 0; d < DIM; d++)
-            x[d] = 2 * draw(&s->seed) - 1;
-        request->labels[i] = draw(&s->seed) < score_one(&s->truth, x) ? 1.0f : 0.0f;
+            x[d] = 2 * example_draw(&s->seed) - 1;
+        request->labels[i] = example_draw(&s->seed) < score_one(&s->truth, x) ? 1.0f : 0.0f;
     }
     struct mr_value argument = mr_value_tensor(mr_tensor_2d(MR_F32, s->batch, DIM, s->samples));
     if (mr_rpc_async(s->rpc, 0, "score", &argument, 1, NULL, &request->future) != MR_OK)
@@ -147,13 +139,6 @@ static int run_stream(struct stream *s)
     return failed;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int ask(struct stream *s)
 {
     uint64_t samples = (uint64_t)s->requests * s->batch;
@@ -166,13 +151,13 @@ static int ask(struct stream *s)
     for (uint32_t i = 0; failed == 0 && i < s->in_flight; i++)
         s->window[i].labels = labels + (size_t)i * s->batch;
     make_model(&s->truth);
-    double start = now_s();
+    double start = example_now_s();
     if (failed == 0)
         failed = run_stream(s);
     if (failed == 0)
         printf("score: ok samples=%llu logloss=%.4f accuracy=%.4f samples_per_s=%.0f\n",
                (unsigned long long)samples, s->loss / (double)samples, (double)s->right / (double)samples,
-               (double)samples / (now_s() - start));
+               (double)samples / (example_now_s() - start));
     free(labels);
     free(s->samples);
     free(s->window);
@@ -181,11 +166,7 @@ static int ask(struct stream *s)
 
 int main(int argc, char **argv)
 {
-    struct example_worker worker = {.program = "score",
-                                    .rank = EXAMPLE_NOT_GIVEN,
-                                    .world_size = 2,
-                                    .master_addr = "127.0.0.1",
-                                    .master_port = 29500};
+    struct example_worker worker = EXAMPLE_WORKER("score", 2);
     struct stream stream = {.worker = &worker, .requests = 1000, .batch = 64, .in_flight = 32};
     const struct cli_option options[] = {
         EXAMPLE_WORKER_OPTIONS(&worker, WORLD_MAX, "default 2"),

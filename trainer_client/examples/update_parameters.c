@@ -132,8 +132,7 @@ struct samples {
 /* -1 to 1. */
 static float draw(uint64_t *state)
 {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(*state >> 40) / (float)(1 << 23) - 1.0f;
+    return 2 * example_draw(state) - 1;
 }
 
 static void draw_samples(struct samples *s, uint64_t seed)
@@ -191,11 +190,7 @@ static int work(const struct example_worker *worker, struct mr_rpc *rpc, uint32_
 
 int main(int argc, char **argv)
 {
-    struct example_worker worker = {.program = "update_parameters",
-                                    .rank = EXAMPLE_NOT_GIVEN,
-                                    .world_size = 3,
-                                    .master_addr = "127.0.0.1",
-                                    .master_port = 29500};
+    struct example_worker worker = EXAMPLE_WORKER("update_parameters", 3);
     uint32_t rounds = 100;
     float learning_rate = 0.5f;
     const struct cli_option options[] = {

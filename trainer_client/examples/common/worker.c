@@ -2,8 +2,22 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define ADDRESS_BYTES 300u
+
+float example_draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(*state >> 40) / (float)(1 << 24);
+}
+
+double example_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 struct mr_rpc *example_join(const struct example_worker *worker, const char *name,
                             struct mr_rpc_options *options)

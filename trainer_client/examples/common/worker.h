@@ -16,6 +16,13 @@ struct example_worker {
     uint32_t master_port;
 };
 
+/* A worker of `program` before its options are read. */
+#define EXAMPLE_WORKER(name, size)                                                                           \
+    {                                                                                                        \
+        .program = (name), .rank = EXAMPLE_NOT_GIVEN, .world_size = (size), .master_addr = "127.0.0.1",      \
+        .master_port = 29500                                                                                 \
+    }
+
 /* The options rank, world-size, master-addr, master-port and key-file; `world_max` is the largest world, and
  * `world_help` says which the default is. */
 #define EXAMPLE_WORKER_OPTIONS(worker, world_max, world_help)                                                \
@@ -29,6 +36,11 @@ struct example_worker {
     {                                                                                                        \
         "key-file", CLI_STRING, &(worker)->key_file, "TEXT", "pre-shared key, as in docs/security.md"        \
     }
+
+/* A pseudo-random number from 0 to below 1. */
+float example_draw(uint64_t *state);
+/* Seconds of a clock that only moves forward. */
+double example_now_s(void);
 
 /* Joins as `name`; checks the rank first. Ends the program with a line when it fails. */
 struct mr_rpc *example_join(const struct example_worker *worker, const char *name,
