@@ -42,14 +42,16 @@ class Pushes:
         self._lock = threading.Lock()
         self._of: dict[int, collections.deque] = collections.defaultdict(collections.deque)
 
-    def add(self, feature: int, wait: Callable[[], Any], is_told: Callable[[], bool] = lambda: False) -> None:
-        """`wait` returns when the push is over, or raises what became of it. is_told: whether somebody has
-        waited for it."""
+    def add(
+        self, feature: int, wait: Callable[[], Any], is_taken: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`wait` returns when the push has ended, or raises its error. is_taken: whether somebody has waited
+        for it."""
         with self._lock:
             queue = self._of[feature]
             while queue and queue[0][1]():
                 queue.popleft()
-            queue.append((wait, is_told))
+            queue.append((wait, is_taken))
 
     def _oldest(self, feature: int, leave: int) -> Optional[tuple]:
         with self._lock:
@@ -240,12 +242,12 @@ def _push_batch(client: Any, batch: Any, gradients: list, options: dict, more: b
     options = {**options, "more": more}
     push = getattr(batch, "push_async", None)
     if push is not None:  # one that counts what becomes of it
-        wait, is_told = push(client, gradients, **options)
+        wait, is_taken = push(client, gradients, **options)
     else:
         future = client.push_gradients_batch_async(batch.id, gradients, **options)
-        wait, is_told = future.result, future._is_taken
+        wait, is_taken = future.result, future._is_taken
     for feature, _ in gradients:
-        pushes_of(client).add(feature.id, wait, is_told)
+        pushes_of(client).add(feature.id, wait, is_taken)
 
 
 def _offsets(rows: Rows) -> np.ndarray:
