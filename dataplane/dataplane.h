@@ -105,7 +105,7 @@ struct dp_app {
 
 /* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp
  * at a time and per process; and one per device, which it holds a lock on until dp_destroy or the process's
- * end. On failure writes one line that says what, where and how to mend it. */
+ * end. On failure writes one line that says what, where and how to fix it. */
 enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES]);
 /* Starts the polling threads; returns once each core's core_start has returned. */
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES]);
@@ -116,11 +116,11 @@ void dp_destroy(struct dp *dp);
 enum dp_port_state {
     DP_PORT_UP,
     DP_PORT_DOWN, /* no link; it may come back */
-    /* gone, or taken by somebody else: nothing arrives any more, and dp_destroy is all that is left */
+    /* removed, or taken by another process: nothing arrives any more, and only dp_destroy is left to do */
     DP_PORT_LOST,
 };
-/* How the port is. Nothing else says so: to the cores a lost port looks like a quiet one. To be asked a few
- * times a second, by one thread. Unless it is up, one line that says why is in `why`. */
+/* Reports the state of the port. Nothing else does: to the cores a lost port looks like a quiet one. One
+ * thread should ask a few times a second. Unless it is up, one line that says why is in `why`. */
 enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
 
 /* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a
@@ -142,7 +142,7 @@ uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
 struct dp_core *dp_core_at(struct dp *dp, uint32_t index);
 
-/* Run `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
+/* Runs `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
  * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it
  * on. What was posted before dp_stop() runs before the core ends. */
 struct dp_task {
@@ -153,7 +153,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
 /* The application has work for core `index` where its core_poll finds it: that is called soon, also when the
  * core sleeps. Any thread; never blocks. */
 void dp_wake(struct dp *dp, uint32_t index);
-/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: in every poll. The
+/* Has core_poll called at due_us at the latest; UINT64_MAX: in every poll only. The
  * core's thread. */
 void dp_core_due(struct dp_core *core, uint64_t due_us);
 
@@ -199,7 +199,7 @@ struct dp_counters {
  * outlive the core. */
 void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
                           const uint64_t *values, uint32_t count);
-/* Visit every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
+/* Visits every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
 void dp_core_each_counter(const struct dp_core *core,
                           void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
                           void *arg);

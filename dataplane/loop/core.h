@@ -49,7 +49,7 @@ struct dp_core {
     struct rte_mempool *pool;
     uint32_t tx_count;
     uint16_t tx_queue;
-    bool tx_open_lost; /* of tx_open: nobody knows the way yet */
+    bool tx_open_lost; /* of tx_open: the receiver's MAC address is not known yet */
     bool tx_refused;   /* tx_begin had no room since the last poll of the endpoint */
     bool thread_started;
     struct rte_mbuf *tx[DP_TX_BATCH + DP_FAULT_EXTRA]; /* waiting for the next burst; full at DP_TX_BATCH */

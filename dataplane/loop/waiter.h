@@ -1,10 +1,10 @@
 /* How an idle core sleeps, and how others wake it.
  *
- * A sleeping core blocks on the sockets of its queues and on a bell (an eventfd). Whoever puts something on
- * one of its rings rings the bell if the core sleeps. The order is what makes it safe: the sleeper announces
- * itself, then looks at its rings once more, then blocks; the other side puts its item first and looks for
- * the announcement then, with a full fence between the two steps on both sides, so one of them sees the
- * other.
+ * A sleeping core blocks on the sockets of its queues and on a bell (an eventfd). A thread that puts
+ * something on one of its rings rings the bell if the core sleeps. The order is what makes it safe: the
+ * sleeper announces itself, then looks at its rings once more, then blocks; the other side puts its item
+ * first and looks for the announcement then, with a full fence between the two steps on both sides, so one of
+ * them sees the other.
  */
 #ifndef DP_WAITER_H
 #define DP_WAITER_H

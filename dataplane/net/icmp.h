@@ -13,7 +13,7 @@ uint32_t dp_icmpv6_answer(const struct dp_net *net, const struct dp_frame *frame
                           size_t out_bytes_max, enum dp_verdict *why);
 
 /* What a router says of a packet of ours that it could not send on: it was longer than the next link takes.
- * Nothing of it proves anything: whoever believes it compares the quoted datagram with what was sent. */
+ * It proves nothing: before believing it, compare the quoted datagram with what was sent. */
 struct dp_too_long {
     struct mr_address to;    /* whom it was for; without a path */
     uint16_t local_port;     /* one of our cores' */

@@ -36,7 +36,7 @@
     X(pushes_refused_learnt, "pushes of batches applied before, which changed nothing")                      \
     X(pushes_held_back, "pushes refused for the moment because a checkpoint's buffers were full")            \
     X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
-    X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
+    X(pushes_skipped, "numbered pushes given up because their client advanced too far without them")         \
     X(push_lanes_forgotten,                                                                                  \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
     X(pushes_waiting, "numbered pushes refused for the moment because they were just being applied")         \
@@ -54,7 +54,7 @@
     X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
     X(slices, "slices done of them")                                                                         \
     X(calls_between_slices, "small data calls done between two slices of a long one")                        \
-    X(batches_learnt, "batches applied by the state this core holds, those of its checkpoint counted")       \
+    X(batches_learnt, "batches applied to the state that this core holds, its checkpoint included")          \
     X(streams, "streams of batches that this core has a record of")                                          \
     X(streams_dropped,                                                                                       \
       "records of streams dropped to make room: their plans would be trained from the start")                \
@@ -64,7 +64,7 @@
     X(features, "tables and variables on this core")                                                         \
     X(read_only, "1 on a node that serves a checkpoint read only")                                           \
     X(last_step, "highest training step pushed")                                                             \
-    X(step, "training step that calls have come to, wild ones left out")                                     \
+    X(step, "training step that calls have reached, outliers ignored")                                       \
     X(steps_ignored, "calls whose step was too far from that of others to count")
 
 struct ps_core_counters {
@@ -141,20 +141,20 @@ struct ps_core {
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };
 
-/* Training is known to have come to this step. */
+/* Sets the step that training has reached. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);
 /* The node's clock, which a restore sets to that of the checkpoint. It continues while the process lives. */
 uint64_t ps_core_clock_us(const struct ps_core *core);
 void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
 /* Notes the time for the stamps of rows. */
 void ps_core_see_time(struct ps_core *core, uint64_t now_us);
-/* Drop all features, batches, streams and clients. */
+/* Drops all features, batches, streams and clients. */
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
 bool ps_answer_commands(struct ps_core *core);
-/* Frees the answers that nobody gets any more. */
+/* Frees the answers that can no longer be sent. */
 void ps_drop_answers(struct ps_core *core);
-/* Look up the values that are not counted as they change. */
+/* Looks up the values that are not counted as they change. */
 void ps_core_refresh_gauges(struct ps_core *core);
 
 /* ---- features (ps/core/feature.c) ---- */
@@ -165,16 +165,17 @@ static inline struct ps_feature *ps_core_feature(const struct ps_core *core, uin
     return id <= core->feature_id_max ? core->features[id] : NULL;
 }
 
-/* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED,
+/* Creates a feature that no call sees yet: table or variable `id`, empty. MR_UNSUPPORTED,
  * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text);
 void ps_feature_destroy(struct ps_feature *f);
-/* What was asked of it on this core, and not done. */
+/* Returns what was asked of it on this core, and not done. */
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f);
-/* The core has it from now on; its number is free. */
+/* Puts it into service; no other feature may have its number. */
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
-/* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
+/* Makes table or variable `id` and puts it into service. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`
+ * (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
 /* Takes it out of service; its memory is freed in the polls to come. Nothing when there is none. */
@@ -182,10 +183,10 @@ void ps_core_remove_feature(struct ps_core *core, uint32_t id);
 /* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in
  * slices. Nobody else may have it any more, and no cut may be at it. */
 void ps_leaving_add(struct ps_core *core, struct ps_feature *f);
-/* A slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some() does.
- * True when there is more. */
+/* Frees a slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some()
+ * does. True when there is more. */
 bool ps_leaving_step(struct ps_core *core);
-/* All of it at once: when the core ends. */
+/* Frees all of it at once, when the core ends. */
 void ps_leaving_end(struct ps_core *core);
 /* Waits until no core has any, helping with it slice by slice. Any thread but a core's. */
 void ps_leaving_wait(struct ps_node *node);

@@ -33,7 +33,7 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
-    struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
+    struct ps_prefault *prefault; /* prefaults the arenas' memory; NULL: nothing is prefaulted */
     struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */
@@ -67,14 +67,14 @@ struct ps_node_round {
  * stays where it is until it was waited for. Any thread but a core's. */
 void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
                    void (*run)(struct ps_core *core, void *arg), void *arg);
-void ps_node_wait(struct ps_node_round *round); /* until the last core is through */
+void ps_node_wait(struct ps_node_round *round); /* until the last core is done */
 /* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread
  * but a core's. */
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
-/* The same at one instant: no core begins before all have come to it, and a core that has come does nothing
+/* The same at one instant: no core begins before all have arrived, and a core that has arrived does nothing
  * else meanwhile. So what a client does after an answer, on whatever core, lies on the same side of that
- * instant or after it. Cores wait for the one that comes last, which ends the long call it is at: run() and
- * what precedes it must be short. By the control thread, or while there is none. */
+ * instant or after it. Cores wait for the last one, which first completes the long call that it is doing:
+ * run() and what precedes it must be short. By the control thread, or while there is none. */
 void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 
 #endif

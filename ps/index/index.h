@@ -11,8 +11,9 @@
  * follows from the entry as well, so that each is found from the other. When both are full, entries of theirs
  * move to their own other buckets, and entries of those, until there is a place (cuckoo hashing with two
  * choices and buckets of eight, Dietzfelbinger & Weidling, ICALP 2005). So a lookup reads two lines at most,
- * and most read one, at a load of 0.925. Keys that have the same two buckets of so many have not of others:
- * should a partition on its way come upon more of them than two buckets hold, it moves on to another size.
+ * and most read one, at a load of 0.925. Keys that share both buckets in an array of one size do not in
+ * another: if a partition that is being moved meets more of them than two buckets hold, it moves on to
+ * another size.
  *
  * Growth. Partitions grow one after the other, by a sixteenth: an insert that takes the index over its load
  * makes the next one grow, whichever partition the key is in (as linear hashing splits its buckets, Litwin,
@@ -71,7 +72,7 @@ struct ps_partition {
 
 #define PS_PARTITION_NONE UINT32_MAX
 
-/* The partition on its way into other buckets: what it has left in its old ones. */
+/* The partition that is being moved into other buckets: what is left in its old ones. */
 struct ps_index_move {
     uint32_t partition; /* PS_PARTITION_NONE: none is */
     uint32_t bucket_count;
@@ -84,7 +85,7 @@ struct ps_index {
     struct ps_arena *arena;
     uint64_t seed;
     uint64_t rows;
-    uint64_t places; /* in all buckets, old ones of a partition on its way left out */
+    uint64_t places; /* in all buckets, without the old ones of a partition that is being moved */
     size_t bytes;    /* of all buckets */
     /* partitions grow in their turn only as long as `bytes` stays below: the owner's to set */
     size_t bytes_max;
@@ -125,12 +126,12 @@ struct ps_place {
 
 /* Allocates nothing. */
 void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
-/* For who is about to put in so many keys of a partition: buckets for `rows` in all and some more, those that
- * are there included, at once. Without memory for them keys are put in as ever. */
+/* Makes buckets at once for `rows` rows of a partition in all, and some more, before many of its keys are put
+ * in. Without memory for them keys are put in as usual. */
 void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows);
 /* Frees all buckets; usable again. No cut may be running. */
 void ps_index_clear(struct ps_index *ix);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+/* The same a little at a time: true when there is more. Until it is done, nothing else may be called but
  * ps_index_clear(). */
 bool ps_index_clear_some(struct ps_index *ix, struct ps_arena_slice *slice);
 /* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut
@@ -144,12 +145,12 @@ size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash);
 /* Takes out the key at `place`; its row number is the caller's again. Emits nothing: see
  * ps_table_row_remove(). Other places stay as they are. */
 void ps_index_remove(struct ps_index *ix, struct ps_place place);
-/* The key's row is another one of its group from now on. False when its entry has no room for the number:
+/* Gives the key another row of its group. False when its entry has no room for the number:
  * nothing is changed. */
 bool ps_index_set_row(struct ps_index *ix, struct ps_place place, uint32_t row);
 /* The hash of the key at `place`. */
 uint64_t ps_index_hash_at(const struct ps_index *ix, struct ps_place place);
-/* The hash of a taken entry in bucket `number` of an array of so many, of this partition. */
+/* Returns the hash of a taken entry in bucket `number` of an array of bucket_count of this partition. */
 uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry);
 /* Makes partitions smaller that removals have left too large, a piece at a time, until the memory so touched
  * uses up the budget; takes it off. True when there is more to do. row_ends[g]: all rows of group g have
@@ -179,8 +180,8 @@ struct ps_place ps_index_place_at(const struct ps_index *ix, uint32_t partition,
 
 /* ---- cuts and marks ---- */
 
-/* All keys there are now are pending, or those with a mark (the last cut was whole then). Takes all marks
- * away. Returns how many keys are pending. */
+/* Makes all present keys pending, or those with a mark (the last cut was whole then). Removes all marks.
+ * Returns how many keys are pending. */
 uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only);
 /* Nothing is pending any more. is_whole: nothing was. */
 void ps_index_cut_end(struct ps_index *ix, bool is_whole);

@@ -44,17 +44,17 @@ uint32_t ps_partition_rows_max(const struct ps_partition *p);
 size_t ps_partition_grow_bytes(const struct ps_partition *p);
 /* The next larger size of a partition. */
 uint32_t ps_next_bucket_count(uint32_t bucket_count);
-/* bucket_count 0: it has no rows. The partition is not on its way. False when there is no memory, or not
+/* bucket_count 0: it has no rows. The partition is not being moved. False when there is no memory, or not
  * enough room: then all is as it was. */
 bool ps_move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
-/* None is on its way. False when there is no memory. */
+/* No partition is being moved. False when there is no memory. */
 bool ps_move_begin(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
 /* Does a little of the running move; there is one. */
 void ps_move_step(struct ps_index *ix, uint32_t bucket_count);
-/* The rest of it, if there is one. It may not come to its end: then the partition has keys chosen for their
+/* Does the rest of it, if there is one. It may not finish: then the partition has keys chosen for their
  * places. */
 void ps_move_finish(struct ps_index *ix);
-/* The next partition in turn begins to grow, unless one is on its way. */
+/* Lets the next partition in turn begin to grow, unless one is being moved. */
 void ps_index_grow_in_turn(struct ps_index *ix);
 /* Gives entries with codes of no meaning the base's, a partition at a time, until the budget is used up. */
 void ps_index_sweep(struct ps_index *ix, uint64_t *budget_bytes);

@@ -71,7 +71,7 @@ struct ps_slabs {
 void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_bytes);
 /* Gives all rows back. The slabs stay usable. */
 void ps_slabs_clear(struct ps_slabs *s);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+/* The same a little at a time: true when there is more. Until it is done, nothing else may be called but
  * ps_slabs_clear(). */
 bool ps_slabs_clear_some(struct ps_slabs *s, struct ps_arena_slice *slice);
 /* A new row of this group, zeroed. False when memory or row numbers are used up. */

@@ -40,13 +40,13 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
-/* Bytes on their way somewhere in steps; what is left of them. */
+/* Bytes that are copied in steps: what is left of them. */
 struct ps_copy {
     const uint8_t *from;
     uint8_t *to;
     uint64_t bytes;
 };
-/* Copies what the budget has room for, and takes it off; true when nothing is left. */
+/* Copies what the budget has room for, and subtracts it; true when nothing is left. */
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
 
 /* Begins an answer of these tensors, as mr_reply_begin(). False: there is no memory for it, and the client is
@@ -60,7 +60,7 @@ static inline bool ps_reply_begin(struct mr_endpoint *ep, const struct mr_reques
     }
     return begun;
 }
-/* Answers with these tensors, whose data is there. */
+/* Answers with these tensors, whose data is set. */
 static inline void ps_reply(struct mr_endpoint *ep, const struct mr_request *request,
                             struct mr_tensor *tensors, uint32_t tensor_count)
 {
@@ -71,31 +71,31 @@ static inline void ps_reply(struct mr_endpoint *ep, const struct mr_request *req
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Tells the client to try again a little later. */
+/* Asks the client to try again a little later. */
 void ps_hold_back(const struct ps_op *op, uint64_t *counter);
 
 /* Checks: each answers the request itself when it returns false or NULL. */
 
-/* Data calls are served now. */
+/* Checks that data calls are served now. */
 bool ps_check_open(const struct ps_op *op);
-/* Tensor `index` is there, with that dtype and rank. `name` is what to call it in the error. */
+/* Checks that the call has tensor `index`, of that dtype and rank. `name` is its name in the error. */
 bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t rank,
                      const char *name);
 /* Likewise, and of `elements` elements. */
 bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
                      const char *name);
-/* There are no more tensors than these: one that no flag announces has no meaning. */
+/* Checks that there are no more tensors than these: one that no flag announces has no meaning. */
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
-/* Tensor 0 is u64[1], or u64[4] and ends with a plan; *plan is all zero without one. */
+/* Checks that tensor 0 is u64[1], or u64[4] that ends with a plan. *plan is all zero without one. */
 bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan);
-/* The stream is this plan's, and stays so. */
+/* Claims the stream for this plan, unless it belongs to another one. */
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan);
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
-/* A variable that lives on this core. */
+/* Finds a variable that lives on this core. */
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);
-/* A table, or a variable of this core. */
+/* Finds a table, or a variable of this core. */
 struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
-/* The keys of a table in a call, and how far their check has come. */
+/* The keys of a table in a call, and how many of them have been checked. */
 struct ps_key_list {
     struct ps_feature *table;
     struct ps_bags in;
@@ -104,8 +104,8 @@ struct ps_key_list {
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out);
-/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, and moves *at past
- * them. Bags are of tables that pool. */
+/* Takes the tensors that the flags (enum mr_bag_flag) announce for the bags, from tensor *at on, and moves
+ * *at past them. Only tables with pooling have bags. */
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list);
 /* Rows of f32, f16, bf16 or i8 in tensor *at, and then the scales of i8; *at is moved past these. */
 struct ps_rows {
@@ -116,43 +116,44 @@ struct ps_rows {
 };
 bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const char *name,
                    struct ps_rows *out);
-/* What the rows of a lookup's answer are to be: of the request's flags. False: of no type that rows have. */
+/* Reads the type of the rows in a lookup's answer out of the request's flags. */
 bool ps_check_reply_dtype(const struct ps_op *op, enum mr_dtype *out);
-/* All flags have a meaning. */
+/* Checks that all flags have a meaning. */
 bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known);
-/* Of a budget: an offset, which is looked at twice. */
+/* What an offset costs of a budget: it is looked at twice. */
 #define PS_OFFSET_COST_BYTES 8u
 enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
-/* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more,
- * and takes what that costs off the budget. Answers the call when it is refused. */
+/* Checks that all keys belong to this core, and that offsets never fall, from 0 to the number of keys. Looks
+ * at a few more, and subtracts what that costs from the budget. Answers the call when it is refused. */
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes);
-/* An answer of these tensors is not larger than a message may be. */
+/* Checks that an answer of these tensors is not larger than a message may be. */
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
-/* A batch that is kept. */
+/* Finds a batch that was fed and is still kept. */
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
-/* A checkpoint that is being written has room for what this call makes it write. */
+/* Checks that a checkpoint that is being written has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
-/* The call may continue: no checkpoint waits for its client at a step before the call's. Lets the core's step
- * clock see the call's step. `changes`: it may change what a checkpoint holds; others do not wait. */
+/* Checks that no checkpoint waits for the client at a step before the call's. Shows the call's step to the
+ * core's step clock. `changes`: it may change what a checkpoint holds; others do not wait. */
 bool ps_check_step(const struct ps_op *op, bool changes);
-/* No checkpoint that is being written forbids a change of the variable. */
+/* Checks that the variable may change now: a checkpoint that is being written may still need it. */
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
-/* The node does not serve a checkpoint read only. */
+/* Checks that the node does not serve a checkpoint read only. */
 bool ps_check_writable(const struct ps_op *op);
-/* The node is not frozen against updates. */
+/* Checks that the node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);
 
-/* Before rows of the table are looked up or changed: the time, and the step that training has come to. */
+/* Sets the time, and the step that training has reached, before rows of the table are looked up or
+ * changed. */
 void ps_set_now(const struct ps_op *op, struct ps_table *table);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);
 
 /* Numbered pushes (ps/ops/ops_push.c). A push without a number passes these, and they change nothing. */
 
-/* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is
- * being applied. Comes right after ps_check_open(): what was applied is answered so, whatever has changed
- * since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for some
- * partitions it was applied before. */
+/* Checks that the push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY
+ * while it is being applied. Comes right after ps_check_open(): what was applied is answered so, whatever has
+ * changed since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for
+ * some partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
 /* Around the change, when nothing can refuse it any more: what comes in between finds the push in flight, and
  * no cut may come in between. The end marks it as applied. The op may be built again from the request that

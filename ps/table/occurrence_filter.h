@@ -48,7 +48,7 @@ bool ps_occurrence_init(struct ps_occurrence_filter *s, struct ps_arena *arena, 
                         uint32_t wanted);
 /* Sets all counters to zero and frees their memory. */
 void ps_occurrence_clear(struct ps_occurrence_filter *s);
-/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but
+/* The same a little at a time: true when there is more. Until it is done, nothing else may be called but
  * ps_occurrence_clear(). */
 bool ps_occurrence_clear_some(struct ps_occurrence_filter *s, struct ps_arena_slice *slice);
 /* Frees everything. A filter of zeros, never initialised, is fine. */
@@ -59,7 +59,7 @@ enum ps_occurrence {
     PS_OCCURRENCE_COUNTED,
     PS_OCCURRENCE_LOST, /* no memory to count it */
 };
-/* What a sighting comes to that there is no memory to count: the first one is known without. */
+/* Result of a sighting that there is no memory to count: the first one is known without a counter. */
 static inline enum ps_occurrence ps_occurrence_not_counted(const struct ps_occurrence_filter *s)
 {
     return s->wanted == 1 ? PS_OCCURRENCE_WANTED : PS_OCCURRENCE_LOST;

@@ -46,7 +46,7 @@ struct ps_table_counters {
 #undef PS_TABLE_COUNTER_FIELD
 };
 
-/* What stands against one more row. */
+/* What forbids one more row. */
 enum ps_limit {
     PS_LIMIT_NONE,
     PS_LIMIT_ROWS,   /* capacity_rows */
@@ -60,7 +60,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
                                struct ps_table **out, const char **what);
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
-/* What stood against the last row that was refused; PS_LIMIT_NONE: none was. */
+/* Returns what forbade the last row that was refused; PS_LIMIT_NONE: none was. */
 enum ps_limit ps_table_refused_by(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
 /* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs:
@@ -304,7 +304,7 @@ enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint
                                     const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
-/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at
+/* Frees a little of a table that is no longer used: PS_TABLE_SLICE_PIECES pieces of memory at
  * most, and one huge page (ps/memory/huge_pages.h) at most unless a piece is larger. True when there is
  * more; only this and ps_table_destroy() may be called from now on. */
 #define PS_TABLE_SLICE_PIECES 64u

@@ -34,7 +34,7 @@
 /* Where the row mover is. */
 struct ps_upkeep {
     uint32_t partition, bucket;
-    uint16_t version; /* of the partition when the cursor came to it */
+    uint16_t version; /* of the partition when the cursor reached it */
 };
 
 /* A row as it was when the cursor came by. */
@@ -84,12 +84,12 @@ struct ps_table {
     bool keeps_marks; /* rows that change are marked */
     bool marks_hold;  /* and all that have changed since the last cut are, as are the removed keys */
     struct ps_tombstones tombstones; /* keys removed since the last cut began */
-    struct ps_tombstones leaving;    /* before it, since the one before: still to be taken */
+    struct ps_tombstones leaving;    /* removed between the last two cuts: still to be taken */
     bool cut_running;
     bool may_emit; /* the running call was not promised room: evictions may ask for it */
     struct ps_cut cut;
     uint32_t cut_partition, cut_bucket; /* cursor */
-    uint16_t cut_version;               /* of cut_partition when the cursor came to it */
+    uint16_t cut_version;               /* of cut_partition when the cursor reached it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
     struct ps_upkeep upkeep;
@@ -104,7 +104,7 @@ void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
  * none, and makes no rows where sightings are wanted. */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
-/* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is
+/* Returns what forbids one more row, for a key of this hash. The node's own limit shows only when memory is
  * asked for. */
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
 /* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds

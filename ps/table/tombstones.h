@@ -39,7 +39,7 @@ struct ps_tombstones {
 void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed);
 /* Removes all keys and frees all memory. */
 void ps_tombstones_clear(struct ps_tombstones *g);
-/* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else
+/* The same with so many pieces of memory at most: true when there is more. Until it is done, nothing else
  * may be done but ps_tombstones_clear(). */
 bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces);
 /* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys
@@ -47,7 +47,7 @@ bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces);
 bool ps_tombstones_add(struct ps_tombstones *g, uint64_t key, uint64_t hash, uint64_t keys_max);
 /* Fine for a key that is not in it. */
 void ps_tombstones_remove(struct ps_tombstones *g, uint64_t key, uint64_t hash);
-/* Takes up to keys_max (at least 1) keys out, and gives the memory of segments back that it is through with.
+/* Takes up to keys_max (at least 1) keys out, and frees the memory of segments that it has emptied.
  * Returns how many; 0: there are none left. From the first call to the last nothing may be added or
  * removed. */
 uint32_t ps_tombstones_take(struct ps_tombstones *g, uint64_t *keys, uint32_t keys_max);

@@ -13,7 +13,7 @@ struct ps_variable;
 enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
                                   struct ps_variable **out, const char **what);
 void ps_variable_destroy(struct ps_variable *v); /* NULL is fine */
-/* Gives a unit (ps/memory/huge_pages.h) of a variable back that nobody uses any more. True when there is
+/* Frees a huge page (ps/memory/huge_pages.h) of a variable that is no longer used. True when there is
  * more; only this and ps_variable_destroy() may be called from now on. */
 bool ps_variable_destroy_some(struct ps_variable *v);
 uint64_t ps_variable_elements(const struct ps_variable *v);
