@@ -10,7 +10,7 @@
 
 #define RETRY_US 1000u  /* without memory for a call */
 #define LOOK_US  20000u /* to see whether a message that waits for memory is still wanted */
-/* {id, offset, bytes}. 0 bytes: the receiver is done with the message; with offset 1 it has not looked at it. */
+/* {id, offset, bytes}. 0 bytes: the receiver is done with it; with offset 1 it has not looked at it. */
 #define PART_WORDS 3u
 #define MIB_SHIFT  20
 

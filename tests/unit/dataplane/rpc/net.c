@@ -471,3 +471,50 @@ void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, c
     if (mr_rpc_register(rpc, &function) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
 }
+
+/* ---- the gate ---- */
+
+void gate_init(struct gate *gate)
+{
+    *gate = (struct gate){.open = false};
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+}
+
+void gate_pass(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->begun++;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    gate->ended++;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_wait_begun(struct gate *gate, uint32_t count)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (gate->begun < count)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (gate->ended < gate->begun)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_close(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = false;
+    gate->begun = gate->ended = 0;
+    pthread_mutex_unlock(&gate->lock);
+}

@@ -93,6 +93,22 @@ static inline struct mr_rpc *worker(void **state, uint32_t rank)
     return ((struct net *)*state)->workers[rank].rpc;
 }
 
+/* Where functions wait until the test lets them pass. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t begun, ended; /* how many have come, and passed */
+    bool open;
+    void *object; /* of the function that waits */
+};
+
+void gate_init(struct gate *gate);
+void gate_pass(struct gate *gate);
+void gate_wait_begun(struct gate *gate, uint32_t count);
+/* Returns once all that had come have passed. */
+void gate_open(struct gate *gate);
+void gate_close(struct gate *gate); /* and as if nothing had come */
+
 /* What goes well. */
 #define made(call)                                                                                           \
     do {                                                                                                     \

@@ -22,51 +22,13 @@ void await_destroyed(struct counted *object, uint32_t times)
     assert_int_equal(atomic_load(&object->destroyed), times);
 }
 
-/* ---- the gate ---- */
-
-void gate_init(struct gate *gate)
-{
-    *gate = (struct gate){.open = false};
-    pthread_mutex_init(&gate->lock, NULL);
-    pthread_cond_init(&gate->changed, NULL);
-}
-
-void gate_wait_begun(struct gate *gate, uint32_t count)
-{
-    pthread_mutex_lock(&gate->lock);
-    while (gate->begun < count)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-void gate_open(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-void gate_close(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->open = false;
-    gate->begun = 0;
-    pthread_mutex_unlock(&gate->lock);
-}
-
 enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct gate *gate = mr_rpc_user(call);
     struct mr_value object = {.kind = MR_VALUE_OBJECT, .object = gate->object};
     struct mr_rref *rref;
 
-    pthread_mutex_lock(&gate->lock);
-    gate->begun++;
-    pthread_cond_broadcast(&gate->changed);
-    while (!gate->open)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
+    gate_pass(gate);
     if (gate->object == NULL)
         return mr_rpc_return(call, mr_value_i64(1));
     enum mr_status status = mr_rref_create(mr_rpc_of(call), object, destroy_counted, &rref);

@@ -19,38 +19,7 @@ static const float xs[ELEMENTS] = {1, 2, 3, 4};
 
 /* ---- a function whose forward or backward waits until the test lets it go ---- */
 
-static struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint32_t begun;
-    bool open;
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static void gate_pass(void)
-{
-    pthread_mutex_lock(&gate.lock);
-    gate.begun++;
-    pthread_cond_broadcast(&gate.changed);
-    while (!gate.open)
-        pthread_cond_wait(&gate.changed, &gate.lock);
-    pthread_mutex_unlock(&gate.lock);
-}
-
-static void gate_wait_begun(void)
-{
-    pthread_mutex_lock(&gate.lock);
-    while (gate.begun == 0)
-        pthread_cond_wait(&gate.changed, &gate.lock);
-    pthread_mutex_unlock(&gate.lock);
-}
-
-static void gate_open(void)
-{
-    pthread_mutex_lock(&gate.lock);
-    gate.open = true;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.lock);
-}
+static struct gate gate;
 
 static enum mr_status same(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
@@ -60,7 +29,7 @@ static enum mr_status same(struct mr_rpc_call *call, const struct mr_value *argu
 static enum mr_status slow_backward(struct mr_rpc_call *call, void *saved, const struct mr_tensor *gradients,
                                     uint32_t count)
 {
-    gate_pass();
+    gate_pass(&gate);
     return mr_rpc_return(call, mr_value_tensor(gradients[0]));
 }
 
@@ -68,7 +37,7 @@ static enum mr_status slow_backward(struct mr_rpc_call *call, void *saved, const
 static enum mr_status late(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct mr_rpc_call_options options = {.context = mr_rpc_context(call)};
-    gate_pass();
+    gate_pass(&gate);
     enum mr_status status = mr_rpc_sync(mr_rpc_of(call), 2, "same", arguments, 1, &options, NULL);
     assert_int_equal(status, MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_rpc_last_error(), "context 1 of worker \"w0\" (rank 0) has ended"));
@@ -142,8 +111,7 @@ static void register_more(struct mr_rpc *rpc)
 
 static int setup(void **state)
 {
-    gate.begun = 0;
-    gate.open = false;
+    gate_init(&gate);
     (void)math_world(state, WORKERS);
     for (uint32_t i = 0; i < WORKERS; i++)
         register_more(worker(state, i));
@@ -152,7 +120,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    gate_open();
+    gate_open(&gate);
     return math_world_end(state);
 }
 
@@ -290,7 +258,7 @@ static pthread_t start_slow(void **state, struct back *b, uint32_t to)
     struct mr_value x = graph_leaf(b->g, xs, ELEMENTS);
     b->loss = graph_call1(b->g, 0, "sum", graph_call1(b->g, to, "slow", x));
     assert_int_equal(pthread_create(&thread, NULL, run_back, b), 0);
-    gate_wait_begun();
+    gate_wait_begun(&gate, 1);
     return thread;
 }
 
@@ -306,7 +274,7 @@ static void two_at_once(void **state)
     pthread_t thread = start_slow(state, &b, 1);
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
                  "another backward pass runs");
-    gate_open();
+    gate_open(&gate);
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_OK);
     graph_end(b.g);
@@ -322,7 +290,7 @@ static void the_time_out(void **state)
     expect_text(b.error, "time-out");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
                  "an earlier backward pass in it failed");
-    gate_open();
+    gate_open(&gate);
     graph_end(b.g);
 }
 
@@ -338,7 +306,7 @@ static void the_callee_dies_in_its_backward(void **state)
     assert_true(mr_agent_now(worker(state, 0)) - begun_us <
                 55 * SECOND_US); /* by the death, not by the time-out */
     expect_text(b.error, "worker \"w2\" (rank 2) died");
-    gate_open();
+    gate_open(&gate);
     graph_end(b.g);
 }
 
@@ -374,12 +342,12 @@ static void the_context_ends_while_a_function_runs(void **state)
     pthread_t thread;
     b.loss = graph_leaf(b.g, xs, ELEMENTS);
     assert_int_equal(pthread_create(&thread, NULL, call_late, &b), 0);
-    gate_wait_begun();
+    gate_wait_begun(&gate, 1);
     mr_autograd_end(b.g->context);
     b.g->context = NULL;
     while (contexts_known(worker(state, 1)->contexts) != 0)
         net_skip(*state, 20000);
-    gate_open();
+    gate_open(&gate);
     pthread_join(thread, NULL);
     graph_end(b.g);
 }
@@ -399,13 +367,13 @@ static void backward_by_another_worker(void **state)
     for (uint32_t ends = 0; ends < 2; ends++) {
         struct back b = {.g = graph_new(worker(state, 0))};
         pthread_t thread;
-        gate.begun = 0;
+        gate_close(&gate);
         b.loss = graph_leaf(b.g, xs, ELEMENTS);
         if (ends == 0)
-            gate_open();
+            gate_open(&gate);
         assert_int_equal(pthread_create(&thread, NULL, call_goes_back, &b), 0);
         if (ends == 1) {
-            gate_wait_begun();
+            gate_wait_begun(&gate, 1);
             mr_autograd_end(b.g->context);
             b.g->context = NULL;
         }
@@ -415,7 +383,6 @@ static void backward_by_another_worker(void **state)
             graph_expect(b.g, b.loss, (float[]){1, 1, 1, 1}, ELEMENTS);
         else
             expect_text(b.error, "the context has ended");
-        gate.open = false;
         graph_end(b.g);
     }
 }

@@ -169,19 +169,10 @@ static void the_end_goes_around_the_dead(void **state)
 
 /* ---- a thread that is busy until the test lets it go ---- */
 
-static struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool open;
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
 static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments,
                                 uint32_t argument_count)
 {
-    pthread_mutex_lock(&gate.lock);
-    while (!gate.open)
-        pthread_cond_wait(&gate.changed, &gate.lock);
-    pthread_mutex_unlock(&gate.lock);
+    gate_pass(mr_rpc_user(call));
     return MR_OK;
 }
 
@@ -201,8 +192,9 @@ static void a_call_of_the_dead_brings_none(void **state)
     struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("square"), graph_leaf(g, xs, ELEMENTS)};
     struct mr_rpc_call_options options = {.context = g->context};
     struct mr_rpc_future *busy, *call;
-    gate.open = false;
-    net_function(worker(state, 2), "gate", "", "", pass_gate, NULL, 0);
+    struct gate gate;
+    gate_init(&gate);
+    net_function(worker(state, 2), "gate", "", "", pass_gate, &gate, 0);
     assert_int_equal(mr_rpc_async(worker(state, 0), 2, "gate", NULL, 0, NULL, &busy), MR_OK);
     wait_for_load(state, 2, 1);
     assert_int_equal(mr_rpc_async(worker(state, 0), 1, "on", arguments, 3, &options, &call), MR_OK);
@@ -210,10 +202,7 @@ static void a_call_of_the_dead_brings_none(void **state)
     net_silence(net, 1, true);
     net_skip(net, 25 * SECOND_US);
     assert_int_equal(mr_rpc_wait(call, NULL), MR_WORKER_DIED);
-    pthread_mutex_lock(&gate.lock);
-    gate.open = true;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.lock);
+    gate_open(&gate);
     wait_for_load(state, 2, 0);
     assert_int_equal(count(state, 2), 0);
     mr_rpc_future_destroy(call);

@@ -80,52 +80,10 @@ static enum mr_status ping_pong(struct mr_rpc_call *call, const struct mr_value 
     return status;
 }
 
-/* Waits until the test lets it go, and counts its runs. */
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint32_t begun, ended;
-    bool open;
-};
-
-static void gate_init(struct gate *gate)
-{
-    *gate = (struct gate){.open = false};
-    pthread_mutex_init(&gate->lock, NULL);
-    pthread_cond_init(&gate->changed, NULL);
-}
-
 static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
-    struct gate *gate = mr_rpc_user(call);
-    pthread_mutex_lock(&gate->lock);
-    gate->begun++;
-    pthread_cond_broadcast(&gate->changed);
-    while (!gate->open)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    gate->ended++;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
+    gate_pass(mr_rpc_user(call));
     return MR_OK;
-}
-
-static void gate_wait_begun(struct gate *gate, uint32_t begun)
-{
-    pthread_mutex_lock(&gate->lock);
-    while (gate->begun < begun)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-/* Who runs goes on; returns once all that had begun have ended. */
-static void gate_open(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->changed);
-    while (gate->ended < gate->begun)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 /* ---- values there and back ---- */

@@ -28,6 +28,24 @@ void *__wrap_calloc(size_t count, size_t bytes)
     return __real_calloc(count, bytes);
 }
 
+/* The worker stops, and another one notices. */
+static void die_for(struct world *w, uint32_t rank, uint32_t other)
+{
+    crash(w, rank);
+    mr_references_died(w->refs[other], rank);
+}
+
+/* This is the last hold of the value anywhere. */
+static void expect_last(struct world *w, uint32_t rank, struct mr_reference *handle,
+                        const struct value *value)
+{
+    assert_int_equal(value->freed, 0);
+    release(w, rank, handle);
+    deliver_all(w);
+    assert_int_equal(value->freed, 1);
+    assert_nothing_left(w);
+}
+
 static void move_to_end(struct world *w, uint32_t kind)
 {
     for (uint32_t i = 0, last = w->queued - 1; i < last; i++) {
@@ -47,8 +65,7 @@ static void what_the_dead_held_is_freed_once_all_have_answered(void **state)
     (void)hand(w, O, mine, A);
     (void)pass(w, O, mine, A); /* never arrived */
     release(w, O, mine);
-    crash(w, A);
-    mr_references_died(w->refs[O], A);
+    die_for(w, A, O);
     deliver(w, O, B, SETTLE);
     deliver(w, O, C, SETTLE);
     deliver(w, B, O, SETTLED);
@@ -81,8 +98,7 @@ static void what_the_dead_passed_on_is_not_freed(void **state)
     struct mr_reference *mine = own(w, O, &value);
     struct mr_reference *a = hand(w, O, mine, A), *b = hand(w, A, a, B);
     release(w, O, mine);
-    crash(w, A);
-    mr_references_died(w->refs[O], A);
+    die_for(w, A, O);
     deliver(w, O, C, SETTLE);
     deliver(w, C, O, SETTLED);
     deliver(w, O, B, SETTLE);
@@ -93,10 +109,7 @@ static void what_the_dead_passed_on_is_not_freed(void **state)
     deliver(w, B, O, SETTLED);
     assert_int_equal(value.freed, 0);
     assert_int_equal(mr_references_held_by(w->refs[O], A), 0);
-    release(w, B, b);
-    deliver_all(w);
-    assert_int_equal(value.freed, 1);
-    assert_nothing_left(w);
+    expect_last(w, B, b, &value);
 }
 
 static void nothing_is_taken_from_the_dead(void **state)
@@ -135,8 +148,7 @@ static void a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren
     struct mr_reference *a = hand(w, O, mine, A), *b = hand(w, A, a, B), *c = hand(w, B, b, C);
     release(w, O, mine);
     release(w, A, a);
-    crash(w, B);
-    mr_references_died(w->refs[A], B);
+    die_for(w, B, A);
     deliver(w, A, O, FORK); /* in the dead one's name; the owner has not heard of the death */
     deliver(w, O, A, CONFIRMED);
     deliver(w, A, O, DELETED);
@@ -149,10 +161,7 @@ static void a_parent_whose_child_died_has_the_owner_look_after_its_grandchildren
     deliver_all(w); /* with C's fork */
     assert_int_equal(value.freed, 0);
     assert_int_equal(mr_references_held_by(w->refs[O], C), 1);
-    release(w, C, c);
-    deliver_all(w);
-    assert_int_equal(value.freed, 1);
-    assert_nothing_left(w);
+    expect_last(w, C, c, &value);
 }
 
 static void a_fork_of_the_long_dead_is_confirmed_and_settled(void **state)
@@ -185,22 +194,16 @@ static void deaths_one_after_another_are_settled_together(void **state)
     struct mr_reference *a = hand(w, O, mine, A), *b = hand(w, A, a, B);
     struct mr_reference_ticket to_c = pass(w, B, b, C);
     release(w, O, mine);
-    crash(w, A);
-    mr_references_died(w->refs[O], A);
+    die_for(w, A, O);
     deliver(w, O, C, SETTLE);
     deliver(w, C, O, SETTLED);
     struct mr_reference *c = take(w, B, C, &to_c);
-    crash(w, B);
-    mr_references_died(w->refs[O], B);
+    die_for(w, B, O);
     assert_int_equal(value.freed, 0);
     deliver(w, O, C, SETTLE);
     assert_int_equal(count_of(w, C, O, SETTLED), 0);
     deliver_all(w);
-    assert_int_equal(value.freed, 0);
-    release(w, C, c);
-    deliver_all(w);
-    assert_int_equal(value.freed, 1);
-    assert_nothing_left(w);
+    expect_last(w, C, c, &value);
 }
 
 /* The same, but B is known to be dead first, when it held nothing that the owner knew. */
@@ -211,11 +214,9 @@ static void one_that_died_before_is_asked_about_too(void **state)
     struct mr_reference *mine = own(w, O, &value);
     struct mr_reference *a = hand(w, O, mine, A), *b = hand(w, A, a, B), *c = hand(w, B, b, C);
     release(w, O, mine);
-    crash(w, B);
-    mr_references_died(w->refs[O], B);
+    die_for(w, B, O);
     assert_int_equal(count_of(w, O, C, SETTLE), 0);
-    crash(w, A);
-    mr_references_died(w->refs[O], A);
+    die_for(w, A, O);
     assert_int_equal(count_of(w, O, C, SETTLE), 2);
     assert_int_equal(count_of(w, C, O, FORK), 1);
     move_to_end(w, FORK);
@@ -223,10 +224,7 @@ static void one_that_died_before_is_asked_about_too(void **state)
     deliver_all(w);
     assert_int_equal(value.freed, 0);
     assert_int_equal(mr_references_held_by(w->refs[O], C), 1);
-    release(w, C, c);
-    deliver_all(w);
-    assert_int_equal(value.freed, 1);
-    assert_nothing_left(w);
+    expect_last(w, C, c, &value);
 }
 
 static void who_dies_need_not_answer(void **state)
@@ -236,12 +234,10 @@ static void who_dies_need_not_answer(void **state)
     struct mr_reference *mine = own(w, O, &value);
     (void)hand(w, O, mine, A);
     release(w, O, mine);
-    crash(w, A);
-    mr_references_died(w->refs[O], A);
+    die_for(w, A, O);
     deliver(w, O, B, SETTLE);
     deliver(w, B, O, SETTLED);
-    crash(w, C);
-    mr_references_died(w->refs[O], C);
+    die_for(w, C, O);
     deliver_all(w);
     assert_int_equal(value.freed, 1);
     assert_nothing_left(w);
@@ -365,10 +361,7 @@ static void without_memory_nothing_changes(void **state)
     release(w, O, mine);
     release(w, A, a);
     release(w, A, out);
-    release(w, B, b);
-    deliver_all(w);
-    assert_int_equal(value.freed, 1);
-    assert_nothing_left(w);
+    expect_last(w, B, b, &value);
 }
 
 /* Each of which takes a value that was not heard of, and a fork of it. */

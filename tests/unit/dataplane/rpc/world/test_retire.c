@@ -40,45 +40,10 @@ static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *a
 
 /* ---- functions that wait ---- */
 
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool entered, open;
-};
-
-static void gate_init(struct gate *gate)
-{
-    *gate = (struct gate){.open = false};
-    pthread_mutex_init(&gate->lock, NULL);
-    pthread_cond_init(&gate->changed, NULL);
-}
-
 static enum mr_status pass(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
-    struct gate *gate = mr_rpc_user(call);
-    pthread_mutex_lock(&gate->lock);
-    gate->entered = true;
-    pthread_cond_broadcast(&gate->changed);
-    while (!gate->open)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
+    gate_pass(mr_rpc_user(call));
     return mr_rpc_return(call, mr_value_i64(5));
-}
-
-static void wait_entered(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->lock);
-    while (!gate->entered)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void open_gate(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 /* ---- a world of a node, rank 0 or 1, and programs ---- */
@@ -129,7 +94,7 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
     net_function(net->workers[2].rpc, "nothing", "", "", nothing, NULL, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "pass", NULL, 0, NULL, &future), MR_OK);
-    wait_entered(&gate);
+    gate_wait_begun(&gate, 1);
     pthread_mutex_lock(&net->lock);
     mr_agent_retire(net->workers[1].rpc);
     pthread_mutex_unlock(&net->lock);
@@ -138,7 +103,7 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     assert_true(unfinished(net, 1) > 0);
     /* It may still call, as what runs may need to. */
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
-    open_gate(&gate);
+    gate_open(&gate);
     assert_int_equal(mr_rpc_wait(future, &result), MR_OK);
     assert_int_equal(mr_rpc_result_value(result, 0)->i64, 5);
     mr_rpc_result_free(result);

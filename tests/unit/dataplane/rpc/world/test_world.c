@@ -176,54 +176,27 @@ static void a_bad_configuration_is_refused(void **state)
 
 /* ---- dying ---- */
 
-struct blocker {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool begun, open;
-};
-
 static enum mr_status block(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
-    struct blocker *blocker = mr_rpc_user(call);
-    pthread_mutex_lock(&blocker->lock);
-    blocker->begun = true;
-    pthread_cond_broadcast(&blocker->changed);
-    while (!blocker->open)
-        pthread_cond_wait(&blocker->changed, &blocker->lock);
-    pthread_mutex_unlock(&blocker->lock);
+    gate_pass(mr_rpc_user(call));
     return MR_OK;
-}
-
-static void blocker_wait_begun(struct blocker *blocker)
-{
-    pthread_mutex_lock(&blocker->lock);
-    while (!blocker->begun)
-        pthread_cond_wait(&blocker->changed, &blocker->lock);
-    pthread_mutex_unlock(&blocker->lock);
-}
-
-static void blocker_open(struct blocker *blocker)
-{
-    pthread_mutex_lock(&blocker->lock);
-    blocker->open = true;
-    pthread_cond_broadcast(&blocker->changed);
-    pthread_mutex_unlock(&blocker->lock);
 }
 
 static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
 {
     struct net *net = *state;
-    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static struct gate gate;
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_future *futures[2];
     struct mr_rpc_worker info;
     net_world(net, 3);
-    net_function(net->workers[2].rpc, "block", "", "", block, &blocker, 0);
+    gate_init(&gate);
+    net_function(net->workers[2].rpc, "block", "", "", block, &gate, 0);
     net_function(net->workers[1].rpc, "f", "", "", nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(mr_rpc_async(net->workers[i].rpc, 2, "block", NULL, 0, &patient, &futures[i]),
                          MR_OK);
-    blocker_wait_begun(&blocker);
+    gate_wait_begun(&gate, 1);
     net_skip(net, 30 * SECOND_US); /* slow is not dead */
     assert_false(mr_rpc_done(futures[0]));
     net_silence(net, 2, true);
@@ -240,7 +213,7 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
     }
     /* The rest go on, and may leave. */
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
-    blocker_open(&blocker);
+    gate_open(&gate);
 }
 
 /* The same process, which has forgotten the session in which a call runs: what became of it, and of
@@ -248,7 +221,7 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
 static void a_worker_that_forgot_a_call_is_dead(void **state)
 {
     struct net *net = *state;
-    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static struct gate gate;
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_future *future;
     struct mr_rpc_worker info;
@@ -259,15 +232,16 @@ static void a_worker_that_forgot_a_call_is_dead(void **state)
     (void)net_add(net, "w1", 1);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(wait_joined(net, i, UINT64_MAX, error, sizeof(error)), MR_OK);
-    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    gate_init(&gate);
+    net_function(net->workers[1].rpc, "block", "", "", block, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &patient, &future), MR_OK);
-    blocker_wait_begun(&blocker);
+    gate_wait_begun(&gate, 1);
     net_mute(net, 0, 1, true);
     net_skip(net, 90 * SECOND_US);
     assert_false(mr_rpc_done(future));
     net_mute(net, 0, 1, false);
     net_skip(net, 90 * SECOND_US);
-    blocker_open(&blocker);
+    gate_open(&gate);
     assert_true(mr_rpc_done(future));
     assert_int_equal(mr_rpc_wait(future, NULL), MR_WORKER_DIED);
     mr_rpc_future_destroy(future);
@@ -410,6 +384,14 @@ static void leave_begin(struct leaver *leaver, struct mr_rpc *rpc, uint32_t time
 {
     *leaver = (struct leaver){.rpc = rpc, .timeout_ms = timeout_ms};
     assert_int_equal(pthread_create(&leaver->thread, NULL, leave, leaver), 0);
+}
+
+static void leave_end(struct leaver *leavers, uint32_t count, enum mr_status expected)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, expected);
+    }
 }
 
 /* Until that many of the first workers have begun to leave: their time runs from now on. */
@@ -663,10 +645,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
-    for (uint32_t i = 0; i < 3; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_OK);
-    }
+    leave_end(leavers, 3, MR_OK);
 }
 
 /* Their time is up, and they leave with the last one before they ask again: then they are told. */
@@ -679,10 +658,7 @@ static void who_has_left_after_its_time_is_told_once(void **state)
         leave_begin(&leavers[i], net->workers[i].rpc, 5000);
     wait_leaving(net, 2);
     net_skip(net, 6 * SECOND_US);
-    for (uint32_t i = 0; i < 2; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
-    }
+    leave_end(leavers, 2, MR_DEADLINE_EXCEEDED);
     assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
     net_skip(net, 3 * SECOND_US);
     for (uint32_t i = 0; i < 2; i++) {
@@ -702,12 +678,13 @@ static enum mr_status block_then_call(struct mr_rpc_call *call, const struct mr_
 static void nobody_leaves_while_a_call_is_under_way(void **state)
 {
     struct net *net = *state;
-    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static struct gate gate;
     struct leaver leavers[3];
     struct mr_rpc_future *future;
     net_world(net, 3);
     net_function(net->workers[0].rpc, "f", "", "", nothing, NULL, 0);
-    net_function(net->workers[2].rpc, "block", "", "", block_then_call, &blocker, 0);
+    gate_init(&gate);
+    net_function(net->workers[2].rpc, "block", "", "", block_then_call, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[1].rpc, 2, "block", NULL, 0, NULL, &future), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 5000);
@@ -721,27 +698,25 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
     for (uint32_t i = 0; i < 3; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
     net_skip(net, SECOND_US);
-    blocker_open(&blocker);
+    gate_open(&gate);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_OK); /* and its call back to rank 0 came through */
     mr_rpc_future_destroy(future);
-    for (uint32_t i = 0; i < 3; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_OK);
-    }
+    leave_end(leavers, 3, MR_OK);
 }
 
 /* Nobody waits for it any more, and yet it runs, and may call. */
 static void nobody_leaves_while_a_function_runs(void **state)
 {
     struct net *net = *state;
-    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static struct gate gate;
     struct mr_rpc_call_options options = {.timeout_ms = 30000}; /* not reached by itself */
     struct leaver leavers[2];
     struct mr_rpc_future *future;
     net_world(net, 2);
-    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    gate_init(&gate);
+    net_function(net->workers[1].rpc, "block", "", "", block, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &options, &future), MR_OK);
-    blocker_wait_begun(&blocker);
+    gate_wait_begun(&gate, 1);
     net_skip(net, 31 * SECOND_US);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
     mr_rpc_future_destroy(future);
@@ -751,17 +726,14 @@ static void nobody_leaves_while_a_function_runs(void **state)
     net_skip(net, 6 * SECOND_US);
     for (uint32_t i = 0; i < 2; i++)
         pthread_join(leavers[i].thread, NULL);
-    blocker_open(&blocker);
+    gate_open(&gate);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
         expect_text(leavers[i].error, "(rank 1) has calls in flight");
     }
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_OK);
-    }
+    leave_end(leavers, 2, MR_OK);
 }
 
 /* Neither the rendezvous nor another worker calls after it has left, whoever is still there. */
@@ -774,10 +746,7 @@ static void who_has_left_calls_nobody(void **state)
         net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_OK);
-    }
+    leave_end(leavers, 2, MR_OK);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 1 - i, "f", NULL, 0, NULL, NULL), MR_SHUTTING_DOWN);
         expect_text(mr_rpc_last_error(), "this worker has left the world");
@@ -793,10 +762,7 @@ static void the_dead_are_not_waited_for(void **state)
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
     net_skip(net, 15 * SECOND_US);
-    for (uint32_t i = 0; i < 2; i++) {
-        pthread_join(leavers[i].thread, NULL);
-        assert_int_equal(leavers[i].status, MR_OK);
-    }
+    leave_end(leavers, 2, MR_OK);
 }
 
 /* Calls that nobody waited for end when the worker goes away; functions of its that wait for calls, too. */
@@ -808,17 +774,15 @@ static enum mr_status call_blocked(struct mr_rpc_call *call, const struct mr_val
 static void destroying_ends_calls(void **state)
 {
     struct net *net = *state;
-    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static struct gate gate;
     struct mr_rpc_future *futures[2];
     net_world(net, 2);
-    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    gate_init(&gate);
+    net_function(net->workers[1].rpc, "block", "", "", block, &gate, 0);
     net_function(net->workers[0].rpc, "call", "", "", call_blocked, NULL, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 0, "call", NULL, 0, NULL, &futures[0]), MR_OK);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, NULL, &futures[1]), MR_OK);
-    pthread_mutex_lock(&blocker.lock);
-    while (!blocker.begun)
-        pthread_cond_wait(&blocker.changed, &blocker.lock);
-    pthread_mutex_unlock(&blocker.lock);
+    gate_wait_begun(&gate, 1);
     pthread_mutex_lock(&net->lock);
     mr_agent_close(net->workers[0].rpc);
     pthread_mutex_unlock(&net->lock);
@@ -826,7 +790,7 @@ static void destroying_ends_calls(void **state)
     assert_int_equal(mr_rpc_wait(futures[0], NULL), MR_SHUTTING_DOWN);
     for (uint32_t i = 0; i < 2; i++)
         mr_rpc_future_destroy(futures[i]);
-    blocker_open(&blocker);
+    gate_open(&gate);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
