@@ -3,7 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "fuzz_assert.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 #define MEMORY_BYTES_MAX (2u << 20)
 #define SESSION_IDLE_US  60000000u

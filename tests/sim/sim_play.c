@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "sim.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "session_count.h"
 
 #define EVERY_SHIFT_LOW  9u  /* from half a millisecond */
 #define EVERY_SHIFT_HIGH 19u /* to half a second */

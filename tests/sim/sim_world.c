@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "sim.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "session_count.h"
 
 #define CALM_US                                                                                              \
     20000000u /* after the faults everything must have ended within this, and the time the bytes take */

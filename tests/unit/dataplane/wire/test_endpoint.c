@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 static void defaults_are_those_of_the_header(void **state)
 {

@@ -9,7 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 #define STEP_US  1000u
 #define MOST     8952u

@@ -7,7 +7,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 /* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send
  * ---- */

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 static void calls_made_before_it_is_up_wait(void **state)
 {

@@ -8,7 +8,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 static uint8_t keys[3][MR_PSK_BYTES]; /* old, new, another */
 enum { OLD, NEW, OTHER };

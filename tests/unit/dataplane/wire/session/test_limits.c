@@ -9,7 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 static void open_session(struct mr_client_session **out)
 {

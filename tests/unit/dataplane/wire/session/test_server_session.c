@@ -7,7 +7,7 @@
 
 #include "dataplane/wire/session/auth.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 /* The n-th packet of a side, kept to be played again. */
 static uint8_t kept[8][MR_UDP_BYTES_MAX];

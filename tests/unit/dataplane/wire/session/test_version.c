@@ -9,7 +9,7 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
-#include "tests/unit/dataplane/wire/session_count.h"
+#include "tests/sim/session_count.h"
 
 enum { OLD_VERSION = 3, OLD_HELLO_BYTES = 48 + 128, NEW_VERSION = MR_PROTOCOL_VERSION + 1 };
 
