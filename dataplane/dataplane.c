@@ -9,6 +9,8 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 
+#define SOCKET_MEMORY_MIB 16u
+
 void dp_config_default(struct dp_config *config)
 {
     *config = (struct dp_config){
@@ -28,13 +30,26 @@ void dp_config_default(struct dp_config *config)
     mr_endpoint_config_default(&config->endpoint);
 }
 
+/* NULL, or what is wrong with how the port is to be opened. */
+static const char *check_port(const struct dp_config *config)
+{
+    if (config->driver != DP_DRIVER_SOCKET)
+        return config->device[0] != '\0'
+                   ? NULL
+                   : "port: device is not set; name an interface, a PCI address, a tap or a memif socket";
+    if (config->mac[0] != '\0' || config->vlan != 0)
+        return "port: with driver = socket the kernel has the interface: leave mac and vlan unset, and "
+               "set both there";
+    if (config->fault.direction != DP_FAULT_OFF)
+        return "fault: driver = socket has no frames to lose; use af_xdp, af_packet or tap";
+    return NULL;
+}
+
 static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
-    const char *why = NULL;
+    const char *why = check_port(config);
 
-    if (config->device[0] == '\0')
-        why = "port: device is not set; name an interface, a PCI address, a tap or a memif socket";
-    else if (strpbrk(config->device, ", =") != NULL)
+    if (strpbrk(config->device, ", =") != NULL)
         why = "port: device must not contain commas, blanks or equals signs";
     else if (config->core_count == 0 || config->core_count > DP_CORES_MAX)
         why = "cores: the number of cores must be 1..64";
@@ -47,6 +62,44 @@ static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYT
     if (why != NULL)
         snprintf(error, DP_ERROR_BYTES, "%s", why);
     return why == NULL;
+}
+
+/* The kernel's sockets stand for a port: a queue for each core, as it were. */
+static bool open_sockets(struct dp *dp, char error[DP_ERROR_BYTES])
+{
+    uint32_t cores = dp->config.core_count;
+
+    dp->port.driver = DP_DRIVER_SOCKET;
+    dp->port.queue_count = (uint16_t)cores;
+    dp->port.kernel_driven = true;
+    dp_steering_choose(&(struct dp_steering_facts){.core_count = cores, .sockets = true}, &dp->port.steering);
+    for (uint32_t i = 0; i < cores; i++) {
+        dp->cores[i].socket = dp_socket_port_open(&dp->config, &dp->net, i, error);
+        if (dp->cores[i].socket == NULL)
+            return false;
+        dp->port.fds[i] = dp_socket_port_fd(dp->cores[i].socket);
+    }
+    return true;
+}
+
+static void close_port(struct dp *dp)
+{
+    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+        dp_socket_port_close(dp->cores[i].socket);
+        dp->cores[i].socket = NULL;
+    }
+    if (dp->port.driver != DP_DRIVER_SOCKET)
+        dp_port_close(&dp->port);
+}
+
+static bool open_port(struct dp *dp, char error[DP_ERROR_BYTES])
+{
+    if (dp->config.driver != DP_DRIVER_SOCKET)
+        return dp_port_open(&dp->port, &dp->config, &dp->net, error);
+    bool opened = open_sockets(dp, error);
+    if (!opened)
+        close_port(dp);
+    return opened;
 }
 
 /* Queue q is polled by core q modulo the number of cores, and a core without a queue sends through one of
@@ -95,6 +148,10 @@ static struct dp *allocate(const struct dp_config *config)
         return NULL;
     dp->config = *config;
     dp->config.driver = dp_port_choose_bus(config);
+    if (config->driver == DP_DRIVER_SOCKET) { /* no packet buffers: rings only */
+        dp->config.hugepages = 0;
+        dp->config.hugepage_memory_mib = SOCKET_MEMORY_MIB;
+    }
     dp->cores = calloc(config->core_count, sizeof(dp->cores[0]));
     if (dp->cores == NULL) {
         free(dp);
@@ -134,7 +191,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
         goto no_lock;
     if (!dp_eal_start(&dp->config, &dp->hugepages, error))
         goto no_eal;
-    if (!dp_port_open(&dp->port, &dp->config, &dp->net, error))
+    if (!open_port(dp, error))
         goto no_port;
     dp_port_watch_start(&dp->port_watch, &dp->port, dp->config.device);
     if (!dp_rings_create(dp, error) || !share_queues(dp, error))
@@ -145,7 +202,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
 no_rings:
     destroy_fault_ports(dp);
     dp_rings_destroy(dp);
-    dp_port_close(&dp->port);
+    close_port(dp);
 no_port:
     dp_eal_stop();
 no_eal:
@@ -229,7 +286,7 @@ void dp_destroy(struct dp *dp)
     dp_telemetry_serve(NULL);
     destroy_fault_ports(dp);
     dp_rings_destroy(dp);
-    dp_port_close(&dp->port);
+    close_port(dp);
     dp_eal_stop();
     dp_port_unlock(&dp->port_lock);
     release(dp);

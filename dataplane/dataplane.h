@@ -29,7 +29,8 @@ enum dp_driver {
     DP_DRIVER_AF_PACKET,
     DP_DRIVER_TAP,
     DP_DRIVER_MEMIF,
-    DP_DRIVER_PCI
+    DP_DRIVER_PCI,
+    DP_DRIVER_SOCKET /* no DPDK port: the kernel's UDP sockets */
 };
 
 enum dp_fault_direction {
@@ -54,7 +55,9 @@ struct dp_config {
     /* port */
     /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
     enum dp_driver driver;
-    char device[128];  /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
+    /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name; SOCKET: an interface
+     * or "" */
+    char device[128];
     bool memif_client; /* memif: connect to the socket instead of offering it */
     char mac[20];      /* "" = the device's own */
     char ipv4[32];     /* "10.0.0.1/24" or "" */
@@ -164,8 +167,8 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
     X(loops, "turns of the poll loop")                                                                       \
     X(loops_busy, "turns that found work")                                                                   \
     X(sleeps, "naps of the adaptive mode")                                                                   \
-    X(rx_frames, "Ethernet frames received")                                                                 \
-    X(tx_frames, "Ethernet frames sent")                                                                     \
+    X(rx_frames, "Ethernet frames received; from a socket, datagrams")                                       \
+    X(tx_frames, "Ethernet frames sent; through a socket, datagrams")                                        \
     X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                             \
     X(tx_no_way, "packets not sent because the host's MAC address was not known yet")                        \
     X(rx_arp, "ARP requests answered")                                                                       \
@@ -181,7 +184,7 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
     X(steered_in, "packets taken from another core")                                                         \
     X(steer_full, "packets dropped because another core's ring was full")                                    \
     X(no_buffer, "times no packet buffer was free")                                                          \
-    X(steering, "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings")                     \
+    X(steering, "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings, 4 sockets")          \
     X(queues, "receive queues of the port")                                                                  \
     X(fault_lost, "packets lost on purpose (section fault of the configuration)")                            \
     X(fault_duplicated, "packets duplicated on purpose")                                                     \

@@ -29,8 +29,9 @@
 const char *dp_port_driver_text(enum dp_driver driver)
 {
     static const char *const text[] = {
-        [DP_DRIVER_AUTO] = "auto", [DP_DRIVER_AF_XDP] = "af_xdp", [DP_DRIVER_AF_PACKET] = "af_packet",
-        [DP_DRIVER_TAP] = "tap",   [DP_DRIVER_MEMIF] = "memif",   [DP_DRIVER_PCI] = "pci",
+        [DP_DRIVER_AUTO] = "auto",     [DP_DRIVER_AF_XDP] = "af_xdp", [DP_DRIVER_AF_PACKET] = "af_packet",
+        [DP_DRIVER_TAP] = "tap",       [DP_DRIVER_MEMIF] = "memif",   [DP_DRIVER_PCI] = "pci",
+        [DP_DRIVER_SOCKET] = "socket",
     };
 
     return text[driver];

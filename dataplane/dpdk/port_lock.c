@@ -130,7 +130,8 @@ bool dp_port_lock(struct dp_port_lock *lock, const struct dp_config *config, cha
     char key[KEY_BYTES], name[PREFIX_BYTES], prefix[PREFIX_BYTES], label[NAME_BYTES + 1];
 
     *lock = (struct dp_port_lock){.device = -1, .label = -1};
-    if (config->driver == DP_DRIVER_MEMIF && config->memif_client)
+    /* A socket's address has one owner anyway; a memif's client does not own it. */
+    if (config->driver == DP_DRIVER_SOCKET || (config->driver == DP_DRIVER_MEMIF && config->memif_client))
         return true;
     device_key(config, key, sizeof(key));
     snprintf(name, sizeof(name), "millrace/port/%s", key);

@@ -14,6 +14,7 @@
 #include "dataplane/dpdk/port_lock.h"
 #include "dataplane/dpdk/port_watch.h"
 #include "dataplane/loop/fault.h"
+#include "dataplane/loop/socket_port.h"
 #include "dataplane/loop/waiter.h"
 #include "dataplane/net/frame.h"
 #include "dataplane/net/neighbours.h"
@@ -37,6 +38,7 @@ struct dp_core {
     struct mr_endpoint *endpoint;
     void *app;
     uint32_t index;
+    struct dp_socket_port *socket; /* NULL: the core has queues of a DPDK port */
 
     /* Receiving: the queues this core polls are index, index + core_count, ... */
     uint16_t rx_queue_first;

@@ -17,6 +17,7 @@
 #define SEGMENTS_PER_POLL_KERNEL_BUSY 4u
 #define SEGMENTS_PER_POLL_KERNEL      16u
 #define SEGMENTS_PER_POLL             32u
+#define SEGMENTS_PER_POLL_SOCKET      44u /* a run of datagrams, which costs little more than one */
 #define CALLS_KEEP_COMING_US          200u
 #define TASKS_PER_POLL                16u
 #define WINDOW_US                     1000000u
@@ -39,6 +40,8 @@ static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 {
     uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
 
+    if (core->socket != NULL)
+        return SEGMENTS_PER_POLL_SOCKET;
     if (!core->dp->port.kernel_driven)
         return SEGMENTS_PER_POLL;
     if (core->calls_served != served) {
@@ -194,6 +197,8 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);
+    if (core->socket != NULL)
+        dp_socket_port_configure(core->socket, &config);
     if (core->index == 0 && dp->app.on_reply != NULL)
         let_it_call(dp, &config);
     core->app_due_us = UINT64_MAX;

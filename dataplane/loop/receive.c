@@ -181,6 +181,12 @@ static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 
 uint32_t dp_receive(struct dp_core *core, uint64_t now_us)
 {
+    if (core->socket != NULL) {
+        uint32_t datagrams = dp_socket_port_receive(core->socket, core->endpoint, now_us);
+
+        core->counters.rx_frames += datagrams;
+        return datagrams;
+    }
     return receive_from_port(core, now_us) + receive_steered(core, now_us);
 }
 

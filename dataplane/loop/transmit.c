@@ -25,8 +25,19 @@ static uint32_t send_burst(struct dp_core *core)
     return sent;
 }
 
+static uint32_t flush_socket(struct dp_core *core)
+{
+    uint32_t datagrams = dp_socket_port_flush(core->socket);
+
+    core->counters.tx_frames += datagrams;
+    core->tx_refused |= dp_socket_port_is_full(core->socket);
+    return datagrams;
+}
+
 uint32_t dp_transmit_flush(struct dp_core *core)
 {
+    if (core->socket != NULL)
+        return flush_socket(core);
     if (unlikely(core->tx_fault != NULL))
         dp_fault_port_transmit(core);
     if (core->tx_count == 0)

@@ -5,10 +5,9 @@
 const char *dp_steering_text(enum dp_steering steering)
 {
     static const char *const text[] = {
-        [DP_STEERING_ONE_CORE] = "one core",
-        [DP_STEERING_FLOW_RULES] = "flow rules",
-        [DP_STEERING_RSS] = "rss",
-        [DP_STEERING_RINGS] = "rings",
+        [DP_STEERING_ONE_CORE] = "one core", [DP_STEERING_FLOW_RULES] = "flow rules",
+        [DP_STEERING_RSS] = "rss",           [DP_STEERING_RINGS] = "rings",
+        [DP_STEERING_SOCKETS] = "sockets",
     };
 
     return text[steering];
@@ -30,6 +29,9 @@ void dp_steering_choose(const struct dp_steering_facts *facts, struct dp_steerin
     if (facts->core_count == 1) {
         out->steering = DP_STEERING_ONE_CORE;
         snprintf(out->why, sizeof(out->why), "nothing to choose");
+    } else if (facts->sockets) {
+        out->steering = DP_STEERING_SOCKETS;
+        snprintf(out->why, sizeof(out->why), "the kernel finds each core's socket by its UDP port");
     } else if (facts->flow_rules) {
         out->steering = DP_STEERING_FLOW_RULES;
         snprintf(out->why, sizeof(out->why), "the port took a rule for each core");

@@ -6,6 +6,7 @@
  *               source ports lead to the right queue (mr_accept.arrived_core); until then rings carry its
  *               packets on
  *   rings       the core that receives a packet hands it on
+ * Sockets need none of them: the kernel finds each core's by its UDP port.
  */
 #ifndef DP_STEERING_H
 #define DP_STEERING_H
@@ -16,11 +17,18 @@
 #define DP_STEERING_WHY_BYTES 128
 
 /* The numbers are shown in STATS and telemetry (port.steering). */
-enum dp_steering { DP_STEERING_ONE_CORE, DP_STEERING_FLOW_RULES, DP_STEERING_RSS, DP_STEERING_RINGS };
+enum dp_steering {
+    DP_STEERING_ONE_CORE,
+    DP_STEERING_FLOW_RULES,
+    DP_STEERING_RSS,
+    DP_STEERING_RINGS,
+    DP_STEERING_SOCKETS
+};
 
 struct dp_steering_facts {
     uint32_t core_count;
     uint16_t queue_count;   /* receive queues that are open */
+    bool sockets;           /* each core has a socket of its own */
     bool flow_rules;        /* a rule per core is in place */
     const char *flow_error; /* else: why not; NULL = none were tried */
     bool rss;               /* the port spreads UDP over the queues by its ports */

@@ -208,10 +208,10 @@ struct rule_texts {
 static void describe_device(char *out, size_t out_bytes)
 {
     struct if_nameindex *interfaces = if_nameindex();
-    size_t at =
-        (size_t)snprintf(out, out_bytes,
-                         "port.device is not set: name a PCI address, a network interface, or a memif "
-                         "socket, here or with --set port.device=NAME; this machine has");
+    size_t at = (size_t)snprintf(
+        out, out_bytes,
+        "port.device is not set: name a PCI address, a network interface, or a memif "
+        "socket, here or with --set port.device=NAME, or set port.driver = socket; this machine has");
     for (const struct if_nameindex *i = interfaces; i != NULL && i->if_index != 0 && at + 32 < out_bytes;
          i++) {
         at += (size_t)snprintf(out + at, out_bytes - at, "%s %.15s", i == interfaces ? "" : ",", i->if_name);
@@ -245,7 +245,10 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
     int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
     uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
     const struct rule rules[] = {
-        {c->port_device[0] == '\0', texts.device, 1, {KEY(port_device)}},
+        {c->port_device[0] == '\0' && c->port_driver != PS_DRIVER_SOCKET,
+         texts.device,
+         1,
+         {KEY(port_device)}},
         {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
         {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
          "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",

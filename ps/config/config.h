@@ -50,6 +50,16 @@ struct ps_config {
         [PS_CONFIG_KEY_COUNT];
 };
 
+/* port.driver; the order of enum dp_driver */
+enum ps_port_driver {
+    PS_DRIVER_AUTO,
+    PS_DRIVER_AF_XDP,
+    PS_DRIVER_AF_PACKET,
+    PS_DRIVER_TAP,
+    PS_DRIVER_MEMIF,
+    PS_DRIVER_PCI,
+    PS_DRIVER_SOCKET
+};
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
 
 /* Every key at its default. */

@@ -202,6 +202,15 @@ static void lay_cable(const struct netns *net, const struct netns_options *o)
     must_run(net, NETNS_SERVER, "ip link set " NETNS_SERVER_END " up");
 }
 
+static void configure_server(const struct netns *net)
+{
+    must_run(net, NETNS_SERVER,
+             "echo 0 > /proc/sys/net/ipv6/conf/" NETNS_SERVER_IF "/disable_ipv6 && "
+             "ip link set " NETNS_SERVER_IF " up && "
+             "ip addr add " NETNS_SERVER_IPV4 "/24 dev " NETNS_SERVER_IF " && "
+             "ip addr add " NETNS_SERVER_IPV6 "/64 dev " NETNS_SERVER_IF " nodad");
+}
+
 void netns_create(struct netns *net, const struct netns_options *options)
 {
     static const struct netns_options none;
@@ -227,6 +236,8 @@ void netns_create(struct netns *net, const struct netns_options *options)
     if (!o->keep_offloads)
         must_run(net, NETNS_CLIENT, "ethtool -K " NETNS_CLIENT_IF " tx off gso off >/dev/null");
     configure_client(net);
+    if (o->server_kernel)
+        configure_server(net);
 }
 
 void netns_give_to_client(const struct netns *net, const char *interface)

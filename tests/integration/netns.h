@@ -34,10 +34,11 @@ struct netns {
 };
 
 struct netns_options {
-    uint16_t mtu;    /* 0 = 1500 */
-    uint16_t queues; /* of each end; 0 = 1. The kernel spreads flows over them */
-    bool cut;        /* the cable is cut in the middle: somebody must carry the frames from end to end */
-    bool no_veth;    /* no cable (tap makes its own, memif needs none) */
+    uint16_t mtu;       /* 0 = 1500 */
+    uint16_t queues;    /* of each end; 0 = 1. The kernel spreads flows over them */
+    bool cut;           /* the cable is cut in the middle: somebody must carry the frames from end to end */
+    bool server_kernel; /* the server's kernel has the server's addresses, too */
+    bool no_veth;       /* no cable (tap makes its own, memif needs none) */
     /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */
     bool keep_offloads;
 };

@@ -10,8 +10,9 @@ static enum dp_driver parse_driver(const char *text)
         const char *text;
         enum dp_driver driver;
     } drivers[] = {
-        {"auto", DP_DRIVER_AUTO}, {"af_xdp", DP_DRIVER_AF_XDP}, {"af_packet", DP_DRIVER_AF_PACKET},
-        {"tap", DP_DRIVER_TAP},   {"memif", DP_DRIVER_MEMIF},   {"pci", DP_DRIVER_PCI},
+        {"auto", DP_DRIVER_AUTO},     {"af_xdp", DP_DRIVER_AF_XDP}, {"af_packet", DP_DRIVER_AF_PACKET},
+        {"tap", DP_DRIVER_TAP},       {"memif", DP_DRIVER_MEMIF},   {"pci", DP_DRIVER_PCI},
+        {"socket", DP_DRIVER_SOCKET},
     };
 
     for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {

@@ -68,6 +68,48 @@ static void serves_over_tap(void **state)
     serves_over("tap");
 }
 
+static void start_on_sockets(struct echo_fixture *f, const char *arguments)
+{
+    char all[256];
+
+    snprintf(all, sizeof(all), "--driver socket %s", arguments);
+    echo_fixture_start(f, &(struct netns_options){.server_kernel = true, .keep_offloads = true}, all);
+}
+
+/* Runs of datagrams as one, both ways: of a MiB and a half far fewer system calls than datagrams. */
+static void serves_over_sockets(void **state)
+{
+    struct echo_fixture f;
+
+    start_on_sockets(&f, "");
+    assert_non_null(strstr(f.server.line, "driver=socket memory=no-huge steering=one core"));
+    assert_non_null(strstr(f.server.line, "segment_bytes=1392"));
+    netns_enter(&f.net, NETNS_CLIENT);
+    echo_to(NETNS_SERVER_IPV4, 0);
+    echo_to(NETNS_SERVER_IPV6, 0);
+    echo_fixture_stop(&f, 1);
+    assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 2);
+    assert_int_equal(echo_fixture_counter(&f, 0, "wire.calls_served"), 2 * 66);
+    assert_true(echo_fixture_counter(&f, 0, "port.rx_frames") > 2 * LARGE_BYTES / 1472);
+    assert_true(echo_fixture_counter(&f, 0, "port.tx_frames") > 2 * LARGE_BYTES / 1472);
+}
+
+static void the_kernel_finds_each_core_s_socket(void **state)
+{
+    struct echo_fixture f;
+
+    start_on_sockets(&f, "--cores 3 --idle-us 50");
+    assert_non_null(strstr(f.server.line, "steering=sockets"));
+    netns_enter(&f.net, NETNS_CLIENT);
+    for (uint16_t core = 0; core < 3; core++)
+        echo_to(NETNS_SERVER_IPV4, core);
+    echo_fixture_stop(&f, 3);
+    for (uint32_t core = 0; core < 3; core++) {
+        assert_int_equal(echo_fixture_counter(&f, core, "wire.calls_served"), 66);
+        assert_int_equal(echo_fixture_counter(&f, core, "port.steered_in"), 0);
+    }
+}
+
 static void auto_takes_af_xdp_first(void **state)
 {
     struct echo_fixture f;
@@ -233,6 +275,9 @@ static void a_wrong_port_is_one_line(void **state)
         {"--driver af_packet --device nosuch0", "no network interface \"nosuch0\""},
         {"--driver af_xdp --mtu 9000", "takes at most"},
         {"--driver af_xdp --mtu 100", "mtu must be"},
+        {"--driver socket --device nosuch0", "no network interface \"nosuch0\""},
+        {"--driver socket", "10.99.0.1 is not an address of this machine"},
+        {"--driver socket --vlan 7", "leave mac and vlan unset"},
         {"--driver memif --device /nonexistent/socket", "memif"},
         {"--hugepages 1 --memory-mib 1000000", "vm.nr_hugepages"},
         {"--ipv4 10.0.0", "ipv4"},
@@ -261,6 +306,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(serves_over_af_xdp),
         cmocka_unit_test(serves_over_af_packet),
         cmocka_unit_test(serves_over_tap),
+        cmocka_unit_test(serves_over_sockets),
+        cmocka_unit_test(the_kernel_finds_each_core_s_socket),
         cmocka_unit_test(auto_takes_af_xdp_first),
         cmocka_unit_test(auto_falls_back_where_the_mtu_is_too_large),
         cmocka_unit_test(large_frames_over_af_xdp),

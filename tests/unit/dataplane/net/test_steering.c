@@ -24,6 +24,12 @@ static void one_core_needs_no_steering(void **state)
            DP_STEERING_ONE_CORE, "nothing");
 }
 
+static void sockets_need_none(void **state)
+{
+    expect((struct dp_steering_facts){.core_count = 2, .queue_count = 2, .sockets = true},
+           DP_STEERING_SOCKETS, "the kernel finds each core's socket");
+}
+
 static void flow_rules_come_first(void **state)
 {
     expect((struct dp_steering_facts){.core_count = 2, .queue_count = 2, .flow_rules = true, .rss = true},
@@ -74,6 +80,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_core_needs_no_steering),
+        cmocka_unit_test(sockets_need_none),
         cmocka_unit_test(flow_rules_come_first),
         cmocka_unit_test(rss_comes_next_and_says_why_not_flow_rules),
         cmocka_unit_test(rss_needs_a_queue_for_each_core),

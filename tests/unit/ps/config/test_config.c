@@ -237,6 +237,17 @@ static void no_device(struct ps_config *c)
     c->port_device[0] = '\0';
 }
 
+static void sockets_need_no_device(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(ps_config_set(&config, "port.driver=socket", error), MR_OK);
+    assert_int_equal(config.port_driver, PS_DRIVER_SOCKET);
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+}
+
 static void small_mtu(struct ps_config *c)
 {
     c->port_mtu = 1279;
@@ -467,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_is_refused),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_key_on_the_command_line),
+        cmocka_unit_test(sockets_need_no_device),
         cmocka_unit_test(defaults_follow_what_is_set),
         cmocka_unit_test(keys_are_checked_against_each_other),
         cmocka_unit_test(places_of_keys_that_do_not_fit),

@@ -1,0 +1,224 @@
+#include "dataplane/loop/socket_port.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "dataplane/dpdk/netdev.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
+#include "dataplane/udp/udp_socket.h"
+#include "dataplane/wire/endpoint.h"
+
+#define BUFFER_BYTES  (16u << 20) /* of a socket, each way */
+#define CALLS_AT_ONCE 4u          /* large ones whose packets all fit in the buffer */
+
+struct dp_socket_port {
+    struct mr_udp_socket socket;
+    struct mr_udp_receiver *receiver;
+    struct mr_udp_sender *sender;
+    uint32_t written; /* datagrams since the last flush */
+    bool full;
+};
+
+/* ---- open and close ---- */
+
+static bool is_ours(int family, const uint8_t *address)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+
+    if (getifaddrs(&all) != 0)
+        return true; /* bind() says so if not */
+    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
+        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family)
+            continue;
+        found = family == AF_INET
+                    ? memcmp(&((const struct sockaddr_in *)i->ifa_addr)->sin_addr, address, 4) == 0
+                    : memcmp(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, address, 16) == 0;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+/* Without a device any MTU may be on the way: what each path carries is found out by its session. */
+static bool choose_mtu(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES])
+{
+    if (net->mtu != 0)
+        return true;
+    net->mtu = DP_MTU_MAX;
+    if (config->device[0] == '\0')
+        return true;
+    int result = dp_netdev_get_mtu(config->device, &net->mtu);
+    if (result != 0) {
+        snprintf(error, DP_ERROR_BYTES, "port: no network interface \"%s\": %s", config->device,
+                 strerror(-result));
+        return false;
+    }
+    if (net->mtu > DP_MTU_MAX)
+        net->mtu = DP_MTU_MAX;
+    return true;
+}
+
+/* The kernel takes a socket of all addresses whether or not the configured ones are among them. */
+static bool check_addresses(const struct dp_net *net, char error[DP_ERROR_BYTES])
+{
+    const struct {
+        bool set;
+        int family;
+        const uint8_t *address;
+    } configured[] = {{net->has_ipv4, AF_INET, net->ipv4}, {net->has_ipv6, AF_INET6, net->ipv6}};
+
+    for (size_t i = 0; i < sizeof(configured) / sizeof(configured[0]); i++) {
+        char text[INET6_ADDRSTRLEN];
+
+        if (!configured[i].set || is_ours(configured[i].family, configured[i].address))
+            continue;
+        (void)inet_ntop(configured[i].family, configured[i].address, text, sizeof(text));
+        snprintf(error, DP_ERROR_BYTES,
+                 "port: %s is not an address of this machine, as driver = socket needs; give it to an "
+                 "interface (ip address add), or name another",
+                 text);
+        return false;
+    }
+    return true;
+}
+
+static void choose_address(const struct dp_net *net, uint32_t index, struct mr_address *out)
+{
+    static const uint8_t ipv4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+    *out = (struct mr_address){.port = (uint16_t)(net->udp_port + index)};
+    if (net->has_ipv4 && !net->has_ipv6) {
+        memcpy(out->ip, ipv4_mapped, sizeof(ipv4_mapped));
+        memcpy(out->ip + sizeof(ipv4_mapped), net->ipv4, sizeof(net->ipv4));
+    } else if (net->has_ipv6 && !net->has_ipv4) {
+        memcpy(out->ip, net->ipv6, sizeof(net->ipv6));
+    }
+}
+
+static bool open_socket(struct dp_socket_port *port, const struct dp_config *config, struct dp_net *net,
+                        uint32_t index, char error[DP_ERROR_BYTES])
+{
+    struct mr_udp_options options = {.buffer_bytes = BUFFER_BYTES};
+    struct mr_address local;
+    char why[DP_ERROR_BYTES / 2];
+
+    if (!choose_mtu(config, net, error) || !check_addresses(net, error))
+        return false;
+    options.udp_bytes_max = dp_net_udp_bytes_max(net);
+    choose_address(net, index, &local);
+    if (mr_udp_bind(&local, &options, &port->socket, why, sizeof(why)) != MR_OK) {
+        port->socket.fd = -1;
+        snprintf(error, DP_ERROR_BYTES, "port: %s; choose another port.udp_port, or end who has it", why);
+        return false;
+    }
+    if (config->device[0] != '\0' && setsockopt(port->socket.fd, SOL_SOCKET, SO_BINDTODEVICE, config->device,
+                                                (socklen_t)strlen(config->device)) != 0) {
+        snprintf(error, DP_ERROR_BYTES, "port: the socket cannot be bound to device \"%s\": %s",
+                 config->device, strerror(errno));
+        return false;
+    }
+    port->receiver = mr_udp_receiver_create(&port->socket);
+    port->sender = mr_udp_sender_create(&port->socket, true);
+    if (port->receiver == NULL || port->sender == NULL) {
+        snprintf(error, DP_ERROR_BYTES, "memory: none left for the buffers of a socket");
+        return false;
+    }
+    return true;
+}
+
+struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, struct dp_net *net, uint32_t index,
+                                           char error[DP_ERROR_BYTES])
+{
+    struct dp_socket_port *port = calloc(1, sizeof(*port));
+
+    if (port == NULL) {
+        snprintf(error, DP_ERROR_BYTES, "memory: none left for a socket");
+        return NULL;
+    }
+    port->socket.fd = -1;
+    if (!open_socket(port, config, net, index, error)) {
+        dp_socket_port_close(port);
+        return NULL;
+    }
+    return port;
+}
+
+void dp_socket_port_close(struct dp_socket_port *port)
+{
+    if (port == NULL)
+        return;
+    mr_udp_sender_destroy(port->sender);
+    mr_udp_receiver_destroy(port->receiver);
+    mr_udp_close(&port->socket);
+    free(port);
+}
+
+int dp_socket_port_fd(const struct dp_socket_port *port)
+{
+    return port->socket.fd;
+}
+
+/* ---- the endpoint's side ---- */
+
+static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    struct dp_socket_port *port = self;
+    uint8_t *room = mr_udp_send_begin(port->sender, to, bytes_max);
+
+    port->full |= room == NULL;
+    return room;
+}
+
+static void end(void *self, uint32_t bytes)
+{
+    struct dp_socket_port *port = self;
+
+    port->written += bytes > 0;
+    mr_udp_send_end(port->sender, bytes);
+}
+
+void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config)
+{
+    config->io.self = port;
+    config->io.tx_begin = begin;
+    config->io.tx_end = end;
+    config->udp_bytes_max = port->socket.udp_bytes_max;
+    config->receive_window_bytes = port->socket.receive_buffer_bytes / CALLS_AT_ONCE;
+}
+
+/* ---- datagrams in and out ---- */
+
+uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint, uint64_t now_us)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+    uint32_t count = 0;
+
+    if (!mr_udp_receive(port->receiver))
+        return 0;
+    while (mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
+        mr_endpoint_receive(endpoint, now_us, &from, datagram, bytes);
+        count++;
+    }
+    return count;
+}
+
+uint32_t dp_socket_port_flush(struct dp_socket_port *port)
+{
+    uint32_t written = port->written;
+
+    port->full = !mr_udp_send_flush(port->sender);
+    port->written = 0;
+    return written;
+}
+
+bool dp_socket_port_is_full(const struct dp_socket_port *port)
+{
+    return port->full;
+}

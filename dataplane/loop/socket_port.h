@@ -1,0 +1,37 @@
+/* The socket port: each core serves from a UDP socket of its own instead of a queue of a DPDK port.
+ *
+ * It needs neither root nor an interface of its own, and it bypasses nothing: the kernel receives and sends,
+ * and answers ARP and ICMP. In return the kernel moves runs of datagrams as one (UDP_SEGMENT, UDP_GRO), which
+ * on virtual links is faster than a frame at a time. Everything belongs to the core's thread but opening and
+ * closing.
+ */
+#ifndef DP_SOCKET_PORT_H
+#define DP_SOCKET_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/net/net.h"
+
+struct dp_socket_port;
+
+/* Binds core `index`'s socket to its UDP port of the configured address: `ipv4` or `ipv6` where one of them
+ * is set, all addresses of the machine where both or neither are; with `device`, on that interface only.
+ * Fills in net->mtu where the configuration leaves it open. NULL, with one line in `error`, on failure. */
+struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, struct dp_net *net, uint32_t index,
+                                           char error[DP_ERROR_BYTES]);
+void dp_socket_port_close(struct dp_socket_port *port);
+
+/* Readable when datagrams have come. */
+int dp_socket_port_fd(const struct dp_socket_port *port);
+/* Sets what an endpoint must know of it: how to send, and how much the socket takes. */
+void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config);
+
+/* Hands a burst of datagrams to the endpoint. Returns how many. */
+uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint, uint64_t now_us);
+/* Sends what the endpoint has written; returns how many datagrams. What the socket's buffer has no room for
+ * stays: see dp_socket_port_is_full(). */
+uint32_t dp_socket_port_flush(struct dp_socket_port *port);
+bool dp_socket_port_is_full(const struct dp_socket_port *port);
+
+#endif
