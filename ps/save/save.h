@@ -105,6 +105,6 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
  * copy; try again later. */
 bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *variable);
 /* Ends the part of the cut that concerns this variable. */
-void ps_save_variable_end(struct ps_core *core, struct ps_feature *variable);
+void ps_save_variable_end(struct ps_core *core, struct ps_feature *f);
 
 #endif
