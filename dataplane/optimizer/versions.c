@@ -298,16 +298,3 @@ enum mr_status mr_versions_change(struct mr_versions *versions, mr_change_values
     pthread_mutex_unlock(&versions->writing);
     return status;
 }
-
-static void replace(void *context, float *values)
-{
-    const struct mr_tensor *r = context;
-    memcpy(values, r->data, r->bytes);
-}
-
-enum mr_status mr_versions_set(struct mr_versions *versions, const float *values)
-{
-    struct mr_tensor t = versions->shape;
-    t.data = (void *)(uintptr_t)values;
-    return mr_versions_change(versions, replace, &t);
-}

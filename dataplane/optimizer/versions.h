@@ -42,8 +42,6 @@ size_t mr_version_floats(const struct mr_parameter_version *version);
 typedef void mr_change_values(void *context, float *values);
 /* Runs `change` once, in place or on a copy. One at a time; another waits. MR_NO_MEMORY: it was not run. */
 enum mr_status mr_versions_change(struct mr_versions *versions, mr_change_values *change, void *context);
-/* The next version holds `values`, as many as there are. MR_NO_MEMORY: nothing is changed. */
-enum mr_status mr_versions_set(struct mr_versions *versions, const float *values);
 
 /* What a reader makes of a version's values once for all readers, such as another format of them, and keeps
  * beside it. */

@@ -20,6 +20,11 @@ static struct mr_versions *versions_of(float value)
     return versions;
 }
 
+static void copy_values(void *context, float *values)
+{
+    memcpy(values, context, FLOATS * sizeof(*values));
+}
+
 static void add_one(void *context, float *values)
 {
     uint32_t *runs = context;
@@ -104,7 +109,7 @@ static void test_held_version_stays(void **state)
     float twelve[FLOATS];
     for (uint32_t i = 0; i < FLOATS; i++)
         twelve[i] = 12;
-    assert_int_equal(mr_versions_set(versions, twelve), MR_OK);
+    assert_int_equal(mr_versions_change(versions, copy_values, twelve), MR_OK);
     struct mr_parameter_version *newest = mr_versions_hold(versions);
     assert_int_equal(mr_version_number(newest), 7);
     assert_true(all_are(newest, 12));

@@ -143,7 +143,7 @@ static void test_versions_of_others(void **state)
             values[i] *= 0.5f;
         ps_saved_reset(twin.saved);
         ps_saved_reset(m.saved);
-        assert_int_equal(mr_versions_set(versions, values), MR_OK);
+        assert_int_equal(versions_set(versions, values), MR_OK);
         assert_int_equal(parameters_set(m.parameters, values), MR_OK);
         machine_forward(&m, false, 1);
     }

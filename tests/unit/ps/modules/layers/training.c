@@ -41,9 +41,26 @@ struct mr_parameter_version *parameters_hold(struct parameters *p)
     return mr_versions_hold(p->versions);
 }
 
+struct copy {
+    const float *from;
+    size_t bytes;
+};
+
+static void copy_values(void *context, float *values)
+{
+    const struct copy *copy = context;
+    memcpy(values, copy->from, copy->bytes);
+}
+
+enum mr_status versions_set(struct mr_versions *versions, const float *values)
+{
+    struct copy copy = {values, mr_versions_shape(versions)->bytes};
+    return mr_versions_change(versions, copy_values, &copy);
+}
+
 enum mr_status parameters_set(struct parameters *p, const float *values)
 {
-    return mr_versions_set(p->versions, values);
+    return versions_set(p->versions, values);
 }
 
 /* ---- optimizers: each parameter is one row of dataplane/optimizer/rule.h ---- */

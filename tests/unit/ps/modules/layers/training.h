@@ -22,6 +22,8 @@ struct mr_parameter_version *parameters_hold(struct parameters *parameters);
 
 /* The next version holds `values`: ps_network_parameter_floats() of them. MR_NO_MEMORY: nothing is
  * changed. */
+/* The next version holds these values. */
+enum mr_status versions_set(struct mr_versions *versions, const float *values);
 enum mr_status parameters_set(struct parameters *parameters, const float *values);
 
 /* An optimizer over parameters, with state of its own, by the code of tables and variables
