@@ -33,8 +33,10 @@ void mr_id_map_remove(struct mr_id_map *map, struct mr_id_node *node);
 /* Returns the node after `node`, in no particular order: the first after NULL, and NULL after the last. */
 struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_id_node *node);
 /* Goes through all nodes. The body may remove and free `node`, but must not put anything in. */
+// NOLINTBEGIN(bugprone-macro-parentheses): a name to declare cannot stand in any
 #define MR_ID_MAP_EACH(node, map)                                                                            \
     for (struct mr_id_node *node = mr_id_map_next(map, NULL), *node##_next;                                  \
          node != NULL && (node##_next = mr_id_map_next(map, node), true); node = node##_next)
+// NOLINTEND(bugprone-macro-parentheses)
 
 #endif

@@ -86,8 +86,10 @@ struct mr_rpc {
 };
 
 /* Goes through all members, this worker among them, by rank. */
+// NOLINTBEGIN(bugprone-macro-parentheses): a name to declare cannot stand in any
 #define MR_MEMBER_EACH(m, agent)                                                                             \
     for (struct mr_member *m = (agent)->members; m != (agent)->members + (agent)->config.world_size; m++)
+// NOLINTEND(bugprone-macro-parentheses)
 
 static inline uint64_t mr_agent_now(const struct mr_rpc *agent)
 {
