@@ -52,6 +52,12 @@ ROWS = {
     "python_pull_share_torch": ("of C's", "higher", 0.9, "value"),
     "python_push_share_numpy": ("of C's", "higher", 0.9, "value"),
     "python_push_share_torch": ("of C's", "higher", 0.9, "value"),
+    "socket_empty_call_1": ("us", "lower", 1.3, "ratio"),
+    "socket_pull_13312x16": ("us", "lower", 2.0, "ratio"),
+    "socket_push_13312x16": ("us", "lower", 600.0, "value"),
+    "socket_pull_8mb": ("MB/s", "higher", 0.7, "ratio"),
+    "socket_push_8mb": ("MB/s", "higher", 0.7, "ratio"),
+    "socket_small_under_bulk_p99": ("us", "lower", 2.5, "ratio"),
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
@@ -61,6 +67,21 @@ ROWS = {
 }  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
 
 
+# part: seconds of a round; a large table and the demo come once, at the end
+PARTS = {
+    "veth": 60,
+    "socket": 30,
+    "python": 30,
+    "rpc": 120,
+    "memif": 30,
+    "table": 60,
+    "checkpoint": 150,
+    "table_large": 150,
+    "demo": 60,
+}
+ONCE = ("table_large", "demo")
+
+
 def run(*command, **options):
     return subprocess.run(command, check=True, text=True, **options)
 
@@ -68,9 +89,10 @@ def run(*command, **options):
 class Cable:
     """Two namespaces and a veth pair; gone at the end, whatever happens."""
 
-    def __init__(self, mtu):
+    def __init__(self, mtu, server_kernel=False):
+        """server_kernel: the server's address is its kernel's, as driver = socket needs."""
         self.server, self.client = (f"mrbench-{os.getpid()}-{side}" for side in ("s", "c"))
-        self.mtu = mtu
+        self.mtu, self.server_kernel = mtu, server_kernel
 
     def __enter__(self):
         for space in (self.server, self.client):
@@ -97,6 +119,9 @@ class Cable:
         )
         run("ip", "-n", self.client, "addr", "add", f"{CLIENT_IP}/24", "dev", "client0")
         run("ip", "-n", self.client, "link", "set", "client0", "up")
+        if self.server_kernel:
+            run("ip", "-n", self.server, "addr", "add", f"{SERVER_IP}/24", "dev", "server0")
+            run("ip", "-n", self.server, "link", "set", "server0", "up")
         return self
 
     def __exit__(self, *_):
@@ -167,20 +192,16 @@ class Bench:
     def add(self, name, value, limit):
         self.rounds[name].append((value, limit))
 
-    def raw_limits(self, cable):
-        port = [
-            "--driver",
-            self.driver,
-            "--device",
-            "server0",
-            "--ipv4",
-            f"{SERVER_IP}/24",
-            "--port",
-            str(PORT),
-        ]
+    def raw_server(self, driver, mode):
+        if driver == "socket":
+            return [self.program("tests/bench/raw_socket"), mode, str(PORT)]
+        port = ["--driver", driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
+        return [self.program("tests/bench/raw_server"), mode, *port]
+
+    def raw_limits(self, cable, driver):
         limits = {}
         for mode, payload_bytes in (("echo", None), ("blast", BULK_BYTES), ("blast", LARGE_BYTES)):
-            with serving(cable.server, [self.program("tests/bench/raw_server"), mode] + port, "ready"):
+            with serving(cable.server, self.raw_server(driver, mode), "ready"):
                 command = [self.program("tests/bench/raw_client"), mode, "--server", f"{SERVER_IP}:{PORT}"]
                 if mode == "blast":
                     runs = max(self.runs * BULK_BYTES // payload_bytes, 1)
@@ -214,8 +235,9 @@ class Bench:
     def on_node(self, cable, directory, commands, environment=None, **settings):
         """Runs clients one after the other against a node with these settings; their lines together."""
         lines = {}
+        driver = settings.pop("driver", self.driver)
         with serving(
-            cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready"
+            cable.server, self.node_arguments(directory, driver, "server0", **settings), "ready"
         ) as (line, _):
             self.notes.setdefault("port", line)
             for program, *arguments in commands:
@@ -265,7 +287,7 @@ class Bench:
     def veth_round(self, directory):
         transport = ("bench_transport", "--seconds", "1")
         with Cable(self.mtu) as cable:
-            limits = self.raw_limits(cable)
+            limits = self.raw_limits(cable, self.driver)
             calls = self.on_node(cable, directory, [("bench_calls", "--runs", str(self.runs)), transport])
             alone = self.on_node(
                 cable,
@@ -297,6 +319,19 @@ class Bench:
         self.add("bulk_at_1pct_loss", lossy["bulk"]["value"], calls["bulk"]["value"])
         round_trip_us = calls["small_idle"]["value"]
         self.add("small_at_1pct_loss_p99", lossy["small_idle"]["p99"], 4 * round_trip_us + PROBE_US)
+
+    def socket_round(self, directory):
+        """A node on the kernel's sockets; the limit is a plain socket's, whose datagrams move in runs."""
+        with Cable(self.mtu, server_kernel=True) as cable:
+            limits = self.raw_limits(cable, "socket")
+            commands = [("bench_calls", "--runs", str(self.runs)), ("bench_transport", "--seconds", "1")]
+            calls = self.on_node(cable, directory, commands, driver="socket")
+        self.add("socket_empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
+        for name in ("pull_13312x16", "push_13312x16"):
+            self.add(f"socket_{name}", calls[name]["value"], limits["raw_blast"]["value"])
+        for name in ("pull_8mb", "push_8mb"):
+            self.add(f"socket_{name}", calls[name]["value"], LARGE_BYTES / limits["raw_blast_8mb"]["value"])
+        self.add("socket_small_under_bulk_p99", calls["small_under_bulk"]["p99"], calls["small_idle"]["p99"])
 
     def memif_round(self, directory):
         socket = os.path.join(directory, "memif.sock")
@@ -398,6 +433,21 @@ class Bench:
         limit = blast_bytes_per_s / DEMO_SAMPLE_BYTES if blast_bytes_per_s else None
         self.add("demo_samples", float(fields["samples_per_s"]), limit)
 
+    def measure(self, part, directory):
+        if part == "rpc":
+            remote.Remote(self, sys.modules[__name__], directory).round()
+        elif part == "table":
+            self.table_round()
+        elif part == "table_large":
+            self.table_large()
+            self.table_through_wire(directory)
+        elif part == "checkpoint":
+            self.checkpoints()
+        elif part == "demo":
+            self.demo()
+        else:
+            getattr(self, f"{part}_round")(directory)
+
     def results(self):
         rows = []
         for name, (unit, better, target, measure) in self.rows.items():
@@ -424,6 +474,25 @@ class Bench:
                 }
             )
         return rows
+
+
+def plan(arguments):
+    """(number of the round, part) in order; number 0: a part that comes once."""
+    parts = [
+        part
+        for part in PARTS
+        if part not in arguments.skip and (part in arguments.only or not arguments.only)
+    ]
+    steps = [(i + 1, part) for i in range(arguments.rounds) for part in parts if part not in ONCE]
+    steps += [(0, part) for part in parts if part in ONCE]
+    say(f"{len(steps)} steps, about {sum(PARTS[part] for _, part in steps) // 60 + 1} minutes")
+    return steps
+
+
+def say(text):
+    """Progress, for those who watch."""
+    if sys.stderr.isatty():
+        print(f"bench: {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def available_bytes():
@@ -477,12 +546,9 @@ def main():
     parser.add_argument(
         "--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)"
     )
+    parser.add_argument("--skip", action="append", default=[], choices=PARTS, help="leave a part out")
     parser.add_argument(
-        "--skip",
-        action="append",
-        default=[],
-        choices=["veth", "python", "rpc", "memif", "table", "checkpoint", "demo"],
-        help="leave a part out",
+        "--only", action="append", default=[], choices=PARTS, help="leave all other parts out"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -494,26 +560,9 @@ def main():
     os.makedirs(bench.program("bench"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="millrace-bench-")
     try:
-        for index in range(arguments.rounds):
-            if sys.stderr.isatty():
-                print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)
-            if "veth" not in arguments.skip:
-                bench.veth_round(directory)
-            if "python" not in arguments.skip:
-                bench.python_round(directory)
-            if "rpc" not in arguments.skip:
-                remote.Remote(bench, sys.modules[__name__], directory).round()
-            if "memif" not in arguments.skip:
-                bench.memif_round(directory)
-            if "table" not in arguments.skip:
-                bench.table_round()
-            if "checkpoint" not in arguments.skip:
-                bench.checkpoints()
-        if "table" not in arguments.skip:
-            bench.table_large()
-            bench.table_through_wire(directory)
-        if "demo" not in arguments.skip:
-            bench.demo()
+        for round_number, part in plan(arguments):
+            say(f"{part}, round {round_number} of {arguments.rounds}" if round_number else part)
+            bench.measure(part, directory)
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
         sys.exit(f"bench: {failure}")
     finally:
