@@ -69,6 +69,7 @@ objects_of() {
     power) listed checkpoint_sources ;;
     cuts)
         (cd "$work" && find ps trainer_client dataplane/{optimizer,rpc,udp} -name '*.c' ! -path ps/main.c ! -name socket_server.c)
+        echo tests/unit/ps/no_port.c
         printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     sim_references)

@@ -259,43 +259,6 @@ void dp_destroy(struct dp *dp)
 
 /* ---- what else there is to ask ---- */
 
-void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
-{
-    (void)dp;
-    (void)snprintf(text, DP_ADDRESS_BYTES, "fe80::1");
-}
-
-enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
-{
-    (void)dp;
-    why[0] = '\0';
-    return DP_PORT_UP;
-}
-
-const char *dp_driver_name(const struct dp *dp)
-{
-    (void)dp;
-    return "simulated";
-}
-
-const char *dp_memory_name(const struct dp *dp)
-{
-    (void)dp;
-    return "no-huge";
-}
-
-const char *dp_steering_name(const struct dp *dp)
-{
-    (void)dp;
-    return "queues";
-}
-
-const char *dp_steering_why(const struct dp *dp)
-{
-    (void)dp;
-    return "simulated";
-}
-
 uint32_t dp_segment_bytes(const struct dp *dp)
 {
     (void)dp;

@@ -1,0 +1,40 @@
+/* What a data plane without a port says of it; for the stand-ins of dataplane.h that tests link. */
+#include <stdio.h>
+#include "dataplane/dataplane.h"
+
+void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
+{
+    (void)dp;
+    (void)snprintf(text, DP_ADDRESS_BYTES, "fe80::1");
+}
+
+enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
+{
+    (void)dp;
+    why[0] = '\0';
+    return DP_PORT_UP;
+}
+
+const char *dp_driver_name(const struct dp *dp)
+{
+    (void)dp;
+    return "stand-in";
+}
+
+const char *dp_memory_name(const struct dp *dp)
+{
+    (void)dp;
+    return "no-huge";
+}
+
+const char *dp_steering_name(const struct dp *dp)
+{
+    (void)dp;
+    return "queues";
+}
+
+const char *dp_steering_why(const struct dp *dp)
+{
+    (void)dp;
+    return "it is a stand-in";
+}
