@@ -26,22 +26,17 @@ struct arguments {
 
 static void check_arguments(const struct arguments *a)
 {
-    if (a->config_path == NULL && a->check_path == NULL) {
+    if (a->config_path == NULL && a->check_path == NULL)
         cli_refuse(PROGRAM, "--config FILE is missing");
-    }
-    if (a->config_path != NULL && a->check_path != NULL) {
+    if (a->config_path != NULL && a->check_path != NULL)
         cli_refuse(PROGRAM, "--config and --check-config: one of them, please");
-    }
-    if (a->restore != NULL && ps_rule_restore(a->restore) != NULL) {
+    if (a->restore != NULL && ps_rule_restore(a->restore) != NULL)
         cli_refuse(PROGRAM, "--restore: latest, none, or the number of a checkpoint");
-    }
     if (a->serve != NULL &&
-        (a->serve[0] == '\0' || strlen(a->serve) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve))) {
+        (a->serve[0] == '\0' || strlen(a->serve) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve)))
         cli_refuse(PROGRAM, "--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
-    }
-    if (a->serve != NULL && a->restore != NULL) {
+    if (a->serve != NULL && a->restore != NULL)
         cli_refuse(PROGRAM, "--restore and --serve: one of them, please");
-    }
 }
 
 static void read_arguments(int argc, char **argv, struct arguments *a)
@@ -84,15 +79,12 @@ static enum mr_status read_config(const struct arguments *arguments, struct ps_c
     ps_config_default(config);
     const char *path = arguments->check_path != NULL ? arguments->check_path : arguments->config_path;
     enum mr_status status = ps_config_load(path, config, error);
-    for (uint32_t i = 0; i < arguments->sets.count && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < arguments->sets.count && status == MR_OK; i++)
         status = ps_config_set(config, arguments->sets.items[i], error);
-    }
-    if (status == MR_OK && arguments->restore != NULL) {
+    if (status == MR_OK && arguments->restore != NULL)
         snprintf(config->checkpoint_restore, sizeof(config->checkpoint_restore), "%s", arguments->restore);
-    }
-    if (status == MR_OK && arguments->serve != NULL) {
+    if (status == MR_OK && arguments->serve != NULL)
         snprintf(config->checkpoint_serve, sizeof(config->checkpoint_serve), "%s", arguments->serve);
-    }
     if (status == MR_OK) {
         ps_config_settle(config);
         status = ps_config_check(config, error);
@@ -104,11 +96,10 @@ static void reload_keys(struct ps_server *server)
 {
     char error[DP_ERROR_BYTES];
     uint32_t count;
-    if (ps_server_reload_keys(server, &count, error) == MR_OK) {
+    if (ps_server_reload_keys(server, &count, error) == MR_OK)
         ps_log("keys read again: %u in use", count);
-    } else {
+    else
         ps_log("keys stay as they are: %s", error);
-    }
 }
 
 /* The signal that says stop, or 0 when the port is lost. */
@@ -117,14 +108,12 @@ static int wait_for_end(struct ps_server *server, const sigset_t *signals)
     const struct timespec interval = {.tv_nsec = PORT_LOOK_NS};
     for (;;) {
         int number = sigtimedwait(signals, NULL, &interval);
-        if (number == SIGHUP) {
+        if (number == SIGHUP)
             reload_keys(server);
-        } else if (number > 0) {
+        else if (number > 0)
             return number;
-        }
-        if (!ps_server_watch_port(server)) {
+        if (!ps_server_watch_port(server))
             return 0;
-        }
     }
 }
 

@@ -65,10 +65,9 @@ static ssize_t log_write(void *cookie, const char *text, size_t bytes)
     while (kept > 0 && (eal_log.line[kept - 1] == '\n' || eal_log.line[kept - 1] == ' '))
         kept--;
     eal_log.line[kept] = '\0';
-    for (char *c = eal_log.line; *c != '\0'; c++) {
+    for (char *c = eal_log.line; *c != '\0'; c++)
         if (*c == '\n')
             *c = ' ';
-    }
     pthread_mutex_unlock(&eal_log.lock);
     return (ssize_t)bytes;
 }
@@ -196,10 +195,9 @@ static void silence_library(const char *library_name, const char *setter_name)
 
 static int first_allowed_cpu(const cpu_set_t *set)
 {
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET((size_t)cpu, set))
             return cpu;
-    }
     return 0;
 }
 
@@ -272,10 +270,9 @@ static void remove_runtime_directory(const char *path)
 
     if (dir == NULL)
         return;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
         if (!is_others(path, entry->d_name))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    }
     closedir(dir);
     (void)rmdir(path);
 }

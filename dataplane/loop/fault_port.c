@@ -94,10 +94,9 @@ uint64_t dp_fault_port_due_us(const struct dp_core *core)
     uint64_t due_us = UINT64_MAX;
 
     for (int i = 0; i < 2; i++) {
-        for (uint32_t j = 0; faults[i] != NULL && j < faults[i]->held_count; j++) {
+        for (uint32_t j = 0; faults[i] != NULL && j < faults[i]->held_count; j++)
             if (faults[i]->held[j].due_us < due_us)
                 due_us = faults[i]->held[j].due_us;
-        }
     }
     return due_us;
 }

@@ -47,10 +47,9 @@ static struct dp_neighbour *least_used(struct dp_neighbours *neighbours)
 {
     struct dp_neighbour *least = &neighbours->entries[0];
 
-    for (uint32_t i = 1; i < DP_NEIGHBOURS_MAX; i++) {
+    for (uint32_t i = 1; i < DP_NEIGHBOURS_MAX; i++)
         if (neighbours->entries[i].looked_us < least->looked_us)
             least = &neighbours->entries[i];
-    }
     return least;
 }
 

@@ -23,9 +23,8 @@ struct ps_ring {
 static inline bool ps_ring_put(struct ps_ring *ring, uintptr_t item)
 {
     uint32_t put = atomic_load_explicit(&ring->put_count, memory_order_relaxed);
-    if (put - atomic_load_explicit(&ring->take_count, memory_order_acquire) == PS_RING_CAPACITY) {
+    if (put - atomic_load_explicit(&ring->take_count, memory_order_acquire) == PS_RING_CAPACITY)
         return false;
-    }
     ring->items[put % PS_RING_CAPACITY] = item;
     atomic_store_explicit(&ring->put_count, put + 1, memory_order_release);
     return true;
@@ -35,9 +34,8 @@ static inline bool ps_ring_put(struct ps_ring *ring, uintptr_t item)
 static inline bool ps_ring_take(struct ps_ring *ring, uintptr_t *item)
 {
     uint32_t take = atomic_load_explicit(&ring->take_count, memory_order_relaxed);
-    if (take == atomic_load_explicit(&ring->put_count, memory_order_acquire)) {
+    if (take == atomic_load_explicit(&ring->put_count, memory_order_acquire))
         return false;
-    }
     *item = ring->items[take % PS_RING_CAPACITY];
     atomic_store_explicit(&ring->take_count, take + 1, memory_order_release);
     return true;

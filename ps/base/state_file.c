@@ -36,14 +36,12 @@ enum mr_status ps_state_file_read(const char *directory, const char *name, char 
     snprintf(path, sizeof(path), "%s/%s", directory, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     *is_there = fd >= 0 || errno != ENOENT;
-    if (!*is_there) {
+    if (!*is_there)
         return MR_OK;
-    }
     ssize_t bytes = fd >= 0 ? read_all(fd, text, text_bytes) : -1;
     int why = errno;
-    if (fd >= 0) {
+    if (fd >= 0)
         close(fd);
-    }
     if (bytes < 0 || (size_t)bytes == text_bytes) {
         snprintf(error, error_bytes, "%s: %s", path,
                  bytes < 0 ? strerror(why) : "longer than such a file can be; restore it, or remove it");
@@ -63,9 +61,8 @@ static bool sync_directory(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) {
+    if (fd >= 0)
         close(fd);
-    }
     return synced;
 }
 
@@ -79,9 +76,8 @@ enum mr_status ps_state_file_write(const char *directory, const char *name, cons
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     bool written = fd >= 0 && write_synced(fd, text);
     int why = errno;
-    if (fd >= 0 && close(fd) != 0) {
+    if (fd >= 0 && close(fd) != 0)
         written = false;
-    }
     if (!written || rename(temporary, path) != 0 || !sync_directory(directory)) {
         snprintf(error, error_bytes, "%s: cannot be written: %s", path, strerror(written ? errno : why));
         return MR_IO_ERROR;

@@ -21,9 +21,8 @@ struct reading {
 
 __attribute__((format(printf, 2, 3))) static void record_error(struct reading *r, const char *format, ...)
 {
-    if (r->error_line != 0) {
+    if (r->error_line != 0)
         return;
-    }
     r->error_line = r->line;
     int at = snprintf(r->error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: ", r->path, r->line);
     va_list arguments;
@@ -37,25 +36,21 @@ static char *read_line(char *out, int out_bytes, void *user)
 {
     struct reading *r = user;
     char line[PS_CONFIG_LINE_MAX];
-    if (fgets(line, sizeof(line), r->file) == NULL) {
+    if (fgets(line, sizeof(line), r->file) == NULL)
         return NULL;
-    }
     r->line++;
     size_t length = strcspn(line, "\n");
     const char *start = line + strspn(line, " \t");
     bool is_comment = *start == '#' || *start == ';';
     if (line[length] != '\n' && !feof(r->file)) {
-        if (!is_comment) {
+        if (!is_comment)
             record_error(r, "the line is longer than %d bytes", PS_CONFIG_LINE_MAX - 2);
-        }
-        for (int c = fgetc(r->file); c != EOF && c != '\n';) {
+        for (int c = fgetc(r->file); c != EOF && c != '\n';)
             c = fgetc(r->file);
-        }
     }
     if (strlen(start) >= (size_t)out_bytes) {
-        if (!is_comment) {
+        if (!is_comment)
             record_error(r, "the line is longer than %d bytes", out_bytes - 2);
-        }
         start = "#\n";
     }
     memcpy(out, start, strlen(start) + 1);
@@ -109,9 +104,8 @@ enum mr_status ps_config_load(const char *path, struct ps_config *config, char e
         r.line = (uint32_t)bad_line;
         record_error(&r, "expected [section], key = value, or a comment that starts with #");
     }
-    if (r.error_line != 0) {
+    if (r.error_line != 0)
         return MR_INVALID_ARGUMENT;
-    }
     *config = parsed;
     return MR_OK;
 }
@@ -135,10 +129,8 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
         snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", text);
         return MR_INVALID_ARGUMENT;
     }
-    if (key->type == PS_CONFIG_TYPE_LIST &&
-        config->lines[key - ps_config_keys] != PS_CONFIG_ON_COMMAND_LINE) {
+    if (key->type == PS_CONFIG_TYPE_LIST && config->lines[key - ps_config_keys] != PS_CONFIG_ON_COMMAND_LINE)
         memset((uint8_t *)config + key->offset, 0, key->bytes);
-    }
     if (!ps_config_set_value(config, key, assignment + length + 1, text, sizeof(text))) {
         snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.96s: allowed: %s", assignment, text);
         return MR_INVALID_ARGUMENT;
@@ -160,43 +152,38 @@ struct rule {
 
 void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes)
 {
-    if (line == PS_CONFIG_ON_COMMAND_LINE) {
+    if (line == PS_CONFIG_ON_COMMAND_LINE)
         snprintf(out, out_bytes, "--set");
-    } else if (line != 0) {
+    else if (line != 0)
         snprintf(out, out_bytes, "%.160s:%u", config->path, line);
-    } else {
+    else
         snprintf(out, out_bytes, "%s", "");
-    }
 }
 
 static enum mr_status refuse(const struct ps_config *config, const struct rule *rule,
                              char error[PS_CONFIG_ERROR_BYTES])
 {
     uint32_t line = 0;
-    for (uint32_t i = 0; i < rule->key_count && line == 0; i++) {
+    for (uint32_t i = 0; i < rule->key_count && line == 0; i++)
         line = config->lines[rule->keys[i]];
-    }
     char place[PS_CONFIG_PLACE_BYTES];
     ps_config_place(config, line, place, sizeof(place));
-    if (place[0] != '\0') {
+    if (place[0] != '\0')
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%s: %s", place, rule->what);
-    } else if (config->path != NULL) {
+    else if (config->path != NULL)
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s: %s", config->path, rule->what);
-    } else {
+    else
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", rule->what);
-    }
     return MR_INVALID_ARGUMENT;
 }
 
 void ps_config_settle(struct ps_config *c)
 {
-    if (c->lines[KEY(batches_memory_mib)] == 0 && c->batches_memory_mib > c->memory_limit_mib / 4) {
+    if (c->lines[KEY(batches_memory_mib)] == 0 && c->batches_memory_mib > c->memory_limit_mib / 4)
         c->batches_memory_mib = c->memory_limit_mib / 4;
-    }
     if (c->lines[KEY(transport_message_mib_max)] == 0 &&
-        c->transport_message_mib_max > c->memory_messages_mib / 2) {
+        c->transport_message_mib_max > c->memory_messages_mib / 2)
         c->transport_message_mib_max = c->memory_messages_mib / 2;
-    }
 }
 
 /* Errors that name the numbers that break a rule. */
@@ -212,10 +199,8 @@ static void describe_device(char *out, size_t out_bytes)
         out, out_bytes,
         "port.device is not set: name a PCI address, a network interface, or a memif "
         "socket, here or with --set port.device=NAME, or set port.driver = socket; this machine has");
-    for (const struct if_nameindex *i = interfaces; i != NULL && i->if_index != 0 && at + 32 < out_bytes;
-         i++) {
+    for (const struct if_nameindex *i = interfaces; i != NULL && i->if_index != 0 && at + 32 < out_bytes; i++)
         at += (size_t)snprintf(out + at, out_bytes - at, "%s %.15s", i == interfaces ? "" : ",", i->if_name);
-    }
     if_freenameindex(interfaces);
 }
 
@@ -310,10 +295,8 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          1,
          {KEY(rpc_module)}},
     };
-    for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-        if (rules[i].is_broken) {
+    for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (rules[i].is_broken)
             return refuse(c, &rules[i], error);
-        }
-    }
     return MR_OK;
 }

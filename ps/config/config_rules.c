@@ -11,14 +11,12 @@
 bool ps_number_parse(const char *text, uint64_t *value)
 {
     size_t length = strlen(text);
-    if (length == 0 || length > 20 || strspn(text, "0123456789") != length) {
+    if (length == 0 || length > 20 || strspn(text, "0123456789") != length)
         return false;
-    }
     errno = 0;
     unsigned long long parsed = strtoull(text, NULL, 10);
-    if (errno != 0) {
+    if (errno != 0)
         return false;
-    }
     *value = parsed;
     return true;
 }
@@ -31,28 +29,23 @@ const char *ps_rule_any(const char *text)
 
 const char *ps_rule_name(const char *text)
 {
-    for (const char *c = text; *c != '\0'; c++) {
-        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_') {
+    for (const char *c = text; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_')
             return "letters, digits, - and _";
-        }
-    }
     return text[0] != '\0' ? NULL : "letters, digits, - and _";
 }
 
 const char *ps_rule_mac(const char *text)
 {
     const char *allowed = "empty, or six bytes as 02:00:00:00:00:01";
-    if (text[0] == '\0') {
+    if (text[0] == '\0')
         return NULL;
-    }
-    if (strlen(text) != 17) {
+    if (strlen(text) != 17)
         return allowed;
-    }
     for (int i = 0; i < 17; i++) {
         bool good = i % 3 == 2 ? text[i] == ':' : isxdigit((unsigned char)text[i]) != 0;
-        if (!good) {
+        if (!good)
             return allowed;
-        }
     }
     return NULL;
 }
@@ -62,9 +55,8 @@ static bool is_prefixed_address(const char *text, int family, uint64_t prefix_ma
 {
     char address[INET6_ADDRSTRLEN];
     const char *slash = strchr(text, '/');
-    if (slash == NULL || (size_t)(slash - text) >= sizeof(address)) {
+    if (slash == NULL || (size_t)(slash - text) >= sizeof(address))
         return false;
-    }
     memcpy(address, text, (size_t)(slash - text));
     address[slash - text] = '\0';
     uint8_t bytes[sizeof(struct in6_addr)];
@@ -89,14 +81,12 @@ const char *ps_rule_ipv6(const char *text)
 static bool parse_range(const char **at, uint64_t *first, uint64_t *last)
 {
     char *end;
-    if (!isdigit((unsigned char)**at)) {
+    if (!isdigit((unsigned char)**at))
         return false;
-    }
     *first = *last = strtoull(*at, &end, 10);
     if (*end == '-') {
-        if (!isdigit((unsigned char)end[1])) {
+        if (!isdigit((unsigned char)end[1]))
             return false;
-        }
         *last = strtoull(end + 1, &end, 10);
     }
     *at = end;
@@ -109,15 +99,12 @@ int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max)
     const char *at = text;
     while (*at != '\0') {
         uint64_t first, last;
-        if (!parse_range(&at, &first, &last) || last - first >= cpus_max - count) {
+        if (!parse_range(&at, &first, &last) || last - first >= cpus_max - count)
             return -1;
-        }
-        for (uint64_t cpu = first; cpu <= last; cpu++) {
+        for (uint64_t cpu = first; cpu <= last; cpu++)
             cpus[count++] = (int)cpu;
-        }
-        if (*at == ',' && *++at == '\0') {
+        if (*at == ',' && *++at == '\0')
             return -1;
-        }
     }
     return (int)count;
 }
@@ -140,9 +127,8 @@ const char *ps_role_file_parse(const char *text, enum mr_role *role)
 {
     char name[16];
     size_t length = strcspn(text, ":");
-    if (text[length] != ':' || text[length + 1] == '\0' || length >= sizeof(name)) {
+    if (text[length] != ':' || text[length + 1] == '\0' || length >= sizeof(name))
         return NULL;
-    }
     memcpy(name, text, length);
     name[length] = '\0';
     return mr_role_parse(name, role) ? text + length + 1 : NULL;
@@ -160,9 +146,8 @@ bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
     uint64_t number;
     size_t length = strcspn(text, ":");
     if (text[length] != ':' || length >= sizeof(address) || !ps_number_parse(text + length + 1, &number) ||
-        number == 0 || number > UINT16_MAX) {
+        number == 0 || number > UINT16_MAX)
         return false;
-    }
     memcpy(address, text, length);
     address[length] = '\0';
     *port = (uint16_t)number;

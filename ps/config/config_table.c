@@ -37,9 +37,8 @@ static int choice_index(const char *choices, const char *text)
     int index = 0;
     for (const char *at = choices; *at != '\0'; index++) {
         size_t choice_length = strcspn(at, "|");
-        if (choice_length == length && memcmp(at, text, length) == 0) {
+        if (choice_length == length && memcmp(at, text, length) == 0)
             return index;
-        }
         at += choice_length;
         at += *at == '|' ? 1 : 0;
     }
@@ -56,9 +55,8 @@ static void describe_allowed(const struct ps_config_key *key, char *out, size_t 
     case PS_CONFIG_TYPE_CHOICE:
     case PS_CONFIG_TYPE_FLAG: {
         size_t at = 0;
-        for (const char *c = key->choices; *c != '\0' && at + 3 < out_bytes; c++) {
+        for (const char *c = key->choices; *c != '\0' && at + 3 < out_bytes; c++)
             at += (size_t)snprintf(out + at, out_bytes - at, *c == '|' ? ", " : "%c", *c);
-        }
         return;
     }
     case PS_CONFIG_TYPE_TEXT:
@@ -75,12 +73,10 @@ static void describe_allowed(const struct ps_config_key *key, char *out, size_t 
 static bool add_to_list(struct ps_config_list *list, const struct ps_config_key *key, const char *text,
                         char *allowed, size_t allowed_bytes)
 {
-    if (text[0] == '\0') {
+    if (text[0] == '\0')
         return true;
-    }
-    if (strlen(text) >= PS_CONFIG_VALUE_MAX || list->count == PS_CONFIG_LIST_MAX) {
+    if (strlen(text) >= PS_CONFIG_VALUE_MAX || list->count == PS_CONFIG_LIST_MAX)
         return false;
-    }
     const char *rule = key->rule(text);
     if (rule != NULL) {
         snprintf(allowed, allowed_bytes, "%s", rule);
@@ -94,12 +90,10 @@ void ps_config_note_line(struct ps_config *config, const struct ps_config_key *k
 {
     uint32_t *first = &config->lines[key - ps_config_keys];
     struct ps_config_list *list = (void *)((uint8_t *)config + key->offset);
-    if (key->type == PS_CONFIG_TYPE_LIST && list->count > 0 && list->lines[list->count - 1] == 0) {
+    if (key->type == PS_CONFIG_TYPE_LIST && list->count > 0 && list->lines[list->count - 1] == 0)
         list->lines[list->count - 1] = line;
-    }
-    if (key->type != PS_CONFIG_TYPE_LIST || *first == 0 || line == PS_CONFIG_ON_COMMAND_LINE) {
+    if (key->type != PS_CONFIG_TYPE_LIST || *first == 0 || line == PS_CONFIG_ON_COMMAND_LINE)
         *first = line;
-    }
 }
 
 bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *key, const char *text,
@@ -111,29 +105,25 @@ bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *k
     describe_allowed(key, allowed, allowed_bytes);
     switch (key->type) {
     case PS_CONFIG_TYPE_NUMBER:
-        if (!ps_number_parse(text, &number) || number < key->low || number > key->high) {
+        if (!ps_number_parse(text, &number) || number < key->low || number > key->high)
             return false;
-        }
         memcpy(field, &number, sizeof(number));
         return true;
     case PS_CONFIG_TYPE_CHOICE:
         index = choice_index(key->choices, text);
-        if (index < 0) {
+        if (index < 0)
             return false;
-        }
         memcpy(field, &(uint32_t){(uint32_t)index}, sizeof(uint32_t));
         return true;
     case PS_CONFIG_TYPE_FLAG:
         index = choice_index(key->choices, text);
-        if (index < 0) {
+        if (index < 0)
             return false;
-        }
         memcpy(field, &(bool){index == 1}, sizeof(bool));
         return true;
     case PS_CONFIG_TYPE_TEXT:
-        if (strlen(text) >= key->bytes) {
+        if (strlen(text) >= key->bytes)
             return false;
-        }
         const char *rule = key->rule(text);
         if (rule != NULL) {
             snprintf(allowed, allowed_bytes, "%s", rule);
@@ -164,21 +154,17 @@ void ps_config_default(struct ps_config *config)
 
 const struct ps_config_key *ps_config_find(const char *section, const char *name)
 {
-    for (size_t i = 0; i < PS_CONFIG_KEY_COUNT; i++) {
-        if (strcmp(ps_config_keys[i].section, section) == 0 && strcmp(ps_config_keys[i].name, name) == 0) {
+    for (size_t i = 0; i < PS_CONFIG_KEY_COUNT; i++)
+        if (strcmp(ps_config_keys[i].section, section) == 0 && strcmp(ps_config_keys[i].name, name) == 0)
             return &ps_config_keys[i];
-        }
-    }
     return NULL;
 }
 
 static bool is_section(const char *name)
 {
-    for (size_t i = 0; i < PS_CONFIG_SECTION_COUNT; i++) {
-        if (strcmp(ps_config_sections[i].name, name) == 0) {
+    for (size_t i = 0; i < PS_CONFIG_SECTION_COUNT; i++)
+        if (strcmp(ps_config_sections[i].name, name) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -187,12 +173,10 @@ static uint32_t edit_distance(const char *a, const char *b)
 {
     uint32_t row[PS_CONFIG_NAME_MAX + 1];
     size_t a_length = strlen(a), b_length = strlen(b);
-    if (a_length > PS_CONFIG_NAME_MAX || b_length > PS_CONFIG_NAME_MAX) {
+    if (a_length > PS_CONFIG_NAME_MAX || b_length > PS_CONFIG_NAME_MAX)
         return UINT32_MAX;
-    }
-    for (size_t j = 0; j <= b_length; j++) {
+    for (size_t j = 0; j <= b_length; j++)
         row[j] = (uint32_t)j;
-    }
     for (size_t i = 1; i <= a_length; i++) {
         uint32_t diagonal = row[0];
         row[0] = (uint32_t)i;
@@ -298,10 +282,8 @@ void ps_config_print(FILE *out)
         fputc('\n', out);
         print_comment(out, ps_config_sections[s].help);
         fprintf(out, "[%s]\n", ps_config_sections[s].name);
-        for (size_t k = 0; k < PS_CONFIG_KEY_COUNT; k++) {
-            if (strcmp(ps_config_keys[k].section, ps_config_sections[s].name) == 0) {
+        for (size_t k = 0; k < PS_CONFIG_KEY_COUNT; k++)
+            if (strcmp(ps_config_keys[k].section, ps_config_sections[s].name) == 0)
                 print_key(out, &ps_config_keys[k]);
-            }
-        }
     }
 }

@@ -15,9 +15,8 @@
 
 bool ps_control_submit(struct ps_control *c, struct ps_command *command)
 {
-    if (!ps_ring_put(&c->commands, (uintptr_t)command)) {
+    if (!ps_ring_put(&c->commands, (uintptr_t)command))
         return false;
-    }
     sem_post(&c->wake);
     return true;
 }
@@ -58,9 +57,8 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
                                    restored.variables};
         ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
     }
-    if (c->gate == PS_GATE_BUSY) {
+    if (c->gate == PS_GATE_BUSY)
         ps_control_gate(c, PS_GATE_OPEN);
-    }
     if (command->status == MR_OK) {
         /* calls are served meanwhile, and the memory is free for the next command */
         ps_leaving_wait(c->node);
@@ -119,9 +117,8 @@ static void wait_for_work(struct ps_control *c)
 
 static void send_back(struct ps_control *c, struct ps_command *command)
 {
-    while (!dp_post(c->node->dp, 0, &command->task)) {
+    while (!dp_post(c->node->dp, 0, &command->task))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
 }
 
 static void *run(void *arg)
@@ -159,18 +156,16 @@ void ps_control_stop(struct ps_control *c, bool finish_save)
         c->running = false;
     }
     ps_control_saves_drop(c, "the node was stopped");
-    if (finish_save) {
+    if (finish_save)
         ps_control_save_wait(c, text);
-    }
     ps_control_save_abort(c);
 }
 
 struct ps_control *ps_control_create(struct ps_node *node)
 {
     struct ps_control *c = calloc(1, sizeof(*c));
-    if (c == NULL) {
+    if (c == NULL)
         return NULL;
-    }
     c->node = node;
     c->gate = PS_GATE_BUSY;
     c->left_out.pending_us = UINT64_MAX;
@@ -201,13 +196,11 @@ uint32_t ps_control_lineage(const struct ps_control *c)
 /* Frees the commands that were not answered, too. */
 void ps_control_destroy(struct ps_control *c)
 {
-    if (c == NULL) {
+    if (c == NULL)
         return;
-    }
     assert(!c->running && c->writer == NULL);
-    for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c)) {
+    for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c))
         ps_command_free(command);
-    }
     free(c->saves.cut.gates);
     free(c->left_out.logs);
     ps_checkpoint_unlock(c->directory_lock);

@@ -25,9 +25,8 @@ static uint64_t changes_of(const struct ps_core *core)
 static uint64_t changes_sum(const struct ps_control *c, const struct changes *changes)
 {
     uint64_t sum = atomic_load(&c->node->restores);
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         sum += changes->on_core[i];
-    }
     return sum;
 }
 
@@ -98,11 +97,9 @@ static bool is_there(const char *directory, uint64_t id)
 {
     uint64_t ids[IDS_MAX];
     uint32_t count = ps_checkpoint_list(NULL, directory, ids, IDS_MAX);
-    for (uint32_t i = 0; i < count && i < IDS_MAX; i++) {
-        if (ids[i] == id) {
+    for (uint32_t i = 0; i < count && i < IDS_MAX; i++)
+        if (ids[i] == id)
             return true;
-        }
-    }
     return false;
 }
 
@@ -124,9 +121,8 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     }
     bool is_wished = request->wish == PS_WISH_DELTA ||
                      (request->wish == PS_WISH_CONFIGURED && !ps_save_chain_is_long(chain, &limits));
-    if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0) {
+    if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
         ps_log("a full checkpoint, as no delta is possible now: %s", why_not);
-    }
     entry->is_delta = why_not == NULL && is_wished;
     entry->parent_id = entry->is_delta ? chain->last_id : 0;
     return MR_OK;
@@ -153,9 +149,8 @@ static void chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
 static void end_on_core(struct ps_core *core, void *arg)
 {
     (void)arg;
-    if (core->save.writer != NULL) {
+    if (core->save.writer != NULL)
         ps_save_end(core);
-    }
 }
 
 static void end_cut(struct ps_control *c)
@@ -237,12 +232,10 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
 static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
 {
     char at[64] = "", kind[64] = "";
-    if (entry->is_at_step) {
+    if (entry->is_at_step)
         snprintf(at, sizeof(at), " at step %llu", (unsigned long long)entry->step);
-    }
-    if (entry->is_delta) {
+    if (entry->is_delta)
         snprintf(kind, sizeof(kind), ", a delta on %llu,", (unsigned long long)entry->parent_id);
-    }
     ps_log("saving checkpoint %llu%s%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, kind, at,
            c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
@@ -273,9 +266,8 @@ static enum mr_status try_cut(struct ps_control *c, const char *directory, const
 {
     struct ps_writer *writer;
     enum mr_status status = start_writer(c, entry, directory, &writer, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status = begin_everywhere(c, writer, entry->is_delta, bytes_total, changes);
     if (status != MR_OK) {
         ps_writer_abort(writer);
@@ -304,12 +296,10 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
     uint64_t bytes_total, changes = 0;
     enum mr_status status = ps_checkpoint_next_id(NULL, request->directory, &entry.id, text);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = choose_kind(c, request, &entry, text);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
     if (entry.is_delta && request->wish != PS_WISH_DELTA && is_for_parent(status)) {
         ps_log("a full checkpoint in place of a delta: %s", text);
@@ -317,9 +307,8 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
         entry.parent_id = 0;
         status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
     }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
         ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
         c->saves.changes_saved = changes;
@@ -334,13 +323,11 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
                               bool is_at_step, uint64_t *id, char *text)
 {
     enum mr_status status = ps_control_lock_directory(c, request->directory, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status = cut(c, request, step, is_at_step, id, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         ps_control_unlock(c);
-    }
     return status;
 }
 
@@ -460,9 +447,8 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
 void ps_control_save_progress(struct ps_control *c)
 {
     struct ps_writer_status status;
-    if (c->writer == NULL) {
+    if (c->writer == NULL)
         return;
-    }
     ps_writer_status(c->writer, &status);
     if (status.done) {
         end_save(c, &status);
@@ -479,9 +465,8 @@ void ps_control_save_progress(struct ps_control *c)
 
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
 {
-    if (c->writer == NULL) {
+    if (c->writer == NULL)
         return MR_OK;
-    }
     while (c->writer != NULL) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         ps_control_save_progress(c);

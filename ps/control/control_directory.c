@@ -13,9 +13,8 @@ static bool goes_up(const char *path)
 {
     for (const char *part = path; part != NULL; part = strchr(part, '/')) {
         part += *part == '/';
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) {
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
             return true;
-        }
     }
     return false;
 }
@@ -24,22 +23,18 @@ static bool goes_up(const char *path)
 static bool resolve(const char *path, char out[PATH_MAX])
 {
     char above[PATH_MAX];
-    if (realpath(path, out) != NULL) {
+    if (realpath(path, out) != NULL)
         return true;
-    }
     size_t bytes = strlen(path);
-    while (bytes > 1 && path[bytes - 1] == '/') {
+    while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
-    }
     size_t name = bytes;
-    while (name > 0 && path[name - 1] != '/') {
+    while (name > 0 && path[name - 1] != '/')
         name--;
-    }
     bool is_new = errno == ENOENT && bytes > name && bytes < PATH_MAX;
     snprintf(above, sizeof(above), "%.*s", (int)name, name > 0 ? path : "");
-    if (!is_new || realpath(name > 0 ? above : ".", out) == NULL) {
+    if (!is_new || realpath(name > 0 ? above : ".", out) == NULL)
         return false;
-    }
     size_t at = strcmp(out, "/") == 0 ? 0 : strlen(out);
     return snprintf(out + at, PATH_MAX - at, "/%.*s", (int)(bytes - name), path + name) <
            (int)(PATH_MAX - at);
@@ -49,9 +44,8 @@ static bool resolve(const char *path, char out[PATH_MAX])
 static bool is_within(const char *path, const char *allowed)
 {
     char base[PATH_MAX];
-    if (allowed[0] == '\0' || !resolve(allowed, base)) {
+    if (allowed[0] == '\0' || !resolve(allowed, base))
         return false;
-    }
     size_t bytes = strcmp(base, "/") == 0 ? 0 : strlen(base);
     return strncmp(path, base, bytes) == 0 && (path[bytes] == '\0' || path[bytes] == '/');
 }
@@ -59,9 +53,8 @@ static bool is_within(const char *path, const char *allowed)
 static bool is_allowed(const struct ps_config *config, const char *path)
 {
     bool is_listed = is_within(path, config->checkpoint_directory);
-    for (uint32_t i = 0; i < config->checkpoint_allow.count; i++) {
+    for (uint32_t i = 0; i < config->checkpoint_allow.count; i++)
         is_listed = is_listed || is_within(path, config->checkpoint_allow.values[i]);
-    }
     return is_listed;
 }
 
@@ -108,9 +101,8 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
 enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 {
     char who[64];
-    if (c->node->config->checkpoint_directory[0] == '\0') {
+    if (c->node->config->checkpoint_directory[0] == '\0')
         return MR_OK;
-    }
     ps_checkpoint_unlock(c->directory_lock);
     snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
     return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
@@ -119,12 +111,10 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text)
 {
     char who[64];
-    if (ps_checkpoint_lock_is_on(c->directory_lock, directory)) {
+    if (ps_checkpoint_lock_is_on(c->directory_lock, directory))
         return MR_OK;
-    }
-    if (strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+    if (strcmp(directory, c->node->config->checkpoint_directory) == 0)
         return ps_control_claim_directory(c, text); /* it was removed, or replaced by another one */
-    }
     snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
     return ps_checkpoint_lock(directory, who, &c->save_lock, text);
 }

@@ -57,11 +57,9 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     }
     uint32_t known = ps_catalog_find(&c->catalog, f->name);
     const struct mr_feature *other = known < c->catalog.count ? &c->catalog.features[known] : NULL;
-    for (uint32_t i = 0; i < index && other == NULL; i++) {
-        if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0) {
+    for (uint32_t i = 0; i < index && other == NULL; i++)
+        if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0)
             other = &command->features[i];
-        }
-    }
     field = other != NULL ? mr_feature_diff(f, other) : NULL;
     if (field != NULL) {
         mr_feature_explain_diff(f, other, field, text, sizeof(text));
@@ -98,9 +96,8 @@ static uint32_t count_new(const struct ps_control *c, const struct ps_command *c
     for (uint32_t i = 0; i < command->feature_count; i++) {
         const char *name = command->features[i].name;
         bool is_new = ps_catalog_find(&c->catalog, name) == c->catalog.count;
-        for (uint32_t j = 0; j < i && is_new; j++) {
+        for (uint32_t j = 0; j < i && is_new; j++)
             is_new = strncmp(command->features[j].name, name, MR_NAME_BYTES) != 0;
-        }
         count += is_new;
     }
     return count;
@@ -121,9 +118,8 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
                             c->node->serves, command->features[i].name);
             return false;
         }
-        if (next_id == 0) {
+        if (next_id == 0)
             next_id = reserve_numbers(c, command, new_count);
-        }
         ids[i] = next_id == 0 ? 0 : next_id++;
         if (ids[i] == 0 || !create_everywhere(c, command, &command->features[i], ids[i])) {
             while (c->catalog.count > count_before) {
@@ -143,11 +139,9 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
                         "the node holds half a checkpoint: restore one that loads first");
         return;
     }
-    for (uint32_t i = 0; i < command->feature_count; i++) {
-        if (!check_feature(c, command, i)) {
+    for (uint32_t i = 0; i < command->feature_count; i++)
+        if (!check_feature(c, command, i))
             return;
-        }
-    }
     uint32_t *ids = calloc(command->feature_count + 1, sizeof(*ids));
     if (ids == NULL) {
         ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
@@ -221,24 +215,20 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
         free(taken_back);
         return;
     }
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         sizes.of_core[i] = all + (i + 1) * words;
-    }
-    if (c->gate != PS_GATE_BROKEN) {
+    if (c->gate != PS_GATE_BROKEN)
         ps_node_each_core(c->node, size_on_core, &sizes);
-    }
-    for (size_t i = 0; i < words * c->node->core_count; i++) {
+    for (size_t i = 0; i < words * c->node->core_count; i++)
         all[i % words] += all[words + i];
-    }
     ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
                       catalog->features);
     ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
     ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, MR_LIST_WORDS, NULL), all);
     taken_back[at++] = c->history.restores;
     taken_back[at++] = c->history.whole;
-    for (uint32_t i = 0; i < catalog->count; i++) {
+    for (uint32_t i = 0; i < catalog->count; i++)
         taken_back[at++] = ps_history_taken_back(&c->history, catalog->ids[i]);
-    }
     ps_command_answer(command, mr_tensor_1d(MR_U32, (uint32_t)at, NULL), taken_back);
     for (uint32_t i = 0; i < c->ancestry.count; i++) {
         starts[i][MR_LIST_START_ID] = c->ancestry.starts[i].id;

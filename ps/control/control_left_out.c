@@ -11,9 +11,8 @@
 static uint64_t sum_on_cores(const struct ps_control *c)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         sum += atomic_load_explicit(&c->node->left_out[i], memory_order_relaxed);
-    }
     return sum;
 }
 
@@ -27,9 +26,8 @@ static void survey_core(struct ps_core *core, void *arg)
     const struct survey *s = arg;
     for (uint32_t i = 0; i < s->catalog->count; i++) {
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
-        if (f != NULL) {
+        if (f != NULL)
             s->of_core[core->index][i] = ps_feature_left_out(f);
-        }
     }
 }
 
@@ -50,9 +48,8 @@ static void log_feature(struct ps_control *c, uint32_t i, const struct ps_left_o
         ps_left_out_line(&c->catalog.features[i], &since, c->node->config->memory_limit_mib, line);
         ps_log("%s", line);
     }
-    if (ps_left_out_pends(log, now) && log->next_us < c->left_out.pending_us) {
+    if (ps_left_out_pends(log, now) && log->next_us < c->left_out.pending_us)
         c->left_out.pending_us = log->next_us;
-    }
 }
 
 static void look(struct ps_control *c, uint64_t now_us)
@@ -60,22 +57,19 @@ static void look(struct ps_control *c, uint64_t now_us)
     uint32_t count = c->catalog.count, cores = c->node->core_count;
     struct survey s = {.catalog = &c->catalog};
     struct ps_left_out *all = calloc((size_t)count * cores + 1, sizeof(*all));
-    if (c->left_out.logs == NULL) { /* pages that nobody writes take no memory */
+    if (c->left_out.logs == NULL) /* pages that nobody writes take no memory */
         c->left_out.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->left_out.logs));
-    }
     if (all == NULL || c->left_out.logs == NULL) {
         free(all);
         return;
     }
-    for (uint32_t i = 0; i < cores; i++) {
+    for (uint32_t i = 0; i < cores; i++)
         s.of_core[i] = all + (size_t)i * count;
-    }
     ps_node_each_core(c->node, survey_core, &s);
     c->left_out.pending_us = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t core = 1; core < cores; core++) {
+        for (uint32_t core = 1; core < cores; core++)
             add(&s.of_core[0][i], &s.of_core[core][i]);
-        }
         log_feature(c, i, &s.of_core[0][i], now_us);
     }
     free(all);
@@ -84,9 +78,8 @@ static void look(struct ps_control *c, uint64_t now_us)
 void ps_control_left_out_poll(struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
-    if (now_us < ps_control_left_out_next_us(c)) {
+    if (now_us < ps_control_left_out_next_us(c))
         return;
-    }
     c->left_out.seen = sum;
     c->left_out.look_us = now_us + LOOK_INTERVAL_US;
     look(c, now_us);
@@ -120,9 +113,8 @@ static void count_not_finite(struct ps_core *core, void *arg)
 void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_plan *plan, uint64_t id)
 {
     struct not_finite n = {.plan = plan, .counts = calloc(plan->count + 1, sizeof(*n.counts))};
-    if (n.counts == NULL) {
+    if (n.counts == NULL)
         return;
-    }
     ps_node_each_core(c->node, count_not_finite, &n);
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct mr_feature *f = &plan->entries[i].feature;

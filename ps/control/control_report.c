@@ -22,9 +22,8 @@ void ps_control_note_state(struct ps_control *c, uint64_t number, enum ps_save_s
 {
     pthread_mutex_lock(&c->view_lock);
     struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
-    if (entry != NULL) {
+    if (entry != NULL)
         entry->state = state;
-    }
     pthread_mutex_unlock(&c->view_lock);
 }
 
@@ -57,9 +56,8 @@ static void note_end(struct ps_control *c, uint64_t number, enum mr_status statu
 static void show_failure(struct ps_control *c, enum mr_status status, const char *text)
 {
     struct ps_checkpoint_view view = c->view;
-    if (c->writer != NULL) {
+    if (c->writer != NULL)
         return;
-    }
     view.last_status = status;
     view.last_errno = 0;
     snprintf(view.text, sizeof(view.text), "%.255s", text);
@@ -171,9 +169,8 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
     for (uint64_t back = PS_SAVE_LOG_MAX; number == 0 && back > 0; back--) {
         uint64_t i = log->last_number + 1 - back;
         const struct ps_save_entry *entry = log->last_number + 1 > back ? ps_save_log_find(log, i) : NULL;
-        if (entry != NULL) {
+        if (entry != NULL)
             add_save(out, entry, &view);
-        }
     }
     pthread_mutex_unlock(&c->view_lock);
     return number == 0 || one != NULL;

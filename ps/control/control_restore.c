@@ -77,12 +77,10 @@ static void move_on_core(struct ps_core *core, void *arg)
         replaces |= plan->entries[i].replaced_id != 0;
         ps_core_remove_feature(core, plan->entries[i].replaced_id);
     }
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count; i++)
         ps_shadow_move(core, plan->entries[i].checkpoint_id);
-    }
-    if (replaces) {
+    if (replaces)
         ps_batch_cache_clear(core->batches);
-    }
     ps_save_marks_lost(core); /* rows that were moved in have no marks */
     ps_shadow_end(core);
 }
@@ -160,9 +158,8 @@ static enum mr_status load_instead(struct attempt *a)
     a->c->catalog.count = 0;
     status = load_shadow(a, reader);
     ps_reader_close(reader);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         break_node(a, status);
-    }
     return status;
 }
 
@@ -185,11 +182,9 @@ static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
     struct room room;
     uint64_t need = ps_reader_bytes(reader) / node->core_count * 5 / 4;
     ps_node_each_core(a->c->node, room_on_core, &room);
-    for (uint32_t i = 0; i < node->core_count; i++) {
-        if (room.bytes[i] < need) {
+    for (uint32_t i = 0; i < node->core_count; i++)
+        if (room.bytes[i] < need)
             return false;
-        }
-    }
     return true;
 }
 
@@ -198,22 +193,17 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     struct ps_control *c = a->c;
     bool has_state = c->catalog.count > 0, was_broken = c->gate == PS_GATE_BROKEN;
     enum mr_status status = MR_OUT_OF_MEMORY;
-    if (!was_broken) {
+    if (!was_broken)
         ps_control_gate(c, PS_GATE_BUSY);
-    }
-    if (!has_state || fits_beside(a, reader)) {
+    if (!has_state || fits_beside(a, reader))
         status = load_shadow(a, reader);
-    }
-    if (status == MR_OUT_OF_MEMORY && has_state) {
+    if (status == MR_OUT_OF_MEMORY && has_state)
         status = load_instead(a);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     ps_node_each_core(c->node, keep_on_core, NULL);
-    if (was_broken) {
+    if (was_broken)
         ps_control_gate(c, PS_GATE_BUSY);
-    }
     return MR_OK;
 }
 
@@ -222,13 +212,11 @@ static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
     enum mr_status status = load_shadow(a, reader);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     enum ps_gate gate = c->gate;
-    if (gate == PS_GATE_OPEN && a->request->replace) {
+    if (gate == PS_GATE_OPEN && a->request->replace)
         ps_control_gate(c, PS_GATE_BUSY);
-    }
     a->reopens = c->gate != gate;
     ps_node_each_core(c->node, move_on_core, &a->plan);
     return MR_OK;
@@ -271,12 +259,10 @@ static enum mr_status note_history(struct attempt *a)
     const uint32_t restores = h->restores, last_feature = h->last_feature;
     uint32_t highest = ps_catalog_last_id(&c->catalog);
     h->last_feature = highest > last_feature ? highest : last_feature;
-    if (a->request->by_call) {
+    if (a->request->by_call)
         count_restore(a);
-    }
-    if (h->restores == restores && h->last_feature == last_feature) {
+    if (h->restores == restores && h->last_feature == last_feature)
         return MR_OK;
-    }
     atomic_store(&c->node->restores, h->restores);
     ps_node_each_core(c->node, set_restores_on_core, &h->restores);
     enum mr_status status = ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error));
@@ -298,17 +284,14 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
     }
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = a->plan.whole ? load_whole(a, reader) : load_named(a, reader);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     ps_restore_plan_apply(&a->plan, &a->c->catalog);
     status = note_history(a);
-    if (a->reopens) {
+    if (a->reopens)
         ps_control_gate(a->c, PS_GATE_OPEN);
-    }
     return status;
 }
 
@@ -335,12 +318,10 @@ static void follow(struct ps_control *c, const char *directory, const struct ps_
     ps_save_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
-    if (newest != ps_reader_id(reader) || strcmp(directory, c->node->config->checkpoint_directory) != 0) {
+    if (newest != ps_reader_id(reader) || strcmp(directory, c->node->config->checkpoint_directory) != 0)
         return;
-    }
-    for (uint32_t i = 1; i < links; i++) {
+    for (uint32_t i = 1; i < links; i++)
         delta_bytes += ps_manifest_block_bytes(ps_reader_manifest(reader, i));
-    }
     ps_save_chain_restored(&c->saves.chain, directory, newest, links - 1,
                            ps_manifest_block_bytes(ps_reader_manifest(reader, 0)), delta_bytes);
     ps_save_chain_set_hash(&c->saves.chain, ps_reader_manifest(reader, links - 1)->hash);
@@ -387,9 +368,8 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     struct ps_reader *reader;
     enum mr_status status = ps_reader_open_unread(NULL, a->directory, id, &reader, a->text);
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     a->view->id = ps_reader_id(reader);
     a->view->bytes_total = ps_reader_bytes(reader);
     ps_control_set_view(a->c, a->view);
@@ -399,11 +379,10 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         note_restored(a, reader);
         ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
-    if (status == MR_OK && a->plan.whole) {
+    if (status == MR_OK && a->plan.whole)
         restored_whole(a->c, a->directory, reader);
-    } else if (status == MR_OK) {
+    else if (status == MR_OK)
         restored_some(a->c);
-    }
     ps_reader_close(reader);
     return status;
 }
@@ -422,11 +401,10 @@ static enum mr_status restore_newest(struct attempt *a)
     char text[PS_RESTORE_TEXT_BYTES];
     a->is_damaged = true; /* if there is no checkpoint at all */
     enum mr_status status = ps_checkpoint_newest(NULL, a->directory, try_one, a, text);
-    if (status == MR_OK && text[0] != '\0') {
+    if (status == MR_OK && text[0] != '\0')
         ps_log("restore: %s", text);
-    } else if (status != MR_OK && a->is_damaged) {
+    else if (status != MR_OK && a->is_damaged)
         snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", text);
-    }
     return status;
 }
 
@@ -480,9 +458,8 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
 {
     uint64_t newest = 0;
     (void)ps_checkpoint_list(NULL, c->node->config->checkpoint_directory, &newest, 1);
-    if (!ps_history_goes_back(&c->history, newest)) {
+    if (!ps_history_goes_back(&c->history, newest))
         return false;
-    }
     *request = (struct ps_restore_request){
         .directory = c->history.back_directory, .is_own = true, .id = c->history.back_id};
     return true;
@@ -494,26 +471,22 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     struct ps_checkpoint_view view = c->view;
     uint32_t state_before = atomic_load(&c->node->state);
     enum mr_status status = check_possible(c, request, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     char directory[PS_DIRECTORY_BYTES];
-    if (request->is_own) {
+    if (request->is_own)
         snprintf(directory, sizeof(directory), "%s", request->directory);
-    } else {
+    else
         status = ps_control_check_directory(c->node->config, request->directory, directory, text);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     view.state = PS_VIEW_LOADING;
     view.id = request->id;
     view.bytes_done = view.bytes_total = 0;
     atomic_store(&c->load_progress, 0);
     ps_control_set_view(c, &view);
-    if (request->name_count == 0) {
+    if (request->name_count == 0)
         atomic_store(&c->node->state, MR_NODE_RESTORING);
-    }
     uint64_t start_us = dp_now_us();
     text[0] = '\0';
     status = restore_to_view(c, request, directory, &view, restored, text);
@@ -525,10 +498,9 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     snprintf(view.text, sizeof(view.text), "%s", status == MR_OK ? "" : text);
     ps_control_set_view(c, &view);
     atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         log_restored(request, directory, &view, restored);
-    } else {
+    else
         ps_log("restore failed: %s", text);
-    }
     return status;
 }

@@ -25,9 +25,8 @@ static void queue_remove(struct ps_control *c, uint32_t i)
 
 enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
 {
-    if (c->writer == NULL) {
+    if (c->writer == NULL)
         return MR_OK;
-    }
     snprintf(
         text, PS_CONTROL_TEXT_BYTES,
         "checkpoint %llu is being written by save %llu; wait for its end, or cancel it (ctl save --cancel "
@@ -50,13 +49,11 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
     }
     char directory[sizeof(request->directory)];
     enum mr_status status = ps_control_check_directory(c->node->config, request->directory, directory, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     memcpy(request->directory, directory, sizeof(directory));
-    if (request->step != 0 && request->trainers == 0) {
+    if (request->step != 0 && request->trainers == 0)
         request->trainers = (uint32_t)c->node->config->checkpoint_trainers;
-    }
     if (request->step != 0 && request->trainers == 0) {
         snprintf(text, PS_CONTROL_TEXT_BYTES,
                  "a cut at a step needs to know how many trainers there are: name them in the call, or set "
@@ -106,9 +103,8 @@ static bool must_wait(const struct ps_control *c, const struct ps_save_request *
 static enum mr_status refuse_second(const struct ps_control *c, const struct ps_save_request *request,
                                     char *text)
 {
-    if (!is_at_step(request)) {
+    if (!is_at_step(request))
         return ps_control_check_idle(c, text);
-    }
     snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " waits for a step already",
              c->saves.waiting.number);
     return MR_CHECKPOINT_RUNNING;
@@ -120,9 +116,8 @@ static void wait_for_step(struct ps_control *c, const struct ps_save_request *re
     c->saves.is_waiting = true;
     const struct ps_step_cut *cut = &c->saves.cut;
     bool comes_first = request->step != 0 ? request->step <= cut->step : cut->held_since_us == 0;
-    if (cut->is_armed && comes_first) { /* the automatic cut comes later, or would be the same */
+    if (cut->is_armed && comes_first) /* the automatic cut comes later, or would be the same */
         ps_cut_disarm(c);
-    }
 }
 
 static void look_at_cut(struct ps_control *c);
@@ -133,9 +128,8 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
     *id = 0;
     if (is_at_step(request)) {
         wait_for_step(c, request);
-        if (c->gate == PS_GATE_OPEN) {
+        if (c->gate == PS_GATE_OPEN)
             look_at_cut(c);
-        }
         if (c->saves.is_waiting && c->saves.waiting.number == request->number) {
             /* clients that read this state are held from now on */
             ps_control_note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP);
@@ -143,9 +137,8 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
         return MR_OK;
     }
     enum mr_status status = ps_control_cut(c, request, ps_control_step(c), false, id, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         ps_control_save_failed(c, request->number, status, text);
-    }
     return status;
 }
 
@@ -154,12 +147,10 @@ enum mr_status ps_control_save(struct ps_control *c, struct ps_save_request *req
 {
     enum mr_status status = check_request(c, request, text);
     *id = 0;
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
-    if (must_wait(c, request)) {
+    if (must_wait(c, request))
         return request->queue ? enqueue(c, request, text) : refuse_second(c, request, text);
-    }
     ps_control_note_save(c, request, PS_SAVE_WRITING);
     return begin(c, request, id, text);
 }
@@ -203,11 +194,10 @@ static void begin_queued(struct ps_control *c)
     uint64_t id;
     while (take_queued(c, &request)) {
         enum mr_status status = check_request(c, &request, text);
-        if (status != MR_OK) {
+        if (status != MR_OK)
             ps_control_save_failed(c, request.number, status, text);
-        } else {
+        else
             (void)begin(c, &request, &id, text);
-        }
     }
 }
 
@@ -230,11 +220,10 @@ static void automatic_begin(struct ps_control *c, uint64_t step, bool at_step)
     ps_save_schedule_began(&c->saves.schedule, ps_control_step(c), dp_now_us()); /* also if it fails */
     ps_control_note_save(c, &request, PS_SAVE_WRITING);
     enum mr_status status = ps_control_cut(c, &request, step, at_step, &id, text);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         ps_control_save_failed(c, request.number, status, text);
-    } else {
+    else
         ps_control_add_counter(&c->node->checkpoint_counters.saves_automatic, 1);
-    }
 }
 
 /* Without trainers to wait for: saves as soon as one is due. */
@@ -242,9 +231,8 @@ static void automatic_at_once(struct ps_control *c)
 {
     struct ps_save_schedule *schedule = &c->saves.schedule;
     uint64_t step = ps_control_step(c), now_us = dp_now_us();
-    if (!ps_save_schedule_step_is_due(schedule, step) && !ps_save_schedule_time_is_due(schedule, now_us)) {
+    if (!ps_save_schedule_step_is_due(schedule, step) && !ps_save_schedule_time_is_due(schedule, now_us))
         return;
-    }
     if (ps_control_changes(c) == c->saves.changes_saved) {
         ps_save_schedule_began(schedule, step, now_us);
         return;
@@ -265,12 +253,10 @@ static bool automatic_next_step(struct ps_control *c, uint64_t *step)
         }
         schedule->next_us = now_us + schedule->every_us; /* nothing has changed */
     }
-    if (schedule->every_steps == 0) {
+    if (schedule->every_steps == 0)
         return false;
-    }
-    if (ps_save_schedule_step_is_due(schedule, present)) {
+    if (ps_save_schedule_step_is_due(schedule, present))
         ps_save_schedule_began(schedule, present, schedule->next_us - schedule->every_us);
-    }
     *step = schedule->next_step;
     return true;
 }
@@ -303,9 +289,8 @@ static bool arm(struct ps_control *c, uint64_t step, bool is_automatic)
     bool is_fixed = is_automatic ? step == s->schedule.next_step : s->waiting.step != 0;
     bool is_armed = ps_cut_arm(c, step, trainers, is_automatic);
     c->saves.cut.is_timed = !is_fixed;
-    for (uint32_t i = 0; i < ARM_TRIES && !is_armed && !is_fixed; i++) {
+    for (uint32_t i = 0; i < ARM_TRIES && !is_armed && !is_fixed; i++)
         is_armed = ps_cut_arm(c, ps_control_step(c) + (UINT64_C(1) << i) - 1, trainers, is_automatic);
-    }
     return is_armed;
 }
 
@@ -321,9 +306,8 @@ static void arm_next(struct ps_control *c)
     char text[PS_CONTROL_TEXT_BYTES];
     uint64_t step;
     bool is_automatic;
-    if (!choose_step(c, &step, &is_automatic) || arm(c, step, is_automatic) || is_automatic) {
+    if (!choose_step(c, &step, &is_automatic) || arm(c, step, is_automatic) || is_automatic)
         return; /* an automatic cut that failed is tried again at the next step, in the next poll */
-    }
     snprintf(text, sizeof(text), "step %" PRIu64 " has passed: training is at step %" PRIu64, step,
              ps_control_step(c));
     give_up_waiting(c, text);
@@ -340,9 +324,8 @@ static void cut_at_step(struct ps_control *c)
     } else {
         s->is_waiting = false;
         enum mr_status status = ps_control_cut(c, &s->waiting, step, true, &id, text);
-        if (status != MR_OK) {
+        if (status != MR_OK)
             ps_control_save_failed(c, s->waiting.number, status, text);
-        }
     }
     ps_cut_disarm(c);
 }
@@ -374,9 +357,8 @@ static bool is_out_of_date(struct ps_control *c)
     const struct ps_step_cut *cut = &c->saves.cut;
     struct ps_save_schedule *schedule = &c->saves.schedule;
     uint64_t present = ps_control_step(c);
-    if (!cut->is_automatic) {
+    if (!cut->is_automatic)
         return false;
-    }
     (void)ps_save_schedule_step_is_due(schedule, present); /* follows a step that fell */
     bool has_fallen = schedule->every_steps != 0 && schedule->next_step < cut->step;
     bool is_due =
@@ -386,21 +368,17 @@ static bool is_out_of_date(struct ps_control *c)
 
 static void look_at_cut(struct ps_control *c)
 {
-    if (c->saves.cut.is_armed && is_out_of_date(c)) {
+    if (c->saves.cut.is_armed && is_out_of_date(c))
         ps_cut_disarm(c);
-    }
-    if (!c->saves.cut.is_armed) {
+    if (!c->saves.cut.is_armed)
         arm_next(c);
-    }
-    if (!c->saves.cut.is_armed) {
+    if (!c->saves.cut.is_armed)
         return;
-    }
     enum ps_cut_state state = ps_cut_look(c);
-    if (state == PS_CUT_READY && c->writer == NULL) {
+    if (state == PS_CUT_READY && c->writer == NULL)
         cut_at_step(c);
-    } else if (ps_cut_is_late(c)) {
+    else if (ps_cut_is_late(c))
         cut_late(c);
-    }
 }
 
 /* ---- those that will not be made ---- */
@@ -413,9 +391,8 @@ void ps_control_saves_drop(struct ps_control *c, const char *why)
         s->is_waiting = false;
         ps_control_save_failed(c, s->waiting.number, MR_CANCELLED, why);
     }
-    for (uint32_t i = 0; i < s->queued; i++) {
+    for (uint32_t i = 0; i < s->queued; i++)
         ps_control_save_failed(c, s->queue[i].number, MR_CANCELLED, why);
-    }
     s->queued = 0;
     count_queued(c);
 }
@@ -436,13 +413,11 @@ static bool take_out_queued(struct ps_control *c, uint64_t number)
 static bool take_out_waiting(struct ps_control *c, uint64_t number)
 {
     struct ps_saves *s = &c->saves;
-    if (!s->is_waiting || s->waiting.number != number) {
+    if (!s->is_waiting || s->waiting.number != number)
         return false;
-    }
     s->is_waiting = false;
-    if (!s->cut.is_automatic) {
+    if (!s->cut.is_automatic)
         ps_cut_disarm(c);
-    }
     return true;
 }
 
@@ -493,9 +468,8 @@ static enum mr_status refuse_cancel(struct ps_control *c, uint64_t number, char 
 
 enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text)
 {
-    if (c->writer != NULL && c->saves.running.number == number) {
+    if (c->writer != NULL && c->saves.running.number == number)
         return cancel_running(c, text);
-    }
     if (take_out_queued(c, number) || take_out_waiting(c, number)) {
         ps_control_save_cancelled(c, number);
         return MR_OK;
@@ -508,15 +482,13 @@ enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, cha
 void ps_control_saves_poll(struct ps_control *c)
 {
     ps_control_save_progress(c);
-    if (c->gate != PS_GATE_OPEN) {
+    if (c->gate != PS_GATE_OPEN)
         return;
-    }
     begin_queued(c);
     look_at_cut(c);
     bool is_on = ps_save_schedule_is_on(&c->saves.schedule) && c->node->config->checkpoint_trainers == 0;
-    if (is_on && c->writer == NULL) {
+    if (is_on && c->writer == NULL)
         automatic_at_once(c);
-    }
 }
 
 bool ps_control_saves_pending(const struct ps_control *c)

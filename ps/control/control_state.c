@@ -8,9 +8,8 @@
 
 void ps_command_free(struct ps_command *command)
 {
-    for (uint32_t i = 0; i < command->tensor_count; i++) {
+    for (uint32_t i = 0; i < command->tensor_count; i++)
         free(command->tensors[i].data);
-    }
     free(command->features);
     free(command->names);
     free(command);
@@ -58,9 +57,8 @@ void ps_control_gate(struct ps_control *c, enum ps_gate gate)
     struct gate_order order = {.gate = gate, .status = MR_OK, .text = ""};
     ps_node_each_core(c->node, set_gate, &order);
     c->gate = gate;
-    if (gate == PS_GATE_OPEN) {
+    if (gate == PS_GATE_OPEN)
         atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
-    }
 }
 
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text)
@@ -82,9 +80,8 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
     pthread_mutex_lock(&c->view_lock);
     *out = c->view;
     pthread_mutex_unlock(&c->view_lock);
-    if (out->state == 2) {
+    if (out->state == 2)
         out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
-    }
 }
 
 /* ---- counters ---- */

@@ -80,13 +80,11 @@ bool ps_cut_arm(struct ps_control *c, uint64_t step, uint32_t trainers, bool is_
 {
     struct ps_step_cut *cut = &c->saves.cut;
     struct arm_order order = {.cut = cut};
-    if (!make_gates(c)) {
+    if (!make_gates(c))
         return false;
-    }
     uint64_t stray = stray_step(c, step);
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         ps_step_gate_init(&cut->gates[i], step, stray);
-    }
     cut->is_armed = true;
     cut->is_automatic = is_automatic;
     cut->step = step;
@@ -117,9 +115,8 @@ void ps_cut_disarm(struct ps_control *c)
 static uint32_t held_at_most(const struct ps_control *c)
 {
     uint32_t held = 0;
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         held += atomic_load_explicit(&c->node->cores[i]->clients_held, memory_order_acquire);
-    }
     return held;
 }
 
@@ -129,9 +126,8 @@ static uint32_t count_held(struct ps_control *c, uint64_t now_us)
     struct ps_step_gate *all = &cut->seen[c->node->core_count];
     ps_node_each_core(c->node, look_on_core, cut);
     ps_step_gate_init(all, cut->step, 0);
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    for (uint32_t i = 0; i < c->node->core_count; i++)
         ps_step_gate_merge(all, &cut->seen[i], now_us);
-    }
     return all->count;
 }
 
@@ -140,9 +136,8 @@ enum ps_cut_state ps_cut_look(struct ps_control *c)
     struct ps_step_cut *cut = &c->saves.cut;
     uint32_t held = held_at_most(c);
     uint64_t now_us = dp_now_us();
-    if (held == 0) {
+    if (held == 0)
         return PS_CUT_WAITS;
-    }
     if (held >= cut->trainers || now_us - cut->looked_us >= LOOK_US) {
         cut->looked_us = now_us;
         cut->arrived = count_held(c, now_us);

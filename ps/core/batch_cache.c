@@ -41,16 +41,14 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
                                              uint64_t ttl_us)
 {
     struct ps_batch_cache *c = ps_arena_alloc(arena, sizeof(*c), 64);
-    if (c == NULL) {
+    if (c == NULL)
         return NULL;
-    }
     c->arena = arena;
     c->count_max = count_max;
     c->ttl_us = ttl_us;
     c->oldest = c->newest = NONE;
-    while ((UINT32_C(1) << c->index_bits) < 2 * (count_max + ENTRIES_EXTRA)) {
+    while ((UINT32_C(1) << c->index_bits) < 2 * (count_max + ENTRIES_EXTRA))
         c->index_bits++;
-    }
     c->index = ps_arena_alloc(arena, sizeof(uint32_t) << c->index_bits, 64);
     c->entries = ps_arena_alloc(arena, (count_max + ENTRIES_EXTRA) * sizeof(*c->entries), 64);
     c->expired = ps_arena_alloc(arena, PS_EXPIRED_IDS_MAX * sizeof(*c->expired), 64);
@@ -65,12 +63,10 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
 
 void ps_batch_cache_destroy(struct ps_batch_cache *c)
 {
-    if (c == NULL) {
+    if (c == NULL)
         return;
-    }
-    if (c->entries != NULL) {
+    if (c->entries != NULL)
         ps_batch_cache_clear(c);
-    }
     ps_block_pool_drain(&c->pool);
     ps_arena_free(c->arena, c->expired, PS_EXPIRED_IDS_MAX * sizeof(*c->expired), 64);
     ps_arena_free(c->arena, c->entries, (c->count_max + ENTRIES_EXTRA) * sizeof(*c->entries), 64);
@@ -157,9 +153,8 @@ static uint32_t index_mask(const struct ps_batch_cache *c)
 static uint32_t place_of(const struct ps_batch_cache *c, uint64_t id)
 {
     uint32_t at = home_of(c, id);
-    while (c->index[at] != NONE && c->entries[c->index[at]].id != id) {
+    while (c->index[at] != NONE && c->entries[c->index[at]].id != id)
         at = (at + 1) & index_mask(c);
-    }
     return at;
 }
 
@@ -190,38 +185,33 @@ static void list_append(struct ps_batch_cache *c, uint32_t entry)
 {
     c->entries[entry].older = c->newest;
     c->entries[entry].newer = NONE;
-    if (c->newest != NONE) {
+    if (c->newest != NONE)
         c->entries[c->newest].newer = entry;
-    } else {
+    else
         c->oldest = entry;
-    }
     c->newest = entry;
 }
 
 static void list_remove(struct ps_batch_cache *c, uint32_t entry)
 {
     struct ps_batch *b = &c->entries[entry];
-    if (b->older != NONE) {
+    if (b->older != NONE)
         c->entries[b->older].newer = b->newer;
-    } else {
+    else
         c->oldest = b->newer;
-    }
-    if (b->newer != NONE) {
+    if (b->newer != NONE)
         c->entries[b->newer].older = b->older;
-    } else {
+    else
         c->newest = b->older;
-    }
 }
 
 /* ---- batches ---- */
 
 static void forget_expired(struct ps_batch_cache *c, uint64_t id)
 {
-    for (uint64_t i = 0; i < PS_EXPIRED_IDS_MAX && i < c->expired_count; i++) {
-        if (c->expired[i] == id) {
+    for (uint64_t i = 0; i < PS_EXPIRED_IDS_MAX && i < c->expired_count; i++)
+        if (c->expired[i] == id)
             c->expired[i] = UINT64_MAX;
-        }
-    }
 }
 
 enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
@@ -229,17 +219,14 @@ enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read
                                 struct ps_batch **out)
 {
     size_t bytes = batch_bytes(shapes, part_count);
-    if (ps_block_pool_round(bytes) > c->pool.limit_bytes) {
+    if (ps_block_pool_round(bytes) > c->pool.limit_bytes)
         return MR_TOO_LARGE;
-    }
     bool is_new = ps_batch_find(c, id) == NULL;
-    if ((is_new && c->count >= c->count_max) || c->free_head == NONE) {
+    if ((is_new && c->count >= c->count_max) || c->free_head == NONE)
         return MR_BATCH_CACHE_FULL;
-    }
     uint8_t *block = ps_block_pool_alloc(&c->pool, bytes);
-    if (block == NULL) {
+    if (block == NULL)
         return c->count > 0 ? MR_BATCH_CACHE_FULL : MR_OUT_OF_MEMORY;
-    }
     struct ps_batch *b = &c->entries[c->free_head];
     c->free_head = b->newer;
     b->id = id;
@@ -257,11 +244,10 @@ void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now
 {
     uint32_t entry = (uint32_t)(b - c->entries);
     uint32_t old = c->index[place_of(c, b->id)];
-    if (old != NONE) {
+    if (old != NONE)
         ps_batch_remove(c, &c->entries[old]);
-    } else if (c->expired_count > 0) {
+    else if (c->expired_count > 0)
         forget_expired(c, b->id);
-    }
     c->index[place_of(c, b->id)] = entry;
     b->is_listed = true;
     b->expires_us = now_us + c->ttl_us;
@@ -271,11 +257,9 @@ void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now
 
 struct ps_batch_part *ps_batch_part_of(const struct ps_batch *b, uint32_t feature)
 {
-    for (uint32_t i = 0; i < b->part_count; i++) {
-        if (b->parts[i].feature == feature) {
+    for (uint32_t i = 0; i < b->part_count; i++)
+        if (b->parts[i].feature == feature)
             return &b->parts[i];
-        }
-    }
     return NULL;
 }
 
@@ -303,9 +287,8 @@ void ps_batch_remove(struct ps_batch_cache *c, struct ps_batch *b)
         b->is_listed = false;
         c->count--;
     }
-    if (b->pins == 0) {
+    if (b->pins == 0)
         batch_free(c, b);
-    }
 }
 
 void ps_batch_pin(struct ps_batch *b)
@@ -315,9 +298,8 @@ void ps_batch_pin(struct ps_batch *b)
 
 void ps_batch_unpin(struct ps_batch_cache *c, struct ps_batch *b)
 {
-    if (--b->pins == 0 && !b->is_listed) {
+    if (--b->pins == 0 && !b->is_listed)
         batch_free(c, b);
-    }
 }
 
 uint32_t ps_batch_expire(struct ps_batch_cache *c, uint64_t now_us, uint32_t count_max)
@@ -333,19 +315,16 @@ uint32_t ps_batch_expire(struct ps_batch_cache *c, uint64_t now_us, uint32_t cou
 
 bool ps_batch_expired(const struct ps_batch_cache *c, uint64_t id)
 {
-    for (uint64_t i = 0; i < PS_EXPIRED_IDS_MAX && i < c->expired_count; i++) {
-        if (c->expired[i] == id) {
+    for (uint64_t i = 0; i < PS_EXPIRED_IDS_MAX && i < c->expired_count; i++)
+        if (c->expired[i] == id)
             return true;
-        }
-    }
     return false;
 }
 
 void ps_batch_cache_clear(struct ps_batch_cache *c)
 {
-    while (c->oldest != NONE) {
+    while (c->oldest != NONE)
         ps_batch_remove(c, &c->entries[c->oldest]);
-    }
     c->expired_count = 0;
 }
 
@@ -357,9 +336,8 @@ uint32_t ps_batch_cache_count(const struct ps_batch_cache *c)
 uint32_t ps_batch_cache_of_stream(const struct ps_batch_cache *c, uint32_t stream)
 {
     uint32_t count = 0;
-    for (uint32_t i = c->oldest; i != NONE; i = c->entries[i].newer) {
+    for (uint32_t i = c->oldest; i != NONE; i = c->entries[i].newer)
         count += mr_batch_stream(c->entries[i].id) == stream;
-    }
     return count;
 }
 

@@ -6,27 +6,24 @@
 uint32_t ps_catalog_find(const struct ps_catalog *c, const char *name)
 {
     uint32_t i = 0;
-    while (i < c->count && strncmp(c->features[i].name, name, MR_NAME_BYTES) != 0) {
+    while (i < c->count && strncmp(c->features[i].name, name, MR_NAME_BYTES) != 0)
         i++;
-    }
     return i;
 }
 
 uint32_t ps_catalog_find_id(const struct ps_catalog *c, uint32_t id)
 {
     uint32_t i = 0;
-    while (i < c->count && c->ids[i] != id) {
+    while (i < c->count && c->ids[i] != id)
         i++;
-    }
     return i;
 }
 
 uint32_t ps_catalog_last_id(const struct ps_catalog *c)
 {
     uint32_t last = 0;
-    for (uint32_t i = 0; i < c->count; i++) {
+    for (uint32_t i = 0; i < c->count; i++)
         last = c->ids[i] > last ? c->ids[i] : last;
-    }
     return last;
 }
 

@@ -34,9 +34,8 @@ struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_re
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
 {
     struct ps_coop_tasks *l = &op->core->coop_tasks;
-    if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request) {
+    if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request)
         return false;
-    }
     const struct mr_request *request = l->count < l->waiting_max ? mr_reply_later(op->ep, op->request) : NULL;
     if (request == NULL) {
         mr_reply_busy(op->ep, op->request->ref);
@@ -63,9 +62,8 @@ void ps_run(const struct ps_op *op, const struct ps_coop_task *job, void *state)
 
 void ps_reply_advance(const struct ps_op *op, const void *end)
 {
-    if (op->core->coop_tasks.running == op->request) {
+    if (op->core->coop_tasks.running == op->request)
         mr_reply_advance(op->ep, op->request->ref, end);
-    }
 }
 
 /* ---- slices ---- */
@@ -78,13 +76,12 @@ static const struct mr_request *take_next(struct ps_core *core)
         const struct mr_request *request = l->waiting[l->first];
         l->first = (l->first + 1) % l->waiting_max;
         l->count--;
-        if (!mr_call_ref_alive(core->ep, request->ref)) {
+        if (!mr_call_ref_alive(core->ep, request->ref))
             mr_reply_busy(core->ep, request->ref); /* gives back what the call held */
-        } else if (request->deadline_us <= l->now_us) {
+        else if (request->deadline_us <= l->now_us)
             mr_reply_status(core->ep, request->ref, MR_DEADLINE_EXCEEDED);
-        } else {
+        else
             return request;
-        }
     }
     return NULL;
 }
@@ -113,9 +110,8 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 
 static void run(struct ps_core *core, uint64_t budget_bytes)
 {
-    if (is_through(core, budget_bytes)) {
+    if (is_through(core, budget_bytes))
         core->coop_tasks.running = NULL;
-    }
 }
 
 bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
@@ -124,9 +120,8 @@ bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
     l->now_us = now_us;
     if (l->running == NULL) {
         const struct mr_request *next = take_next(core);
-        if (next != NULL) {
+        if (next != NULL)
             begin(core, next);
-        }
     }
     if (l->running != NULL) {
         core->counters.slices++;
@@ -137,7 +132,6 @@ bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
 
 void ps_coop_tasks_settle(struct ps_core *core)
 {
-    while (core->coop_tasks.running != NULL) {
+    while (core->coop_tasks.running != NULL)
         run(core, UINT64_MAX);
-    }
 }

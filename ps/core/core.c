@@ -25,9 +25,8 @@ static void notify_left_out(struct ps_core *core)
     uint64_t sum = c->rows_refused + c->gradients_without_row + c->gradients_skipped +
                    core->counters.variable_gradients_skipped;
     _Atomic uint64_t *reported = &core->node->left_out[core->index];
-    if (sum == atomic_load_explicit(reported, memory_order_relaxed)) {
+    if (sum == atomic_load_explicit(reported, memory_order_relaxed))
         return;
-    }
     atomic_store_explicit(reported, sum, memory_order_relaxed);
     ps_node_wake_control(core->node);
 }
@@ -36,9 +35,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
 {
     struct ps_table_counters sum = {0};
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        if (core->features[id] == NULL || core->features[id]->table == NULL) {
+        if (core->features[id] == NULL || core->features[id]->table == NULL)
             continue;
-        }
         const struct ps_table_counters *c = ps_table_counters(core->features[id]->table);
 #define ADD_TABLE_COUNTER(name, help) sum.name += c->name;
         PS_TABLE_COUNTER_LIST(ADD_TABLE_COUNTER)
@@ -53,9 +51,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
     core->counters.memory_bytes = memory_bytes(core);
     core->counters.steps_ignored = core->step_clock.ignored;
-    if (core->rpc != NULL) {
+    if (core->rpc != NULL)
         ps_rpc_count(core->rpc);
-    }
 }
 
 /* ---- time ---- */

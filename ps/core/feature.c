@@ -23,14 +23,12 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
         }
-        if (status == MR_OK && core->tombstone_arena != NULL) {
+        if (status == MR_OK && core->tombstone_arena != NULL)
             ps_table_keep_marks(f->table, core->tombstone_arena);
-        }
     } else {
         f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
-        if (f->owner_core == core->index) {
+        if (f->owner_core == core->index)
             status = ps_variable_create(feature, core->arena, &f->variable, &what);
-        }
     }
     if (status != MR_OK) {
         free(f);
@@ -45,21 +43,18 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
 void ps_feature_destroy(struct ps_feature *f)
 {
     assert(!f->in_cut);
-    if (f->table != NULL) {
+    if (f->table != NULL)
         ps_table_destroy(f->table);
-    }
-    if (f->variable != NULL) {
+    if (f->variable != NULL)
         ps_variable_destroy(f->variable);
-    }
     free(f->loading);
     free(f);
 }
 
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
 {
-    if (f->table == NULL) {
+    if (f->table == NULL)
         return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
-    }
     const struct ps_table_counters *c = ps_table_counters(f->table);
     return (struct ps_left_out){.rows_refused = c->rows_refused,
                                 .gradients_without_row = c->gradients_without_row,
@@ -80,9 +75,8 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
 {
     struct ps_feature *f;
     enum mr_status status = ps_feature_create(core, id, feature, &f, text);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         ps_core_put_feature(core, f);
-    }
     return status;
 }
 
@@ -115,9 +109,8 @@ void ps_core_clear(struct ps_core *core)
     ps_clients_clear(core->clients);
     ps_pushes_clear(core->pushes);
     ps_partials_clear(&core->partials);
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
         ps_core_remove_feature(core, id);
-    }
     core->feature_id_max = 0;
     core->counters.batches_learnt = 0;
     ps_core_set_step(core, 0);
@@ -134,23 +127,20 @@ static void end_first(struct ps_core *core)
 bool ps_leaving_step(struct ps_core *core)
 {
     const struct ps_feature *f = core->leaving;
-    if (f == NULL) {
+    if (f == NULL)
         return false;
-    }
     bool more = f->table != NULL      ? ps_table_destroy_some(f->table)
                 : f->variable != NULL ? ps_variable_destroy_some(f->variable)
                                       : false;
-    if (!more) {
+    if (!more)
         end_first(core);
-    }
     return core->leaving != NULL;
 }
 
 void ps_leaving_end(struct ps_core *core)
 {
-    while (core->leaving != NULL) {
+    while (core->leaving != NULL)
         end_first(core);
-    }
 }
 
 struct left {
@@ -170,8 +160,7 @@ void ps_leaving_wait(struct ps_node *node)
         struct left left = {.more = {false}};
         ps_node_each_core(node, step_on_core, &left);
         more = false;
-        for (uint32_t i = 0; i < node->core_count; i++) {
+        for (uint32_t i = 0; i < node->core_count; i++)
             more |= left.more[i];
-        }
     }
 }

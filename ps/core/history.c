@@ -19,13 +19,11 @@
 static bool read_back(struct ps_history *h, const char *line)
 {
     int at = 0;
-    if (sscanf(line, "back %" SCNu64 " %" SCNu64 " %n", &h->back_id, &h->back_newest, &at) != 2 || at == 0) {
+    if (sscanf(line, "back %" SCNu64 " %" SCNu64 " %n", &h->back_id, &h->back_newest, &at) != 2 || at == 0)
         return false;
-    }
     size_t bytes = strcspn(line + at, "\n");
-    if (bytes >= sizeof(h->back_directory)) {
+    if (bytes >= sizeof(h->back_directory))
         return false;
-    }
     memcpy(h->back_directory, line + at, bytes);
     h->back_directory[bytes] = '\0';
     return true;
@@ -35,16 +33,13 @@ static bool read_line(struct ps_history *h, const char *line)
 {
     struct ps_replaced r;
     int end = 0;
-    if (sscanf(line, "lineage %" SCNx32 "%n", &h->lineage, &end) == 1 && line[end] == '\n') {
+    if (sscanf(line, "lineage %" SCNx32 "%n", &h->lineage, &end) == 1 && line[end] == '\n')
         return true;
-    }
-    if (sscanf(line, "features %" SCNu32 "%n", &h->last_feature, &end) == 1 && line[end] == '\n') {
+    if (sscanf(line, "features %" SCNu32 "%n", &h->last_feature, &end) == 1 && line[end] == '\n')
         return h->last_feature <= MR_FEATURE_ID_MAX;
-    }
     if (sscanf(line, "restores %" SCNu32 " %" SCNu32 "%n", &h->restores, &h->whole, &end) == 2 &&
-        line[end] == '\n') {
+        line[end] == '\n')
         return h->whole <= h->restores;
-    }
     if (sscanf(line, "replaced %" SCNu32 " %" SCNu32 "%n", &r.id, &r.restores, &end) == 2 &&
         line[end] == '\n' && h->replaced_count < MR_FEATURE_MAX && r.restores <= h->restores) {
         h->replaced[h->replaced_count++] = r;
@@ -56,11 +51,9 @@ static bool read_line(struct ps_history *h, const char *line)
 static bool read_text(struct ps_history *h, const char *text)
 {
     *h = (struct ps_history){.lineage = 0};
-    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
-        if (strchr(line, '\n') == NULL || !read_line(h, line)) {
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        if (strchr(line, '\n') == NULL || !read_line(h, line))
             return false;
-        }
-    }
     return h->lineage != 0;
 }
 
@@ -80,16 +73,13 @@ static enum mr_status open_file(const char *directory, struct ps_history *h, cha
 {
     bool is_there;
     enum mr_status status = ps_state_directory(directory, error, error_bytes);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = ps_state_file_read(directory, FILE_NAME, text, TEXT_BYTES, &is_there, error, error_bytes);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     if (is_there) {
-        if (read_text(h, text)) {
+        if (read_text(h, text))
             return MR_OK;
-        }
         snprintf(error, error_bytes,
                  "%s/" FILE_NAME ": not as a node writes it: take it from a backup; without the file clients "
                  "of before are not told "
@@ -104,9 +94,8 @@ static enum mr_status open_file(const char *directory, struct ps_history *h, cha
 enum mr_status ps_history_open(const char *directory, struct ps_history *history, char *error,
                                size_t error_bytes)
 {
-    if (directory[0] == '\0') {
+    if (directory[0] == '\0')
         return begin(history, error, error_bytes);
-    }
     char *text = malloc(TEXT_BYTES);
     if (text == NULL) {
         snprintf(error, error_bytes, "no memory left");
@@ -122,9 +111,8 @@ enum mr_status ps_history_open(const char *directory, struct ps_history *history
 enum mr_status ps_history_write(const char *directory, const struct ps_history *h, char *error,
                                 size_t error_bytes)
 {
-    if (directory[0] == '\0') {
+    if (directory[0] == '\0')
         return MR_OK;
-    }
     char *text = malloc(TEXT_BYTES);
     if (text == NULL) {
         snprintf(error, error_bytes, "no memory left");
@@ -165,9 +153,8 @@ bool ps_history_goes_back(const struct ps_history *h, uint64_t newest)
 static struct ps_replaced *find(struct ps_history *h, uint32_t id)
 {
     uint32_t i = 0;
-    while (i < h->replaced_count && h->replaced[i].id != id) {
+    while (i < h->replaced_count && h->replaced[i].id != id)
         i++;
-    }
     return &h->replaced[i];
 }
 
@@ -183,10 +170,8 @@ void ps_history_replaced(struct ps_history *h, uint32_t id)
 
 uint32_t ps_history_taken_back(const struct ps_history *h, uint32_t id)
 {
-    for (uint32_t i = 0; i < h->replaced_count; i++) {
-        if (h->replaced[i].id == id) {
+    for (uint32_t i = 0; i < h->replaced_count; i++)
+        if (h->replaced[i].id == id)
             return h->replaced[i].restores;
-        }
-    }
     return h->whole;
 }

@@ -29,9 +29,8 @@ bool ps_left_out_pends(const struct ps_left_out_log *log, const struct ps_left_o
 bool ps_left_out_due(struct ps_left_out_log *log, const struct ps_left_out *now, uint64_t now_us,
                      struct ps_left_out *since)
 {
-    if (now_us < log->next_us || !ps_left_out_pends(log, now)) {
+    if (now_us < log->next_us || !ps_left_out_pends(log, now))
         return false;
-    }
     *since = difference(now, &log->reported);
     *log = (struct ps_left_out_log){.reported = *now, .next_us = now_us + PS_LEFT_OUT_INTERVAL_US};
     return true;

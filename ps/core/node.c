@@ -12,25 +12,22 @@
 void ps_node_map_partitions(struct ps_node *node, uint32_t core_count)
 {
     node->core_count = core_count;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         node->partition_core[p] = (uint16_t)(p * core_count / MR_PARTITION_COUNT);
-    }
 }
 
 void ps_node_wake_control(const struct ps_node *node)
 {
-    if (node->control_wake != NULL) {
+    if (node->control_wake != NULL)
         sem_post(node->control_wake);
-    }
 }
 
 /* There may be more cores than processors: the last one must get to run. */
 static void wait_for_all(_Atomic uint32_t *missing)
 {
     atomic_fetch_sub_explicit(missing, 1, memory_order_acq_rel);
-    while (atomic_load_explicit(missing, memory_order_acquire) > 0) {
+    while (atomic_load_explicit(missing, memory_order_acquire) > 0)
         sched_yield();
-    }
 }
 
 static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
@@ -38,9 +35,8 @@ static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *
     (void)core;
     struct ps_core_task *t = MR_CONTAINER(task, struct ps_core_task, task);
     ps_coop_tasks_settle(core_app); /* what it does must not fall into the middle of a call */
-    if (t->missing != NULL) {
+    if (t->missing != NULL)
         wait_for_all(t->missing);
-    }
     t->run(core_app, t->arg);
     sem_post(t->done);
 }
@@ -53,9 +49,8 @@ static void begin(struct ps_node *node, struct ps_node_round *round,
     for (uint32_t i = 0; i < node->core_count; i++) {
         round->tasks[i] = (struct ps_core_task){
             .task.run = run_core_task, .run = run, .arg = arg, .done = &round->done, .missing = missing};
-        while (!dp_post(node->dp, i, &round->tasks[i].task)) {
+        while (!dp_post(node->dp, i, &round->tasks[i].task))
             nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
-        }
     }
 }
 

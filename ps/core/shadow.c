@@ -22,16 +22,14 @@ enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_
 {
     assert(core->shadow == NULL);
     struct ps_shadow *s = calloc(1, sizeof(*s));
-    if (s == NULL) {
+    if (s == NULL)
         return MR_OUT_OF_MEMORY;
-    }
     core->shadow = s;
     s->whole = whole;
     s->clock_s = clock_s;
     s->clock_us = clock_s * UINT64_C(1000000);
-    if (!whole) {
+    if (!whole)
         return MR_OK;
-    }
     s->applied = ps_applied_batches_create(core->batch_arena);
     s->clients = ps_clients_create(core->batch_arena);
     s->pushes = ps_pushes_create(core->batch_arena);
@@ -82,9 +80,8 @@ void ps_shadow_swap(struct ps_core *core)
     struct ps_shadow *s = core->shadow;
     assert(s->whole && core->coop_tasks.running == NULL);
     uint32_t id_max = s->id_max > core->feature_id_max ? s->id_max : core->feature_id_max;
-    for (uint32_t id = 1; id <= id_max; id++) {
+    for (uint32_t id = 1; id <= id_max; id++)
         EXCHANGE(s->features[id], core->features[id]);
-    }
     uint64_t clock_us = ps_core_clock_us(core);
     ps_core_set_clock_us(core, s->clock_us);
     s->clock_us = clock_us;
@@ -111,14 +108,11 @@ void ps_shadow_move(struct ps_core *core, uint32_t checkpoint_id)
 void ps_shadow_end(struct ps_core *core)
 {
     struct ps_shadow *s = core->shadow;
-    if (s == NULL) {
+    if (s == NULL)
         return;
-    }
-    for (uint32_t id = 1; id <= s->id_max; id++) {
-        if (s->features[id] != NULL) {
+    for (uint32_t id = 1; id <= s->id_max; id++)
+        if (s->features[id] != NULL)
             ps_leaving_add(core, s->features[id]);
-        }
-    }
     ps_partials_clear(&s->partials);
     ps_pushes_destroy(s->pushes);
     ps_clients_destroy(s->clients);

@@ -25,9 +25,8 @@ static void count_far(struct ps_step_clock *clock, uint64_t step, bool is_ahead)
     }
     bool is_nearer = is_ahead ? step < clock->far_step : step > clock->far_step;
     clock->far_step = is_nearer ? step : clock->far_step;
-    if (++clock->far_count >= (is_ahead ? PS_STEPS_AHEAD : PS_STEPS_BEHIND)) {
+    if (++clock->far_count >= (is_ahead ? PS_STEPS_AHEAD : PS_STEPS_BEHIND))
         ps_step_clock_set(clock, clock->far_step);
-    }
 }
 
 static bool is_near(const struct ps_step_clock *clock, uint64_t step)
@@ -37,16 +36,14 @@ static bool is_near(const struct ps_step_clock *clock, uint64_t step)
 
 void ps_step_clock_hold(struct ps_step_clock *clock, uint64_t step)
 {
-    if (is_near(clock, step)) {
+    if (is_near(clock, step))
         forget_far(clock);
-    }
 }
 
 void ps_step_clock_see(struct ps_step_clock *clock, uint64_t step, uint64_t session_id, uint64_t call_id)
 {
-    if (step == 0) {
+    if (step == 0)
         return;
-    }
     bool is_ahead = step > clock->step;
     if (is_near(clock, step)) {
         forget_far(clock);

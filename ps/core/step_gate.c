@@ -18,9 +18,8 @@ bool ps_step_gate_note(struct ps_step_gate *gate, const uint8_t uuid[MR_UUID_BYT
             return false;
         }
     }
-    if (gate->count == PS_STEP_CLIENTS_MAX) {
+    if (gate->count == PS_STEP_CLIENTS_MAX)
         return false;
-    }
     struct ps_step_client *client = &gate->clients[gate->count++];
     memcpy(client->uuid, uuid, MR_UUID_BYTES);
     client->held_us = now_us;
@@ -31,8 +30,7 @@ void ps_step_gate_merge(struct ps_step_gate *into, const struct ps_step_gate *fr
 {
     for (uint32_t i = 0; i < from->count; i++) {
         const struct ps_step_client *client = &from->clients[i];
-        if (client->held_us + PS_STEP_HELD_US >= now_us) {
+        if (client->held_us + PS_STEP_HELD_US >= now_us)
             (void)ps_step_gate_note(into, client->uuid, client->held_us);
-        }
     }
 }

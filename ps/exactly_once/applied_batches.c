@@ -51,9 +51,8 @@ static void free_stream(struct ps_applied_batches *a, uint32_t number)
 
 void ps_applied_batches_clear(struct ps_applied_batches *a)
 {
-    for (uint32_t i = 0; i < PS_STREAMS_MAX; i++) {
+    for (uint32_t i = 0; i < PS_STREAMS_MAX; i++)
         free_stream(a, i);
-    }
 }
 
 void ps_applied_batches_destroy(struct ps_applied_batches *a)
@@ -92,14 +91,11 @@ static bool widen(struct ps_applied_batches *a, struct stream *s, uint32_t windo
     struct stream wide = *s;
     wide.window_bits = window_bits;
     wide.bits = ps_arena_alloc(a->arena, window_bits / 8, 8);
-    if (wide.bits == NULL) {
+    if (wide.bits == NULL)
         return false;
-    }
-    for (uint64_t sequence = s->watermark; sequence < s->end; sequence++) {
-        if (bit_at(s, sequence)) {
+    for (uint64_t sequence = s->watermark; sequence < s->end; sequence++)
+        if (bit_at(s, sequence))
             flip_bit(&wide, sequence);
-        }
-    }
     ps_arena_free(a->arena, s->bits, s->window_bits / 8, 8);
     *s = wide;
     return true;
@@ -109,11 +105,9 @@ static void drop_least_used(struct ps_applied_batches *a)
 {
     uint32_t least = PS_STREAMS_MAX;
     for (uint32_t i = ps_applied_batches_next_stream(a, 0); i < PS_STREAMS_MAX;
-         i = ps_applied_batches_next_stream(a, i + 1)) {
-        if (i != a->reserved && (least == PS_STREAMS_MAX || a->streams[i]->used < a->streams[least]->used)) {
+         i = ps_applied_batches_next_stream(a, i + 1))
+        if (i != a->reserved && (least == PS_STREAMS_MAX || a->streams[i]->used < a->streams[least]->used))
             least = i;
-        }
-    }
     assert(least != PS_STREAMS_MAX); /* more than the reserved one are kept */
     free_stream(a, least);
     a->dropped++;
@@ -121,13 +115,11 @@ static void drop_least_used(struct ps_applied_batches *a)
 
 static struct stream *new_stream(struct ps_applied_batches *a, uint32_t number)
 {
-    if (a->count >= PS_STREAMS_KEPT) {
+    if (a->count >= PS_STREAMS_KEPT)
         drop_least_used(a);
-    }
     struct stream *s = ps_arena_alloc(a->arena, sizeof(*s), 8);
-    if (s == NULL) {
+    if (s == NULL)
         return NULL;
-    }
     s->window_bits = WINDOW_BITS_MIN;
     s->bits = ps_arena_alloc(a->arena, s->window_bits / 8, 8);
     if (s->bits == NULL) {
@@ -143,17 +135,14 @@ static struct stream *new_stream(struct ps_applied_batches *a, uint32_t number)
 /* The stream, made when missing, with a window of at least `ahead` + 1 from its watermark. */
 static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, uint64_t ahead)
 {
-    if (ahead >= PS_APPLIED_BATCHES_WINDOW) {
+    if (ahead >= PS_APPLIED_BATCHES_WINDOW)
         return MR_INVALID_ARGUMENT;
-    }
     struct stream *s = a->streams[number];
-    if (s == NULL && (s = new_stream(a, number)) == NULL) {
+    if (s == NULL && (s = new_stream(a, number)) == NULL)
         return MR_OUT_OF_MEMORY;
-    }
     uint32_t window_bits = s->window_bits;
-    while (window_bits <= ahead) {
+    while (window_bits <= ahead)
         window_bits *= 2;
-    }
     return window_bits == s->window_bits || widen(a, s, window_bits) ? MR_OK : MR_OUT_OF_MEMORY;
 }
 
@@ -161,14 +150,12 @@ enum mr_status ps_applied_batches_claim(struct ps_applied_batches *a, uint32_t s
                                         const struct mr_plan *plan)
 {
     struct stream *s = a->streams[stream];
-    if (s == NULL) {
+    if (s == NULL)
         s = new_stream(a, stream);
-    } else if (!mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN)) {
+    else if (!mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN))
         return MR_ALREADY_STARTED;
-    }
-    if (s == NULL) {
+    if (s == NULL)
         return MR_OUT_OF_MEMORY;
-    }
     s->plan = *plan;
     s->used = ++a->uses;
     return MR_OK;
@@ -214,9 +201,8 @@ void ps_applied_batches_add(struct ps_applied_batches *a, uint64_t batch_id)
     assert(s != NULL && (sequence < s->watermark || sequence - s->watermark < s->window_bits));
     s->added++;
     s->used = a->uses;
-    if (stream_has(s, sequence)) {
+    if (stream_has(s, sequence))
         return;
-    }
     flip_bit(s, sequence);
     s->ahead++;
     s->end = sequence >= s->end ? sequence + 1 : s->end;
@@ -252,30 +238,25 @@ void ps_applied_batches_bitmap(const struct ps_applied_batches *a, uint32_t stre
 {
     const struct stream *s = a->streams[stream];
     memset(words, 0, ps_applied_batches_bitmap_words(a, stream) * sizeof(*words));
-    for (uint64_t i = 0; s != NULL && s->watermark + i < s->end; i++) {
+    for (uint64_t i = 0; s != NULL && s->watermark + i < s->end; i++)
         words[i / 64] |= (uint64_t)bit_at(s, s->watermark + i) << (i % 64);
-    }
 }
 
 enum mr_status ps_applied_batches_load(struct ps_applied_batches *a, uint32_t stream, uint64_t watermark,
                                        const uint64_t *words, uint32_t word_count, uint64_t added)
 {
     free_stream(a, stream);
-    while (word_count > 0 && words[word_count - 1] == 0) {
+    while (word_count > 0 && words[word_count - 1] == 0)
         word_count--;
-    }
     enum mr_status status = make_room(a, stream, word_count > 0 ? (uint64_t)word_count * 64 - 1 : 0);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     a->streams[stream]->plan = MR_PLAN_UNKNOWN;
     uint64_t first_id = (uint64_t)stream << MR_BATCH_SEQUENCE_BITS;
     a->streams[stream]->watermark = a->streams[stream]->end = watermark;
-    for (uint64_t i = 0; i < (uint64_t)word_count * 64; i++) {
-        if ((words[i / 64] >> (i % 64) & 1) != 0) {
+    for (uint64_t i = 0; i < (uint64_t)word_count * 64; i++)
+        if ((words[i / 64] >> (i % 64) & 1) != 0)
             ps_applied_batches_add(a, first_id | (watermark + i));
-        }
-    }
     a->streams[stream]->added = added;
     return MR_OK;
 }
@@ -293,8 +274,7 @@ void ps_applied_batches_load_plan(struct ps_applied_batches *a, uint32_t stream,
 
 uint32_t ps_applied_batches_next_stream(const struct ps_applied_batches *a, uint32_t stream)
 {
-    while (stream < PS_STREAMS_MAX && a->streams[stream] == NULL) {
+    while (stream < PS_STREAMS_MAX && a->streams[stream] == NULL)
         stream++;
-    }
     return stream;
 }

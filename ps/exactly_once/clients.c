@@ -11,17 +11,15 @@ struct ps_clients {
 struct ps_clients *ps_clients_create(struct ps_arena *arena)
 {
     struct ps_clients *c = ps_arena_alloc(arena, sizeof(*c), 64);
-    if (c != NULL) {
+    if (c != NULL)
         c->arena = arena;
-    }
     return c;
 }
 
 void ps_clients_destroy(struct ps_clients *c)
 {
-    if (c != NULL) {
+    if (c != NULL)
         ps_arena_free(c->arena, c, sizeof(*c), 64);
-    }
 }
 
 void ps_clients_clear(struct ps_clients *c)
@@ -42,11 +40,9 @@ static uint32_t set_of(const uint8_t uuid[MR_UUID_BYTES])
 static uint32_t place_of(const struct ps_clients *c, const uint8_t uuid[MR_UUID_BYTES])
 {
     uint32_t set = set_of(uuid);
-    for (uint32_t i = set; i < set + PS_CLIENT_SET_WAYS; i++) {
-        if (c->places[i].used != 0 && memcmp(c->places[i].uuid, uuid, MR_UUID_BYTES) == 0) {
+    for (uint32_t i = set; i < set + PS_CLIENT_SET_WAYS; i++)
+        if (c->places[i].used != 0 && memcmp(c->places[i].uuid, uuid, MR_UUID_BYTES) == 0)
             return i;
-        }
-    }
     return PS_CLIENTS_MAX;
 }
 
@@ -54,9 +50,8 @@ static uint32_t place_of(const struct ps_clients *c, const uint8_t uuid[MR_UUID_
 static uint32_t place_to_take(const struct ps_clients *c, uint32_t set)
 {
     uint32_t oldest = set;
-    for (uint32_t i = set + 1; i < set + PS_CLIENT_SET_WAYS; i++) {
+    for (uint32_t i = set + 1; i < set + PS_CLIENT_SET_WAYS; i++)
         oldest = c->places[i].used < c->places[oldest].used ? i : oldest;
-    }
     return oldest;
 }
 

@@ -47,9 +47,8 @@ static void raise_floor(struct ps_push_window *w)
 uint64_t ps_push_window_add(struct ps_push_window *w, uint64_t number)
 {
     assert(number >= 1 && number <= MR_PUSH_NUMBER_MAX);
-    if (ps_push_window_has(w, number)) {
+    if (ps_push_window_has(w, number))
         return 0;
-    }
     uint64_t given_up = move_floor(w, ps_push_window_gives_up(w, number));
     *word_of(w, number) |= UINT64_C(1) << (number % 64);
     raise_floor(w);
@@ -73,10 +72,8 @@ void ps_push_window_load(struct ps_push_window *w, uint64_t floor, const uint64_
 {
     assert(word_count <= PS_PUSH_WINDOW_WORDS);
     *w = (struct ps_push_window){.floor = floor};
-    for (uint32_t i = 0; i < word_count * 64; i++) {
-        if ((words[i / 64] >> (i % 64) & 1) != 0) {
+    for (uint32_t i = 0; i < word_count * 64; i++)
+        if ((words[i / 64] >> (i % 64) & 1) != 0)
             *word_of(w, floor + 1 + i) |= UINT64_C(1) << ((floor + 1 + i) % 64);
-        }
-    }
     raise_floor(w);
 }

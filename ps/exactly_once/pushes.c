@@ -21,9 +21,8 @@ struct ps_pushes {
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena)
 {
     struct ps_pushes *p = ps_arena_alloc(arena, sizeof(*p), 64);
-    if (p != NULL) {
+    if (p != NULL)
         p->arena = arena;
-    }
     return p;
 }
 
@@ -38,9 +37,8 @@ static void free_pieces(struct ps_pushes *p, struct ps_push_lane **first)
 
 void ps_pushes_clear(struct ps_pushes *p)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
         free_pieces(p, &p->places[i]);
-    }
     p->pushes = 0;
     p->running_count = 0;
 }
@@ -70,9 +68,8 @@ static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid,
     uint32_t set = set_of(uuid, lane);
     for (uint32_t i = set; i < set + PS_PUSH_SET_WAYS; i++) {
         struct ps_push_lane *at = p->places[i];
-        if (at != NULL && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0) {
+        if (at != NULL && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
             return at;
-        }
     }
     return NULL;
 }
@@ -80,9 +77,8 @@ static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid,
 static bool is_running(const struct ps_pushes *p, const struct ps_push_lane *lane)
 {
     uint32_t i = 0;
-    while (i < p->running_count && p->running[i].lane != lane) {
+    while (i < p->running_count && p->running[i].lane != lane)
         i++;
-    }
     return i < p->running_count;
 }
 
@@ -91,12 +87,10 @@ static struct ps_push_lane **place_to_take(struct ps_pushes *p, uint32_t set)
 {
     struct ps_push_lane **oldest = NULL;
     for (struct ps_push_lane **at = p->places + set; at < p->places + set + PS_PUSH_SET_WAYS; at++) {
-        if (*at == NULL) {
+        if (*at == NULL)
             return at;
-        }
-        if (!is_running(p, *at) && (oldest == NULL || (*at)->used < (*oldest)->used)) {
+        if (!is_running(p, *at) && (oldest == NULL || (*at)->used < (*oldest)->used))
             oldest = at;
-        }
     }
     return oldest;
 }
@@ -116,13 +110,11 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
                                   struct ps_push_lane **out)
 {
     *out = find(p, uuid, lane);
-    if (*out != NULL) {
+    if (*out != NULL)
         return MR_OK;
-    }
     struct ps_push_lane **place = place_to_take(p, set_of(uuid, lane));
-    if (place == NULL) {
+    if (place == NULL)
         return MR_BUSY;
-    }
     p->forgotten += *place != NULL;
     free_pieces(p, place);
     *out = *place = new_piece(p, uuid, lane);
@@ -141,9 +133,8 @@ static bool has_to_wait(const struct ps_pushes *p, const struct ps_push_lane *la
     }
     for (uint32_t i = 0; i < p->running_count; i++) {
         const struct running *r = &p->running[i];
-        if (r->lane == lane && (r->number == number || r->number <= gives_up)) {
+        if (r->lane == lane && (r->number == number || r->number <= gives_up))
             return true;
-        }
     }
     return p->running_count == PS_PUSH_RUNNING_MAX;
 }
@@ -152,30 +143,26 @@ enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_i
 {
     struct ps_push_lane *lane;
     enum mr_status status = find_or_add(p, id->uuid, id->lane, &lane);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status == MR_BUSY ? PS_PUSH_WAITS : PS_PUSH_NO_MEMORY;
-    }
     lane->used = ++p->pushes;
     uint32_t pieces = 0, applied = 0;
     for (const struct ps_push_lane *piece = lane; piece != NULL; piece = piece->next) {
         pieces++;
         applied += ps_push_window_has(&piece->window, id->number);
     }
-    if (applied == pieces) {
+    if (applied == pieces)
         return PS_PUSH_APPLIED;
-    }
-    if (has_to_wait(p, lane, id->number)) {
+    if (has_to_wait(p, lane, id->number))
         return PS_PUSH_WAITS;
-    }
     return applied == 0 ? PS_PUSH_NEW : PS_PUSH_PARTLY;
 }
 
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition)
 {
     const struct ps_push_lane *piece = find(p, id->uuid, id->lane);
-    while (piece != NULL && (partition < piece->partition || partition >= piece->partition_end)) {
+    while (piece != NULL && (partition < piece->partition || partition >= piece->partition_end))
         piece = piece->next;
-    }
     return piece != NULL && ps_push_window_has(&piece->window, id->number);
 }
 
@@ -184,12 +171,10 @@ void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id
 {
     memset(bits, 0, MR_PARTITION_COUNT / 8);
     for (const struct ps_push_lane *piece = find(p, id->uuid, id->lane); piece != NULL; piece = piece->next) {
-        if (!ps_push_window_has(&piece->window, id->number)) {
+        if (!ps_push_window_has(&piece->window, id->number))
             continue;
-        }
-        for (uint32_t i = piece->partition; i < piece->partition_end; i++) {
+        for (uint32_t i = piece->partition; i < piece->partition_end; i++)
             bits[i / 64] |= UINT64_C(1) << (i % 64);
-        }
     }
 }
 
@@ -197,9 +182,8 @@ void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_push_lane *lane = find(p, id->uuid, id->lane);
     assert(lane != NULL);
-    if (p->running_count < PS_PUSH_RUNNING_MAX) { /* else it was applied before, and is marked */
+    if (p->running_count < PS_PUSH_RUNNING_MAX) /* else it was applied before, and is marked */
         p->running[p->running_count++] = (struct running){lane, id->number};
-    }
 }
 
 static uint64_t mark(struct ps_push_lane *lane, uint64_t number)
@@ -230,29 +214,24 @@ uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint1
 {
     const struct ps_push_lane *piece = find(p, uuid, lane);
     uint64_t lowest = piece != NULL ? piece->durable_floor : 0;
-    for (; piece != NULL; piece = piece->next) {
+    for (; piece != NULL; piece = piece->next)
         lowest = piece->durable_floor < lowest ? piece->durable_floor : lowest;
-    }
     return lowest;
 }
 
 void ps_pushes_cut(struct ps_pushes *p)
 {
     assert(p->running_count == 0);
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next) {
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
             piece->cut_floor = piece->window.floor;
-        }
-    }
 }
 
 void ps_pushes_published(struct ps_pushes *p)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next) {
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
             piece->durable_floor = piece->cut_floor;
-        }
-    }
 }
 
 static bool is_empty(const struct ps_push_lane *piece)
@@ -271,12 +250,10 @@ static enum mr_status add_piece(struct ps_pushes *p, const struct ps_push_lane *
                                 struct ps_push_lane **out)
 {
     struct ps_push_lane *last = find(p, piece->uuid, piece->lane);
-    if (last == NULL) {
+    if (last == NULL)
         return find_or_add(p, piece->uuid, piece->lane, out);
-    }
-    while (last->next != NULL) {
+    while (last->next != NULL)
         last = last->next;
-    }
     *out = last->next = new_piece(p, piece->uuid, piece->lane);
     return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
 }
@@ -284,9 +261,8 @@ static enum mr_status add_piece(struct ps_pushes *p, const struct ps_push_lane *
 /* There is no place for it but that of one that pushed later. */
 static bool has_no_place(struct ps_pushes *p, const struct ps_push_lane *piece)
 {
-    if (find(p, piece->uuid, piece->lane) != NULL) {
+    if (find(p, piece->uuid, piece->lane) != NULL)
         return false;
-    }
     struct ps_push_lane **place = place_to_take(p, set_of(piece->uuid, piece->lane));
     return place == NULL || (*place != NULL && (*place)->used > piece->used);
 }

@@ -21,17 +21,15 @@ static void release_spare(struct ps_block_pool *pool, uint32_t index)
 
 void ps_block_pool_drain(struct ps_block_pool *pool)
 {
-    while (pool->spare_count > 0) {
+    while (pool->spare_count > 0)
         release_spare(pool, pool->spare_count - 1);
-    }
 }
 
 /* Eight sizes to a power of two: a block wastes at most an eighth, and nearly equal batches share a size. */
 size_t ps_block_pool_round(size_t bytes)
 {
-    if (bytes <= BLOCK_BYTES_MIN) {
+    if (bytes <= BLOCK_BYTES_MIN)
         return BLOCK_BYTES_MIN;
-    }
     size_t step = (size_t)1 << (60 - __builtin_clzll(bytes - 1));
     return (bytes + step - 1) & ~(step - 1);
 }
@@ -48,12 +46,10 @@ uint8_t *ps_block_pool_alloc(struct ps_block_pool *pool, size_t bytes)
         }
     }
     if (block == NULL) {
-        if (block_bytes > pool->limit_bytes - pool->used_bytes) {
+        if (block_bytes > pool->limit_bytes - pool->used_bytes)
             return NULL;
-        }
-        while (pool->used_bytes + pool->spare_bytes + block_bytes > pool->limit_bytes) {
+        while (pool->used_bytes + pool->spare_bytes + block_bytes > pool->limit_bytes)
             release_spare(pool, pool->spare_count - 1);
-        }
         block = ps_arena_alloc(pool->arena, block_bytes, BLOCK_ALIGN);
     }
     if (block == NULL && pool->spare_count > 0) {
@@ -68,9 +64,8 @@ void ps_block_pool_free(struct ps_block_pool *pool, uint8_t *block, size_t bytes
 {
     size_t block_bytes = ps_block_pool_round(bytes);
     pool->used_bytes -= block_bytes;
-    if (pool->spare_count == PS_BLOCK_POOL_SPARE_MAX) {
+    if (pool->spare_count == PS_BLOCK_POOL_SPARE_MAX)
         release_spare(pool, 0);
-    }
     pool->spare[pool->spare_count].data = block;
     pool->spare[pool->spare_count++].bytes = block_bytes;
     pool->spare_bytes += block_bytes;

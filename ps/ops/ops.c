@@ -70,12 +70,10 @@ void ps_hold_back(const struct ps_op *op, uint64_t *counter)
 bool ps_check_open(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
-    if (core->gate == PS_GATE_OPEN) {
+    if (core->gate == PS_GATE_OPEN)
         return true;
-    }
-    if (core->gate == PS_GATE_BROKEN) {
+    if (core->gate == PS_GATE_BROKEN)
         return ps_refuse(op, core->gate_status, "%s", core->gate_text);
-    }
     ps_hold_back(op, &core->counters.requests_held_back);
     return false;
 }
@@ -100,9 +98,8 @@ bool ps_check_step(const struct ps_op *op, bool changes)
         hold(op);
         return false;
     }
-    if (core->step_gate != NULL && core->step_gate->count > 0) {
+    if (core->step_gate != NULL && core->step_gate->count > 0)
         ps_step_clock_hold(&core->step_clock, core->step_gate->step);
-    }
     ps_step_clock_see(&core->step_clock, step, op->request->ref.session_id, op->request->ref.call_id);
     if (core->step_clock.step != atomic_load_explicit(&core->step, memory_order_relaxed)) {
         atomic_store_explicit(&core->step, core->step_clock.step, memory_order_relaxed);
@@ -116,9 +113,8 @@ bool ps_check_step(const struct ps_op *op, bool changes)
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes)
 {
     uint64_t bytes = copy->bytes < *budget_bytes ? copy->bytes : *budget_bytes;
-    if (bytes > 0) {
+    if (bytes > 0)
         memcpy(copy->to, copy->from, bytes);
-    }
     copy->from += bytes;
     copy->to += bytes;
     copy->bytes -= bytes;
@@ -158,9 +154,8 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
 bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
                      const char *name)
 {
-    if (!ps_check_tensor(op, index, dtype, 1, name)) {
+    if (!ps_check_tensor(op, index, dtype, 1, name))
         return false;
-    }
     if (op->tensors[index].dims[0] != elements) {
         return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u element%s, not %u", name, op->tensors[index].dims[0],
                          mr_plural(op->tensors[index].dims[0]), elements);
@@ -213,21 +208,17 @@ struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id)
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out)
 {
-    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys")) {
+    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys"))
         return false;
-    }
     out->in.keys = op->tensors[keys_at].data;
     out->in.key_count = op->tensors[keys_at].dims[0];
-    if (offsets_at == 0) {
+    if (offsets_at == 0)
         return true;
-    }
-    if (!ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets")) {
+    if (!ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets"))
         return false;
-    }
     const struct mr_tensor *offsets = &op->tensors[offsets_at];
-    if (offsets->dims[0] == 0) {
+    if (offsets->dims[0] == 0)
         return ps_refuse(op, MR_WRONG_SHAPE, "offsets are empty: one more than there are bags");
-    }
     out->in.offsets = offsets->data;
     out->in.bag_count = offsets->dims[0] - 1;
     return true;
@@ -283,14 +274,12 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
     uint32_t bags_left = list->in.offsets != NULL ? list->in.bag_count - list->bags_checked : 0;
     uint32_t keys_left = op->core->node->core_count > 1 ? list->in.key_count - list->keys_checked : 0;
     uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
-    if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
+    if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags))
         return PS_CHECK_REFUSED;
-    }
     list->bags_checked += bags;
     uint32_t keys = take_from(budget_bytes, KEY_CHECK_COST_BYTES, keys_left);
-    if (!check_keys(op, list, list->keys_checked + keys)) {
+    if (!check_keys(op, list, list->keys_checked + keys))
         return PS_CHECK_REFUSED;
-    }
     list->keys_checked += keys;
     return bags < bags_left || keys < keys_left ? PS_CHECK_MORE : PS_CHECK_GOOD;
 }
@@ -309,18 +298,15 @@ bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, 
                          name);
     }
     if ((flags & MR_BAG_WEIGHTS) != 0) {
-        if (!ps_check_vector(op, *at, MR_F32, list->in.key_count, "weights")) {
+        if (!ps_check_vector(op, *at, MR_F32, list->in.key_count, "weights"))
             return false;
-        }
         list->in.weights = op->tensors[(*at)++].data;
     }
     if ((flags & MR_BAG_DIVISORS) != 0) {
-        if (!mr_pooling_averages(list->table->feature.pooling)) {
+        if (!mr_pooling_averages(list->table->feature.pooling))
             return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s pools by sum: it takes no divisors", name);
-        }
-        if (!ps_check_vector(op, *at, MR_F32, list->in.bag_count, "divisors")) {
+        if (!ps_check_vector(op, *at, MR_F32, list->in.bag_count, "divisors"))
             return false;
-        }
         list->in.divisors = op->tensors[(*at)++].data;
     }
     return true;
@@ -333,21 +319,17 @@ bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const ch
         return ps_refuse(op, MR_WRONG_DTYPE, "%s is %s, not f32, f16, bf16 or i8", name,
                          mr_dtype_name(dtype));
     }
-    if (!ps_check_tensor(op, *at, dtype, rank, name)) {
+    if (!ps_check_tensor(op, *at, dtype, rank, name))
         return false;
-    }
     const struct mr_tensor *rows = &op->tensors[*at];
     *out = (struct ps_rows){.dtype = dtype, .at = (*at)++, .values = rows->data};
-    if (dtype != MR_I8) {
+    if (dtype != MR_I8)
         return true;
-    }
     uint64_t count = 1;
-    for (uint32_t i = 0; i + 1 < rank; i++) {
+    for (uint32_t i = 0; i + 1 < rank; i++)
         count *= rows->dims[i];
-    }
-    if (!ps_check_vector(op, *at, MR_F32, (uint32_t)count, "scales")) {
+    if (!ps_check_vector(op, *at, MR_F32, (uint32_t)count, "scales"))
         return false;
-    }
     out->scales = op->tensors[(*at)++].data;
     return true;
 }
@@ -394,18 +376,16 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes)
 {
-    if (ps_save_has_room(op->core, need_bytes, op->now_us)) {
+    if (ps_save_has_room(op->core, need_bytes, op->now_us))
         return true;
-    }
     ps_hold_back(op, &op->core->counters.pushes_held_back);
     return false;
 }
 
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable)
 {
-    if (ps_save_variable_ready(op->core, variable)) {
+    if (ps_save_variable_ready(op->core, variable))
         return true;
-    }
     ps_hold_back(op, &op->core->counters.pushes_held_back);
     return false;
 }

@@ -55,18 +55,16 @@ static inline bool ps_reply_begin(struct mr_endpoint *ep, const struct mr_reques
                                   struct mr_tensor *tensors, uint32_t tensor_count)
 {
     bool begun = mr_reply_begin(ep, request->ref, MR_OK, tensors, tensor_count);
-    if (!begun) {
+    if (!begun)
         mr_reply_busy(ep, request->ref);
-    }
     return begun;
 }
 /* Answers with these tensors, whose data is set. */
 static inline void ps_reply(struct mr_endpoint *ep, const struct mr_request *request,
                             struct mr_tensor *tensors, uint32_t tensor_count)
 {
-    if (ps_reply_begin(ep, request, tensors, tensor_count)) {
+    if (ps_reply_begin(ep, request, tensors, tensor_count))
         mr_reply_end(ep, request->ref);
-    }
 }
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)

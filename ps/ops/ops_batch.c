@@ -74,14 +74,11 @@ static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t
     if (!ps_check_vector(op, head_at, MR_U32, 4, "table, samples, slots, flags") ||
         (f = ps_check_table(op, ps_tensor_u32(&op->tensors[head_at], 0))) == NULL ||
         !ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
-        !ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets")) {
+        !ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets"))
         return false;
-    }
-    for (uint32_t i = 0; i < index; i++) {
-        if (feed->tables[i].list.table == f) {
+    for (uint32_t i = 0; i < index; i++)
+        if (feed->tables[i].list.table == f)
             return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s is named twice", f->feature.name);
-        }
-    }
     uint32_t flags = ps_tensor_u32(&op->tensors[head_at], 3);
     *table = (struct feed_table){.samples = ps_tensor_u32(&op->tensors[head_at], 1),
                                  .slots = ps_tensor_u32(&op->tensors[head_at], 2),
@@ -97,23 +94,19 @@ static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t
 
 static bool check_feed(const struct ps_op *op, struct feed *feed)
 {
-    if (!ps_check_plan(op, "batch id", &feed->plan)) {
+    if (!ps_check_plan(op, "batch id", &feed->plan))
         return false;
-    }
     feed->batch_id = ps_tensor_u64(&op->tensors[0], 0);
     uint32_t at = 1;
     do {
-        if (feed->table_count == TABLES_MAX) {
+        if (feed->table_count == TABLES_MAX)
             return ps_refuse(op, MR_TOO_LARGE, "a feed of more than %u tables", TABLES_MAX);
-        }
-        if (!check_feed_table(op, feed, feed->table_count, &at)) {
+        if (!check_feed_table(op, feed, feed->table_count, &at))
             return false;
-        }
         feed->table_count++;
     } while (at < op->tensor_count);
-    if (!feed->read_only && !ps_check_writable(op)) {
+    if (!feed->read_only && !ps_check_writable(op))
         return false;
-    }
     feed->insert = op->core->freeze == MR_FREEZE_OFF && !feed->read_only;
     return true;
 }
@@ -125,9 +118,8 @@ static uint64_t feed_cost_bytes(const struct ps_op *op, const struct feed *feed)
         const struct ps_key_list *list = &feed->tables[i].list;
         cost_bytes += ps_table_lookup_cost_bytes(list->table->table, list->in.key_count, list->in.bag_count);
     }
-    for (uint32_t i = 1; i < op->tensor_count; i++) {
+    for (uint32_t i = 1; i < op->tensor_count; i++)
         cost_bytes += op->tensors[i].bytes; /* copied */
-    }
     return cost_bytes;
 }
 
@@ -176,9 +168,8 @@ static void begin_part(const struct ps_op *op, struct feed *feed)
 static bool begin_batch(const struct ps_op *op, struct feed *feed)
 {
     struct ps_batch_part shapes[TABLES_MAX];
-    for (uint32_t i = 0; i < feed->table_count; i++) {
+    for (uint32_t i = 0; i < feed->table_count; i++)
         shapes[i] = shape_of(feed, i);
-    }
     enum mr_status status = ps_batch_prepare(op->core->batches, feed->batch_id, feed->read_only, shapes,
                                              feed->table_count, &feed->batch);
     if (status != MR_OK) {
@@ -194,9 +185,8 @@ static enum ps_check check_feed_keys(const struct ps_op *op, struct feed *feed, 
 {
     for (; feed->at < feed->table_count; feed->at++) {
         enum ps_check check = ps_check_key_list(op, &feed->tables[feed->at].list, budget_bytes);
-        if (check != PS_CHECK_GOOD) {
+        if (check != PS_CHECK_GOOD)
             return check;
-        }
     }
     return begin_batch(op, feed) ? PS_CHECK_GOOD : PS_CHECK_REFUSED;
 }
@@ -206,19 +196,15 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
     struct feed *feed = state;
     if (feed->batch == NULL) {
         enum ps_check check = check_feed_keys(op, feed, &budget_bytes);
-        if (check != PS_CHECK_GOOD) {
+        if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
-        }
     }
     while (budget_bytes > 0) {
-        for (uint32_t i = 0; i < COPIES; i++) {
-            if (!ps_copy_step(&feed->copies[i], &budget_bytes)) {
+        for (uint32_t i = 0; i < COPIES; i++)
+            if (!ps_copy_step(&feed->copies[i], &budget_bytes))
                 return false;
-            }
-        }
-        if (!ps_table_lookup_step(feed->tables[feed->at].list.table->table, &feed->rows, &budget_bytes)) {
+        if (!ps_table_lookup_step(feed->tables[feed->at].list.table->table, &feed->rows, &budget_bytes))
             return false;
-        }
         if (++feed->at == feed->table_count) {
             ps_batch_publish(op->core->batches, feed->batch, op->now_us);
             op->core->counters.batches_fed++;
@@ -233,9 +219,8 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
 static bool drop_feed(const struct ps_op *op, void *state)
 {
     struct feed *feed = state;
-    if (feed->batch != NULL) {
+    if (feed->batch != NULL)
         ps_batch_remove(op->core->batches, feed->batch);
-    }
     return true;
 }
 
@@ -249,20 +234,17 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
     memset(&feed, 0, offsetof(struct feed, tables));
     if (ps_check_open(&op) && check_feed(&op, &feed) && ps_check_step(&op, !feed.read_only) &&
         ps_claim_stream(&op, mr_batch_stream(feed.batch_id), &feed.plan) &&
-        !ps_defer(&op, feed_cost_bytes(&op, &feed))) {
+        !ps_defer(&op, feed_cost_bytes(&op, &feed)))
         ps_run(&op, &feed_job, &feed);
-    }
 }
 
 /* ---- looking up ---- */
 
 static bool is_looked_up(const struct ps_batch *batch)
 {
-    for (uint32_t i = 0; i < batch->part_count; i++) {
-        if (!batch->parts[i].looked_up) {
+    for (uint32_t i = 0; i < batch->part_count; i++)
+        if (!batch->parts[i].looked_up)
             return false;
-        }
-    }
     return true;
 }
 
@@ -281,11 +263,10 @@ static void end_lookup(const struct ps_op *op, struct batch_lookup *call)
     struct ps_batch *batch = call->batch;
     call->part->looked_up = true;
     core->counters.batches_looked_up++;
-    if (batch->read_only && is_looked_up(batch)) {
+    if (batch->read_only && is_looked_up(batch))
         ps_batch_remove(core->batches, batch);
-    } else if (batch->is_listed) {
+    else if (batch->is_listed)
         ps_batch_touch(core->batches, batch, op->now_us);
-    }
     ps_batch_unpin(core->batches, batch);
 }
 
@@ -327,9 +308,8 @@ static bool check_batch_lookup(const struct ps_op *op, struct batch_lookup *call
     if (!ps_check_vector(op, 0, MR_U64, 1, "batch id") || (f = ps_check_table(op, preamble->table)) == NULL ||
         !ps_check_flags(op, flags, 0) || !ps_check_reply_dtype(op, &call->dtype) ||
         !ps_check_tensor_count(op, 1) ||
-        (call->batch = ps_check_batch(op, ps_tensor_u64(&op->tensors[0], 0))) == NULL) {
+        (call->batch = ps_check_batch(op, ps_tensor_u64(&op->tensors[0], 0))) == NULL)
         return false;
-    }
     call->part = ps_batch_part_of(call->batch, f->id);
     return call->part != NULL ||
            ps_refuse(op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s",
@@ -340,16 +320,14 @@ void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct batch_lookup call = {0};
-    if (!ps_check_open(&op) || !check_batch_lookup(&op, &call)) {
+    if (!ps_check_open(&op) || !check_batch_lookup(&op, &call))
         return;
-    }
     struct mr_tensor reply[MR_ROWS_TENSORS_MAX],
         shape = mr_tensor_3d(MR_F32, call.part->samples, call.part->slots, call.part->dim, NULL);
     uint32_t tensor_count = mr_rows_tensors(shape, call.dtype, reply);
     if (!ps_check_reply_bytes(&op, reply, tensor_count) || ps_defer(&op, shape.bytes) ||
-        !ps_reply_begin(ep, request, reply, tensor_count)) {
+        !ps_reply_begin(ep, request, reply, tensor_count))
         return;
-    }
     call.out = reply[0].data;
     call.scales = call.dtype == MR_I8 ? reply[1].data : NULL;
     call.rows = call.part->samples * call.part->slots;
@@ -362,9 +340,8 @@ void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_
 void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    if (!ps_check_open(&op) || !ps_check_tensor(&op, 0, MR_U64, 1, "batch ids")) {
+    if (!ps_check_open(&op) || !ps_check_tensor(&op, 0, MR_U64, 1, "batch ids"))
         return;
-    }
     for (uint32_t i = 0; i < op.tensors[0].dims[0]; i++) {
         struct ps_batch *batch = ps_batch_find(op.core->batches, ps_tensor_u64(&op.tensors[0], i));
         if (batch != NULL) {

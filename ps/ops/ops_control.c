@@ -17,9 +17,8 @@ static bool check_core_0(const struct ps_op *op)
 
 static bool read_create(const struct ps_op *op, struct ps_command *command)
 {
-    if (!ps_check_tensor(op, 0, MR_U8, 2, "features")) {
+    if (!ps_check_tensor(op, 0, MR_U8, 2, "features"))
         return false;
-    }
     const struct mr_tensor *t = &op->tensors[0];
     if (t->dims[1] != sizeof(struct mr_feature) || t->dims[0] > MR_FEATURE_MAX) {
         return ps_refuse(op, MR_WRONG_SHAPE,
@@ -27,9 +26,8 @@ static bool read_create(const struct ps_op *op, struct ps_command *command)
                          t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_feature));
     }
     command->features = malloc(t->bytes + 1);
-    if (command->features == NULL) {
+    if (command->features == NULL)
         return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
-    }
     memcpy(command->features, t->data, t->bytes);
     command->feature_count = t->dims[0];
     return true;
@@ -37,21 +35,18 @@ static bool read_create(const struct ps_op *op, struct ps_command *command)
 
 static bool read_freeze(const struct ps_op *op, struct ps_command *command)
 {
-    if (!ps_check_vector(op, 0, MR_U32, 1, "level")) {
+    if (!ps_check_vector(op, 0, MR_U32, 1, "level"))
         return false;
-    }
     command->freeze = ps_tensor_u32(&op->tensors[0], 0);
-    if (command->freeze > MR_FREEZE_ALL) {
+    if (command->freeze > MR_FREEZE_ALL)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "freeze level %u: 0 off, 1 admit, 2 all", command->freeze);
-    }
     return command->freeze == MR_FREEZE_ALL || ps_check_writable(op);
 }
 
 static bool read_directory(const struct ps_op *op, struct ps_command *command)
 {
-    if (!ps_check_tensor(op, 0, MR_U8, 1, "directory")) {
+    if (!ps_check_tensor(op, 0, MR_U8, 1, "directory"))
         return false;
-    }
     const struct mr_tensor *t = &op->tensors[0];
     if (t->bytes >= PS_DIRECTORY_BYTES || memchr(t->data, '\0', t->bytes) != NULL) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "directory: up to %u bytes, none of them NUL",
@@ -68,12 +63,10 @@ enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS, SAVE_CANCEL 
 static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps_command *command)
 {
     bool is_alone = op->tensors[0].bytes == 0;
-    for (uint32_t i = 0; i < SAVE_WORDS; i++) {
+    for (uint32_t i = 0; i < SAVE_WORDS; i++)
         is_alone = is_alone && words[i] == 0;
-    }
-    if (words[SAVE_CANCEL] != 0 && !is_alone) {
+    if (words[SAVE_CANCEL] != 0 && !is_alone)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is cancelled by its number, with nothing else");
-    }
     command->cancel_number = words[SAVE_CANCEL];
     return true;
 }
@@ -81,22 +74,18 @@ static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps
 static bool read_save(const struct ps_op *op, struct ps_command *command)
 {
     struct ps_save_request *save = &command->save;
-    if (!read_directory(op, command)) {
+    if (!read_directory(op, command))
         return false;
-    }
     memcpy(save->directory, command->directory, sizeof(save->directory));
-    if (op->tensor_count == 1) {
+    if (op->tensor_count == 1)
         return true;
-    }
     bool may_cancel = op->tensors[1].rank == 1 && op->tensors[1].dims[0] == SAVE_WORDS + 1;
     if (!ps_check_vector(op, 1, MR_U64, may_cancel ? SAVE_WORDS + 1 : SAVE_WORDS,
-                         "kind, step, trainers, queue")) {
+                         "kind, step, trainers, queue"))
         return false;
-    }
     const uint64_t *words = op->tensors[1].data;
-    if (may_cancel && !read_cancel(op, words, command)) {
+    if (may_cancel && !read_cancel(op, words, command))
         return false;
-    }
     if (words[SAVE_KIND] > PS_WISH_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
         words[SAVE_QUEUE] > 1) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
@@ -115,22 +104,19 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
 static bool read_names(const struct ps_op *op, struct ps_command *command)
 {
     if (!ps_check_tensor_count(op, 4) || !ps_check_tensor(op, 2, MR_U8, 2, "names") ||
-        !ps_check_vector(op, 3, MR_U32, 1, "flags")) {
+        !ps_check_vector(op, 3, MR_U32, 1, "flags"))
         return false;
-    }
     const struct mr_tensor *t = &op->tensors[2];
     uint32_t flags = ps_tensor_u32(&op->tensors[3], 0);
     if (t->dims[1] != sizeof(struct mr_restore_pair) || t->dims[0] == 0 || t->dims[0] > MR_FEATURE_MAX) {
         return ps_refuse(op, MR_WRONG_SHAPE, "names are u8[%u, %u]; expected 1 to %u pairs of %zu bytes",
                          t->dims[0], t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_restore_pair));
     }
-    if ((flags & ~MR_RESTORE_REPLACE) != 0) {
+    if ((flags & ~MR_RESTORE_REPLACE) != 0)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "flags 0x%x: 1 replaces, others have no meaning", flags);
-    }
     command->names = malloc(t->bytes);
-    if (command->names == NULL) {
+    if (command->names == NULL)
         return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
-    }
     memcpy(command->names, t->data, t->bytes);
     command->name_count = t->dims[0];
     command->replace = flags != 0;
@@ -139,9 +125,8 @@ static bool read_names(const struct ps_op *op, struct ps_command *command)
 
 static bool read_restore(const struct ps_op *op, struct ps_command *command)
 {
-    if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id")) {
+    if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id"))
         return false;
-    }
     command->checkpoint_id = ps_tensor_u64(&op->tensors[1], 0);
     return op->tensor_count <= 2 || read_names(op, command);
 }
@@ -156,12 +141,10 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
         return read_freeze(op, command);
     case MR_OP_SAVE:
     case MR_OP_RESTORE:
-        if (!ps_check_writable(op)) {
+        if (!ps_check_writable(op))
             return false;
-        }
-        if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN) {
+        if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN)
             return ps_refuse(op, MR_CHECKPOINT_RUNNING, "a restore is running");
-        }
         return command->op == MR_OP_SAVE ? read_save(op, command) : read_restore(op, command);
     default:
         return true;
@@ -181,9 +164,8 @@ static bool answer(struct ps_core *core, struct ps_command *command)
         mr_reply_error(core->ep, command->ref, command->status, "%s", command->text);
         return true;
     }
-    if (!mr_reply_begin(core->ep, command->ref, MR_OK, command->tensors, command->tensor_count)) {
+    if (!mr_reply_begin(core->ep, command->ref, MR_OK, command->tensors, command->tensor_count))
         return false;
-    }
     mr_reply_end(core->ep, command->ref);
     return true;
 }
@@ -229,9 +211,8 @@ void ps_drop_answers(struct ps_core *core)
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    if (!check_core_0(&op)) {
+    if (!check_core_0(&op))
         return;
-    }
     struct ps_command *command = calloc(1, sizeof(*command));
     if (command == NULL) {
         ps_refuse(&op, MR_OUT_OF_MEMORY, "no memory left");
@@ -260,13 +241,11 @@ void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struc
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_checkpoint_report report;
     uint64_t number = 0;
-    if (!check_core_0(&op)) {
+    if (!check_core_0(&op))
         return;
-    }
     if (op.tensor_count > 0) {
-        if (!ps_check_vector(&op, 0, MR_U64, 1, "number of the save")) {
+        if (!ps_check_vector(&op, 0, MR_U64, 1, "number of the save"))
             return;
-        }
         number = ps_tensor_u64(&op.tensors[0], 0);
     }
     if (!ps_control_report(op.core->node->control, number, &report)) {

@@ -29,12 +29,10 @@ static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t
     struct ps_key_list *list = &call->list;
     struct mr_tensor reply[MR_ROWS_TENSORS_MAX];
     enum ps_check check = ps_check_key_list(op, list, budget_bytes);
-    if (check != PS_CHECK_GOOD) {
+    if (check != PS_CHECK_GOOD)
         return check;
-    }
-    if (!ps_reply_begin(op->ep, op->request, reply, reply_of(call, reply))) {
+    if (!ps_reply_begin(op->ep, op->request, reply, reply_of(call, reply)))
         return PS_CHECK_REFUSED;
-    }
     call->rows =
         (struct ps_table_lookup){.in = list->in,
                                  .insert = op->core->freeze == MR_FREEZE_OFF && !is_read_only(op->request),
@@ -53,9 +51,8 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
     struct ps_table *table = call->list.table->table;
     if (!call->is_begun) {
         enum ps_check check = begin(op, call, &budget_bytes);
-        if (check != PS_CHECK_GOOD) {
+        if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
-        }
     }
     if (!ps_table_lookup_step(table, &call->rows, &budget_bytes)) {
         size_t row_bytes = (size_t)call->list.table->feature.dims[0] * mr_dtype_bytes(call->dtype);
@@ -93,8 +90,7 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     if (!ps_check_open(&op) || !ps_check_step(&op, !is_read_only(request)) || !check_lookup(&op, &call) ||
         !ps_check_reply_bytes(&op, reply, reply_of(&call, reply)) ||
         ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.in.key_count,
-                                                 call.list.in.bag_count))) {
+                                                 call.list.in.bag_count)))
         return;
-    }
     ps_run(&op, call.list.in.offsets != NULL && call.dtype != MR_F32 ? &narrow_bags_job : &job, &call);
 }

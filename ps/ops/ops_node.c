@@ -45,14 +45,12 @@ void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request 
         tensors[i].data = NULL;
         bytes += tensors[i].bytes;
     }
-    if (ps_defer(&op, bytes) || !ps_reply_begin(ep, request, tensors, op.tensor_count)) {
+    if (ps_defer(&op, bytes) || !ps_reply_begin(ep, request, tensors, op.tensor_count))
         return;
-    }
     echo.tensor_count = op.tensor_count;
     echo.at = 0;
-    for (uint32_t i = 0; i < op.tensor_count; i++) {
+    for (uint32_t i = 0; i < op.tensor_count; i++)
         echo.copies[i] = (struct ps_copy){op.tensors[i].data, tensors[i].data, tensors[i].bytes};
-    }
     ps_run(&op, &echo_job, &echo);
 }
 
@@ -109,9 +107,8 @@ void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request
     dp_core_each_counter(core->dp_core, visit_counter, &v);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, v.name_bytes, NULL),
                                    mr_tensor_1d(MR_U64, v.count, NULL)};
-    if (!ps_reply_begin(ep, request, tensors, 2)) {
+    if (!ps_reply_begin(ep, request, tensors, 2))
         return;
-    }
     v = (struct stats_visit){.names = tensors[0].data, .values = tensors[1].data};
     dp_core_each_counter(core->dp_core, visit_counter, &v);
     mr_reply_end(ep, request->ref);
@@ -124,9 +121,8 @@ static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE
     uint64_t variable_bytes = 0;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         const struct ps_feature *f = core->features[id];
-        if (f != NULL && f->variable != NULL) {
+        if (f != NULL && f->variable != NULL)
             variable_bytes += ps_variable_stored_bytes(f->variable);
-        }
     }
     const uint64_t all[MR_MEMORY_CORE_WORDS] = {
         ps_arena_limit_bytes(core->arena),
@@ -160,15 +156,13 @@ void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     struct ps_core *core = core_app;
     uint64_t words[MR_MEMORY_CORE_WORDS];
     uint32_t table_count = 0;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
         table_count += core->features[id] != NULL && core->features[id]->table != NULL;
-    }
     core_words(core, words);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
                                    mr_tensor_2d(MR_U64, table_count, MR_MEMORY_TABLE_WORDS, NULL)};
-    if (!ps_reply_begin(ep, request, tensors, 2)) {
+    if (!ps_reply_begin(ep, request, tensors, 2))
         return;
-    }
     uint64_t *at = tensors[1].data;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         if (core->features[id] != NULL && core->features[id]->table != NULL) {

@@ -56,9 +56,8 @@ static struct ps_push_id id_of(const struct ps_op *op)
 static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
 {
     uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
-    if (id->number == 0) {
+    if (id->number == 0)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
-    }
     if (!mr_push_lane_is_valid(id->lane)) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
                          cores);
@@ -75,9 +74,8 @@ static enum ps_push_state look_up(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
     struct ps_push_id id = id_of(op);
-    if (!check_number(op, &id)) {
+    if (!check_number(op, &id))
         return PS_PUSH_WAITS;
-    }
     enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);
     if (state == PS_PUSH_NO_MEMORY) {
         ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
@@ -85,9 +83,8 @@ static enum ps_push_state look_up(const struct ps_op *op)
     }
     uint64_t durable = ps_pushes_durable(core->pushes, id.uuid, id.lane);
     mr_reply_set_sequence(op->ep, op->request->ref, mr_push_sequence(mr_push_lane(sequence_of(op)), durable));
-    if (state == PS_PUSH_WAITS) {
+    if (state == PS_PUSH_WAITS)
         ps_hold_back(op, &core->counters.pushes_waiting);
-    }
     return state;
 }
 
@@ -97,9 +94,8 @@ static bool is_outdated(const struct ps_op *op)
 {
     const uint32_t flags = op->request->message->preamble.flags;
     const uint32_t now = atomic_load_explicit(&op->core->node->restores, memory_order_relaxed);
-    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now) {
+    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now)
         return false;
-    }
     op->core->counters.requests_held_back++;
     mr_reply_status(op->ep, op->request->ref, MR_BUSY);
     return true;
@@ -108,12 +104,10 @@ static bool is_outdated(const struct ps_op *op)
 bool ps_check_push(const struct ps_op *op, bool *partly)
 {
     *partly = false;
-    if (sequence_of(op) == 0) {
+    if (sequence_of(op) == 0)
         return true;
-    }
-    if (is_outdated(op)) {
+    if (is_outdated(op))
         return false;
-    }
     enum ps_push_state state = look_up(op);
     if (state == PS_PUSH_APPLIED) {
         op->core->counters.pushes_repeated++;
@@ -133,17 +127,15 @@ static bool check_push_of_batch(const struct ps_op *op)
 void ps_push_begin(const struct ps_op *op)
 {
     struct ps_push_id id = id_of(op);
-    if (sequence_of(op) != 0) {
+    if (sequence_of(op) != 0)
         ps_pushes_start(op->core->pushes, &id);
-    }
 }
 
 void ps_push_end(const struct ps_op *op)
 {
     struct ps_push_id id = id_of(op);
-    if (sequence_of(op) != 0) {
+    if (sequence_of(op) != 0)
         op->core->counters.pushes_skipped += ps_pushes_finish(op->core->pushes, &id);
-    }
 }
 
 bool ps_push_has(const struct ps_op *op, uint32_t partition)
@@ -168,11 +160,9 @@ static void push_init(struct ps_push *push)
 
 static bool check_named_once(const struct ps_op *op, const struct ps_push *push, const struct ps_feature *f)
 {
-    for (uint32_t i = 0; i < push->part_count; i++) {
-        if (push->parts[i].feature == f) {
+    for (uint32_t i = 0; i < push->part_count; i++)
+        if (push->parts[i].feature == f)
             return ps_refuse(op, MR_INVALID_ARGUMENT, "%s is named twice", f->feature.name);
-        }
-    }
     return true;
 }
 
@@ -205,14 +195,12 @@ static bool check_head(const struct ps_op *op, const struct ps_push *push, uint3
 {
     struct mr_push_head head;
     struct ps_feature *f;
-    if (!ps_check_vector(op, *at, MR_U32, MR_PUSH_HEAD_WORDS, "head of the push")) {
+    if (!ps_check_vector(op, *at, MR_U32, MR_PUSH_HEAD_WORDS, "head of the push"))
         return false;
-    }
     memcpy(&head, op->tensors[(*at)++].data, sizeof(head));
     f = ps_check_feature(op, head.feature);
-    if (f == NULL || !check_head_words(op, f, &head, known_flags) || !check_named_once(op, push, f)) {
+    if (f == NULL || !check_head_words(op, f, &head, known_flags) || !check_named_once(op, push, f))
         return false;
-    }
     *out = (struct ps_push_part){.feature = f,
                                  .has_learning_rate = (head.flags & MR_PUSH_LEARNING_RATE) != 0,
                                  .learning_rate = head.learning_rate};
@@ -224,9 +212,8 @@ static bool check_head(const struct ps_op *op, const struct ps_push *push, uint3
 static bool check_variable_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t *at)
 {
     const struct mr_feature *f = &part->feature->feature;
-    if (!ps_check_tensor(op, *at, MR_F32, f->rank, f->name)) {
+    if (!ps_check_tensor(op, *at, MR_F32, f->rank, f->name))
         return false;
-    }
     const struct mr_tensor *gradient = &op->tensors[(*at)++];
     for (uint32_t i = 0; i < f->rank; i++) {
         if (gradient->dims[i] != f->dims[i]) {
@@ -263,11 +250,10 @@ static bool check_room(const struct ps_op *op, struct ps_push *push)
     push->room_bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
         struct ps_feature *f = push->parts[i].feature;
-        if (f->table != NULL) {
+        if (f->table != NULL)
             push->room_bytes += ps_save_need_bytes(op->core, f, push->parts[i].list.in.key_count);
-        } else if (!ps_check_variable_ready(op, f)) {
+        else if (!ps_check_variable_ready(op, f))
             return false;
-        }
     }
     return ps_check_save_room(op, push->room_bytes);
 }
@@ -286,15 +272,12 @@ static bool begin_answer(const struct ps_op *op, struct ps_push *push, const str
     struct mr_tensor tensors[2];
     uint32_t count = 0;
     bool reports = reports_counts(op, push);
-    if (first != NULL) {
+    if (first != NULL)
         tensors[count++] = *first;
-    }
-    if (reports) {
+    if (reports)
         tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
-    }
-    if (!ps_reply_begin(op->ep, op->request, count > 0 ? tensors : NULL, count)) {
+    if (!ps_reply_begin(op->ep, op->request, count > 0 ? tensors : NULL, count))
         return false;
-    }
     push->reported = reports ? tensors[count - 1].data : NULL;
     return true;
 }
@@ -308,17 +291,15 @@ static void report_counts(const struct ps_op *op, const struct ps_push *push)
                                              [MR_PUSHED_REFUSED] = c->refused,
                                              [MR_PUSHED_WITHOUT_ROW] = c->without_row,
                                              [MR_PUSHED_NOT_FINITE] = c->not_finite};
-    if (push->reported != NULL && mr_call_ref_alive(op->ep, op->request->ref)) {
+    if (push->reported != NULL && mr_call_ref_alive(op->ep, op->request->ref))
         memcpy(push->reported, words, sizeof(words));
-    }
 }
 
 /* Nothing can refuse the push any more: it keeps its room, and is in flight until push_apply() is through. */
 static void push_start(const struct ps_op *op, struct ps_push *push)
 {
-    if (is_in_slices(op)) {
+    if (is_in_slices(op))
         op->core->save.reserved_bytes = push->room_bytes;
-    }
     ps_push_begin(op);
     push->is_begun = true;
 }
@@ -380,9 +361,8 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .learning_rate = rate_of(part)};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
-    if (push->in_part) {
+    if (push->in_part)
         return false;
-    }
     const struct ps_push_counts *c = &push->rows.counts;
     push->counts.applied += c->applied;
     push->counts.refused += c->refused;
@@ -396,18 +376,15 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
 {
     for (; push->at < push->part_count; push->at++) {
         const struct ps_push_part *part = &push->parts[push->at];
-        if (*budget_bytes == 0) {
+        if (*budget_bytes == 0)
             return false;
-        }
-        if (part->feature->variable != NULL) {
+        if (part->feature->variable != NULL)
             apply_variable(op, push, budget_bytes);
-        } else if (!apply_table(op, push, budget_bytes)) {
+        else if (!apply_table(op, push, budget_bytes))
             return false;
-        }
     }
-    if (is_in_slices(op)) {
+    if (is_in_slices(op))
         op->core->save.reserved_bytes = 0;
-    }
     ps_note_push(op);
     ps_push_end(op);
     report_counts(op, push);
@@ -421,9 +398,8 @@ static void leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITI
     for (uint32_t i = 0; i < push->part_count; i++) {
         const struct ps_feature *f = push->parts[i].feature;
         uint32_t partition = f->variable != NULL ? mr_variable_partition(f->feature.name) : 0;
-        if (f->variable == NULL || (partitions[partition / 64] >> (partition % 64) & 1) == 0) {
+        if (f->variable == NULL || (partitions[partition / 64] >> (partition % 64) & 1) == 0)
             push->parts[kept++] = push->parts[i];
-        }
     }
     push->part_count = kept;
     push->leaves_out = true;
@@ -449,16 +425,14 @@ static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *pa
     *at = gradient_at;
     if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
         !ps_check_tensor(op, keys_at + 1, MR_U32, 1, "offsets") ||
-        !ps_check_rows(op, at, 2, "gradient", &part->gradient)) {
+        !ps_check_rows(op, at, 2, "gradient", &part->gradient))
         return false;
-    }
     const struct mr_tensor *gradient = &op->tensors[gradient_at];
     bool has_bags = op->tensors[keys_at + 1].dims[0] > 0;
     part->list.table = part->feature;
     if (!ps_check_key_tensors(op, keys_at, has_bags ? keys_at + 1 : 0, &part->list) ||
-        !ps_check_bag_tensors(op, flags, at, &part->list)) {
+        !ps_check_bag_tensors(op, flags, at, &part->list))
         return false;
-    }
     uint32_t rows = has_bags ? part->list.in.bag_count : part->list.in.key_count;
     if (gradient->dims[1] != table->dims[0]) {
         return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
@@ -479,9 +453,8 @@ static bool check_push(const struct ps_op *op, struct ps_push *push)
         uint32_t flags;
         if (!check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
             !(part.feature->variable != NULL ? check_variable_gradient(op, &part, &at)
-                                             : check_table_gradient(op, &part, flags, &at))) {
+                                             : check_table_gradient(op, &part, flags, &at)))
             return false;
-        }
         push->parts[push->part_count++] = part;
     }
     return true;
@@ -494,22 +467,19 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
         struct ps_push_part *part = &push->parts[push->at];
         enum ps_check check =
             part->feature->table != NULL ? ps_check_key_list(op, &part->list, budget_bytes) : PS_CHECK_GOOD;
-        if (check != PS_CHECK_GOOD) {
+        if (check != PS_CHECK_GOOD)
             return check;
-        }
     }
     /* Small calls may have come in between. */
-    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !check_room(op, push)) {
+    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !check_room(op, push))
         return PS_CHECK_REFUSED;
-    }
     if (push->partly) {
         uint64_t partitions[MR_PARTITION_COUNT / 64];
         partitions_of(op, partitions);
         leave_out(push, partitions);
     }
-    if (!begin_answer(op, push, NULL)) {
+    if (!begin_answer(op, push, NULL))
         return PS_CHECK_REFUSED;
-    }
     push_start(op, push);
     push->at = 0;
     return PS_CHECK_GOOD;
@@ -520,13 +490,11 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     struct ps_push *push = state;
     if (!push->is_begun) {
         enum ps_check check = begin_push(op, push, &budget_bytes);
-        if (check != PS_CHECK_GOOD) {
+        if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
-        }
     }
-    if (!push_apply(op, push, &budget_bytes)) {
+    if (!push_apply(op, push, &budget_bytes))
         return false;
-    }
     mr_reply_end(op->ep, op->request->ref);
     return true;
 }
@@ -541,9 +509,8 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
     struct ps_push push;
     push_init(&push);
     if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_step(&op, true) &&
-        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, push_cost_bytes(&push))) {
+        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, push_cost_bytes(&push)))
         ps_run(&op, &push_job, &push);
-    }
 }
 
 /* ---- by batch id ---- */
@@ -551,21 +518,18 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
 /* Features and shapes that do not depend on the batch's being here. */
 static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
 {
-    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id")) {
+    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id"))
         return false;
-    }
     for (uint32_t at = 1; at < op->tensor_count;) {
         struct ps_push_part part;
         uint32_t flags;
-        if (!check_head(op, push, &at, 0, &part, &flags)) {
+        if (!check_head(op, push, &at, 0, &part, &flags))
             return false;
-        }
         const struct mr_feature *f = &part.feature->feature;
         const struct mr_tensor *gradient = &op->tensors[at];
         if (part.feature->variable != NULL ? !check_variable_gradient(op, &part, &at)
-                                           : !ps_check_rows(op, &at, 3, f->name, &part.gradient)) {
+                                           : !ps_check_rows(op, &at, 3, f->name, &part.gradient))
             return false;
-        }
         if (part.feature->table != NULL && gradient->dims[2] != f->dims[0]) {
             return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", f->name,
                              f->dims[0], gradient->dims[2]);
@@ -585,9 +549,8 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
     for (uint32_t i = 0; i < push->part_count; i++) {
         struct ps_push_part *part = &push->parts[i];
         const struct mr_tensor *gradient = &op->tensors[part->gradient.at];
-        if (part->feature->table == NULL) {
+        if (part->feature->table == NULL)
             continue;
-        }
         const struct ps_batch_part *fed = ps_batch_part_of(batch, part->feature->id);
         if (fed == NULL) {
             return ps_refuse(op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s",
@@ -612,9 +575,8 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
 static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
     enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id);
-    if (status == MR_OUT_OF_MEMORY) {
+    if (status == MR_OUT_OF_MEMORY)
         return ps_refuse(op, status, "no memory for the record of applied batches: raise batches.memory_mib");
-    }
     if (status != MR_OK) {
         return ps_refuse(op, status,
                          "batch number %" PRIu64 " of stream %u is more than %u ahead of %" PRIu64
@@ -632,19 +594,15 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
     uint64_t batch_id = push->batch->id;
     const uint32_t applied = 1;
     const struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
-    if (!check_record(op, batch_id) || !check_room(op, push)) {
+    if (!check_record(op, batch_id) || !check_room(op, push))
         return false;
-    }
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
-    if (partial != NULL) {
+    if (partial != NULL)
         leave_out(push, partial->partitions);
-    }
-    if (!begin_answer(op, push, &answer)) {
+    if (!begin_answer(op, push, &answer))
         return false;
-    }
-    if (partial != NULL) {
+    if (partial != NULL)
         ps_partials_remove(&core->partials, batch_id);
-    }
     ps_batch_pin(push->batch);
     ps_batch_remove(core->batches, push->batch);
     push_start(op, push);
@@ -655,12 +613,10 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
 {
     struct ps_push *push = state;
     struct ps_core *core = op->core;
-    if (!push->is_begun && !begin_batch(op, push)) {
+    if (!push->is_begun && !begin_batch(op, push))
         return true;
-    }
-    if (!push_apply(op, push, &budget_bytes)) {
+    if (!push_apply(op, push, &budget_bytes))
         return false;
-    }
     ps_applied_batches_add(core->applied, push->batch->id);
     core->counters.batches_learnt++;
     ps_batch_unpin(core->batches, push->batch);
@@ -690,14 +646,12 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
 {
     const uint32_t applied = 0;
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
-    if (!ps_reply_begin(op->ep, op->request, &answer, 1)) {
+    if (!ps_reply_begin(op->ep, op->request, &answer, 1))
         return;
-    }
     op->core->counters.pushes_refused_learnt++;
     struct ps_batch *again = ps_batch_find(op->core->batches, batch_id);
-    if (again != NULL) {
+    if (again != NULL)
         ps_batch_remove(op->core->batches, again);
-    }
     ps_push_begin(op);
     ps_push_end(op);
     mr_reply_end(op->ep, op->request->ref);
@@ -709,9 +663,8 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
     struct ps_core *core = op.core;
     struct ps_push push;
     push_init(&push);
-    if (!ps_check_open(&op) || !check_push_of_batch(&op) || !check_batch_heads(&op, &push)) {
+    if (!ps_check_open(&op) || !check_push_of_batch(&op) || !check_batch_heads(&op, &push))
         return;
-    }
     uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);
     if (is_being_applied(core, batch_id)) {
         (void)ps_defer(&op, UINT64_MAX); /* it will have been applied then */
@@ -723,7 +676,6 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
     }
     if (ps_check_step(&op, true) && ps_check_not_frozen(&op) &&
         (push.batch = ps_check_batch(&op, batch_id)) != NULL && check_batch_parts(&op, &push, push.batch) &&
-        !ps_defer(&op, push_cost_bytes(&push))) {
+        !ps_defer(&op, push_cost_bytes(&push)))
         ps_run(&op, &batch_job, &push);
-    }
 }

@@ -17,12 +17,10 @@ static bool check_number(const struct ps_op *op, uint32_t at, uint32_t *stream)
 bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan)
 {
     *plan = (struct mr_plan){{0, 0}, 0};
-    if (op->tensor_count == 0 || op->tensors[0].dims[0] != 1 + MR_PLAN_WORDS) {
+    if (op->tensor_count == 0 || op->tensors[0].dims[0] != 1 + MR_PLAN_WORDS)
         return ps_check_vector(op, 0, MR_U64, 1, what);
-    }
-    if (!ps_check_vector(op, 0, MR_U64, 1 + MR_PLAN_WORDS, what)) {
+    if (!ps_check_vector(op, 0, MR_U64, 1 + MR_PLAN_WORDS, what))
         return false;
-    }
     *plan = (struct mr_plan){{ps_tensor_u64(&op->tensors[0], 1), ps_tensor_u64(&op->tensors[0], 2)},
                              ps_tensor_u64(&op->tensors[0], 3)};
     return true;
@@ -53,9 +51,8 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct mr_plan plan;
     uint32_t stream = 0;
     if (!ps_check_open(&op) || !ps_check_plan(&op, "stream", &plan) || !check_number(&op, 0, &stream) ||
-        (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan))) {
+        (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan)))
         return;
-    }
     /* A restore by call takes applied batches back as a restart does; the upper half tells such times
      * apart. */
     uint64_t incarnation =
@@ -64,9 +61,8 @@ void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct mr_tensor tensors[2] = {
         mr_tensor_1d(MR_U64, 2, state),
         mr_tensor_1d(MR_U64, ps_applied_batches_bitmap_words(applied, stream), NULL)};
-    if (!ps_reply_begin(ep, request, tensors, 2)) {
+    if (!ps_reply_begin(ep, request, tensors, 2))
         return;
-    }
     ps_applied_batches_bitmap(applied, stream, tensors[1].data);
     mr_reply_end(ep, request->ref);
 }
@@ -88,13 +84,11 @@ void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     const struct ps_applied_batches *applied = op.core->applied;
-    if (!ps_check_open(&op) || !ps_check_tensor_count(&op, 0)) {
+    if (!ps_check_open(&op) || !ps_check_tensor_count(&op, 0))
         return;
-    }
     struct mr_tensor t = mr_tensor_2d(MR_U64, ps_applied_batches_streams(applied), MR_STREAM_WORDS, NULL);
-    if (!ps_check_reply_bytes(&op, &t, 1) || !ps_reply_begin(ep, request, &t, 1)) {
+    if (!ps_check_reply_bytes(&op, &t, 1) || !ps_reply_begin(ep, request, &t, 1))
         return;
-    }
     uint64_t *words = t.data;
     for (uint32_t s = ps_applied_batches_next_stream(applied, 0); s < PS_STREAMS_MAX;
          s = ps_applied_batches_next_stream(applied, s + 1)) {
@@ -119,14 +113,12 @@ void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     uint32_t stream = 0;
-    if (!ps_check_open(&op) || !ps_check_tensor(&op, 0, MR_U64, 1, "streams")) {
+    if (!ps_check_open(&op) || !ps_check_tensor(&op, 0, MR_U64, 1, "streams"))
         return;
-    }
     uint32_t count = op.tensors[0].dims[0];
     for (uint32_t i = 0; i < count; i++) {
-        if (!check_number(&op, i, &stream) || !check_idle(&op, stream)) {
+        if (!check_number(&op, i, &stream) || !check_idle(&op, stream))
             return;
-        }
         if (ps_push_applies_stream(op.core, stream)) {
             (void)ps_defer(&op, UINT64_MAX); /* until it has */
             return;

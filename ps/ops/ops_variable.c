@@ -23,10 +23,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     bool partly;
     if (!ps_check_open(&op) || !ps_check_push(&op, &partly) || !ps_check_step(&op, true) ||
         !ps_check_not_frozen(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
-        !ps_check_vector(&op, 0, MR_U64, 1, "first element") ||
-        !ps_check_tensor(&op, 1, MR_F32, 1, "values")) {
+        !ps_check_vector(&op, 0, MR_U64, 1, "first element") || !ps_check_tensor(&op, 1, MR_F32, 1, "values"))
         return;
-    }
     uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
     uint64_t total = ps_variable_elements(f->variable);
     uint32_t count = op.tensors[1].dims[0];
@@ -36,18 +34,15 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
                   f->feature.name, total, mr_plural(total), count, first);
         return;
     }
-    if (!check_finite(&op, f, first, op.tensors[1].data, count)) {
+    if (!check_finite(&op, f, first, op.tensors[1].data, count))
         return;
-    }
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
     if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) || !ps_check_variable_ready(&op, f) ||
-        !ps_reply_begin(ep, request, NULL, 0)) {
+        !ps_reply_begin(ep, request, NULL, 0))
         return;
-    }
     ps_push_begin(&op);
-    if (!partly || !ps_push_has(&op, mr_variable_partition(f->feature.name))) {
+    if (!partly || !ps_push_has(&op, mr_variable_partition(f->feature.name)))
         ps_variable_set(f->variable, first, op.tensors[1].data, count);
-    }
     ps_note_push(&op);
     ps_push_end(&op);
     mr_reply_end(ep, request->ref);
@@ -72,9 +67,8 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
     struct ps_feature *f;
     if (!ps_check_open(&op) || !ps_check_step(&op, false) ||
         (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
-        !ps_check_vector(&op, 0, MR_U64, 2, "range")) {
+        !ps_check_vector(&op, 0, MR_U64, 2, "range"))
         return;
-    }
     uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
     uint64_t count = ps_tensor_u64(&op.tensors[0], 1);
     uint64_t total = ps_variable_elements(f->variable);
@@ -92,9 +86,8 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
     }
     struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, NULL);
     if (!ps_check_reply_bytes(&op, &reply, 1) || ps_defer(&op, reply.bytes) ||
-        !ps_reply_begin(ep, request, &reply, 1)) {
+        !ps_reply_begin(ep, request, &reply, 1))
         return;
-    }
     struct ps_copy copy = {(const uint8_t *)(ps_variable_values(f->variable) + first), reply.data,
                            reply.bytes};
     ps_run(&op, &pull_job, &copy);

@@ -46,15 +46,12 @@ struct ps_applied_batches_merge *ps_applied_batches_merge_create(uint32_t saved_
 
 void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m)
 {
-    if (m == NULL) {
+    if (m == NULL)
         return;
-    }
-    for (uint32_t i = 0; i < m->saved_count; i++) {
+    for (uint32_t i = 0; i < m->saved_count; i++)
         free(m->saved[i].words);
-    }
-    for (uint32_t i = 0; i < m->merged_count; i++) {
+    for (uint32_t i = 0; i < m->merged_count; i++)
         free(m->merged[i].words);
-    }
     free(m->saved);
     free(m->merged);
     free(m->clients);
@@ -65,14 +62,12 @@ void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m)
 /* Makes room for one more in an array of `count`; false when memory is short. */
 static bool grow(void **array, uint32_t count, uint32_t *room, size_t element_bytes)
 {
-    if (count < *room) {
+    if (count < *room)
         return true;
-    }
     uint32_t wanted = *room == 0 ? 64 : 2 * *room;
     void *bigger = realloc(*array, wanted * element_bytes);
-    if (bigger == NULL) {
+    if (bigger == NULL)
         return false;
-    }
     *array = bigger;
     *room = wanted;
     return true;
@@ -89,9 +84,8 @@ static enum mr_status no_memory(char *text)
 static enum mr_status add_client(struct ps_applied_batches_merge *m, const struct ps_record *record,
                                  const uint8_t *bytes, char *text)
 {
-    if (!grow((void **)&m->clients, m->client_count, &m->client_room, sizeof(*m->clients))) {
+    if (!grow((void **)&m->clients, m->client_count, &m->client_room, sizeof(*m->clients)))
         return no_memory(text);
-    }
     struct saved_client *client = &m->clients[m->client_count++];
     client->core = record->feature;
     memcpy(client->uuid, bytes, MR_UUID_BYTES);
@@ -104,15 +98,12 @@ static bool is_well_formed(const struct ps_applied_batches_merge *m, const struc
 {
     uint64_t stream;
     memcpy(&stream, bytes, sizeof(stream));
-    if (record->feature >= m->saved_core_count || record->count != m->saved_core_count) {
+    if (record->feature >= m->saved_core_count || record->count != m->saved_core_count)
         return false;
-    }
-    if (record->row_bytes == PS_STREAM_PARTIAL) {
+    if (record->row_bytes == PS_STREAM_PARTIAL)
         return record->bytes == sizeof(struct ps_partial);
-    }
-    if (record->row_bytes == PS_STREAM_PLAN) {
+    if (record->row_bytes == PS_STREAM_PLAN)
         return record->bytes == PS_STREAM_PLAN_WORDS * sizeof(uint64_t) && stream < PS_STREAMS_MAX;
-    }
     return record->row_bytes == PS_STREAM_APPLIED && stream < PS_STREAMS_MAX &&
            record->bytes <= (2 + PS_APPLIED_BATCHES_WINDOW / 64) * sizeof(uint64_t);
 }
@@ -120,9 +111,8 @@ static bool is_well_formed(const struct ps_applied_batches_merge *m, const struc
 enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m,
                                             const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (record->kind == PS_RECORD_CLIENT) {
+    if (record->kind == PS_RECORD_CLIENT)
         return add_client(m, record, bytes, text);
-    }
     if (!is_well_formed(m, record, bytes)) {
         snprintf(text, PS_RESTORE_TEXT_BYTES, "a record of applied batches is out of its range");
         return MR_CHECKPOINT_CORRUPT;
@@ -161,21 +151,18 @@ static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, u
                         const uint64_t *limit)
 {
     uint32_t i = 0;
-    while (i < m->partial_count && m->partials[i].batch_id != batch_id) {
+    while (i < m->partial_count && m->partials[i].batch_id != batch_id)
         i++;
-    }
     if (i == m->partial_count) {
         if (m->partial_count == PS_PARTIALS_MAX ||
-            !grow((void **)&m->partials, m->partial_count, &m->partial_room, sizeof(*m->partials))) {
+            !grow((void **)&m->partials, m->partial_count, &m->partial_room, sizeof(*m->partials)))
             return false;
-        }
         m->partials[m->partial_count++] = (struct ps_partial){.batch_id = batch_id};
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         bool is_applied = limit == NULL || (limit[p / 64] >> (p % 64) & 1) != 0;
-        if (is_applied && p * m->saved_core_count / MR_PARTITION_COUNT == core) {
+        if (is_applied && p * m->saved_core_count / MR_PARTITION_COUNT == core)
             set_partition(m->partials[i].partitions, p);
-        }
     }
     return true;
 }
@@ -198,27 +185,23 @@ static bool merge_stream(struct ps_applied_batches_merge *m, const struct saved 
     uint64_t bitmap_words = (high - low + 63) / 64;
     uint64_t *words =
         bitmap_words <= PS_APPLIED_BATCHES_WINDOW / 64 ? calloc(2 + bitmap_words, sizeof(*words)) : NULL;
-    if (words == NULL) {
+    if (words == NULL)
         return false;
-    }
     *out = (struct saved){.words = words, .word_count = (uint32_t)(2 + bitmap_words), .added = low};
     words[0] = stream;
     words[1] = low;
     for (uint64_t s = low; s < high; s++) {
         uint64_t cores = 0;
-        for (uint32_t c = 0; c < m->saved_core_count; c++) {
+        for (uint32_t c = 0; c < m->saved_core_count; c++)
             cores |= (uint64_t)(of_core[c] != NULL && saved_has(of_core[c], s)) << c;
-        }
         if (__builtin_popcountll(cores) == (int)m->saved_core_count) {
             words[2 + (s - low) / 64] |= UINT64_C(1) << ((s - low) % 64);
             out->added++;
             continue;
         }
-        for (uint32_t c = 0; c < m->saved_core_count; c++) {
-            if ((cores >> c & 1) != 0 && !add_partial(m, stream << MR_BATCH_SEQUENCE_BITS | s, c, NULL)) {
+        for (uint32_t c = 0; c < m->saved_core_count; c++)
+            if ((cores >> c & 1) != 0 && !add_partial(m, stream << MR_BATCH_SEQUENCE_BITS | s, c, NULL))
                 return false;
-            }
-        }
     }
     return true;
 }
@@ -236,9 +219,8 @@ static bool merge_streams(struct ps_applied_batches_merge *m)
                 of_core[s->core] = s;
             }
         }
-        if (is_first && !merge_stream(m, of_core, &m->merged[m->merged_count++])) {
+        if (is_first && !merge_stream(m, of_core, &m->merged[m->merged_count++]))
             return false;
-        }
     }
     return m->merged != NULL;
 }
@@ -253,9 +235,8 @@ static int compare_clients(const void *a, const void *b)
 
 enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *m, char *text)
 {
-    if (m->saved_core_count == m->core_count) {
+    if (m->saved_core_count == m->core_count)
         return MR_OK;
-    }
     bool is_merged = merge_streams(m);
     for (uint32_t i = 0; i < m->saved_count && is_merged; i++) {
         const struct saved *s = &m->saved[i];
@@ -267,9 +248,8 @@ enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *
                  m->saved_core_count);
         return MR_UNSUPPORTED;
     }
-    if (m->client_count > 0) {
+    if (m->client_count > 0)
         qsort(m->clients, m->client_count, sizeof(*m->clients), compare_clients);
-    }
     return MR_OK;
 }
 
@@ -307,29 +287,23 @@ static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct 
     enum mr_status status = MR_OK;
     struct ps_partials own = {0};
     own.entries = calloc(m->saved_count + 1, sizeof(*own.entries));
-    if (own.entries == NULL) {
+    if (own.entries == NULL)
         return no_memory(text);
-    }
     for (uint32_t i = 0; i < m->saved_count && status == MR_OK; i++) {
         const struct saved *s = &m->saved[i];
-        if (s->core != core->index) {
+        if (s->core != core->index)
             continue;
-        }
-        if (s->kind == PS_STREAM_PARTIAL) {
+        if (s->kind == PS_STREAM_PARTIAL)
             memcpy(&own.entries[own.count++], s->words, sizeof(*own.entries));
-        } else if (s->kind == PS_STREAM_APPLIED) {
+        else if (s->kind == PS_STREAM_APPLIED)
             status = load_stream(core, s, text);
-        }
     }
     load_plans(m, core, core->index);
-    for (uint32_t i = 0; i < m->client_count; i++) {
-        if (m->clients[i].core == core->index) {
+    for (uint32_t i = 0; i < m->client_count; i++)
+        if (m->clients[i].core == core->index)
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
-        }
-    }
-    if (status == MR_OK && !ps_partials_set(&core->partials, own.entries, own.count)) {
+    if (status == MR_OK && !ps_partials_set(&core->partials, own.entries, own.count))
         status = no_memory(text);
-    }
     free(own.entries);
     return status;
 }
@@ -338,16 +312,14 @@ static enum mr_status load_merged(const struct ps_applied_batches_merge *m, stru
 {
     for (uint32_t i = 0; i < m->merged_count; i++) {
         enum mr_status status = load_stream(core, &m->merged[i], text);
-        if (status != MR_OK) {
+        if (status != MR_OK)
             return status;
-        }
     }
     load_plans(m, core, UINT32_MAX);
     for (uint32_t i = 0; i < m->client_count; i++) {
         bool is_lowest = i == 0 || memcmp(m->clients[i - 1].uuid, m->clients[i].uuid, MR_UUID_BYTES) != 0;
-        if (is_lowest) {
+        if (is_lowest)
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
-        }
     }
     return ps_partials_set(&core->partials, m->partials, m->partial_count) ? MR_OK : no_memory(text);
 }

@@ -60,14 +60,12 @@ static enum mr_status no_memory(char *text, enum mr_status status)
 
 static bool grow(struct ps_push_merge *m)
 {
-    if (m->count < m->room) {
+    if (m->count < m->room)
         return true;
-    }
     uint32_t room = m->room == 0 ? 64 : 2 * m->room;
     struct saved *saved = realloc(m->saved, room * sizeof(*saved));
-    if (saved == NULL) {
+    if (saved == NULL)
         return false;
-    }
     m->saved = saved;
     m->room = room;
     return true;
@@ -77,12 +75,10 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, const struct ps_record
                                  const uint8_t *bytes, char *text)
 {
     const struct ps_stored_pushes *stored = (const struct ps_stored_pushes *)(const void *)bytes;
-    if (!is_well_formed(m, record, stored)) {
+    if (!is_well_formed(m, record, stored))
         return corrupt(text);
-    }
-    if (!grow(m)) {
+    if (!grow(m))
         return no_memory(text, MR_NO_MEMORY);
-    }
     struct saved *to = &m->saved[m->count++];
     *to = (struct saved){.core = record->feature,
                          .piece = {.lane = stored->lane,
@@ -112,26 +108,23 @@ static int compare(const void *a, const void *b)
 {
     const struct saved *x = a, *y = b;
     int order = compare_lanes(&x->piece, &y->piece);
-    if (order == 0) {
+    if (order == 0)
         order = (x->core > y->core) - (x->core < y->core);
-    }
     return order != 0 ? order : x->piece.partition - y->piece.partition;
 }
 
 /* Checks that a core's pieces of a lane cover all partitions, each once. */
 enum mr_status ps_push_merge_finish(struct ps_push_merge *m, char *text)
 {
-    if (m->count > 0) {
+    if (m->count > 0)
         qsort(m->saved, m->count, sizeof(*m->saved), compare);
-    }
     for (uint32_t i = 0; i < m->count; i++) {
         bool is_first = i == 0 || !is_same_core(&m->saved[i - 1], &m->saved[i]);
         bool is_last = i + 1 == m->count || !is_same_core(&m->saved[i + 1], &m->saved[i]);
         const struct ps_push_lane *piece = &m->saved[i].piece;
         if (piece->partition != (is_first ? 0 : m->saved[i - 1].piece.partition_end) ||
-            (is_last && piece->partition_end != MR_PARTITION_COUNT)) {
+            (is_last && piece->partition_end != MR_PARTITION_COUNT))
             return corrupt(text);
-        }
     }
     return MR_OK;
 }
@@ -165,17 +158,15 @@ struct output {
 
 static void give_last(struct output *out)
 {
-    if (out->any && out->status == MR_OK) {
+    if (out->any && out->status == MR_OK)
         out->status = ps_pushes_load(out->core->pushes, &out->last);
-    }
 }
 
 static void give(struct output *out, const struct ps_push_lane *lane, const struct ps_push_window *window,
                  struct range range)
 {
-    if (range.begin == range.end) {
+    if (range.begin == range.end)
         return;
-    }
     if (out->any && memcmp(&out->last.window, window, sizeof(*window)) == 0) {
         out->last.partition_end = (uint16_t)range.end;
         return;
@@ -197,17 +188,15 @@ static enum mr_status load_lane(const struct ps_push_merge *m, const struct save
 {
     static const struct ps_push_window nothing;
     struct ps_push_lane lane = saved[0].piece;
-    for (uint32_t i = 1; i < count; i++) {
+    for (uint32_t i = 1; i < count; i++)
         lane.used = saved[i].piece.used > lane.used ? saved[i].piece.used : lane.used;
-    }
     struct output out = {.core = core, .status = MR_OK};
     struct range wanted = common(range_of(m->core_count, core->index),
                                  range_of(mr_push_lane_cores(lane.lane), mr_push_lane_core(lane.lane)));
     for (uint32_t c = 0, at = 0; c < m->saved_core_count; c++) {
         struct range of_core = common(wanted, range_of(m->saved_core_count, c));
-        if (at == count || saved[at].core != c) {
+        if (at == count || saved[at].core != c)
             give(&out, &lane, &nothing, of_core);
-        }
         for (; at < count && saved[at].core == c; at++) {
             struct range of_piece = {saved[at].piece.partition, saved[at].piece.partition_end};
             give(&out, &lane, &saved[at].piece.window, common(of_core, of_piece));
@@ -222,9 +211,8 @@ static enum mr_status load_merged(const struct ps_push_merge *m, struct ps_core 
 {
     enum mr_status status = MR_OK;
     for (uint32_t i = 0, end; i < m->count && status == MR_OK; i = end) {
-        for (end = i + 1; end < m->count && compare_lanes(&m->saved[i].piece, &m->saved[end].piece) == 0;) {
+        for (end = i + 1; end < m->count && compare_lanes(&m->saved[i].piece, &m->saved[end].piece) == 0;)
             end++;
-        }
         status = load_lane(m, m->saved + i, end - i, core);
     }
     return status;
@@ -233,11 +221,9 @@ static enum mr_status load_merged(const struct ps_push_merge *m, struct ps_core 
 static enum mr_status load_own(const struct ps_push_merge *m, struct ps_core *core)
 {
     enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < m->count && status == MR_OK; i++) {
-        if (m->saved[i].core == core->index) {
+    for (uint32_t i = 0; i < m->count && status == MR_OK; i++)
+        if (m->saved[i].core == core->index)
             status = ps_pushes_load(core->pushes, &m->saved[i].piece);
-        }
-    }
     return status;
 }
 

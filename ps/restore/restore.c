@@ -84,9 +84,8 @@ static enum mr_status flush_rows(struct core_load *r)
 {
     uint32_t count = r->count;
     r->count = 0;
-    if (count == 0) {
+    if (count == 0)
         return MR_OK;
-    }
     enum mr_status status = ps_table_load_rows(r->feature->table, r->rows, count, r->makes_room);
     return status == MR_OK ? MR_OK : no_memory(r->feature, status, r->text);
 }
@@ -105,13 +104,11 @@ static enum mr_status load_rows(struct core_load *r, const struct ps_feature *f,
     enum mr_status status = r->feature == f ? MR_OK : flush_rows(r);
     r->feature = f;
     for (uint32_t i = 0; i < record->count && status == MR_OK; i++) {
-        if (!is_own_key(r->core, f, keys[i])) {
+        if (!is_own_key(r->core, f, keys[i]))
             continue;
-        }
         r->rows[r->count++] = (struct ps_stored_row){keys[i], rows + (size_t)i * row_bytes};
-        if (r->count == ROWS_MAX) {
+        if (r->count == ROWS_MAX)
             status = flush_rows(r);
-        }
     }
     return status;
 }
@@ -120,19 +117,16 @@ static void load_tombstones(struct ps_core *core, const struct ps_feature *f, co
                             const uint8_t *bytes)
 {
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
-    for (uint32_t i = 0; i < record->count; i++) {
-        if (is_own_key(core, f, keys[i])) {
+    for (uint32_t i = 0; i < record->count; i++)
+        if (is_own_key(core, f, keys[i]))
             ps_table_load_tombstone(f->table, keys[i]);
-        }
-    }
 }
 
 static enum mr_status load_filter(struct ps_core *core, const struct ps_feature *f,
                                   const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (!is_own(core, (uint32_t)record->offset)) {
+    if (!is_own(core, (uint32_t)record->offset))
         return MR_OK;
-    }
     enum mr_status status = ps_table_filter_load(f->table, (uint32_t)record->offset, record->row_bytes, bytes,
                                                  record->bytes, text, PS_RESTORE_TEXT_BYTES);
     return status == MR_OUT_OF_MEMORY ? no_memory(f, status, text) : status;
@@ -168,13 +162,11 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
 static enum mr_status take_record(struct core_load *r, const struct ps_record *record, const uint8_t *bytes)
 {
     uint32_t wanted = ps_record_feature_kind(record->kind);
-    if (wanted == 0) {
+    if (wanted == 0)
         return MR_OK;
-    }
     struct ps_feature *f = ps_shadow_feature(r->core, record->feature);
-    if (f == NULL && r->named_only) {
+    if (f == NULL && r->named_only)
         return MR_OK; /* nobody asked for its feature */
-    }
     bool is_known = f != NULL && (wanted == MR_TABLE) == (f->table != NULL);
     if (!is_known) {
         snprintf(r->text, PS_RESTORE_TEXT_BYTES,
@@ -219,9 +211,8 @@ static void load_blocks(struct ps_core *core, void *arg)
     enum mr_status status = l->status[core->index];
     for (uint32_t i = 0; i < r->block_count && status == MR_OK; i++) {
         status = ps_block_each(r->blocks[i], load_record, &load);
-        if (status == MR_OK) {
+        if (status == MR_OK)
             status = flush_rows(records);
-        }
     }
     l->status[core->index] = r->status[core->index] = status;
 }
@@ -282,9 +273,8 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
 static void log_forgotten(const struct loader *l)
 {
     uint64_t forgotten = 0;
-    for (uint32_t i = 0; i < l->node->core_count; i++) {
+    for (uint32_t i = 0; i < l->node->core_count; i++)
         forgotten += l->lanes_forgotten[i];
-    }
     if (forgotten > 0) {
         ps_log("restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
                "longest: what one "
@@ -301,20 +291,17 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = r->loader;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (l->named_only || !r->is_last_link) {
+    if (l->named_only || !r->is_last_link)
         return MR_OK;
-    }
-    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
+    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT)
         return ps_applied_batches_merge_add(l->applied, record, bytes, l->text);
-    }
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
 
 static enum mr_status round_end(struct round *r)
 {
-    if (!r->is_under_way) {
+    if (!r->is_under_way)
         return MR_OK;
-    }
     ps_node_wait(&r->work);
     r->is_under_way = false;
     return first_failure(r->loader, r->status, r->loader->text);
@@ -336,9 +323,8 @@ static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *cons
 {
     struct loader *l = arg;
     struct round *r = &l->rounds[l->round++ % l->held];
-    if (count == 0) {
+    if (count == 0)
         return end_all(l);
-    }
     r->loader = l;
     memcpy(r->blocks, blocks, count * sizeof(*blocks));
     r->block_count = count;
@@ -347,9 +333,8 @@ static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *cons
     r->is_under_way = true;
     ps_node_begin(l->node, &r->work, load_blocks, r);
     enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
         status = ps_block_each(blocks[i], note_record, r);
-    }
     enum mr_status ended = round_end(&l->rounds[l->round % l->held]);
     return status == MR_OK ? ended : status;
 }
@@ -364,12 +349,10 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
 static enum mr_status take_over_everywhere(struct loader *l, char *text)
 {
     enum mr_status status = ps_applied_batches_merge_finish(l->applied, text);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = ps_push_merge_finish(l->pushes, text);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status = run(l, take_over, text);
     if (status != MR_OK) {
         ps_node_each_core(l->node, give_back, NULL);
@@ -385,9 +368,8 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     enum mr_status status = MR_NO_MEMORY;
     struct loader *l = calloc(1, sizeof(*l));
     snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left");
-    if (l == NULL) {
+    if (l == NULL)
         return status;
-    }
     l->node = node;
     l->named_only = !whole;
     l->makes_room = makes_room;
@@ -398,17 +380,14 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->applied = ps_applied_batches_merge_create(ps_reader_core_count(reader), node->core_count);
     l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
     l->records = calloc(node->core_count, sizeof(*l->records));
-    if (l->applied == NULL || l->pushes == NULL || l->records == NULL) {
+    if (l->applied == NULL || l->pushes == NULL || l->records == NULL)
         goto out;
-    }
     text[0] = '\0';
     status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = run(l, check_whole, text);
-    }
-    if (status == MR_OK && whole) {
+    if (status == MR_OK && whole)
         status = take_over_everywhere(l, text);
-    }
 out:
     free(l->records);
     ps_push_merge_destroy(l->pushes);

@@ -50,9 +50,8 @@ static enum mr_status check_names(const struct mr_restore_pair *names, uint32_t 
 static uint32_t find_in_plan(const struct ps_restore_plan *plan, const char *name)
 {
     uint32_t i = 0;
-    while (i < plan->count && strncmp(plan->entries[i].feature.name, name, MR_NAME_BYTES) != 0) {
+    while (i < plan->count && strncmp(plan->entries[i].feature.name, name, MR_NAME_BYTES) != 0)
         i++;
-    }
     return i;
 }
 
@@ -60,9 +59,8 @@ static uint32_t find_in_plan(const struct ps_restore_plan *plan, const char *nam
 static uint32_t new_count(const struct ps_restore_plan *plan)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count; i++)
         count += plan->entries[i].replaced_id == 0;
-    }
     return count;
 }
 
@@ -151,15 +149,12 @@ enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct 
     for (uint32_t i = 0; i < name_count; i++) {
         struct ps_restore_entry entry;
         enum mr_status status = check_names(names, i, text);
-        if (status == MR_OK) {
+        if (status == MR_OK)
             status = name_entry(held, &names[i], &entry, text);
-        }
-        if (status == MR_OK) {
+        if (status == MR_OK)
             status = place_entry(out, node, replace, &next_id, &entry, text);
-        }
-        if (status != MR_OK) {
+        if (status != MR_OK)
             return status;
-        }
         out->entries[out->count++] = entry;
     }
     return MR_OK;
@@ -167,15 +162,11 @@ enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct 
 
 void ps_restore_plan_apply(const struct ps_restore_plan *plan, struct ps_catalog *node)
 {
-    if (plan->whole) {
+    if (plan->whole)
         node->count = 0;
-    }
-    for (uint32_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].replaced_id != 0) {
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->entries[i].replaced_id != 0)
             ps_catalog_remove(node, plan->entries[i].replaced_id);
-        }
-    }
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count; i++)
         ps_catalog_add(node, plan->entries[i].id, &plan->entries[i].feature);
-    }
 }

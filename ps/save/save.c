@@ -40,9 +40,8 @@ static void write_rows(struct ps_save *save, const struct ps_feature *f, uint32_
     }
     memcpy(to, keys, count * sizeof(uint64_t));
     to += count * sizeof(uint64_t);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         memcpy(to + (size_t)i * row_bytes, rows[i], row_bytes);
-    }
 }
 
 static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
@@ -50,9 +49,8 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 {
     const struct ps_feature *f = self;
     uint32_t row_bytes = ps_table_stored_row_bytes(t);
-    if (!f->core->save.in_step) {
+    if (!f->core->save.in_step)
         ps_save_pace_called(&f->core->save.pace, (uint64_t)count * PS_SAVE_ROW_NS);
-    }
     for (uint32_t i = 0; i < count; i += PS_SAVE_RECORD_ROWS) {
         uint32_t n = count - i < PS_SAVE_RECORD_ROWS ? count - i : PS_SAVE_RECORD_ROWS;
         write_rows(&f->core->save, f, row_bytes, keys + i, rows + i, n);
@@ -140,9 +138,8 @@ static void copy_partial(const struct ps_core *core, const struct ps_partial *pa
                                .row_bytes = PS_STREAM_PARTIAL,
                                .bytes = sizeof(*partial)};
     uint8_t *to = add_record(out, at, &record);
-    if (to != NULL) {
+    if (to != NULL)
         memcpy(to, partial, sizeof(*partial));
-    }
 }
 
 static void copy_client(const struct ps_core *core, const struct ps_client *client, uint8_t *out, size_t *at)
@@ -182,17 +179,13 @@ static void copy_pushes(const struct ps_core *core, const struct ps_push_lane *p
 
 static void copy_clients(const struct ps_core *core, uint8_t *out, size_t *at)
 {
-    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++) {
-        if (ps_clients_at(core->clients, i)->used != 0) {
+    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++)
+        if (ps_clients_at(core->clients, i)->used != 0)
             copy_client(core, ps_clients_at(core->clients, i), out, at);
-        }
-    }
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
         for (const struct ps_push_lane *piece = ps_pushes_at(core->pushes, i); piece != NULL;
-             piece = piece->next) {
+             piece = piece->next)
             copy_pushes(core, piece, out, at);
-        }
-    }
 }
 
 /* Writes the copy to `out` if there is one. Returns its bytes. */
@@ -204,9 +197,8 @@ static size_t copy_small(const struct ps_core *core, uint8_t *out)
         copy_stream(core, s, out, &at);
         copy_plan(core, s, out, &at);
     }
-    for (uint32_t i = 0; i < core->partials.count; i++) {
+    for (uint32_t i = 0; i < core->partials.count; i++)
         copy_partial(core, &core->partials.entries[i], out, &at);
-    }
     copy_clients(core, out, &at);
     return at;
 }
@@ -215,9 +207,8 @@ static bool copy_begin(const struct ps_core *core, struct ps_save *save)
 {
     save->copy_bytes = copy_small(core, NULL);
     save->copy = malloc(save->copy_bytes + 1);
-    if (save->copy == NULL) {
+    if (save->copy == NULL)
         return false;
-    }
     copy_small(core, save->copy);
     return true;
 }
@@ -231,9 +222,8 @@ static uint64_t left_of(const struct ps_feature *f)
 
 void ps_save_variable_end(struct ps_core *core, struct ps_feature *f)
 {
-    if (f->cut_copy != NULL) {
+    if (f->cut_copy != NULL)
         core->save.variable_copy_bytes -= f->cut_copy_bytes;
-    }
     free(f->cut_copy);
     f->cut_copy = NULL;
     f->in_cut = false;
@@ -242,17 +232,14 @@ void ps_save_variable_end(struct ps_core *core, struct ps_feature *f)
 bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *f)
 {
     struct ps_save *save = &core->save;
-    if (!f->in_cut || f->cut_copy != NULL) {
+    if (!f->in_cut || f->cut_copy != NULL)
         return true;
-    }
     uint64_t bytes = left_of(f);
-    if (save->variable_copy_bytes + bytes > PS_SAVE_VARIABLES_BYTES) {
+    if (save->variable_copy_bytes + bytes > PS_SAVE_VARIABLES_BYTES)
         return false;
-    }
     f->cut_copy = malloc(bytes);
-    if (f->cut_copy == NULL) {
+    if (f->cut_copy == NULL)
         return false;
-    }
     ps_variable_store(f->variable, f->cut_bytes, bytes, f->cut_copy);
     f->cut_copy_bytes = bytes;
     save->variable_copy_bytes += bytes;
@@ -266,14 +253,11 @@ static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         struct ps_feature *f = core->features[id];
-        if (f == NULL || f->table == NULL || ps_table_filter_cut_begin(f->table, kind) == MR_OK) {
+        if (f == NULL || f->table == NULL || ps_table_filter_cut_begin(f->table, kind) == MR_OK)
             continue;
-        }
-        while (--id > 0) {
-            if (core->features[id] != NULL && core->features[id]->table != NULL) {
+        while (--id > 0)
+            if (core->features[id] != NULL && core->features[id]->table != NULL)
                 ps_table_cut_abort(core->features[id]->table);
-            }
-        }
         return false;
     }
     return true;
@@ -284,9 +268,8 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
 {
     f->in_cut = f->table != NULL || f->variable != NULL;
     f->cut_bytes = 0;
-    if (f->table == NULL) {
+    if (f->table == NULL)
         return f->variable != NULL ? ps_variable_stored_bytes(f->variable) : 0;
-    }
     f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
     uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
     return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
@@ -312,11 +295,9 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
     *save = begun;
     ps_pushes_cut(core->pushes);
     *bytes = save->copy_bytes;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        if (core->features[id] != NULL) {
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
+        if (core->features[id] != NULL)
             *bytes += feature_begin(core->features[id], kind);
-        }
-    }
     ps_writer_expect(writer, core->index, *bytes);
     core->marks_hold = true;
     return MR_OK;
@@ -326,9 +307,8 @@ void ps_save_end(struct ps_core *core)
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         struct ps_feature *f = core->features[id];
-        if (f == NULL || !f->in_cut) {
+        if (f == NULL || !f->in_cut)
             continue;
-        }
         core->marks_hold = false; /* not everything is written */
         if (f->table != NULL) {
             ps_table_cut_abort(f->table);
@@ -348,9 +328,8 @@ static const char *table_without(const struct ps_core *core, bool (*has)(const s
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         const struct ps_feature *f = core->features[id];
-        if (f != NULL && f->table != NULL && !has(f->table)) {
+        if (f != NULL && f->table != NULL && !has(f->table))
             return f->feature.name;
-        }
     }
     return NULL;
 }
@@ -359,12 +338,10 @@ enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table
 {
     bool keeps_track = core->tombstone_arena != NULL;
     *table = keeps_track ? table_without(core, ps_table_keeps_marks) : NULL;
-    if (*table != NULL) {
+    if (*table != NULL)
         return PS_NO_DELTA_NO_MEMORY;
-    }
-    if (!keeps_track || !core->marks_hold || core->save.writer != NULL) {
+    if (!keeps_track || !core->marks_hold || core->save.writer != NULL)
         return PS_NO_DELTA_UNKNOWN;
-    }
     *table = table_without(core, ps_table_delta_possible);
     return *table != NULL ? PS_NO_DELTA_ROWS_WENT : PS_DELTA_POSSIBLE;
 }
@@ -389,9 +366,8 @@ void ps_save_is_as_saved(struct ps_core *core)
 
 uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature *feature, uint32_t key_count)
 {
-    if (core->save.writer == NULL || !feature->in_cut) {
+    if (core->save.writer == NULL || !feature->in_cut)
         return 0;
-    }
     return rows_need_bytes(ps_table_cut_rows_max(feature->table, key_count),
                            ps_table_stored_row_bytes(feature->table));
 }
@@ -401,9 +377,8 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
     struct ps_save *save = &core->save;
     if (need_bytes == 0 ||
         ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + need_bytes ||
-        ps_writer_failed(save->writer)) {
+        ps_writer_failed(save->writer))
         return true;
-    }
     /* A push that needs more than the buffers hold beside the one being filled waits for the end of the cut:
      * the cursor must not wait for it. */
     if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {
@@ -420,9 +395,8 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
 {
     const struct ps_save *save = &core->save;
     uint64_t left = save->capacity_bytes / PS_SAVE_ROOM_SHARE;
-    if (now_us < save->wanted_until_us && save->wanted_bytes > left) {
+    if (now_us < save->wanted_until_us && save->wanted_bytes > left)
         left = save->wanted_bytes;
-    }
     return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + left + need_bytes;
 }
 
@@ -430,9 +404,8 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
  * more. */
 static uint8_t *append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
 {
-    if (!cursor_has_room(core, sizeof(*record) + padded(record->bytes), now_us)) {
+    if (!cursor_has_room(core, sizeof(*record) + padded(record->bytes), now_us))
         return NULL;
-    }
     return ps_writer_append(core->save.writer, core->index, record);
 }
 
@@ -441,14 +414,12 @@ static enum went copy_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
     struct ps_record record;
-    if (save->copied_out_bytes == save->copy_bytes) {
+    if (save->copied_out_bytes == save->copy_bytes)
         return THROUGH;
-    }
     memcpy(&record, save->copy + save->copied_out_bytes, sizeof(record));
     uint8_t *to = append(core, &record, now_us);
-    if (to == NULL) {
+    if (to == NULL)
         return NO_ROOM;
-    }
     memcpy(to, save->copy + save->copied_out_bytes + sizeof(record), record.bytes);
     save->copied_out_bytes += sizeof(record) + padded(record.bytes);
     return WENT_ON;
@@ -473,14 +444,12 @@ static enum went variable_step(struct ps_core *core, struct ps_feature *f, uint6
                                .offset = f->cut_bytes,
                                .bytes = bytes};
     uint8_t *to = append(core, &record, now_us);
-    if (to == NULL) {
+    if (to == NULL)
         return NO_ROOM;
-    }
     piece_read(f, bytes, to);
     f->cut_bytes += bytes;
-    if (left_of(f) > 0) {
+    if (left_of(f) > 0)
         return WENT_ON;
-    }
     ps_save_variable_end(core, f);
     return THROUGH;
 }
@@ -489,19 +458,16 @@ static enum went tombstones_step(struct ps_core *core, struct ps_feature *f, uin
 {
     uint64_t left = ps_table_cut_tombstones_left(f->table);
     uint32_t count = left < TOMBSTONE_RECORD_KEYS ? (uint32_t)left : TOMBSTONE_RECORD_KEYS;
-    if (count == 0) {
+    if (count == 0)
         return THROUGH;
-    }
     struct ps_record record = {
         .kind = PS_RECORD_GONE, .feature = f->id, .count = count, .bytes = count * sizeof(uint64_t)};
     uint64_t *to = (uint64_t *)(void *)append(core, &record, now_us);
-    if (to == NULL) {
+    if (to == NULL)
         return NO_ROOM;
-    }
     uint32_t taken = 0;
-    while (taken < count) {
+    while (taken < count)
         taken += ps_table_cut_take_tombstones(f->table, to + taken, count - taken);
-    }
     return WENT_ON;
 }
 
@@ -509,9 +475,8 @@ static enum went filter_step(struct ps_core *core, struct ps_feature *f, uint64_
 {
     struct ps_occurrence_part piece;
     uint32_t bytes;
-    if (!ps_table_filter_cut_next(f->table, &piece, &bytes)) {
+    if (!ps_table_filter_cut_next(f->table, &piece, &bytes))
         return THROUGH;
-    }
     struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
                                .feature = f->id,
                                .count = bytes,
@@ -519,9 +484,8 @@ static enum went filter_step(struct ps_core *core, struct ps_feature *f, uint64_
                                .offset = piece.partition,
                                .bytes = bytes};
     uint8_t *to = append(core, &record, now_us);
-    if (to == NULL) {
+    if (to == NULL)
         return NO_ROOM;
-    }
     ps_table_filter_cut_take(f->table, &piece, to);
     return WENT_ON;
 }
@@ -537,16 +501,14 @@ static enum went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t 
     uint32_t buckets = PS_SAVE_STEP_BUCKETS;
     if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
         buckets = 1;
-        if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
+        if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us))
             return NO_ROOM;
-        }
     }
     core->save.in_step = true;
     bool is_through = ps_table_cut_step(f->table, buckets);
     core->save.in_step = false;
-    if (!is_through) {
+    if (!is_through)
         return WENT_ON;
-    }
     f->in_cut = false;
     return THROUGH;
 }
@@ -557,9 +519,8 @@ enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
 static enum went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES)) {
+    if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES))
         return THROUGH;
-    }
     switch ((enum pass)core->save.pass) {
     case PASS_VARIABLES:
         return variable_step(core, f, now_us);
@@ -579,9 +540,8 @@ static enum went cursor_step(struct ps_core *core, uint64_t now_us)
     enum went went = copy_step(core, now_us);
     while (went == THROUGH && save->pass < PASS_COUNT) {
         for (; went == THROUGH && save->next_feature <= core->feature_id_max;
-             save->next_feature += went == THROUGH) {
+             save->next_feature += went == THROUGH)
             went = feature_step(core, core->features[save->next_feature], now_us);
-        }
         if (went == THROUGH) {
             save->next_feature = 1;
             save->pass++;
@@ -601,9 +561,8 @@ bool ps_save_step(struct ps_core *core, uint64_t now_us, uint64_t step_us)
             ps_writer_core_done(writer, core->index);
             return false;
         }
-        if (went == NO_ROOM) {
+        if (went == NO_ROOM)
             return false;
-        }
     } while (dp_now_us() < end_us);
     return true;
 }
@@ -619,15 +578,13 @@ bool ps_save_poll(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
     ps_save_pace_look(&save->pace, other_work(core), now_us);
-    if (!ps_save_pace_may_step(&save->pace, now_us)) {
+    if (!ps_save_pace_may_step(&save->pace, now_us))
         return false;
-    }
     bool is_busy = ps_save_pace_is_busy(&save->pace, now_us);
     uint64_t start_us = dp_now_us();
     bool more = ps_save_step(core, now_us, is_busy ? PS_SAVE_STEP_BUSY_US : PS_SAVE_STEP_US);
-    if (save->writer == NULL) {
+    if (save->writer == NULL)
         return false;
-    }
     ps_save_pace_stepped(&save->pace, dp_now_us() - start_us, now_us);
     save->yielded = more && (is_busy || !save->yielded);
     return more && !save->yielded;

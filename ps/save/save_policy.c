@@ -8,23 +8,19 @@ const char *ps_save_chain_no_delta(const struct ps_save_chain *chain,
                                    const struct ps_save_chain_limits *limits, const char *directory,
                                    bool parent_is_there, const char *marks_lost)
 {
-    if (limits->deltas_max == 0) {
+    if (limits->deltas_max == 0)
         return "checkpoint.deltas is 0: this node does not keep track of what has changed";
-    }
     if (!chain->is_open) {
         return chain->why_closed != NULL
                    ? chain->why_closed
                    : "there is no checkpoint yet that it could follow: save a full one first";
     }
-    if (strcmp(chain->directory, directory) != 0) {
+    if (strcmp(chain->directory, directory) != 0)
         return "the last checkpoint is in another directory";
-    }
-    if (!parent_is_there) {
+    if (!parent_is_there)
         return "the last checkpoint is no longer in the directory";
-    }
-    if (chain->deltas + 1 >= PS_CHAIN_LINKS_MAX) {
+    if (chain->deltas + 1 >= PS_CHAIN_LINKS_MAX)
         return "the chain is as long as one can be";
-    }
     return marks_lost;
 }
 
@@ -72,9 +68,8 @@ void ps_save_chain_break(struct ps_save_chain *chain, const char *why)
 static uint64_t multiple_above(const struct ps_save_schedule *s, uint64_t step)
 {
     uint64_t next;
-    if (s->every_steps == 0 || __builtin_mul_overflow(step / s->every_steps + 1, s->every_steps, &next)) {
+    if (s->every_steps == 0 || __builtin_mul_overflow(step / s->every_steps + 1, s->every_steps, &next))
         return UINT64_MAX;
-    }
     return next;
 }
 
@@ -93,9 +88,8 @@ void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t 
 
 bool ps_save_schedule_step_is_due(struct ps_save_schedule *s, uint64_t step)
 {
-    if (s->every_steps == 0) {
+    if (s->every_steps == 0)
         return false;
-    }
     uint64_t above = multiple_above(s, step);
     s->next_step = above < s->next_step ? above : s->next_step;
     return step >= s->next_step;

@@ -20,9 +20,8 @@ static enum mr_status read_last(const char *directory, uint32_t *last, char *err
     enum mr_status status =
         ps_state_file_read(directory, FILE_NAME, text, sizeof(text), &is_there, error, error_bytes);
     *last = 0;
-    if (status != MR_OK || !is_there) {
+    if (status != MR_OK || !is_there)
         return status;
-    }
     unsigned long value = strtoul(text, &end, 10);
     if (end == text || strcmp(end, "\n") != 0 || value >= UINT32_MAX) {
         snprintf(error, error_bytes,
@@ -44,17 +43,14 @@ enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation,
         return MR_OK;
     }
     enum mr_status status = ps_state_directory(directory, error, error_bytes);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = read_last(directory, &last, error, error_bytes);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     snprintf(text, sizeof(text), "%" PRIu32 "\n", last + 1);
     status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         *incarnation = last + 1;
-    }
     return status;
 }
 

@@ -25,9 +25,8 @@ static bool is_missing(const char *path)
 static void warn_of_readers(const char *path)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0) {
+    if (stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0)
         ps_log("key file %s can be read by every user of this machine: chmod o= %s", path, path);
-    }
 }
 
 /* The same key twice is fine while one file takes the other's place; with two roles nobody could say which
@@ -58,9 +57,8 @@ static enum mr_status read_key(struct reading *r, const char *path, enum mr_role
         return MR_INVALID_ARGUMENT;
     }
     enum mr_status status = mr_key_file_read(path, keys->psks[keys->count], r->error, PS_KEYS_ERROR_BYTES);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     warn_of_readers(path);
     r->paths[keys->count] = path;
     keys->roles[keys->count] = (uint8_t)role;
@@ -80,9 +78,8 @@ static enum mr_status read_listed(struct reading *r, const char *value)
     enum mr_role role;
     const char *path = ps_role_file_parse(value, &role);
     enum mr_status status = read_key(r, path, role);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     char *next = r->next_paths[r->keys->count - 1];
     snprintf(next, sizeof(r->next_paths[0]), "%s.next", path);
     return read_next(r, next, role);
@@ -91,15 +88,12 @@ static enum mr_status read_listed(struct reading *r, const char *value)
 static enum mr_status read_all(struct reading *r, const struct ps_config *config)
 {
     enum mr_status status = MR_OK;
-    if (config->node_key_file[0] != '\0') {
+    if (config->node_key_file[0] != '\0')
         status = read_key(r, config->node_key_file, MR_ROLE_OPERATOR);
-    }
-    if (status == MR_OK && config->node_key_file_next[0] != '\0') {
+    if (status == MR_OK && config->node_key_file_next[0] != '\0')
         status = read_next(r, config->node_key_file_next, MR_ROLE_OPERATOR);
-    }
-    for (uint32_t i = 0; i < config->node_key.count && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < config->node_key.count && status == MR_OK; i++)
         status = read_listed(r, config->node_key.values[i]);
-    }
     return status;
 }
 
@@ -130,9 +124,8 @@ enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
         explicit_bzero(out, sizeof(*out));
         return status;
     }
-    if (config->rpc_world_size != 0) {
+    if (config->rpc_world_size != 0)
         put_first_trainer_first(out);
-    }
     return MR_OK;
 }
 
@@ -141,9 +134,8 @@ void ps_keys_describe(const struct ps_keys *keys, char *out, size_t out_bytes)
     size_t at = (size_t)snprintf(out, out_bytes, "%u %s", keys->count, keys->count == 1 ? "key" : "keys");
     for (uint32_t role = 0, listed = 0; role < MR_ROLE_COUNT && at < out_bytes; role++) {
         uint32_t count = 0;
-        for (uint32_t i = 0; i < keys->count; i++) {
+        for (uint32_t i = 0; i < keys->count; i++)
             count += keys->roles[i] == role;
-        }
         if (count > 0) {
             at += (size_t)snprintf(out + at, out_bytes - at, "%s %u %s", listed++ == 0 ? ":" : ",", count,
                                    mr_role_name((enum mr_role)role));

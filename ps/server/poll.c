@@ -16,9 +16,8 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
 {
     const struct ps_config *config = node->config;
     struct ps_core *core = calloc(1, sizeof(*core));
-    if (core == NULL) {
+    if (core == NULL)
         return NULL;
-    }
     core->node = node;
     core->index = index;
     ps_core_set_clock_us(core, 0); /* until a checkpoint says how long its tables were served */
@@ -35,13 +34,11 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     }
     core->arena = ps_arena_create(table_bytes);
     if (core->arena == NULL || core->batch_arena == NULL ||
-        (config->checkpoint_deltas > 0 && core->tombstone_arena == NULL)) {
+        (config->checkpoint_deltas > 0 && core->tombstone_arena == NULL))
         goto fail;
-    }
     (void)ps_arena_keep(core->arena, ps_arena_restore_bytes(ps_arena_limit_bytes(core->arena)));
-    if (node->prefault != NULL) {
+    if (node->prefault != NULL)
         ps_arena_prefault(core->arena, node->prefault);
-    }
     core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
                                           config->batches_ttl_ms * 1000);
     core->applied = ps_applied_batches_create(core->batch_arena);
@@ -49,9 +46,8 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     core->pushes = ps_pushes_create(core->batch_arena);
     uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
     if (core->batches == NULL || core->applied == NULL || core->clients == NULL || core->pushes == NULL ||
-        !ps_coop_tasks_init(&core->coop_tasks, calls_max)) {
+        !ps_coop_tasks_init(&core->coop_tasks, calls_max))
         goto fail;
-    }
     return core;
 fail:
     ps_core_destroy(core);
@@ -60,15 +56,12 @@ fail:
 
 void ps_core_destroy(struct ps_core *core)
 {
-    if (core == NULL) {
+    if (core == NULL)
         return;
-    }
-    if (core->save.writer != NULL) {
+    if (core->save.writer != NULL)
         ps_save_end(core);
-    }
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
         ps_core_remove_feature(core, id);
-    }
     ps_shadow_end(core);
     ps_leaving_end(core);
     ps_drop_answers(core);
@@ -78,12 +71,10 @@ void ps_core_destroy(struct ps_core *core)
     ps_clients_destroy(core->clients);
     ps_applied_batches_destroy(core->applied);
     ps_batch_cache_destroy(core->batches);
-    if (core->batch_arena != NULL) {
+    if (core->batch_arena != NULL)
         ps_arena_destroy(core->batch_arena);
-    }
-    if (core->arena != NULL) {
+    if (core->arena != NULL)
         ps_arena_destroy(core->arena);
-    }
     ps_arena_destroy(core->tombstone_arena);
     free(core);
 }
@@ -133,9 +124,8 @@ void ps_core_stop(void *self)
 {
     struct ps_core *core = self;
     core->node->cores[core->index] = NULL;
-    if (core->rpc != NULL) {
+    if (core->rpc != NULL)
         ps_rpc_stop(core->rpc);
-    }
     ps_core_destroy(core);
 }
 
@@ -159,9 +149,8 @@ static bool upkeep_step(struct ps_core *core)
     for (uint32_t i = 0; i < UPKEEP_TABLES_MAX && i < core->feature_id_max; i++) {
         core->upkeep_id = core->upkeep_id >= core->feature_id_max ? 1 : core->upkeep_id + 1;
         const struct ps_feature *f = core->features[core->upkeep_id];
-        if (f != NULL && f->table != NULL && table_step(core, f->table)) {
+        if (f != NULL && f->table != NULL && table_step(core, f->table))
             return true;
-        }
     }
     return false;
 }
@@ -177,16 +166,13 @@ bool ps_core_poll(void *self, uint64_t now_us)
         ps_core_see_time(core, now_us);
     }
     bool more = expired == EXPIRE_PER_POLL_MAX;
-    if (core->answers != NULL) {
+    if (core->answers != NULL)
         ps_answer_commands(core);
-    }
-    if (core->rpc != NULL) {
+    if (core->rpc != NULL)
         ps_rpc_poll(core->rpc, now_us);
-    }
     more |= ps_coop_tasks_step(core, now_us);
-    if (core->save.writer != NULL) {
+    if (core->save.writer != NULL)
         more |= ps_save_poll(core, now_us);
-    }
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
         more |= ps_leaving_step(core);

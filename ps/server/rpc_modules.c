@@ -28,9 +28,8 @@ __attribute__((format(printf, 5, 6))) static enum mr_status refuse(const struct 
     ps_config_place(config, config->rpc_module.lines[index], place, sizeof(place));
     int at = snprintf(error, error_bytes, "%s%srpc.module = %.120s: ", place, place[0] == '\0' ? "" : ": ",
                       config->rpc_module.values[index]);
-    if (at < 0 || (size_t)at >= error_bytes) {
+    if (at < 0 || (size_t)at >= error_bytes)
         return MR_INVALID_ARGUMENT;
-    }
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(error + at, error_bytes - (size_t)at, format, arguments);
@@ -43,9 +42,8 @@ static const char *why_not(const char *path)
 {
     const char *why = dlerror();
     size_t bytes = strlen(path);
-    if (why == NULL) {
+    if (why == NULL)
         return "unknown";
-    }
     return strncmp(why, path, bytes) == 0 && why[bytes] == ':'
                ? why + bytes + 1 + strspn(why + bytes + 1, " ")
                : why;
@@ -57,9 +55,8 @@ static enum mr_status load_one(struct ps_rpc_modules *modules, uint32_t index, c
     const struct ps_config *config = modules->config;
     char path[PATH_BYTES];
     const char *arguments;
-    if (!ps_rpc_module_split(config->rpc_module.values[index], path, sizeof(path), &arguments)) {
+    if (!ps_rpc_module_split(config->rpc_module.values[index], path, sizeof(path), &arguments))
         return refuse(config, index, error, error_bytes, "the path is too long");
-    }
     if (access(path, R_OK) != 0) {
         return refuse(config, index, error, error_bytes,
                       "there is no such file that can be read (%.200s): name a shared object", path);
@@ -95,11 +92,9 @@ enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct ps_rpc
 
 static void exit_first(const struct ps_rpc_modules *modules, uint32_t count, struct mr_rpc *rpc)
 {
-    for (uint32_t i = count; i-- > 0;) {
-        if (modules->exits[i] != NULL) {
+    for (uint32_t i = count; i-- > 0;)
+        if (modules->exits[i] != NULL)
             modules->exits[i](rpc);
-        }
-    }
 }
 
 enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct mr_rpc *rpc, char *error,

@@ -86,15 +86,13 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
     (void)self;
     while ((atomic_load(done) & MR_DONE) == 0) {
         uint64_t now = dp_now_us();
-        if (now >= deadline_us) {
+        if (now >= deadline_us)
             return false;
-        }
         uint64_t left_us = deadline_us - now < SLEEP_MAX_US ? deadline_us - now : SLEEP_MAX_US;
         struct timespec left = mr_span_us(left_us);
         uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
-        if ((seen & MR_DONE) == 0) {
+        if ((seen & MR_DONE) == 0)
             (void)syscall(SYS_futex, done, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
-        }
     }
     return true;
 }
@@ -118,20 +116,17 @@ static void find_places(struct ps_rpc *rpc)
     CPU_ZERO(&all);
     (void)sched_getaffinity(0, sizeof(all), &all);
     rpc->places = all;
-    for (int i = 0; i < cpu_count && i < (int)rpc->config->cores_count; i++) {
+    for (int i = 0; i < cpu_count && i < (int)rpc->config->cores_count; i++)
         CPU_CLR((size_t)cpus[i], &rpc->places);
-    }
-    if (CPU_COUNT(&rpc->places) == 0) {
+    if (CPU_COUNT(&rpc->places) == 0)
         rpc->places = all;
-    }
 }
 
 struct ps_rpc *ps_rpc_create(const struct ps_config *config)
 {
     struct ps_rpc *rpc = calloc(1, sizeof(*rpc));
-    if (rpc == NULL) {
+    if (rpc == NULL)
         return NULL;
-    }
     rpc->config = config;
     while (getrandom(rpc->uuid, sizeof(rpc->uuid), 0) != (ssize_t)sizeof(rpc->uuid)) {
     }
@@ -142,9 +137,8 @@ struct ps_rpc *ps_rpc_create(const struct ps_config *config)
 
 void ps_rpc_destroy(struct ps_rpc *rpc)
 {
-    if (rpc != NULL) {
+    if (rpc != NULL)
         sem_destroy(&rpc->ended);
-    }
     free(rpc);
 }
 
@@ -238,9 +232,8 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
 
 void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
 {
-    if (!rpc->stirred && now < rpc->next_us && !mr_agent_has_work(rpc->agent)) {
+    if (!rpc->stirred && now < rpc->next_us && !mr_agent_has_work(rpc->agent))
         return;
-    }
     rpc->stirred = false;
     rpc->next_us = mr_agent_poll(rpc->agent, now);
     dp_core_due(rpc->core, rpc->next_us);
@@ -248,14 +241,12 @@ void ps_rpc_poll(struct ps_rpc *rpc, uint64_t now)
 
 void ps_rpc_count(struct ps_rpc *rpc)
 {
-    if (rpc->closed) { /* its threads are ending */
+    if (rpc->closed) /* its threads are ending */
         return;
-    }
     mr_agent_count(rpc->agent);
     rpc->counters = *mr_agent_counters(rpc->agent);
-    if (rpc->end_reported) {
+    if (rpc->end_reported)
         return;
-    }
     rpc->end = mr_agent_end(rpc->agent, rpc->why, sizeof(rpc->why));
     if (rpc->end != MR_AGENT_GOES_ON) {
         rpc->end_reported = true;
@@ -276,9 +267,8 @@ void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *
         return;
     }
     rpc->stirred = true;
-    if (!mr_agent_on_request(rpc->agent, request)) {
+    if (!mr_agent_on_request(rpc->agent, request))
         mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
-    }
 }
 
 void ps_rpc_stop(struct ps_rpc *rpc)
@@ -320,9 +310,8 @@ static uint32_t ask(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc))
 {
     struct order order = {.task.run = run_order, .rpc = rpc, .run = run};
     sem_init(&order.done, 0, 0);
-    while (!dp_post(rpc->dp, 0, &order.task)) {
+    while (!dp_post(rpc->dp, 0, &order.task))
         sleep_us(LOOK_US);
-    }
     while (sem_wait(&order.done) != 0) {
     }
     sem_destroy(&order.done);
@@ -382,9 +371,8 @@ static uint32_t unsent(struct ps_rpc *rpc)
 static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc), uint64_t limit_us)
 {
     uint64_t until_us = dp_now_us() + limit_us;
-    while (ask(rpc, run) != 0 && dp_now_us() < until_us) {
+    while (ask(rpc, run) != 0 && dp_now_us() < until_us)
         sleep_us(LOOK_US);
-    }
 }
 
 /* False: the node is being stopped in the meantime. */
@@ -392,9 +380,8 @@ static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 {
     uint64_t log_us = dp_now_us() + LOG_AFTER_US;
     for (uint32_t left = ask(rpc, unfinished); left > 0; left = ask(rpc, unfinished)) {
-        if (!stops && atomic_load(&rpc->stopping)) {
+        if (!stops && atomic_load(&rpc->stopping))
             return false;
-        }
         if (dp_now_us() >= log_us) {
             ps_log("%s: waiting for %u function%s of modules to end",
                    stops ? "stopping" : "the world is over", left, mr_plural(left));
@@ -410,12 +397,10 @@ static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 enum mr_status ps_rpc_load(struct ps_rpc *rpc, char *error, size_t error_bytes)
 {
     enum mr_status status = ps_rpc_modules_load(rpc->config, &rpc->modules, error, error_bytes);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = ps_rpc_modules_start(&rpc->modules, rpc->agent, error, error_bytes);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         rpc->modules.count = 0; /* there is nothing to be ended */
-    }
     return status;
 }
 
@@ -436,18 +421,15 @@ static void renew(struct ps_rpc *rpc)
     bool again = rpc->end == MR_AGENT_REFUSED;
     log_end(rpc);
     (void)ask(rpc, retire);
-    if (!wait_for_functions(rpc, false)) {
+    if (!wait_for_functions(rpc, false))
         return;
-    }
-    for (uint32_t ms = 0; again && ms < AGAIN_MS && !atomic_load(&rpc->stopping); ms++) {
+    for (uint32_t ms = 0; again && ms < AGAIN_MS && !atomic_load(&rpc->stopping); ms++)
         sleep_us(1000);
-    }
     ps_rpc_modules_exit(&rpc->modules, rpc->agent);
     (void)ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
-    if (ask(rpc, replace) == 0) {
+    if (ask(rpc, replace) == 0)
         return;
-    }
     if (ps_rpc_modules_start(&rpc->modules, rpc->agent, error, sizeof(error)) != MR_OK) {
         rpc->modules.count = 0;
         ps_log("nobody can join: %s; restart the node", error);
@@ -463,9 +445,8 @@ static void *keep(void *arg)
     for (;;) {
         while (sem_wait(&rpc->ended) != 0) {
         }
-        if (atomic_load(&rpc->stopping)) {
+        if (atomic_load(&rpc->stopping))
             return NULL;
-        }
         renew(rpc);
     }
 }
@@ -473,9 +454,8 @@ static void *keep(void *arg)
 bool ps_rpc_open(struct ps_rpc *rpc)
 {
     rpc->has_keeper = pthread_create(&rpc->keeper, NULL, keep, rpc) == 0;
-    if (rpc->has_keeper) {
+    if (rpc->has_keeper)
         (void)ask(rpc, release);
-    }
     return rpc->has_keeper;
 }
 
@@ -486,9 +466,8 @@ void ps_rpc_close(struct ps_rpc *rpc)
         sem_post(&rpc->ended);
         pthread_join(rpc->keeper, NULL);
     }
-    if (rpc->closed) { /* there was no memory for the next one */
+    if (rpc->closed) /* there was no memory for the next one */
         return;
-    }
     (void)ask(rpc, retire);
     (void)wait_for_functions(rpc, true);
     ps_rpc_modules_exit(&rpc->modules, rpc->agent);

@@ -11,24 +11,20 @@
 bool ps_serve_path_parse(const char *path, char *directory, size_t directory_bytes, uint64_t *id)
 {
     size_t bytes = strlen(path);
-    while (bytes > 1 && path[bytes - 1] == '/') {
+    while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
-    }
-    if (bytes == 0 || bytes + 2 > directory_bytes) {
+    if (bytes == 0 || bytes + 2 > directory_bytes)
         return false;
-    }
     memcpy(directory, path, bytes);
     directory[bytes] = '\0';
     char *slash = strrchr(directory, '/');
     *id = ps_name_published(slash != NULL ? slash + 1 : directory);
-    if (*id == 0) {
+    if (*id == 0)
         return true;
-    }
-    if (slash == NULL) {
+    if (slash == NULL)
         memcpy(directory, ".", 2);
-    } else {
+    else
         slash[slash == directory ? 1 : 0] = '\0';
-    }
     return true;
 }
 
@@ -55,9 +51,8 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
     struct ps_restore_request request = {.directory = directory, .is_own = true};
     struct ps_restored restored = {0};
     enum mr_status status = MR_INVALID_ARGUMENT;
-    if (ps_serve_path_parse(path, directory, sizeof(directory), &request.id)) {
+    if (ps_serve_path_parse(path, directory, sizeof(directory), &request.id))
         status = ps_control_restore(node->control, &request, &restored, text);
-    }
     if (status != MR_OK) {
         snprintf(error, DP_ERROR_BYTES, "checkpoint.serve = %.120s: %s: %.300s", path, mr_status_text(status),
                  text);

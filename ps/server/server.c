@@ -71,9 +71,8 @@ static void dp_config_of(const struct ps_config *config, struct dp_config *out)
     set_port(config, out);
     set_fault(config, &out->fault);
     out->core_count = (uint32_t)config->cores_count;
-    for (uint32_t i = 0; i < out->core_count; i++) {
+    for (uint32_t i = 0; i < out->core_count; i++)
         out->core_cpus[i] = (int)i < cpu_count ? cpus[i] : -1;
-    }
     out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
     out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
     out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
@@ -145,39 +144,31 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     struct dp_config dp_config;
     dp_config_of(node->config, &dp_config);
     enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status = ps_control_claim_directory(node->control, error);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     status =
         ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
-    }
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = ps_control_open_history(node->control, error, DP_ERROR_BYTES);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     dp_config.endpoint.incarnation = node->incarnation;
     dp_config.endpoint.start_id = node->start_id;
     dp_config.endpoint.lineage = ps_control_lineage(node->control);
     dp_config.endpoint.restores = atomic_load(&node->restores);
-    if (dp_config.fault.direction != DP_FAULT_OFF) {
+    if (dp_config.fault.direction != DP_FAULT_OFF)
         ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
-    }
     node->message_bytes_max = dp_config.endpoint.message_bytes_max;
-    if (node->rpc != NULL) {
+    if (node->rpc != NULL)
         ps_rpc_dp_config(node->rpc, &dp_config);
-    }
     status = dp_create(&dp_config, &node->dp, error);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         return status;
-    }
     node->dispatch = ps_dispatch;
     node->started_us = dp_now_us();
     struct dp_app app = {.self = node,
@@ -187,9 +178,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
                          .dispatch = ps_dispatch,
                          .last_push_step = ps_core_last_push_step,
                          .prefetch = ps_prefetch};
-    if (node->rpc != NULL) {
+    if (node->rpc != NULL)
         ps_rpc_dp_app(&app);
-    }
     status = dp_start(node->dp, &app, error);
     server->started = status == MR_OK;
     return status;
@@ -222,9 +212,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
         return MR_OK;
     }
-    if (!is_latest) {
+    if (!is_latest)
         ps_number_parse(config->checkpoint_restore, &request.id);
-    }
     enum mr_status status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
         snprintf(
@@ -242,16 +231,14 @@ static void log_what_is_kept(const struct ps_config *config)
 {
     char by_time[48] = "", by_steps[48] = "";
     const char *on_stop = config->checkpoint_save_on_stop ? ", when it stops" : "";
-    if (config->checkpoint_serve[0] != '\0') {
+    if (config->checkpoint_serve[0] != '\0')
         return;
-    }
     if (config->checkpoint_directory[0] == '\0') {
         ps_log("this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
         return;
     }
-    if (config->checkpoint_every_s != 0) {
+    if (config->checkpoint_every_s != 0)
         snprintf(by_time, sizeof(by_time), ", every %" PRIu64 " s", config->checkpoint_every_s);
-    }
     if (config->checkpoint_every_steps != 0) {
         snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " step%s", config->checkpoint_every_steps,
                  mr_plural(config->checkpoint_every_steps));
@@ -263,18 +250,14 @@ static void log_what_is_kept(const struct ps_config *config)
 static void take_apart(struct ps_server *server)
 {
     struct ps_node *node = &server->node;
-    if (node->control != NULL) {
+    if (node->control != NULL)
         ps_control_stop(node->control, false);
-    }
-    if (server->started && node->rpc != NULL) {
+    if (server->started && node->rpc != NULL)
         ps_rpc_close(node->rpc);
-    }
-    if (server->started) {
+    if (server->started)
         dp_stop(node->dp);
-    }
-    if (node->dp != NULL) {
+    if (node->dp != NULL)
         dp_destroy(node->dp);
-    }
     ps_control_destroy(node->control);
     ps_prefault_destroy(node->prefault);
     ps_rpc_destroy(node->rpc);
@@ -295,9 +278,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     enum mr_status status = MR_NO_MEMORY;
     struct ps_server *server = calloc(1, sizeof(*server));
     snprintf(error, DP_ERROR_BYTES, "no memory left");
-    if (server == NULL) {
+    if (server == NULL)
         return status;
-    }
     struct ps_node *node = &server->node;
     bool is_serving = config->checkpoint_serve[0] != '\0';
     if (is_serving) {
@@ -309,9 +291,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     node->control = ps_control_create(node);
-    if (node->control == NULL) {
+    if (node->control == NULL)
         goto fail;
-    }
     node->prefault = start_prefault(config);
     if (node->prefault == NULL) {
         snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
@@ -319,20 +300,16 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     }
     if (config->rpc_world_size != 0) {
         node->rpc = ps_rpc_create(config);
-        if (node->rpc == NULL) {
+        if (node->rpc == NULL)
             goto fail;
-        }
     }
     status = open_data_plane(server, error);
-    if (status == MR_OK && node->rpc != NULL) {
+    if (status == MR_OK && node->rpc != NULL)
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
-    }
-    if (status == MR_OK) {
+    if (status == MR_OK)
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
-    }
-    if (status != MR_OK) {
+    if (status != MR_OK)
         goto fail;
-    }
     ps_control_gate(node->control, PS_GATE_OPEN);
     if (!ps_control_start(node->control)) {
         snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
@@ -359,11 +336,10 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
     char host[64];
     const char *address = config->port_ipv4[0] != '\0' ? config->port_ipv4 : config->port_ipv6;
     bool is_ipv6 = address == config->port_ipv6;
-    if (address[0] != '\0') {
+    if (address[0] != '\0')
         snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address);
-    } else {
+    else
         dp_link_local(node->dp, host);
-    }
     fprintf(out,
             "millraced: ready port=%s memory=%s cores=%u listen=%s%s%s:%" PRIu64
             " steering=%s (%s) incarnation=%u\n",
@@ -378,9 +354,8 @@ bool ps_server_watch_port(struct ps_server *server)
     char why[DP_ERROR_BYTES] = "";
     const char *device = server->node.config->port_device;
     enum dp_port_state state = dp_port_state(server->node.dp, why);
-    if (state != server->port) {
+    if (state != server->port)
         ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
-    }
     server->port = state;
     return state != DP_PORT_LOST;
 }
@@ -397,9 +372,8 @@ enum mr_status ps_server_stop(struct ps_server *server)
     atomic_store(&node->state, MR_NODE_STOPPING);
     if (saves && node->config->checkpoint_directory[0] != '\0') {
         status = ps_control_save_last(node->control, text);
-        if (status != MR_OK) {
+        if (status != MR_OK)
             ps_log("the save on stop failed: %s", text);
-        }
     }
     take_apart(server);
     return status;

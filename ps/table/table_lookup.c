@@ -302,10 +302,9 @@ static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
     else
         each_row(t, l, keys_end - l->keys_done, bag_sink);
     l->keys_done = keys_end;
-    for (; l->rows_done < l->bags_begun && l->in.offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
+    for (; l->rows_done < l->bags_begun && l->in.offsets[l->rows_done + 1] <= keys_end; l->rows_done++)
         if (!is_narrow(l))
             divide_bag(t, l, l->rows_done, (float *)l->out + (size_t)l->rows_done * t->dim);
-    }
 }
 
 bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)

@@ -562,7 +562,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
                                                                                           : PUSH_CLEAR);
     }
-    while (*budget_bytes > 0 && p->cursor.stage != PUSH_DONE) {
+    while (*budget_bytes > 0 && p->cursor.stage != PUSH_DONE)
         if (p->cursor.stage == PUSH_SEE)
             see_step(p, t, budget_bytes);
         else if (p->cursor.stage == PUSH_CLEAR)
@@ -571,7 +571,6 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
             collect_step(p, t, budget_bytes);
         else
             apply_step(p, t, budget_bytes);
-    }
     if (p->cursor.stage == PUSH_DONE)
         t->counters.keys_pushed += p->in.key_count;
     return p->cursor.stage == PUSH_DONE;

@@ -25,9 +25,8 @@ static void bench_empty_one(struct mr_client *client, uint32_t runs)
     for (uint32_t i = 0; i < runs + 1000; i++) {
         double t0 = bench_now_us();
         bench_check(mr_echo(client, NULL, 0, NULL, 0, NULL), "echo");
-        if (i >= 1000) {
+        if (i >= 1000)
             us[i - 1000] = bench_now_us() - t0;
-        }
     }
     bench_print_latency("empty_call_1", us, runs);
     free(us);
@@ -85,18 +84,15 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     feature.init_b = 0.01f;
     bench_check(mr_create(client, NULL, &feature, 1, &w->table), "create");
     uint64_t state = 1;
-    for (uint32_t i = 0; i < ROWS; i++) {
+    for (uint32_t i = 0; i < ROWS; i++)
         w->keys[i] = next_key(&state, key_count);
-    }
-    for (uint32_t i = 0; i < ROWS * DIM; i++) {
+    for (uint32_t i = 0; i < ROWS * DIM; i++)
         w->gradients[i] = 1e-3f * (float)((int)(i % 7) - 3);
-    }
     /* Rows exist before anything is measured. */
     for (uint64_t first = 0; first < key_count; first += ROWS) {
         uint64_t keys[ROWS];
-        for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t i = 0; i < ROWS; i++)
             keys[i] = (first + i) % key_count;
-        }
         struct mr_reply *reply = NULL;
         bench_check(mr_lookup(client, NULL, w->table, keys, ROWS, &reply), "lookup");
         mr_reply_free(reply);
@@ -112,9 +108,8 @@ static void bench_pull(struct mr_client *client, const struct workload *w, const
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
         bench_check(mr_lookup(client, options, w->table, w->keys, ROWS, &reply), "lookup");
-        if (i >= 20) {
+        if (i >= 20)
             us[i - 20] = bench_now_us() - t0;
-        }
         mr_reply_free(reply);
     }
     bench_print_latency("pull_13312x16", us, runs);
@@ -130,9 +125,8 @@ static void bench_lookup(struct mr_client *client, const struct workload *w, uin
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
         bench_check(mr_lookup(client, NULL, w->table, w->keys, key_count, &reply), "lookup");
-        if (i >= 1000) {
+        if (i >= 1000)
             us[i - 1000] = bench_now_us() - t0;
-        }
         mr_reply_free(reply);
     }
     bench_print_latency(name, us, runs);
@@ -146,9 +140,8 @@ static void bench_push(struct mr_client *client, const struct workload *w, const
     for (uint32_t i = 0; i < runs + 20; i++) {
         double t0 = bench_now_us();
         bench_check(mr_push_gradients(client, options, w->table, w->keys, ROWS, DIM, w->gradients), "push");
-        if (i >= 20) {
+        if (i >= 20)
             us[i - 20] = bench_now_us() - t0;
-        }
     }
     bench_print_latency("push_13312x16", us, runs);
     free(us);
@@ -159,9 +152,8 @@ static void bench_lookup_batch(const char *name, struct mr_client *client, const
                                uint32_t slots, const struct mr_options *options, uint32_t runs)
 {
     uint32_t offsets[SAMPLES * SLOTS + 1];
-    for (uint32_t i = 0; i <= SAMPLES * slots; i++) {
+    for (uint32_t i = 0; i <= SAMPLES * slots; i++)
         offsets[i] = i * (SLOTS / slots);
-    }
     double *us = calloc(runs, sizeof(*us));
     uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
     for (uint32_t i = 0; i < runs + 20; i++) {
@@ -171,9 +163,8 @@ static void bench_lookup_batch(const char *name, struct mr_client *client, const
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
         bench_check(mr_lookup_batch(client, options, batch, w->table, &reply), "lookup_batch");
-        if (i >= 20) {
+        if (i >= 20)
             us[i - 20] = bench_now_us() - t0;
-        }
         mr_reply_free(reply);
         bench_check(mr_forget_batches(client, NULL, &batch, 1), "forget_batches");
     }
@@ -185,11 +176,9 @@ static enum mr_dtype dtype_of(const char *name)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
     static const char *const names[] = {"f32", "f16", "bf16", "i8"};
-    for (uint32_t i = 0; i < 4; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (uint32_t i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0)
             return dtypes[i];
-        }
-    }
     return MR_DTYPE_NONE;
 }
 
@@ -253,34 +242,26 @@ int main(int argc, char **argv)
         return 2;
     }
     struct mr_client *client = bench_connect(&options);
-    if (only == NULL || strcmp(only, "empty_call_1") == 0) {
+    if (only == NULL || strcmp(only, "empty_call_1") == 0)
         bench_empty_one(client, runs * 40);
-    }
-    if (only == NULL || strcmp(only, "empty_call_64") == 0) {
+    if (only == NULL || strcmp(only, "empty_call_64") == 0)
         bench_empty_many(client, 2.0);
-    }
     struct workload *w = make_workload(client, rows);
-    if (only == NULL || strcmp(only, "lookup_1") == 0) {
+    if (only == NULL || strcmp(only, "lookup_1") == 0)
         bench_lookup(client, w, 1, "lookup_1", runs * 20);
-    }
-    if (only == NULL || strcmp(only, "lookup_64") == 0) {
+    if (only == NULL || strcmp(only, "lookup_64") == 0)
         bench_lookup(client, w, 64, "lookup_64", runs * 20);
-    }
-    if (only == NULL || strcmp(only, "pull_13312x16") == 0) {
+    if (only == NULL || strcmp(only, "pull_13312x16") == 0)
         bench_pull(client, w, &call, runs);
-    }
-    if (only == NULL || strcmp(only, "push_13312x16") == 0) {
+    if (only == NULL || strcmp(only, "push_13312x16") == 0)
         bench_push(client, w, &call, runs);
-    }
     static const struct {
         const char *name;
         uint32_t slots;
     } batches[] = {{"lookup_512x26_by_batch", SLOTS}, {"lookup_512x26_summed_by_batch", 1}};
-    for (uint32_t i = 0; i < 2; i++) {
-        if (only == NULL || strcmp(only, batches[i].name) == 0) {
+    for (uint32_t i = 0; i < 2; i++)
+        if (only == NULL || strcmp(only, batches[i].name) == 0)
             bench_lookup_batch(batches[i].name, client, w, batches[i].slots, &call, runs);
-        }
-    }
     free(w);
     mr_client_destroy(client);
     return 0;

@@ -216,7 +216,7 @@ int main(int argc, char **argv)
         {"saves", required_argument, NULL, 'n'},  {NULL, 0, NULL, 0}};
     static struct checkpoint_bench b = {.seconds = 3, .saves = 3};
     struct mr_client_options options = {.deadline_ms = CALL_MS};
-    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         if (c == 's')
             options.server = optarg;
         else if (c == 'p')
@@ -227,7 +227,6 @@ int main(int argc, char **argv)
             b.seconds = strtod(optarg, NULL);
         else if (c == 'n')
             b.saves = (uint32_t)strtoul(optarg, NULL, 10);
-    }
     if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
         fprintf(stderr,
                 "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "

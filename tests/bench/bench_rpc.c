@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     char error[512];
     pid_t child = -1;
 
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         if (c == 'r')
             rank = (uint32_t)strtoul(optarg, NULL, 10);
         else if (c == 'a')
@@ -124,7 +124,6 @@ int main(int argc, char **argv)
             seconds = strtod(optarg, NULL);
         else
             return 2;
-    }
     if (rank == 1) { /* for who starts the caller next */
         printf("ready\n");
         (void)fflush(stdout);

@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     struct bench bench = {.seconds = 2.0};
     const char *only = NULL;
 
-    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         if (c == 's')
             options.server = optarg;
         else if (c == 't')
@@ -189,7 +189,6 @@ int main(int argc, char **argv)
             only = optarg;
         else
             options.server = NULL;
-    }
     if (options.server == NULL || !(bench.seconds > 0)) {
         fprintf(stderr, "usage: bench_transport --server ADDRESS:PORT [--seconds S] [--only NAME]\n");
         return 2;
@@ -199,10 +198,9 @@ int main(int argc, char **argv)
     if (bench.us == NULL)
         return 1;
     make_features(&bench);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (only == NULL || strcmp(only, rows[i].name) == 0)
             rows[i].run(&bench);
-    }
     free(bench.us);
     mr_client_destroy(bench.client);
     return 0;

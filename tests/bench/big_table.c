@@ -186,7 +186,7 @@ int main(int argc, char **argv)
                                                  {NULL, 0, NULL, 0}};
     static struct big b = {.rows = 50000000};
     struct mr_client_options options = {0};
-    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         if (c == 's')
             options.server = optarg;
         else if (c == 'p')
@@ -195,7 +195,6 @@ int main(int argc, char **argv)
             options.key_file = optarg;
         else if (c == 'r')
             b.rows = strtoull(optarg, NULL, 10);
-    }
     if (options.server == NULL || b.pid == 0 || b.rows < 2) {
         fprintf(stderr, "usage: big_table --server ADDRESS:PORT --pid PID [--key-file FILE] [--rows N]\n");
         return 2;

@@ -137,10 +137,9 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 
 static void call_on(struct load *load)
 {
-    for (uint32_t s = 0; s < SESSIONS && load->calling; s++) {
+    for (uint32_t s = 0; s < SESSIONS && load->calling; s++)
         while (load->idle[s] > 0 && begin(load, s, MR_OP_ECHO))
             load->idle[s]--;
-    }
     dpdk_client_turn(load->client);
 }
 
@@ -170,10 +169,9 @@ static void read_counters(struct load *load, struct counters *out)
 
 static uint64_t counter(const struct counters *counters, const char *name)
 {
-    for (uint32_t i = 0; i < counters->count; i++) {
+    for (uint32_t i = 0; i < counters->count; i++)
         if (strcmp(counters->list[i].name, name) == 0)
             return counters->list[i].value;
-    }
     give_up("the server counts no such thing");
 }
 
@@ -197,10 +195,9 @@ static bool send_noise(struct load *load)
     static uint8_t noise[2 * NOISE_BYTES];
     uint64_t random = random_next(load);
 
-    if (noise[0] == 0) {
+    if (noise[0] == 0)
         for (size_t i = 0; i < sizeof(noise); i++)
             noise[i] = (uint8_t)(random_next(load) >> 56 | 0x80); /* no byte of the magic number */
-    }
     uint32_t bytes = (uint32_t)(random >> 32) % NOISE_BYTES;
     bool sent = dpdk_client_inject(load->client, NULL, 0, noise + random % NOISE_BYTES, bytes);
     load->noise_short += sent && bytes < MR_HEADER_BYTES;
@@ -430,11 +427,10 @@ int main(int argc, char **argv)
         give_up("no memory");
     load->state = 88172645463325252u;
     connect_client(&o, load);
-    for (uint32_t s = 0; s < SESSIONS; s++) {
+    for (uint32_t s = 0; s < SESSIONS; s++)
         if (mr_client_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0,
                                    NULL, &load->sessions[s]) != MR_OK)
             give_up("no session");
-    }
     run(load, o.seconds, o.packets);
     for (uint32_t s = 0; s < SESSIONS; s++)
         mr_client_session_close(dpdk_client_endpoint(load->client), load->sessions[s], dp_now_us());

@@ -187,10 +187,9 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 /* Begins what the answers since the last turn have made room for. */
 static void refill(struct load *load)
 {
-    for (uint32_t s = 0; s < SESSIONS && load->next != NULL; s++) {
+    for (uint32_t s = 0; s < SESSIONS && load->next != NULL; s++)
         while (load->idle[s] > 0 && load->next(load, load->sessions[s]))
             load->idle[s]--;
-    }
 }
 
 static void drain(struct load *load)
@@ -291,7 +290,7 @@ static struct options parse(int argc, char **argv)
 {
     struct options o = {.socket = "", .only = "", .mtu = 1500, .keys = 1000000, .seconds = 3.0};
 
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--socket") == 0)
             o.socket = argv[i + 1];
         else if (strcmp(argv[i], "--server") == 0 && sscanf(argv[i + 1], "%63[^:]:%u", o.ip, &o.port) != 2)
@@ -304,7 +303,6 @@ static struct options parse(int argc, char **argv)
             o.seconds = strtod(argv[i + 1], NULL);
         else if (strcmp(argv[i], "--only") == 0)
             o.only = argv[i + 1];
-    }
     if (o.socket[0] == '\0' || o.port == 0 || o.port > UINT16_MAX || o.keys < LARGE_KEYS ||
         !(o.seconds > 0.3)) {
         fprintf(stderr, "usage: memif_load --socket PATH --server IP:PORT [--mtu N] [--keys N] [--seconds S] "

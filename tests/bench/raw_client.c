@@ -214,12 +214,11 @@ static void blast(int fd, const struct options *options)
 
     if (us == NULL || in == NULL)
         give_up("memory");
-    while (done < options->runs) {
+    while (done < options->runs)
         if (blast_once(fd, order, in, &us[done]))
             done++;
         else if (++lost > options->runs)
             give_up("every other blast loses packets");
-    }
     print_latency("raw_blast", us, options->runs, lost);
     free(us);
     free(in);

@@ -9,12 +9,11 @@
 static uint64_t shape_bytes(const struct mr_tensor *t)
 {
     unsigned __int128 product = mr_dtype_bytes(t->dtype);
-    for (uint32_t d = 0; d < MR_RANK_MAX; d++) {
+    for (uint32_t d = 0; d < MR_RANK_MAX; d++)
         if (d < t->rank)
             product *= t->dims[d];
         else
             FUZZ_ASSERT(t->dims[d] == 0);
-    }
     FUZZ_ASSERT(product <= MR_MESSAGE_BYTES_MAX);
     return (uint64_t)product;
 }

@@ -34,9 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct hub_sample_file *f = NULL;
     char path[64], error[HUB_ERROR_BYTES];
     uint32_t broken = 0;
-    if (bytes == 0) {
+    if (bytes == 0)
         return 0;
-    }
     int fd = memfd_create("samples", MFD_CLOEXEC);
     FUZZ_ASSERT(fd >= 0 && write(fd, data + 1, bytes - 1) == (ssize_t)(bytes - 1));
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -54,9 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     /* Without `strict`, a file is refused when most of its lines are broken. */
     FUZZ_ASSERT(status == MR_OK || (status == MR_BAD_MESSAGE && broken > 0));
     FUZZ_ASSERT(!options.strict || (status == MR_BAD_MESSAGE) == (broken > 0));
-    if (status == MR_OK) {
+    if (status == MR_OK)
         read_all(f);
-    }
     hub_sample_file_close(f);
     close(fd);
     return 0;

@@ -144,12 +144,11 @@ int main(int argc, char **argv)
                                      {.fd = ways[1].in, .events = POLLIN}};
         bool quiet = poll(readable, 2, QUIET_MS) == 0;
 
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             if (quiet)
                 let_go(&ways[i]);
             else
                 drain(&ways[i]);
-        }
     }
     printf("carried %lu lost %lu duplicated %lu reordered %lu corrupted %lu\n", carried, done[LOSS],
            done[DUPLICATE], done[REORDER], done[CORRUPT]);

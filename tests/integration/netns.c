@@ -48,10 +48,9 @@ static void remove_tree(const char *path)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
 
-    for (int i = 0; i < REMOVE_TRIES && access(path, F_OK) == 0; i++) {
+    for (int i = 0; i < REMOVE_TRIES && access(path, F_OK) == 0; i++)
         if (nftw(path, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS) != 0)
             nanosleep(&pause, NULL);
-    }
 }
 
 /* Keeps the namespace and the directory until the test is gone or says so, and takes the directory along. */
@@ -143,10 +142,9 @@ static int exit_code(pid_t pid)
 {
     int status;
 
-    while (waitpid(pid, &status, 0) < 0) {
+    while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return -1;
-    }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -141,10 +141,9 @@ static struct {
 static void *call_all_the_time(void *arg)
 {
     (void)arg;
-    while (!atomic_load(&own.ends)) {
+    while (!atomic_load(&own.ends))
         if (mr_rpc_sync(own.rpc, own.rank, "whoami", NULL, 0, NULL, NULL) != MR_OK)
             abort();
-    }
     return NULL;
 }
 

@@ -79,10 +79,9 @@ void rpc_run_world(int (*run)(uint32_t rank, const char *address), uint32_t coun
     rpc_free_address(address);
     for (uint32_t rank = 0; rank < count; rank++)
         pids[rank] = rpc_in_process(run, rank, address);
-    for (uint32_t rank = 0; rank < count; rank++) {
+    for (uint32_t rank = 0; rank < count; rank++)
         if (rank == killed)
             rpc_expect_killed(pids[rank]);
         else
             rpc_expect_end(pids[rank], 0);
-    }
 }

@@ -70,10 +70,9 @@ void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t coun
         pthread_join(threads[i], NULL);
         workers->rpcs[i] = joining[i].rpc;
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (joining[i].status != MR_OK)
             fail_msg("%s", joining[i].error);
-    }
     workers->count = count;
 }
 
@@ -104,10 +103,9 @@ void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected)
     }
     for (uint32_t i = 0; i < workers->count; i++)
         pthread_join(threads[i], NULL);
-    for (uint32_t i = 0; i < workers->count; i++) {
+    for (uint32_t i = 0; i < workers->count; i++)
         if (leaving[i].status != expected)
             fail_msg("%s: %s", mr_status_name(leaving[i].status), leaving[i].error);
-    }
     workers->count = 0;
 }
 

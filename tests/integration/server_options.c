@@ -15,10 +15,9 @@ static enum dp_driver parse_driver(const char *text)
         {"socket", DP_DRIVER_SOCKET},
     };
 
-    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
         if (strcmp(text, drivers[i].text) == 0)
             return drivers[i].driver;
-    }
     fprintf(stderr, "unknown driver %s\n", text);
     exit(2);
 }

@@ -198,10 +198,9 @@ static uint32_t run_graph(FILE *in, struct mr_rpc *rpc, uint32_t graph_number)
     for (uint32_t i = 0; i < leaves; i++)
         compared += compare(in, g, graph_number);
     mr_autograd_end(g->context);
-    for (uint32_t i = leaves; i < g->count; i++) {
+    for (uint32_t i = leaves; i < g->count; i++)
         if (g->values[i].kind == MR_VALUE_RREF)
             mr_rref_release(g->values[i].rref);
-    }
     for (uint32_t i = 0; i < g->result_count; i++)
         mr_rpc_result_free(g->results[i]);
     free(g);

@@ -140,10 +140,9 @@ static void test_create(void **state)
     assert_refused(mr_create(x->client, NULL, &later, 1, &id), MR_INVALID_ARGUMENT, "optimizer_args");
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 3);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (infos[i].id == x->table)
             assert_null(mr_feature_diff(&infos[i].feature, &same));
-    }
     free(infos);
 }
 

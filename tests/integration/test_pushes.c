@@ -93,10 +93,9 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     char text[WIRE_CLIENT_TEXT_BYTES];
     uint16_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
 
-    for (uint32_t i = 0; i < KEYS; i++) {
+    for (uint32_t i = 0; i < KEYS; i++)
         if (core_of(cores_before, x->keys[i]) == old && core_of(x->cores, x->keys[i]) == to)
             keys[count++] = x->keys[i];
-    }
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         ones[i] = 1;
     struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, keys),
@@ -134,10 +133,9 @@ static void check_rows(struct fixture *x, uint32_t pushes)
 
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     const float *rows = mr_reply_tensor(reply, 0)->data;
-    for (uint32_t i = 0; i < KEYS * DIM; i++) {
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
         if (rows[i] != -(float)pushes)
             fail_msg("row %u holds %g after %u pushes", i / DIM, (double)rows[i], pushes);
-    }
     mr_reply_free(reply);
 }
 

@@ -283,10 +283,9 @@ static uint32_t feature(struct fixture *x, const char *name)
     uint32_t count, id = 0;
 
     assert_int_equal(mr_list(x->server, NULL, &infos, &count), MR_OK);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (strcmp(infos[i].feature.name, name) == 0)
             id = infos[i].id;
-    }
     free(infos);
     assert_int_not_equal(id, 0);
     return id;

@@ -254,10 +254,9 @@ static void model_step(const struct mr_feature *f, double *values, double *state
 
 static void model_end_push(struct model *m)
 {
-    for (uint32_t k = 0; k < KEYS; k++) {
+    for (uint32_t k = 0; k < KEYS; k++)
         if (m->touched[k])
             model_step(&m->feature, m->rows[k], m->state[k], m->sums[k], DIM);
-    }
     memset(m->sums, 0, sizeof(m->sums));
     memset(m->touched, 0, sizeof(m->touched));
 }

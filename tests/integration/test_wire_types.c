@@ -74,10 +74,9 @@ static void read_rows(struct mr_client *client, uint32_t table, float *rows)
 
 static float *row_of(float *rows, uint64_t key)
 {
-    for (uint32_t i = 0; i < UNIVERSE; i++) {
+    for (uint32_t i = 0; i < UNIVERSE; i++)
         if (i * UINT64_C(0x9e3779b97f4a7c15) == key)
             return rows + (size_t)i * DIM;
-    }
     fail();
     return NULL;
 }

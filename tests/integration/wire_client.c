@@ -71,10 +71,9 @@ static bool is_intact(const struct mr_message *reply, uint32_t bytes)
     if (reply->preamble.tensor_count != 1 || reply->tensors[0].bytes != bytes)
         return false;
     const uint8_t *data = reply->tensors[0].data;
-    for (uint32_t i = 0; i < bytes; i++) {
+    for (uint32_t i = 0; i < bytes; i++)
         if (data[i] != pattern(i))
             return false;
-    }
     return true;
 }
 

@@ -476,12 +476,11 @@ static int print_all(const struct diff *d, bool json)
         (void)printf("a  %s\nb  %s\n\n%-8s %-24s %12s %12s %10s %10s %10s %10s %13s\n",
                      ckpt_chain_last(d->a)->path, ckpt_chain_last(d->b)->path, "kind", "name", "in a", "in b",
                      "added", "removed", "changed", "state", "largest diff");
-    for (uint32_t i = 0; i < d->pair_count; i++) {
+    for (uint32_t i = 0; i < d->pair_count; i++)
         if (json)
             json_array_append_new(list, pair_json(&d->pairs[i]));
         else
             print_pair(&d->pairs[i]);
-    }
     int exit_code = 0;
     if (json)
         exit_code = tool_print_json(COMMAND, json_pack("{s:b, s:o}", "differs", differs, "features", list));

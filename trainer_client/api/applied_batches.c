@@ -13,10 +13,9 @@ static bool has(const struct mrc_applied_batches *set, uint64_t sequence)
 
 static bool in_all(const struct mrc_applied_batches *sets, uint32_t count, uint64_t sequence)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (!has(&sets[i], sequence))
             return false;
-    }
     return true;
 }
 
@@ -41,10 +40,9 @@ bool mrc_applied_by_all(const struct mrc_applied_batches *sets, uint32_t count,
 
     if (bitmap == NULL)
         return false;
-    for (uint64_t sequence = watermark; sequence < end; sequence++) {
+    for (uint64_t sequence = watermark; sequence < end; sequence++)
         if (in_all(sets, count, sequence))
             bitmap[(sequence - watermark) / 64] |= UINT64_C(1) << ((sequence - watermark) % 64);
-    }
     while (words > 0 && bitmap[words - 1] == 0)
         words--;
     *out = (struct mrc_applied_batches){.watermark = watermark, .bitmap = bitmap, .words = words};

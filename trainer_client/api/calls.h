@@ -55,9 +55,8 @@ static inline uint32_t mrc_reply_dtype_flags(enum mr_dtype dtype)
 /* Puts the options' plan, if there is one, after the number in words[0]. Returns how many words there are. */
 static inline uint32_t mrc_add_plan(const struct mr_options *options, uint64_t words[1 + MR_PLAN_WORDS])
 {
-    if (options == NULL || options->plan == NULL) {
+    if (options == NULL || options->plan == NULL)
         return 1;
-    }
     memcpy(&words[1], options->plan, MR_PLAN_WORDS * sizeof(*words));
     return 1 + MR_PLAN_WORDS;
 }

@@ -218,10 +218,9 @@ static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)
     if (bytes == 0 || tensor->rank > MR_RANK_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %s", i,
                          bytes == 0 ? "an unknown dtype" : "a rank above 4");
-    for (uint32_t d = 0; d < tensor->rank; d++) {
+    for (uint32_t d = 0; d < tensor->rank; d++)
         if (__builtin_mul_overflow(bytes, tensor->dims[d], &bytes))
             return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] is larger than memory", i);
-    }
     if (bytes != tensor->bytes)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %llu bytes; its dims make %llu", i,
                          (unsigned long long)tensor->bytes, (unsigned long long)bytes);

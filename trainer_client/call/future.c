@@ -223,10 +223,9 @@ static uint64_t tensor_bytes(const struct mr_future *f)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < f->part_count; i++) {
+    for (uint32_t i = 0; i < f->part_count; i++)
         for (uint32_t t = 0; t < f->parts[i].tensor_count; t++)
             bytes += f->parts[i].tensors[t].bytes;
-    }
     return bytes;
 }
 
@@ -236,10 +235,9 @@ static void copy_tensors(struct mr_future *f)
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
 
-        for (uint32_t t = 0; t < part->tensor_count; t++) {
+        for (uint32_t t = 0; t < part->tensor_count; t++)
             if (part->sources[t] != NULL && part->tensors[t].bytes > 0)
                 memcpy(part->tensors[t].data, part->sources[t], part->tensors[t].bytes);
-        }
     }
 }
 

@@ -51,10 +51,9 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
 
     if (info[0] == 0 || info[0] > MR_CORE_MAX)
         return false;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (owner[p] >= info[0])
             return false;
-    }
     uint8_t cores[MR_PARTITION_COUNT];
 
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)

@@ -54,10 +54,9 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
             bytes = TEXT_BYTES - 1;
         memcpy(text, part->answers[0].data, bytes);
         text[bytes] = '\0';
-        for (size_t i = 0; i < bytes && text[i] != '\0'; i++) {
+        for (size_t i = 0; i < bytes && text[i] != '\0'; i++)
             if ((unsigned char)text[i] < ' ')
                 text[i] = ' ';
-        }
     } else if (part->is_void) {
         snprintf(text, TEXT_BYTES,
                  "its number is no longer that feature's since the node was restarted or restored: create it "

@@ -103,10 +103,9 @@ static uint64_t due_us(const struct mr_client *client)
 {
     uint64_t due = mrc_progress_next_us(client);
 
-    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (w->deadline_us < due)
             due = w->deadline_us;
-    }
     return due;
 }
 
@@ -130,10 +129,9 @@ static void wake_waiters(struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
 
-    for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+    for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
             pthread_cond_signal(&w->ready);
-    }
 }
 
 /* A sender receives what arrived while nobody drove. Others wait for that, on a condition or in their own
@@ -196,10 +194,9 @@ static bool somebody_is_done(const struct mr_client *client)
 {
     uint64_t now_us = mrc_now_us();
 
-    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
             return true;
-    }
     return false;
 }
 
@@ -274,10 +271,9 @@ static void hand_over(struct mr_client *client)
 
 static void send_unsent(struct mr_client *client)
 {
-    for (uint32_t i = 0; i < client->link_count; i++) {
+    for (uint32_t i = 0; i < client->link_count; i++)
         if (client->links[i]->unsent)
             mrc_progress_poll(client, client->links[i]);
-    }
 }
 
 bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const void *arg, uint64_t deadline_us)

@@ -30,10 +30,9 @@ static bool has_all(const struct mrc_ancestry *a, const struct mrc_origin *o)
         return false;
     if (o->whole > a->restores) /* somebody restored an earlier state */
         return true;
-    for (uint32_t i = 0; i + 1 < o->count; i++) {
+    for (uint32_t i = 0; i + 1 < o->count; i++)
         if (o->starts[i + 1][MR_LIST_START_ID] == a->writer)
             return o->starts[i][MR_LIST_START_FROM] >= a->checkpoint;
-    }
     return false;
 }
 

@@ -32,10 +32,9 @@ static void take_over(struct mrc_trail *trail, const struct mrc_trail *other)
 {
     const uint64_t last = trail->numbers[trail->count - 1];
 
-    for (uint32_t i = 0; i < other->count; i++) {
+    for (uint32_t i = 0; i < other->count; i++)
         if (other->numbers[i] > last)
             note(trail, other->numbers[i], other->steps[i]);
-    }
 }
 
 static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *b)

@@ -167,10 +167,9 @@ static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct 
         return;
     }
     mrc_shard_split_bags(shard, whole.key, whole.offsets, whole.bags, keys, offsets);
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         if (shares[core] != NULL)
             fill_bag_share(shard, core, pooling, &whole, &parts[core]);
-    }
 }
 
 bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR_PARTITION_COUNT],
@@ -186,10 +185,9 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
         return false;
     if (bags)
         mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
-    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
+    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++)
         if (shard.keys[core] > 0)
             ok = (shares[core] = new_share(push, table, &shard, core)) != NULL;
-    }
     if (ok)
         fill_shares(&shard, table->pooling, push, shares);
     for (uint32_t core = 0; core < MR_CORE_MAX && !ok; core++) {

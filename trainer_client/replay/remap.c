@@ -17,10 +17,9 @@
 
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane)
 {
-    for (uint32_t i = 0; i < remap->mark_count; i++) {
+    for (uint32_t i = 0; i < remap->mark_count; i++)
         if (remap->marks[i].lane == lane)
             return &remap->marks[i];
-    }
     return NULL;
 }
 
@@ -152,10 +151,9 @@ void mrc_remap_begin(struct mr_client *client)
         end_asked(link);
         take_former(link);
     }
-    for (uint32_t i = 0; i < links; i++) {
+    for (uint32_t i = 0; i < links; i++)
         if (own_has_moved(client->links[i]))
             (void)take_lane(client->links[i]); /* without memory: repeated in the next round */
-    }
     client->remap.era += moved;
 }
 
@@ -195,10 +193,9 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 {
     if (link->client->remap.lane_count > 0 || has_moved(link))
         return false;
-    for (uint32_t i = 0; i < link->former_count; i++) {
+    for (uint32_t i = 0; i < link->former_count; i++)
         if (!mrc_replay_caught_up(link->former[i]))
             return false;
-    }
     return true;
 }
 
@@ -239,10 +236,9 @@ static bool has_settled(const void *arg)
     for (uint32_t i = 0; i < s->client->link_count; i++) {
         const struct mrc_link *link = s->client->links[i];
 
-        for (uint32_t l = 0; l < link->former_count; l++) {
+        for (uint32_t l = 0; l < link->former_count; l++)
             if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
                 return false;
-        }
     }
     return true;
 }

@@ -32,10 +32,9 @@ static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t
 {
     const uint32_t old = mr_push_lane_core(lane), end = first_partition(lane, old + 1);
 
-    for (uint32_t p = first_partition(lane, old); p < end; p++) {
+    for (uint32_t p = first_partition(lane, old); p < end; p++)
         if (client->node.partition_core[p] == core)
             return true;
-    }
     return false;
 }
 
@@ -64,10 +63,9 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 /* Returns the current core whose lane it is; NULL: it is a lane of a former map. */
 static struct mrc_link *link_of(const struct mr_client *client, uint16_t lane)
 {
-    for (uint32_t core = 0; core < client->node.core_count; core++) {
+    for (uint32_t core = 0; core < client->node.core_count; core++)
         if (client->links[core]->own.lane == lane)
             return client->links[core];
-    }
     return NULL;
 }
 
@@ -75,10 +73,9 @@ static bool ask_owners(struct mr_client *client, struct mrc_lane_mark *mark)
 {
     bool asked = true;
 
-    for (uint32_t core = 0; core < client->node.core_count; core++) {
+    for (uint32_t core = 0; core < client->node.core_count; core++)
         if (owns_keys_of(client, core, mark->lane))
             asked &= ask_link(client->links[core], mark);
-    }
     if (asked)
         mrc_gone_init(&mark->gone); /* the links have it now */
     return asked;

@@ -20,10 +20,9 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
 
 struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole)
 {
-    for (uint32_t i = 0; i < link->former_count; i++) {
+    for (uint32_t i = 0; i < link->former_count; i++)
         if (link->former[i]->lane == number)
             return link->former[i];
-    }
     struct mrc_replay *lane = malloc(sizeof(*lane));
 
     if (lane == NULL || !mrc_lanes_append(&link->former, &link->former_count, lane)) {
@@ -55,10 +54,9 @@ static bool split_rows(struct mr_client *client, const struct mrc_replay *from, 
     struct mrc_push *shares[MR_CORE_MAX];
     bool ok = mrc_push_split(push, client->node.partition_core, table, shares), given = true;
 
-    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
+    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++)
         if (shares[core] != NULL)
             given &= give(client, core, from, shares[core], push->number, push->after);
-    }
     return ok && given;
 }
 
@@ -130,14 +128,12 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
     uint64_t number = UINT64_MAX;
     uint32_t found = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number < number)
             number = oldest(lanes[i])->number;
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number == number)
             at[found++] = i;
-    }
     return found;
 }
 

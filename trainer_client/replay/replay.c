@@ -250,10 +250,9 @@ static uint64_t bytes_not_answered(const struct mrc_replay *r)
 {
     uint64_t bytes = 0;
 
-    for (const struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
+    for (const struct mr_link *l = r->kept.next; l != &r->kept; l = l->next)
         if (PUSH_OF(l, kept)->state != MRC_PUSH_DONE)
             bytes += PUSH_OF(l, kept)->bytes;
-    }
     return bytes;
 }
 
@@ -308,10 +307,9 @@ bool mrc_replay_has_open(const struct mrc_replay *r, uint64_t number)
     const struct mr_link *const queues[] = {&r->asked, &r->due, &r->again, &r->later};
 
     for (uint32_t q = 0; q < 4; q++) {
-        for (const struct mr_link *l = queues[q]->next; l != queues[q]; l = l->next) {
+        for (const struct mr_link *l = queues[q]->next; l != queues[q]; l = l->next)
             if (PUSH_OF(l, queue)->number == number)
                 return true;
-        }
     }
     return false;
 }
@@ -375,13 +373,12 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
 {
     uint64_t number = push->number;
 
-    if (push->state == MRC_PUSH_AGAIN) {
+    if (push->state == MRC_PUSH_AGAIN)
         repeated(r, push, status, now_us);
-    } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
+    else if (status == MR_OK || status == MR_ALREADY_LEARNT)
         set_state(r, push, MRC_PUSH_DONE);
-    } else {
-        leave_empty(r, push); /* refused: the caller knows */
-    }
+    else
+        leave_empty(r, push);                             /* refused: the caller knows */
     if (status == MR_OK || status == MR_ALREADY_LEARNT) { /* others carry none */
         r->answered_to = number > r->answered_to ? number : r->answered_to;
         if (durable != MRC_FLOOR_UNKNOWN)

@@ -162,10 +162,9 @@ void mrc_resend_copy(struct mr_future *f)
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
 
-        for (uint32_t t = 0; part->push != NULL && t < part->tensor_count; t++) {
+        for (uint32_t t = 0; part->push != NULL && t < part->tensor_count; t++)
             if (part->tensors[t].bytes > 0)
                 memcpy(part->push->tensors[t].data, part->tensors[t].data, part->tensors[t].bytes);
-        }
     }
 }
 
@@ -462,10 +461,9 @@ uint64_t mrc_resend_next_us(const struct mr_client *client)
 {
     uint64_t next_us = MRC_NEVER_US;
 
-    for (uint32_t i = 0; i < client->link_count; i++) {
+    for (uint32_t i = 0; i < client->link_count; i++)
         if (client->links[i]->resend_us < next_us)
             next_us = client->links[i]->resend_us;
-    }
     return next_us;
 }
 

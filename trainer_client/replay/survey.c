@@ -164,10 +164,9 @@ static uint32_t taken_back_at(const struct review *r, const struct mrc_push *pus
 {
     uint32_t id = mrc_push_feature(push);
 
-    for (uint32_t i = 0; i < r->count && id != 0; i++) {
+    for (uint32_t i = 0; i < r->count && id != 0; i++)
         if (r->ids[i] == id)
             return r->taken_back[i];
-    }
     return r->whole; /* with everything else that was there then */
 }
 

@@ -128,12 +128,11 @@ static enum mr_status fetch_rest(struct column *c)
 {
     struct window w = {.asked = c->delivered};
     enum mr_status status = MR_OK;
-    while (status == MR_OK && c->delivered < c->fetch->id_count) {
+    while (status == MR_OK && c->delivered < c->fetch->id_count)
         if (w.in_flight < WINDOW && w.asked < c->fetch->id_count)
             status = ask(c, &w);
         else
             status = take(c, &w);
-    }
     if (status == MR_UNKNOWN_TABLE || status == MR_WRONG_DIM)
         tde_table_forget(c->table);
     for (; w.in_flight > 0; w.in_flight--, w.first = (w.first + 1) % WINDOW)

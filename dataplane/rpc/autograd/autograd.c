@@ -16,20 +16,18 @@ static enum mr_status no_memory(const char *caller)
 
 static bool any_numbered(const struct mr_value *values, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].gradient != 0)
             return true;
-    }
     return false;
 }
 
 /* Under the lock: returns whether this tape knows any of the values. */
 static bool any_known(const struct mr_tape *tape, const struct mr_value *values, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (mr_tape_find(tape, values[i].gradient) != MR_TAPE_NONE)
             return true;
-    }
     return false;
 }
 
@@ -226,10 +224,9 @@ static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *c
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_RETURN, .of = served, .inputs = call->results, .input_count = call->result_count};
 
-    for (uint32_t i = 0; i < call->result_count; i++) {
+    for (uint32_t i = 0; i < call->result_count; i++)
         if (mr_tape_find(&c->tape, call->results[i].gradient) == MR_TAPE_NONE)
             call->results[i].gradient = 0;
-    }
     if (served == NULL || (call->head.flags & MR_RPC_REMOTE) != 0 ||
         !any_numbered(call->results, call->result_count))
         return MR_OK;

@@ -305,10 +305,9 @@ static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *go
     struct mr_rpc_result *joined = NULL;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; values != NULL && i < got->page_count; i++) {
+    for (uint32_t i = 0; values != NULL && i < got->page_count; i++)
         for (uint32_t j = 1; j < mr_rpc_result_count(got->pages[i]); j++)
             values[count++] = *mr_rpc_result_value(got->pages[i], j);
-    }
     if (values != NULL)
         joined = mr_result_copy(agent, values, count);
     if (joined != NULL) {

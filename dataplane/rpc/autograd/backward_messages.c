@@ -276,11 +276,10 @@ static bool enter(struct mr_autograd *c, uint32_t node, const struct served *s, 
     if (c->tape.nodes[node].input_count != s->in.count)
         return false;
     memcpy(inputs, mr_tape_inputs(&c->tape, node), s->in.count * sizeof(*inputs));
-    for (uint32_t i = 0; i < s->in.count; i++) {
+    for (uint32_t i = 0; i < s->in.count; i++)
         if (inputs[i] != MR_TAPE_NONE && s->in.gradients[i].data != NULL &&
             !mr_gradient_same_shape(&s->in.gradients[i], &c->tape.values[inputs[i]].shape))
             return false;
-    }
     return mr_tape_enter(&c->tape, node);
 }
 

@@ -155,10 +155,9 @@ static void context_free(struct mr_autograd *c)
 {
     struct mr_rpc *agent = c->contexts->agent;
 
-    for (uint32_t i = 0; i < c->tape.node_count; i++) {
+    for (uint32_t i = 0; i < c->tape.node_count; i++)
         if (c->tape.nodes[i].kind == MR_RECORDED_RUN)
             mr_recorded_run_free(c->tape.nodes[i].of);
-    }
     mr_tape_fini(&c->tape);
     mr_id_map_free(&c->calls);
     mr_id_map_free(&c->served);
@@ -476,10 +475,9 @@ static void ask_for_end(struct mr_rpc *agent, uint64_t id)
  * died. */
 static void ask_creators(struct mr_contexts *contexts)
 {
-    MR_ID_MAP_EACH(node, &contexts->map) {
+    MR_ID_MAP_EACH(node, &contexts->map)
         if (creator_of(node->id) != contexts->agent->config.rank)
             ask_for_end(contexts->agent, node->id);
-    }
 }
 
 void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)

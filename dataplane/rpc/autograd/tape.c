@@ -135,10 +135,9 @@ const uint32_t *mr_tape_outputs(const struct mr_tape *tape, uint32_t node)
 
 void mr_tape_begin_pass(struct mr_tape *tape, bool retain)
 {
-    for (uint32_t i = 0; i < tape->value_count; i++) {
+    for (uint32_t i = 0; i < tape->value_count; i++)
         if (!tape->nodes[tape->values[i].node].is_leaf)
             free(mr_tape_take(tape, i));
-    }
     tape->pass++;
     tape->retain = retain;
     tape->ready_count = 0;
@@ -190,10 +189,9 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
             return MR_INVALID_ARGUMENT;
         }
         reached(self, at);
-        for (uint32_t i = 0; i < tape->nodes[at].input_count; i++) {
+        for (uint32_t i = 0; i < tape->nodes[at].input_count; i++)
             if (inputs[i] != MR_TAPE_NONE && count_one(tape, tape->values[inputs[i]].node))
                 tape->stack[depth++] = tape->values[inputs[i]].node;
-        }
     }
     return MR_OK;
 }

@@ -174,10 +174,9 @@ static bool tensor_matches(const struct mr_signature_part *part, const struct mr
         return true;
     if (part->rank != tensor->rank)
         return false;
-    for (uint32_t i = 0; i < part->rank; i++) {
+    for (uint32_t i = 0; i < part->rank; i++)
         if (part->dims[i] != UINT64_MAX && part->dims[i] != tensor->dims[i])
             return false;
-    }
     return true;
 }
 

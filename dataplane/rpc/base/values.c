@@ -85,11 +85,10 @@ uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32
 
     if (bytes > UINT32_MAX) /* the length of such strings does not fit into a message */
         return UINT64_MAX;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_TENSOR &&
             __builtin_add_overflow(bytes, values[i].tensor.bytes, &bytes))
             return UINT64_MAX;
-    }
     return bytes;
 }
 
@@ -167,10 +166,9 @@ void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *n
     if (words_bytes != 0)
         memcpy(at, words, words_bytes);
     at = write_text(at + words_bytes, name, name_bytes);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_STRING)
             at = write_text(at, values[i].string.text, values[i].string.bytes);
-    }
 }
 
 uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,
@@ -180,10 +178,9 @@ uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_
 
     /* Strings of more than 4 GiB must be too large, instead of the truncated number. */
     tensors[n++] = mr_tensor_1d(MR_U8, head_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)head_bytes, head);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_TENSOR)
             tensors[n++] = values[i].tensor;
-    }
     return n;
 }
 
@@ -333,12 +330,11 @@ size_t mr_values_copy_bytes(const struct mr_value *values, uint32_t count)
 {
     size_t bytes = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_TENSOR)
             bytes = align_up(bytes, COPY_ALIGN) + values[i].tensor.bytes;
         else if (values[i].kind == MR_VALUE_STRING)
             bytes += (size_t)values[i].string.bytes + 1;
-    }
     return align_up(bytes, COPY_ALIGN);
 }
 

@@ -565,9 +565,8 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     if (status != MR_OK) /* now, because leaving does other threads' work, which may set error lines */
         snprintf(why, sizeof(why), "%s", mr_rpc_last_error());
     driver->leave(driver->self, order->waits);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
-    }
     return status;
 }
 

@@ -174,11 +174,10 @@ static void answer(struct mr_reference_waiter *waiter, enum mr_status status, vo
         answer_error(fetch, status);
         return;
     }
-    if (kept->status != MR_OK) {
+    if (kept->status != MR_OK)
         mr_reply_error(agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
-    } else {
+    else
         answered = reply_copy(fetch, kept);
-    }
     if (answered == MR_ANSWER_LATER) {
         fetch->next = agent->unanswered_fetches;
         agent->unanswered_fetches = fetch;

@@ -57,10 +57,9 @@ enum mr_status mr_executing_own(struct mr_rpc *agent, const char *caller, const 
 void mr_executing_drop_results(struct mr_rpc_call *call)
 {
     mr_rrefs_release(call->results, call->result_count);
-    for (uint32_t i = 0; i < call->result_count; i++) {
+    for (uint32_t i = 0; i < call->result_count; i++)
         if (call->results[i].kind == MR_VALUE_OBJECT && call->destroy != NULL)
             call->destroy(call->results[i].object);
-    }
     call->result_count = 0;
 }
 

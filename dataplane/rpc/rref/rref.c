@@ -269,18 +269,16 @@ const char *mr_rref_check(const struct mr_rpc *agent, const struct mr_rref *r)
 
 void mr_rrefs_retain(const struct mr_value *values, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_RREF)
             mr_rref_retain(values[i].rref);
-    }
 }
 
 void mr_rrefs_release(const struct mr_value *values, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_RREF)
             mr_rref_release(values[i].rref);
-    }
 }
 
 void mr_rrefs_died(struct mr_rpc *agent, uint32_t rank)

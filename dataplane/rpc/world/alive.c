@@ -37,10 +37,9 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
         atomic_store(&agent->fenced, true);
     if (status != MR_OK || reply->preamble.tensor_count != 1 || reply->tensors[0].bytes != size)
         return false;
-    for (uint32_t i = 0; i < size; i++) {
+    for (uint32_t i = 0; i < size; i++)
         if (((const uint8_t *)reply->tensors[0].data)[i] != 0 && i != agent->config.rank)
             mr_member_died(agent, &agent->members[i]);
-    }
     return false;
 }
 

@@ -137,10 +137,9 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
 
 static bool others_are_gone(const struct mr_rpc *agent)
 {
-    MR_MEMBER_EACH(m, agent) {
+    MR_MEMBER_EACH(m, agent)
         if (m->rank != agent->config.rank && takes_part(m) && m->leave_phase != MR_LEAVE_GONE)
             return false;
-    }
     return true;
 }
 

@@ -43,10 +43,9 @@ static uint8_t *make_room(struct mr_tensor *tensors, uint32_t tensor_count)
 {
     uint64_t bytes = MR_TENSOR_ALIGN;
 
-    for (uint32_t i = 0; i < tensor_count; i++) {
+    for (uint32_t i = 0; i < tensor_count; i++)
         if (tensors[i].data == NULL)
             bytes += (tensors[i].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
-    }
     uint8_t *room = aligned_alloc(MR_TENSOR_ALIGN, bytes), *at = room;
 
     for (uint32_t i = 0; room != NULL && i < tensor_count; i++) {
@@ -421,10 +420,9 @@ static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
 
 static bool any_asked(const struct mr_long_in *in)
 {
-    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD; i++) {
+    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD; i++)
         if (in->parts[i].asked)
             return true;
-    }
     return false;
 }
 
@@ -432,10 +430,9 @@ static void ask_all(struct mr_long_in *in)
 {
     enum mr_status status = MR_OK;
 
-    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD && in->asked_up_to < in->bytes && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD && in->asked_up_to < in->bytes && status == MR_OK; i++)
         if (!in->parts[i].asked)
             status = ask(in, &in->parts[i]);
-    }
     if (status == MR_NO_MEMORY)
         in->agent->longs.look = true;
     else if (status != MR_OK)

@@ -37,10 +37,9 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_worker_by_name: name is NULL");
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_worker_by_name: not all workers have joined yet");
-    MR_MEMBER_EACH(m, agent) {
+    MR_MEMBER_EACH(m, agent)
         if (strcmp(m->name, name) == 0)
             return mr_worker_info(agent, m->rank, info);
-    }
     return mr_rpc_error(MR_UNKNOWN_WORKER, "mr_worker_by_name: no worker of this world is called \"%s\"",
                         name);
 }
@@ -61,11 +60,10 @@ struct leave_work {
 
 static bool speaks_otherwise(const struct mr_member *member, char *text, size_t bytes)
 {
-    for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
+    for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++)
         if (member->sessions[i] != NULL &&
             mr_client_session_version_text(member->sessions[i], "rendezvous", text, bytes))
             return true;
-    }
     return false;
 }
 

@@ -20,10 +20,9 @@ static struct mr_member *own_member(struct mr_rpc *agent)
 
 static bool all_present(const struct mr_rpc *agent)
 {
-    MR_MEMBER_EACH(m, agent) {
+    MR_MEMBER_EACH(m, agent)
         if (!m->present)
             return false;
-    }
     return true;
 }
 
@@ -138,10 +137,9 @@ static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, con
     joining->incarnation = join->incarnation;
     joining->is_node = (join->flags & MR_JOIN_NODE) != 0;
     joining->present = true;
-    MR_MEMBER_EACH(m, agent) {
+    MR_MEMBER_EACH(m, agent)
         if (is_stale(agent, m, request->now_us))
             m->present = false;
-    }
     (void)mr_call_ref_address(agent->config.endpoint, request->ref, &joining->address);
     if (all_present(agent))
         joined(agent, MR_OK);
@@ -188,11 +186,10 @@ static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
 {
     if (!agent->config.is_node || !atomic_load(&agent->complete))
         return false;
-    MR_MEMBER_EACH(m, agent) {
+    MR_MEMBER_EACH(m, agent)
         if (m->rank != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
             (m->heard_us > now_us || now_us - m->heard_us <= JOIN_SUSPECT_US))
             return false;
-    }
     return true;
 }
 
@@ -359,10 +356,9 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
     }
     used = (uint32_t)snprintf(out, bytes, "%u of %u workers have joined; missing: rank", there,
                               agent->config.world_size);
-    for (uint32_t i = 0; i < agent->config.world_size && used + 16 < bytes; i++) {
+    for (uint32_t i = 0; i < agent->config.world_size && used + 16 < bytes; i++)
         if (agent->joined_ranks[i] == 0)
             used += (uint32_t)snprintf(out + used, bytes - used, " %u", i);
-    }
     if (agent->config.is_rendezvous && used < bytes)
         say_who_is_kept_out(agent, out + used, bytes - used);
     return there != 0;

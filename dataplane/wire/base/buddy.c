@@ -164,10 +164,9 @@ static uint32_t take_kept(struct mr_buddy *b, uint32_t order)
 /* Rare: something did not fit. At most KEPT_ORDERS * KEPT_BYTES / UNIT_BYTES merges. */
 __attribute__((cold, noinline)) static void release_kept(struct mr_buddy *b)
 {
-    for (uint32_t order = 0; order < KEPT_ORDERS; order++) {
+    for (uint32_t order = 0; order < KEPT_ORDERS; order++)
         for (uint32_t unit = take_kept(b, order); unit != NO_UNIT; unit = take_kept(b, order))
             release(b, unit, order);
-    }
 }
 
 /* ---- public ---- */

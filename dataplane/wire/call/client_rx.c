@@ -430,15 +430,14 @@ static void call_again(struct mr_endpoint *ep, struct mr_call *call)
 
 void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call)
 {
-    if (call->session == NULL) {
+    if (call->session == NULL)
         mr_call_end(ep, call, MR_CANCELLED, NULL);
-    } else if (call->state != MR_CALL_ENDED && call->deadline_us <= ep->now_us) {
+    else if (call->state != MR_CALL_ENDED && call->deadline_us <= ep->now_us)
         mr_call_end(ep, call, deadline_status(call), NULL);
-    } else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us) {
+    else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us)
         mr_call_arm(ep, call);
-    } else if (call->state == MR_CALL_PAUSED) {
+    else if (call->state == MR_CALL_PAUSED)
         call_again(ep, call);
-    } else {
+    else
         probe(ep, call);
-    }
 }

@@ -336,17 +336,16 @@ static void on_ping(struct mr_endpoint *ep, struct mr_server_session *session, c
 {
     uint64_t call_id = packet->header.call_id;
     struct mr_slot *slot = &session->slots[call_id % session->peer.window];
-    if (call_id == 0 || call_id > slot->call_id || slot->state == MR_SLOT_EMPTY) {
+    if (call_id == 0 || call_id > slot->call_id || slot->state == MR_SLOT_EMPTY)
         (void)mr_transmit_ack(ep, &session->peer, 0, call_id, 0);
-    } else if (call_id < slot->call_id) {
+    else if (call_id < slot->call_id)
         ep->counters.drop_stale++;
-    } else if (slot->state == MR_SLOT_REFUSED) {
+    else if (slot->state == MR_SLOT_REFUSED)
         send_busy(ep, session, call_id);
-    } else if (slot->state == MR_SLOT_RECEIVING) {
+    else if (slot->state == MR_SLOT_RECEIVING)
         send_report(ep, session, slot);
-    } else {
+    else
         mr_reply_repeat(ep, session, slot, true);
-    }
 }
 
 /* ---- a packet arrives ---- */

@@ -112,10 +112,9 @@ static bool name_char(char c)
 static bool all_zero(const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (p[i] != 0)
             return false;
-    }
     return true;
 }
 

@@ -41,10 +41,9 @@ static void read_words(struct statement *s)
 /* `count` numbers from words[first] on. */
 static bool has_numbers(const struct statement *s, uint32_t first, uint32_t count)
 {
-    for (uint32_t i = first; i < first + count; i++) {
+    for (uint32_t i = first; i < first + count; i++)
         if (i >= s->word_count || !s->is_number[i])
             return false;
-    }
     return true;
 }
 

@@ -42,12 +42,11 @@ static void *run_thread(void *arg)
 {
     struct ps_thread_pool *pool = arg;
     pthread_mutex_lock(&pool->lock);
-    while (!pool->stopping) {
+    while (!pool->stopping)
         if (pool->first != NULL)
             run_next(pool, pool->first);
         else
             pthread_cond_wait(&pool->is_wanted, &pool->lock);
-    }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }

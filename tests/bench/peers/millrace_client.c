@@ -50,10 +50,9 @@ static uint64_t empty_many(void *state, double until_us)
         options.future = &futures[i];
         bench_check(mr_echo(m->client, &options, 0, NULL, 0, NULL), "echo");
     }
-    for (uint32_t i = 0; i < WORK_OUTSTANDING; i++) {
+    for (uint32_t i = 0; i < WORK_OUTSTANDING; i++)
         if (futures[i] != NULL)
             end_call(&futures[i]);
-    }
     return calls;
 }
 

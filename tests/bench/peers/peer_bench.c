@@ -60,7 +60,7 @@ struct peer_options peer_options_read(const char *program, int argc, char **argv
     struct peer_options options = {.seconds = 1.0};
     bool good = true;
 
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         if (c == 's')
             good = good && parse_server(optarg, &options);
         else if (c == 'r')
@@ -74,7 +74,6 @@ struct peer_options peer_options_read(const char *program, int argc, char **argv
             exit(0);
         } else
             good = false;
-    }
     if (!good || options.address == NULL || optind != argc || !(options.seconds > 0)) {
         usage(stderr, program);
         exit(2);

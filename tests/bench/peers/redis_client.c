@@ -130,10 +130,9 @@ static const float *lookup(void *state, const struct workload *w)
     for (uint32_t b = 0; b < WORK_BAGS; b++) {
         float sum[WORK_DIM] = {0};
 
-        for (uint32_t i = w->offsets[b]; i < w->offsets[b + 1]; i++, row += WORK_DIM) {
+        for (uint32_t i = w->offsets[b]; i < w->offsets[b + 1]; i++, row += WORK_DIM)
             for (uint32_t d = 0; d < WORK_DIM; d++)
                 sum[d] += row[d];
-        }
         memcpy(&r->sums[b * WORK_DIM], sum, sizeof(sum));
     }
     return r->sums;

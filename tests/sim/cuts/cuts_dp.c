@@ -329,8 +329,7 @@ void dp_core_each_counter(const struct dp_core *core,
                           void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
                           void *arg)
 {
-    for (uint32_t s = 0; s < core->set_count; s++) {
+    for (uint32_t s = 0; s < core->set_count; s++)
         for (uint32_t i = 0; i < core->sets[s].count; i++)
             visit(arg, core->sets[s].set, core->sets[s].names[i], core->sets[s].values[i]);
-    }
 }

@@ -276,10 +276,9 @@ static void maybe_put_back(void)
     world.outcome->put_backs++;
     world.restored.id = 0;
     world.undisturbed_id = world.undisturbed_id < newest ? world.undisturbed_id : newest;
-    for (uint32_t i = 0; i < world.save_count; i++) {
+    for (uint32_t i = 0; i < world.save_count; i++)
         if (world.saves[i].id > newest)
             world.saves[i].id = 0;
-    }
 }
 
 static void restart_node(void)
@@ -329,10 +328,9 @@ static uint64_t highest_step(void)
 
 static bool all_have_ended(void)
 {
-    for (uint32_t i = 0; i < world.work.pushers; i++) {
+    for (uint32_t i = 0; i < world.work.pushers; i++)
         if (!world.pushers[i].has_ended)
             return false;
-    }
     return true;
 }
 
@@ -584,10 +582,9 @@ static void check_checkpoint(uint64_t id)
                       (unsigned long long)instants[i].whole);
     }
     cuts_check_instant(world.pushers, instants);
-    for (uint32_t i = 0; i < world.save_count; i++) {
+    for (uint32_t i = 0; i < world.save_count; i++)
         if (world.saves[i].id == id)
             check_times(&world.saves[i], instants);
-    }
 }
 
 static void check_checkpoints(void)

@@ -12,12 +12,10 @@ float long_gradients[LONG_KEYS * NODE_DIM];
 uint32_t long_make_table(struct node_fixture *n)
 {
     struct mr_feature f = node_table("emb", 1);
-    for (uint32_t i = 0; i < LONG_KEYS; i++) {
+    for (uint32_t i = 0; i < LONG_KEYS; i++)
         long_keys[i] = i;
-    }
-    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++) {
+    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++)
         long_gradients[i] = 1;
-    }
     return node_create(n, &f);
 }
 
@@ -52,9 +50,8 @@ void long_post_feed(struct node_fixture *n, struct node_call *call, uint32_t tab
 {
     static uint32_t offsets[LONG_KEYS + 1];
     uint32_t head[4] = {table, key_count, 1, flags};
-    for (uint32_t i = 0; i <= key_count; i++) {
+    for (uint32_t i = 0; i <= key_count; i++)
         offsets[i] = i;
-    }
     struct mr_call_options options = {.op = MR_OP_FEED_SAMPLE, .deadline_us = NEVER_US};
     struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_1d(MR_U64, key_count, long_keys),
@@ -101,14 +98,12 @@ void long_hold(void)
 
 void long_slices(uint32_t count)
 {
-    for (uint32_t i = 0; i <= count; i++) {
+    for (uint32_t i = 0; i <= count; i++)
         fake_dp_turn(0);
-    }
 }
 
 void long_end_all(struct node_call *calls, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         node_call_end(&calls[i]);
-    }
 }

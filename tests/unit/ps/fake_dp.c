@@ -111,11 +111,10 @@ static void core_tx_end(void *self, uint32_t bytes)
 {
     struct dp_core *core = self;
     core->open->bytes = bytes;
-    if (bytes == 0) {
+    if (bytes == 0)
         free(core->open);
-    } else {
+    else
         put(&to_client, core->open);
-    }
 }
 
 static void fill_random(void *self, void *out, size_t n)
@@ -144,11 +143,10 @@ void fake_dp_client_tx_end(void *self, uint32_t bytes)
 {
     (void)self;
     client_open->bytes = bytes;
-    if (bytes == 0 || the_dp == NULL || client_open->core >= the_dp->config.core_count) {
+    if (bytes == 0 || the_dp == NULL || client_open->core >= the_dp->config.core_count)
         free(client_open);
-    } else {
+    else
         put(&the_dp->cores[client_open->core].in, client_open);
-    }
 }
 
 bool fake_dp_client_receive(struct mr_endpoint *ep)
@@ -179,11 +177,10 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
     struct dp_core *core = app;
     uint8_t op = request->message->preamble.op;
     dp_handler handler = op < MR_OP_COUNT ? core->dp->app.dispatch[op] : NULL;
-    if (handler == NULL) {
+    if (handler == NULL)
         mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
-    } else {
+    else
         handler(core->app, ep, request);
-    }
 }
 
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
@@ -221,9 +218,8 @@ static bool take_work(struct dp_core *core, bool idle, struct datagram **datagra
     }
     *datagrams = take_all(q);
     *task_count = core->task_count;
-    for (uint32_t i = 0; i < core->task_count; i++) {
+    for (uint32_t i = 0; i < core->task_count; i++)
         tasks[i] = core->tasks[i];
-    }
     core->task_count = 0;
     bool go_on = !core->stop || *task_count > 0;
     pthread_mutex_unlock(&q->lock);
@@ -239,14 +235,12 @@ static void *run_core(void *arg)
     uint32_t task_count;
     bool more = false;
     while (take_work(core, !more, &datagrams, tasks, &task_count)) {
-        for (uint32_t i = 0; i < task_count; i++) {
+        for (uint32_t i = 0; i < task_count; i++)
             tasks[i]->run(tasks[i], core->app, core);
-        }
         struct mr_address from = {.port = 9};
         from.ip[15] = 2;
-        for (struct datagram *d = datagrams; d != NULL; d = d->next) {
+        for (struct datagram *d = datagrams; d != NULL; d = d->next)
             mr_endpoint_receive(core->ep, dp_now_us(), &from, d->data, d->bytes);
-        }
         free_all(datagrams);
         mr_endpoint_flush(core->ep, dp_now_us());
         more = app->core_poll(core->app, dp_now_us());
@@ -302,9 +296,8 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
     assert(status == MR_OK);
     mr_endpoint_set_last_step_hook(core->ep, last_step);
     core->app = dp->app.core_start(dp->app.self, core, error);
-    if (core->app == NULL) {
+    if (core->app == NULL)
         return MR_NO_MEMORY;
-    }
     core->started = pthread_create(&core->thread, NULL, run_core, core) == 0;
     assert(core->started);
     return status;
@@ -343,9 +336,8 @@ void dp_stop(struct dp *dp)
 /* What is still on its way to the test is lost, as it would be with a port. */
 void dp_destroy(struct dp *dp)
 {
-    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+    for (uint32_t i = 0; i < dp->config.core_count; i++)
         free_all(dp->cores[i].in.first);
-    }
     pthread_mutex_lock(&to_client.lock);
     free_all(take_all(&to_client));
     pthread_mutex_unlock(&to_client.lock);
@@ -455,9 +447,8 @@ static pthread_once_t releases_once = PTHREAD_ONCE_INIT;
 
 static void make_releases(void)
 {
-    for (uint32_t i = 0; i < DP_CORES_MAX; i++) {
+    for (uint32_t i = 0; i < DP_CORES_MAX; i++)
         sem_init(&releases[i], 0, 0);
-    }
 }
 
 void *fake_dp_app(uint32_t core)
@@ -501,9 +492,8 @@ void fake_dp_release(uint32_t core)
 
 void fake_dp_wait_held(uint32_t core)
 {
-    while (!is_held[core]) {
+    while (!is_held[core])
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
     others_before[core] = others_posted(core);
 }
 
@@ -512,14 +502,12 @@ void fake_dp_turn(uint32_t core)
     uint32_t before = hold_count[core];
     fake_dp_hold(core);
     fake_dp_release(core);
-    while (hold_count[core] == before) {
+    while (hold_count[core] == before)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
 }
 
 void fake_dp_wait_posted(uint32_t core, uint32_t count)
 {
-    while (others_posted(core) - others_before[core] < count) {
+    while (others_posted(core) - others_before[core] < count)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
 }

@@ -20,9 +20,8 @@ static uint32_t answer_count;
 
 void node_call_end(struct node_call *call)
 {
-    for (uint32_t i = 0; i < call->reply.tensor_count; i++) {
+    for (uint32_t i = 0; i < call->reply.tensor_count; i++)
         free(call->reply.tensors[i].data);
-    }
     memset(call, 0, sizeof(*call));
 }
 
@@ -70,9 +69,8 @@ static void connect_client(struct node_fixture *n)
     config.udp_bytes_max = MR_UDP_BYTES_MAX;
     memset(config.client_uuid, 7, sizeof(config.client_uuid));
     assert_int_equal(mr_endpoint_create(&config, &n->client), MR_OK);
-    for (uint32_t i = 0; i < n->core_count; i++) {
+    for (uint32_t i = 0; i < n->core_count; i++)
         node_join(n, i);
-    }
 }
 
 void node_start(struct node_fixture *n, uint32_t core_count)
@@ -81,9 +79,8 @@ void node_start(struct node_fixture *n, uint32_t core_count)
     n->core_count = core_count;
     n->config.cores_count = core_count;
     enum mr_status status = ps_server_start(&n->config, &n->server, error);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         fail_msg("the node does not start: %s", error);
-    }
     connect_client(n);
 }
 
@@ -136,9 +133,8 @@ int node_teardown(void **state)
 {
     struct node_fixture *n = *state;
     char command[128];
-    if (n->server != NULL) {
+    if (n->server != NULL)
         node_stop(n);
-    }
     node_call_end(&last);
     snprintf(command, sizeof(command), "rm -rf %s", n->directory);
     int status = system(command);
@@ -157,9 +153,8 @@ void node_post(struct node_fixture *n, uint32_t core, struct node_call *call,
     node_call_end(call);
     mine.user = call;
     mine.sequence = n->sequence;
-    if (tensor_count > 0) {
+    if (tensor_count > 0)
         memcpy(copies, tensors, tensor_count * sizeof(*tensors));
-    }
     assert_int_equal(mr_call_begin(n->client, n->sessions[core], &mine, copies, tensor_count, &handle),
                      MR_OK);
     mr_call_send(n->client, handle, dp_now_us());
@@ -282,9 +277,8 @@ void node_feed(struct node_fixture *n, uint64_t batch_id, uint32_t table, const 
     for (uint32_t core = 0; core < n->core_count; core++) {
         uint32_t count = 0;
         for (uint32_t i = 0; i < key_count; i++) {
-            if (node_core_of_key(n, keys[i], 0) == core) {
+            if (node_core_of_key(n, keys[i], 0) == core)
                 mine[count++] = keys[i];
-            }
             offsets[i + 1] = count;
         }
         uint32_t head[4] = {table, key_count, 1, 0};
@@ -302,9 +296,8 @@ uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_i
 {
     float *gradient = malloc(samples * NODE_DIM * sizeof(*gradient));
     uint32_t head[4] = {table, 0};
-    for (uint32_t i = 0; i < samples * NODE_DIM; i++) {
+    for (uint32_t i = 0; i < samples * NODE_DIM; i++)
         gradient[i] = value;
-    }
     struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_3d(MR_F32, samples, 1, NODE_DIM, gradient)};
     const struct node_reply *reply =
@@ -330,9 +323,8 @@ uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name)
     const char *at = reply->tensors[0].data, *end = at + reply->tensors[0].bytes;
     for (uint32_t i = 0; at < end; i++) {
         size_t length = (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) - at);
-        if (length == strlen(name) && memcmp(at, name, length) == 0) {
+        if (length == strlen(name) && memcmp(at, name, length) == 0)
             return ((const uint64_t *)reply->tensors[1].data)[i];
-        }
         at += length + 1;
     }
     fail_msg("there is no counter %s", name);

@@ -11,9 +11,8 @@ uint64_t keys[KEYS];
 uint32_t make_table(struct node_fixture *n)
 {
     struct mr_feature f = node_table("emb", 100);
-    for (uint32_t i = 0; i < KEYS; i++) {
+    for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = 1000 + i;
-    }
     return node_create(n, &f);
 }
 
@@ -21,9 +20,8 @@ uint32_t learn(struct node_fixture *n, uint32_t table, uint64_t batch_id)
 {
     uint32_t applied = 0;
     node_feed(n, batch_id, table, keys, KEYS);
-    for (uint32_t core = 0; core < n->core_count; core++) {
+    for (uint32_t core = 0; core < n->core_count; core++)
         applied += node_push_batch(n, core, batch_id, table, KEYS, 1);
-    }
     return applied;
 }
 
@@ -31,9 +29,8 @@ void check_values(struct node_fixture *n, uint32_t table, float expected)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
         float value = node_value(n, table, keys[i]);
-        if (value != expected) {
+        if (value != expected)
             fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
-        }
     }
 }
 
@@ -69,21 +66,17 @@ void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t ol
 
 bool meets(const struct node_fixture *n, uint32_t cores, uint32_t old, uint32_t to)
 {
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        if (p * cores / MR_PARTITION_COUNT == old && p * n->core_count / MR_PARTITION_COUNT == to) {
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (p * cores / MR_PARTITION_COUNT == old && p * n->core_count / MR_PARTITION_COUNT == to)
             return true;
-        }
-    }
     return false;
 }
 
 void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t number)
 {
     for (uint32_t old = 0; old < cores; old++) {
-        for (uint32_t to = 0; to < n->core_count; to++) {
-            if (meets(n, cores, old, to)) {
+        for (uint32_t to = 0; to < n->core_count; to++)
+            if (meets(n, cores, old, to))
                 push_to(n, table, cores, old, number, to);
-            }
-        }
     }
 }

@@ -93,9 +93,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(checks_a_file_without_serving),
         cmocka_unit_test(a_missing_key_file_ends_the_start),
     };
-    if (argc != 2) {
+    if (argc != 2)
         return EXIT_FAILURE;
-    }
     millraced = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

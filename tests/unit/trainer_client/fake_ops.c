@@ -275,10 +275,9 @@ static void apply(struct fake_feature *f, const struct bags *bags, const struct 
     uint32_t dim = f->feature.dims[0];
     float *gradients = rows_in(gradient), rate = rate_of(head);
 
-    for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++) {
+    for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++)
         for (uint32_t d = 0; d < dim; d++)
             row_of(f, bags->keys[i])[d] -= rate * gradients[(size_t)i * dim + d];
-    }
     for (uint32_t b = 0; bags->offsets != NULL && b < bags->bag_count; b++) {
         for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
             for (uint32_t d = 0; d < dim; d++)

@@ -75,10 +75,9 @@ void replay_check_rows(struct replay_fixture *x)
         fail_msg("%s", mr_last_error());
     const float *rows = mr_reply_tensor(reply, 0)->data;
 
-    for (uint32_t i = 0; i < REPLAY_KEYS; i++) {
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         for (uint32_t d = 0; d < REPLAY_DIM; d++)
             assert_true(rows[i * REPLAY_DIM + d] == fake_initial(x->keys[i], d) - x->expected[i]);
-    }
     mr_reply_free(reply);
 }
 

@@ -71,8 +71,7 @@ void graph_expect(struct graph *g, struct mr_value v, const float *expected, uin
 {
     const float *data = graph_gradient_of(g, v);
     assert_non_null(data);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (data[i] != expected[i])
             fail_msg("gradient %u is %g, not %g", i, (double)data[i], (double)expected[i]);
-    }
 }

@@ -304,10 +304,9 @@ void math_register(struct mr_rpc *rpc)
          .run = same,
          .backward = failing_backward},
     };
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
         if (mr_rpc_register(rpc, &functions[i]) != MR_OK)
             abort();
-    }
 }
 
 int math_world(void **state, uint32_t workers)

@@ -46,9 +46,8 @@ static void refused(const char *text, uint32_t line, const char *what)
     before = config;
     assert_int_equal(load(text, &config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s:%u: ", path, line);
-    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL) {
+    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL)
         fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
-    }
     assert_memory_equal(&config, &before, sizeof(config));
 }
 
@@ -101,9 +100,8 @@ static void every_key_of_the_demo_file_is_commented(void **state)
     while (fgets(line, sizeof(line), f) != NULL) {
         if (strchr(line, '=') != NULL && line[0] != '#') {
             keys++;
-            if (before[0] != '#') {
+            if (before[0] != '#')
                 fail_msg("no comment above %s", line);
-            }
         }
         snprintf(before, sizeof(before), "%s", line);
     }
@@ -404,9 +402,8 @@ static void a_list_has_an_end(void **state)
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
     (void)state;
-    for (uint32_t i = 0; i < PS_CONFIG_LIST_MAX; i++) {
+    for (uint32_t i = 0; i < PS_CONFIG_LIST_MAX; i++)
         add_line(text, sizeof(text));
-    }
     ps_config_default(&config);
     assert_int_equal(load(text, &config, error), MR_OK);
     add_line(text, sizeof(text));
@@ -423,9 +420,8 @@ static void rpc_refused(const char *text, uint32_t line, const char *what)
     assert_int_equal(load(text, &config, error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
     snprintf(place, sizeof(place), "%s:%u: ", path, line);
-    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL) {
+    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL)
         fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
-    }
 }
 
 static void keys_of_rpc_are_checked_against_each_other(void **state)

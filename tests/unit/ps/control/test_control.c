@@ -18,9 +18,8 @@ static const struct node_reply *create(struct node_fixture *n, const struct mr_f
 static uint64_t feature_count(struct node_fixture *n)
 {
     uint64_t count = node_counter(n, 0, "ps.features");
-    for (uint32_t core = 1; core < n->core_count; core++) {
+    for (uint32_t core = 1; core < n->core_count; core++)
         assert_int_equal(node_counter(n, core, "ps.features"), count);
-    }
     return count;
 }
 
@@ -82,9 +81,8 @@ static void lists_sums_over_the_cores(void **state)
     struct node_fixture *n = *state;
     struct mr_feature features[2] = {node_table("a", 1), node_variable("v", 3)};
     uint64_t keys[50];
-    for (uint32_t i = 0; i < 50; i++) {
+    for (uint32_t i = 0; i < 50; i++)
         keys[i] = i * 7;
-    }
     node_check(create(n, features, 2), MR_OK, NULL);
     node_feed(n, 1, 1, keys, 50);
     const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
@@ -108,9 +106,8 @@ static uint32_t said(int log, const char *what, char text[8192])
     uint32_t count = 0;
     assert_true(bytes >= 0);
     text[bytes] = '\0';
-    for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what)) {
+    for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what))
         count++;
-    }
     return count;
 }
 
@@ -122,22 +119,19 @@ static void the_log_says_what_was_refused(void **state)
     char text[8192];
     full.capacity_rows = other.capacity_rows = 3;
     uint64_t keys[60];
-    for (uint32_t i = 0; i < 60; i++) {
+    for (uint32_t i = 0; i < 60; i++)
         keys[i] = i;
-    }
     uint32_t table = node_create(n, &full), second = node_create(n, &other);
     int before = dup(STDERR_FILENO), log = memfd_create("log", 0);
     assert_true(before >= 0 && log >= 0 && dup2(log, STDERR_FILENO) >= 0);
     node_feed(n, 1, table, keys, 60);
-    while (said(log, "table full: ", text) == 0) {
+    while (said(log, "table full: ", text) == 0)
         (void)node_call(n, 0, MR_OP_ECHO, 0, NULL, 0); /* the test's time limit ends it otherwise */
-    }
     assert_non_null(strstr(text, "refused at capacity_rows 3: "));
     node_feed(n, 2, table, keys, 60);
     node_feed(n, 3, second, keys, 60);
-    while (said(log, "table other: ", text) == 0) { /* the control thread has looked again */
+    while (said(log, "table other: ", text) == 0) /* the control thread has looked again */
         (void)node_call(n, 0, MR_OP_ECHO, 0, NULL, 0);
-    }
     assert_int_equal(said(log, "table full: ", text), 1);
     assert_true(dup2(before, STDERR_FILENO) >= 0);
     close(before);

@@ -273,9 +273,8 @@ static void after_a_restart_a_delta_follows_what_was_restored(void **state)
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
     expect(n, AS_CONFIGURED, 4, FULL, 0);
     node_check(node_restore(n, 3), MR_OK, NULL); /* not the newest */
-    for (uint64_t key = 1; key <= 3; key++) {
+    for (uint64_t key = 1; key <= 3; key++)
         assert_float_equal(node_value(n, table, key), -1, 0);
-    }
     expect(n, AS_CONFIGURED, 5, FULL, 0);
 }
 

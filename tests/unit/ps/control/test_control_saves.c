@@ -93,9 +93,8 @@ static uint32_t make_table(struct node_fixture *n)
 {
     struct mr_feature f = node_table("emb", 0);
     uint32_t table = node_create(n, &f);
-    for (uint64_t key = 0; key < 64; key++) {
+    for (uint64_t key = 0; key < 64; key++)
         look_up(n, table, key, 0);
-    }
     return table;
 }
 
@@ -152,9 +151,8 @@ static void who_is_held_and_who_is_not(void **state)
     struct mr_call_options options = {
         .op = MR_OP_LOOKUP, .table = (uint16_t)table, .step = 4, .deadline_us = UINT64_MAX};
     node_post(n, node_core_of_key(n, key, 0), &held, &options, &t, 1);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
         assert_false(held.is_answered);
-    }
     push(n, table, 1, 3);
     push(n, table, 1, 0);
     push(n, table, 1, UINT64_MAX);
@@ -216,9 +214,8 @@ static void one_that_waits_can_be_cancelled(void **state)
     uint64_t first = save(n, 3, 2, 0).number, second = save(n, 9, 2, 1).number,
              third = save(n, 10, 2, 1).number;
     post_push(n, &held, table, 1, 4);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
         assert_false(held.is_answered);
-    }
     check_cancelled(n, third);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     assert_false(held.is_answered);
@@ -254,9 +251,8 @@ static void an_automatic_cut_is_not_cancelled_with_it(void **state)
     }
     number = save(n, 30, 2, 0).number;
     post_push(n, &held, table, 1, 11);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
         assert_false(held.is_answered);
-    }
     check_cancelled(n, number);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 10);
     assert_false(held.is_answered);
@@ -484,11 +480,10 @@ static void a_second_save_is_refused_or_waits(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     for (uint64_t step = 6; step <= 9; step++) {
         push(n, table, 1, step);
-        if (step == 8) { /* the second one is armed by now, or finds out that it is late: not so fast */
+        if (step == 8) /* the second one is armed by now, or finds out that it is late: not so fast */
             do {
                 look(n, second.number, entry);
             } while (entry[STATE] == QUEUED);
-        }
     }
     wait_for_end(n, first.number, entry);
     assert_int_equal(entry[STATUS], MR_OK);
@@ -513,9 +508,8 @@ static void every_so_many_steps_by_itself(void **state)
     struct node_fixture *n = *state;
     start_with(n, 10, 0);
     uint32_t table = make_table(n);
-    for (uint64_t step = 1; step < 10; step++) {
+    for (uint64_t step = 1; step < 10; step++)
         push(n, table, 1, step);
-    }
     push(n, table, 1, UINT64_C(1) << 50); /* a wild step is none */
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
     push(n, table, 1, 10);
@@ -555,9 +549,8 @@ static void by_itself_at_the_step_with_trainers(void **state)
     push(n, table, 1, 21);
     while (node_counter(n, 0, "checkpoint.waiting_step") != 30) {
     }
-    for (uint64_t step = 22; step <= 31; step++) {
+    for (uint64_t step = 22; step <= 31; step++)
         push(n, table, 1, step);
-    }
     wait_for_saves(n, 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 30);
     assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
@@ -572,17 +565,15 @@ static void stragglers_do_not_take_the_step_back(void **state)
     uint64_t entry[WORDS];
     start_with(n, 10, 2);
     uint32_t table = make_table(n);
-    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++) {
+    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++)
         push(n, table, 1, 5000);
-    }
     while (node_counter(n, 0, "checkpoint.waiting_step") != 5010) {
     }
     post_push(n, &held, table, 1, 5011);
     while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
     }
-    for (uint64_t i = 0; i < 2 * PS_STEPS_BEHIND; i++) {
+    for (uint64_t i = 0; i < 2 * PS_STEPS_BEHIND; i++)
         push(n, table, 1, 1 + i % 100);
-    }
     assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5010);
     assert_false(held.is_answered);

@@ -20,9 +20,8 @@ static void the_last_ones_are_known(void **state)
         assert_null(ps_save_log_find(&log, i + 1));
     }
     assert_null(ps_save_log_find(&log, PS_SAVE_LOG_MAX));
-    for (uint64_t i = PS_SAVE_LOG_MAX + 1; i <= 2 * PS_SAVE_LOG_MAX; i++) {
+    for (uint64_t i = PS_SAVE_LOG_MAX + 1; i <= 2 * PS_SAVE_LOG_MAX; i++)
         assert_int_equal(ps_save_log_find(&log, i)->id, 1000 + i);
-    }
     assert_null(ps_save_log_find(&log, UINT64_MAX));
 }
 

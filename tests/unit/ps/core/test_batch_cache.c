@@ -29,9 +29,8 @@ static enum mr_status add_shapes(struct ps_batch_cache *c, uint64_t id, bool rea
                                  struct ps_batch **out)
 {
     enum mr_status status = ps_batch_prepare(c, id, read_only, shapes, part_count, out);
-    if (status == MR_OK) {
+    if (status == MR_OK)
         ps_batch_publish(c, *out, now_us);
-    }
     return status;
 }
 
@@ -84,9 +83,8 @@ static void is_bounded_in_number(void **state)
 {
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MIB, TTL_US);
     struct ps_batch *b = NULL;
-    for (uint64_t id = 0; id < 3; id++) {
+    for (uint64_t id = 0; id < 3; id++)
         add(c, id, 0);
-    }
     assert_int_equal(add_shapes(c, 3, false, &shape, 1, 0, &b), MR_BATCH_CACHE_FULL);
     assert_null(b);
     assert_null(ps_batch_find(c, 3));
@@ -250,9 +248,8 @@ static void gives_everything_back(void **state)
 {
     size_t before = ps_arena_allocated_bytes(*state);
     struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MIB, TTL_US);
-    for (uint64_t id = 0; id < 100; id++) {
+    for (uint64_t id = 0; id < 100; id++)
         add(c, id, 0);
-    }
     ps_batch_cache_destroy(c);
     assert_int_equal(ps_arena_allocated_bytes(*state), before);
 }

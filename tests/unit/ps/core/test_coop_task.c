@@ -80,9 +80,8 @@ static void long_calls_go_one_after_the_other(void **state)
     fake_dp_release(0);
     const struct node_reply *reply = node_wait(n, &calls[1]);
     node_check(reply, MR_OK, NULL);
-    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++) {
+    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++)
         assert_float_equal(((const float *)reply->tensors[0].data)[i], 0, 0);
-    }
     node_check(node_wait(n, &calls[0]), MR_OK, NULL);
     node_check(node_wait(n, &calls[2]), MR_OK, NULL);
     assert_true(calls[0].order < calls[1].order && calls[1].order < calls[2].order);
@@ -96,9 +95,8 @@ static void what_is_wrong_is_refused_whole(void **state)
     uint32_t table = long_make_table(n), head[4] = {table, 0};
     static uint32_t offsets[LONG_KEYS + 1];
     long_make_rows(n, table);
-    for (uint32_t i = 0; i <= LONG_KEYS; i++) {
+    for (uint32_t i = 0; i <= LONG_KEYS; i++)
         offsets[i] = i == LONG_KEYS - 1 ? LONG_KEYS - 3 : i; /* falls at its end */
-    }
     struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, LONG_KEYS, long_keys),
                                    mr_tensor_1d(MR_U32, LONG_KEYS + 1, offsets),
                                    mr_tensor_2d(MR_F32, LONG_KEYS, NODE_DIM, long_gradients)};
@@ -114,13 +112,11 @@ static void keys_of_another_core_are_found_among_many(void **state)
     struct node_fixture *n = *state;
     uint32_t table = long_make_table(n), count = 0, other = 0;
     static uint64_t mine[4 * LONG_KEYS];
-    for (uint64_t key = 0; count < LONG_KEYS; key++) {
-        if (node_core_of_key(n, key, 0) == 0) {
+    for (uint64_t key = 0; count < LONG_KEYS; key++)
+        if (node_core_of_key(n, key, 0) == 0)
             mine[count++] = key;
-        } else {
+        else
             other = (uint32_t)key;
-        }
-    }
     struct mr_tensor t = mr_tensor_1d(MR_U64, LONG_KEYS, mine);
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
     mine[LONG_KEYS - 1] = other;
@@ -135,9 +131,8 @@ static void large_echoes_and_variables_come_whole(void **state)
     uint32_t variable = node_create(n, &v);
     float *values = malloc(COUNT * sizeof(float));
     uint64_t range[2] = {0, COUNT}, first = 0;
-    for (uint32_t i = 0; i < COUNT; i++) {
+    for (uint32_t i = 0; i < COUNT; i++)
         values[i] = (float)i;
-    }
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, COUNT, values)};
     node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_OK, NULL);
     const struct node_reply *reply = node_call(n, 0, MR_OP_ECHO, 0, tensors, 2);
@@ -173,9 +168,8 @@ static void a_variable_is_not_set_while_it_is_read(void **state)
     struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
     struct mr_call_options pull = {
         .op = MR_OP_VARIABLE_PULL, .table = (uint16_t)variable, .deadline_us = NEVER_US};
-    for (uint32_t i = 0; i < COUNT; i++) {
+    for (uint32_t i = 0; i < COUNT; i++)
         ones[i] = 1;
-    }
     long_hold();
     node_post(n, 0, &calls[0], &pull, &t, 1);
     long_slices(1);
@@ -183,9 +177,8 @@ static void a_variable_is_not_set_while_it_is_read(void **state)
     node_post(n, 0, &calls[2], &pull, &t, 1);
     post_set(n, &calls[3], variable, 0, COUNT, ones);
     fake_dp_release(0);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         node_check(node_wait(n, &calls[i]), MR_OK, NULL);
-    }
     const float *before = calls[0].reply.tensors[0].data, *between = calls[2].reply.tensors[0].data;
     for (uint32_t i = 0; i < COUNT; i++) {
         bool is_in_part = i >= PART_FIRST && i < PART_FIRST + PART;
@@ -205,9 +198,8 @@ static void a_push_of_many_empty_bags_is_long(void **state)
     uint32_t *offsets = malloc((BAGS + 1) * sizeof(*offsets));
     float *bags = calloc(BAGS * NODE_DIM, sizeof(*bags));
     long_make_rows(n, table);
-    for (uint32_t i = 0; i <= BAGS; i++) {
+    for (uint32_t i = 0; i <= BAGS; i++)
         offsets[i] = i > BAGS / 2;
-    }
     bags[BAGS / 2 * NODE_DIM] = 3;
     struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, long_keys),
                                    mr_tensor_1d(MR_U32, BAGS + 1, offsets),

@@ -28,9 +28,8 @@ static void a_batch_is_there_once_it_is_whole(void **state)
     long_post_id(n, &calls[1], MR_OP_LOOKUP_BATCH, table, 8);
     const struct node_reply *reply = node_wait(n, &calls[1]);
     node_check(reply, MR_OK, NULL);
-    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++) {
+    for (uint32_t i = 0; i < LONG_KEYS * NODE_DIM; i++)
         assert_float_equal(((const float *)reply->tensors[0].data)[i], 1, 0);
-    }
     long_end_all(calls, 3);
 }
 
@@ -67,9 +66,8 @@ static void a_batch_under_a_push_is_nobody_elses(void **state)
     assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1);
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
-    for (uint64_t key = 0; key < LONG_KEYS; key += 499) {
+    for (uint64_t key = 0; key < LONG_KEYS; key += 499)
         assert_float_equal(node_value(n, table, key), 0, 0);
-    }
     long_end_all(calls, 5);
 }
 
@@ -96,9 +94,8 @@ static void a_batch_may_be_forgotten_while_it_is_read(void **state)
     fake_dp_release(0);
     const struct node_reply *reply = node_wait(n, &calls[0]);
     node_check(reply, MR_OK, NULL);
-    for (uint32_t i = 0; i < 400 * 256; i++) {
+    for (uint32_t i = 0; i < 400 * 256; i++)
         assert_float_equal(((const float *)reply->tensors[0].data)[i], 2, 0);
-    }
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 1);
     long_post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
     node_check(node_wait(n, &calls[1]), MR_OK, NULL);
@@ -141,9 +138,8 @@ static void a_push_that_was_begun_survives_its_session(void **state)
     }
     check_nothing_is_held(n);
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1); /* the other was not begun */
-    for (uint64_t key = 0; key < LONG_KEYS; key += 499) {
+    for (uint64_t key = 0; key < LONG_KEYS; key += 499)
         assert_float_equal(node_value(n, table, key), 0, 0);
-    }
     long_end_all(calls, 2);
 }
 
@@ -207,15 +203,13 @@ static void more_calls_than_places_are_told_to_try_again(void **state)
     long_make_rows(n, table);
     long_hold();
     long_post_push(n, &calls[0], table, LONG_KEYS, NEVER_US);
-    for (uint32_t i = 1; i < WINDOW; i++) {
+    for (uint32_t i = 1; i < WINDOW; i++)
         long_post_lookup(n, &calls[i], table, LONG_KEYS / 5);
-    }
     long_slices(2);
     node_leave(n, 0);
     node_join(n, 0);
-    for (uint32_t i = 0; i < WINDOW; i++) {
+    for (uint32_t i = 0; i < WINDOW; i++)
         long_post_lookup(n, &again[i], table, LONG_KEYS / 5);
-    }
     const struct mr_wire_counters *counters = mr_endpoint_counters(n->client);
     /* The handshake, then the calls, while the push goes on. */
     for (uint32_t i = 0; i < ROUNDS_MAX && counters->busy_received == 0; i++) {

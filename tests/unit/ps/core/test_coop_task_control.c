@@ -22,16 +22,14 @@ static void a_cut_waits_for_the_push_under_way(void **state)
     long_slices(4);                                           /* the push is about to change rows */
     fake_dp_wait_posted(0, 1);                                /* the cut */
     fake_dp_release(0);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++)
         node_check(node_wait(n, &calls[i]), MR_OK, NULL);
-    }
     uint64_t id = *(const uint64_t *)calls[1].reply.tensors[0].data;
     assert_float_equal(node_value(n, table, 0), -1, 0);
     while (node_restore(n, id)->status == MR_CHECKPOINT_RUNNING) {
     }
-    for (uint64_t key = 0; key < LONG_KEYS; key++) {
+    for (uint64_t key = 0; key < LONG_KEYS; key++)
         assert_float_equal(node_value(n, table, key), 0, 0);
-    }
     long_end_all(calls, 3);
 }
 
@@ -47,22 +45,19 @@ static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
     long_post_text(n, &calls[0], MR_OP_SAVE, 0);
     fake_dp_turn(0);
     fake_dp_turn(0);
-    for (uint32_t i = 1; i < 8; i++) {
+    for (uint32_t i = 1; i < 8; i++)
         long_post_push(n, &calls[i], table, i % 2 == 1 ? LONG_KEYS : 50, NEVER_US);
-    }
     fake_dp_wait_posted(0, 1); /* the cut, in the same turn as the pushes */
     fake_dp_release(0);
-    for (uint32_t i = 0; i < 8; i++) {
+    for (uint32_t i = 0; i < 8; i++)
         node_check(node_wait(n, &calls[i]), MR_OK, NULL);
-    }
     uint64_t id = *(const uint64_t *)calls[0].reply.tensors[0].data;
     assert_float_equal(node_value(n, table, 0), -6, 0);
     assert_float_equal(node_value(n, table, LONG_KEYS - 1), -3, 0);
     while (node_restore(n, id)->status == MR_CHECKPOINT_RUNNING) {
     }
-    for (uint64_t key = 0; key < LONG_KEYS; key++) {
+    for (uint64_t key = 0; key < LONG_KEYS; key++)
         assert_float_equal(node_value(n, table, key), 1, 0);
-    }
     long_end_all(calls, 8);
 }
 
@@ -133,9 +128,8 @@ static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
     fake_dp_wait_posted(0, 1); /* the cut */
     long_post_lookup(n, &calls[2], table, LONG_KEYS);
     long_post_push_batch(n, &calls[3], 7, table, LONG_KEYS);
-    while (core->coop_tasks.count + (core->coop_tasks.running != NULL) < 2) {
+    while (core->coop_tasks.count + (core->coop_tasks.running != NULL) < 2)
         fake_dp_turn(0);
-    }
     assert_non_null(core->save.writer);
     core->save.wanted_bytes = core->save.capacity_bytes; /* the cursor waits */
     core->save.wanted_until_us = NEVER_US;
@@ -149,9 +143,8 @@ static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
     core->save.wanted_until_us = 0;
     give_memory(core->ep, taken);
     fake_dp_release(0);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         node_check(node_wait(n, &calls[i]), MR_OK, NULL);
-    }
     assert_true(need_bytes > 0);
     assert_int_equal(reserved_bytes, 0);
     assert_float_equal(node_value(n, table, 0), 0, 0);

@@ -53,9 +53,8 @@ static void a_wild_call_sent_again_and_again_counts_once(void **state)
     struct ps_step_clock c = {0};
     (void)state;
     see(&c, 5);
-    for (uint32_t i = 0; i < 10 * PS_STEPS_AHEAD; i++) {
+    for (uint32_t i = 0; i < 10 * PS_STEPS_AHEAD; i++)
         ps_step_clock_see(&c, UINT64_MAX, 9, 77);
-    }
     assert_int_equal(c.step, 5);
     ps_step_clock_see(&c, UINT64_MAX, 10, 77); /* the same id in another session is another call */
     assert_int_equal(c.far_count, 2);
@@ -83,9 +82,8 @@ static void it_follows_wide_strides(void **state)
 {
     struct ps_step_clock c = {0};
     (void)state;
-    for (uint64_t step = 1; step <= 1000; step++) {
+    for (uint64_t step = 1; step <= 1000; step++)
         see(&c, step * 65536);
-    }
     assert_true(c.step > (1000 - 2 * PS_STEPS_AHEAD) * UINT64_C(65536));
     assert_true(c.step <= 1000 * UINT64_C(65536));
 }
@@ -95,9 +93,8 @@ static void a_training_begun_anew_takes_it_back(void **state)
     struct ps_step_clock c = {0};
     (void)state;
     ps_step_clock_set(&c, 1000000);
-    for (uint32_t i = 1; i < PS_STEPS_BEHIND; i++) {
+    for (uint32_t i = 1; i < PS_STEPS_BEHIND; i++)
         see(&c, i);
-    }
     assert_int_equal(c.step, 1000000);
     see(&c, PS_STEPS_BEHIND);
     assert_int_equal(c.step, PS_STEPS_BEHIND);
@@ -111,9 +108,8 @@ static void stragglers_do_not(void **state)
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 1; i < 10 * PS_STEPS_BEHIND; i++) {
         see(&c, i);
-        if (i % 100 == 0) {
+        if (i % 100 == 0)
             see(&c, 1000000 + i / 100);
-        }
         assert_int_equal(c.step, 1000000 + i / 100);
     }
 }
@@ -126,9 +122,8 @@ static void one_that_waits_keeps_it(void **state)
     ps_step_clock_set(&c, 1000000);
     for (uint32_t i = 1; i < 10 * PS_STEPS_BEHIND; i++) {
         see(&c, i);
-        if (i % 100 == 0) {
+        if (i % 100 == 0)
             ps_step_clock_hold(&c, 1000001);
-        }
         assert_int_equal(c.step, 1000000);
     }
     ps_step_clock_set(&c, 1000000);

@@ -66,9 +66,8 @@ static void there_are_only_so_many(void **state)
 {
     (void)state;
     ps_step_gate_init(&gate, 1, 2000);
-    for (uint32_t i = 0; i < PS_STEP_CLIENTS_MAX; i++) {
+    for (uint32_t i = 0; i < PS_STEP_CLIENTS_MAX; i++)
         assert_true(ps_step_gate_note(&gate, uuid_of(i), 1));
-    }
     assert_false(ps_step_gate_note(&gate, uuid_of(PS_STEP_CLIENTS_MAX), 1));
     assert_int_equal(gate.count, PS_STEP_CLIENTS_MAX);
     ps_step_gate_init(&gate, 2, 2000);

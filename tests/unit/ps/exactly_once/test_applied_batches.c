@@ -81,15 +81,13 @@ static void agrees_with_flags_in_random_order(void **state)
     for (; watermark < COUNT; added++) {
         random = random * 1664525 + 1013904223;
         uint64_t sequence = watermark + (random >> 8) % ((random >> 28) == 0 ? SPREAD : 10);
-        if (sequence >= COUNT) {
+        if (sequence >= COUNT)
             sequence = watermark;
-        }
         assert_int_equal(ps_applied_batches_has(l, id(9, sequence)), flags[sequence]);
         apply(l, 9, sequence);
         flags[sequence] = true;
-        while (watermark < COUNT && flags[watermark]) {
+        while (watermark < COUNT && flags[watermark])
             watermark++;
-        }
         assert_int_equal(ps_applied_batches_watermark(l, 9), watermark);
         assert_true(ps_applied_batches_has(l, id(9, sequence)));
     }
@@ -100,11 +98,9 @@ static void agrees_with_flags_in_random_order(void **state)
 static void comes_back_from_its_stored_state(void **state)
 {
     struct ps_applied_batches *l = *state;
-    for (uint64_t s = 0; s < 500; s++) {
-        if (s < 100 || s % 3 == 0) {
+    for (uint64_t s = 0; s < 500; s++)
+        if (s < 100 || s % 3 == 0)
             apply(l, 2, s);
-        }
-    }
     uint64_t watermark = ps_applied_batches_watermark(l, 2), added = ps_applied_batches_added(l, 2);
     uint32_t words = ps_applied_batches_bitmap_words(l, 2);
     uint64_t *bitmap = malloc(words * sizeof(*bitmap));
@@ -113,9 +109,8 @@ static void comes_back_from_its_stored_state(void **state)
     assert_int_equal(ps_applied_batches_next_stream(l, 0), PS_STREAMS_MAX);
     apply(l, 2, 0); /* is forgotten */
     assert_int_equal(ps_applied_batches_load(l, 2, watermark, bitmap, words, added), MR_OK);
-    for (uint64_t s = 0; s < 600; s++) {
+    for (uint64_t s = 0; s < 600; s++)
         assert_int_equal(ps_applied_batches_has(l, id(2, s)), s < 100 || (s < 500 && s % 3 == 0));
-    }
     assert_int_equal(ps_applied_batches_added(l, 2), added);
     assert_int_equal(ps_applied_batches_watermark(l, 2), watermark);
     assert_int_equal(ps_applied_batches_next_stream(l, 0), 2);
@@ -154,9 +149,8 @@ static void want_of_memory_changes_nothing(void **state)
     (void)state;
     assert_non_null(l);
     while (stream < PS_STREAMS_MAX &&
-           ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)) == MR_OK) {
+           ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)) == MR_OK)
         stream++;
-    }
     assert_in_range(stream, 1, 200);
     assert_int_equal(ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)),
                      MR_OUT_OF_MEMORY);
@@ -175,9 +169,8 @@ static void a_stream_is_of_one_plan(void **state)
     assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
     apply(l, 4, 0);
     assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_int_equal(ps_applied_batches_claim(l, 4, &others[i]), MR_ALREADY_STARTED);
-    }
     assert_true(mr_plan_same(ps_applied_batches_plan(l, 4), &mine));
     assert_true(ps_applied_batches_has(l, id(4, 0)));
     /* One that nobody claimed is of no plan: a number that a caller chose. */
@@ -216,9 +209,8 @@ static void the_stream_not_used_for_longest_makes_room(void **state)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
-    for (uint32_t s = 0; s < PS_STREAMS_KEPT; s++) {
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT; s++)
         apply(l, s, 0);
-    }
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
     apply(l, 0, 1); /* the second oldest is 1 now, and the oldest, but a push may be about to add to it */
     assert_int_equal(ps_applied_batches_reserve(l, id(1, 1)), MR_OK);
@@ -241,9 +233,8 @@ static void the_least_used_goes_whatever_its_number(void **state)
     const struct mr_plan plan = {{1, 2}, 3};
     assert_int_equal(ps_applied_batches_claim(l, 5, &plan), MR_OK);
     assert_int_equal(ps_applied_batches_claim(l, 4, &plan), MR_OK);
-    for (uint32_t s = 0; s < PS_STREAMS_KEPT - 2; s++) {
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT - 2; s++)
         apply(l, 10 + s, 0);
-    }
     for (uint32_t gone = 5; gone >= 4; gone--) {
         assert_non_null(ps_applied_batches_plan(l, gone));
         assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT + 20 + gone, &plan), MR_OK);
@@ -258,14 +249,12 @@ static void a_stream_used_again_stays_for_longer(void **state)
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
     enum { FIRST = 10, LAST = FIRST + PS_STREAMS_KEPT - 1 };
-    for (uint32_t s = FIRST; s <= LAST; s++) {
+    for (uint32_t s = FIRST; s <= LAST; s++)
         assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
-    }
     apply(l, LAST, 0);
     assert_int_equal(ps_applied_batches_claim(l, LAST - 1, &plan), MR_OK);
-    for (uint32_t s = FIRST; s < LAST - 1; s++) {
+    for (uint32_t s = FIRST; s < LAST - 1; s++)
         assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
-    }
     apply(l, LAST - 2, 0); /* a push in progress keeps the stream that it is of */
     const uint32_t gone[] = {LAST, LAST - 1, FIRST, FIRST + 1};
     for (uint32_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {

@@ -75,9 +75,8 @@ static void forgets_the_silent_first(void **state)
     for (uint64_t i = 1; i <= 40 * PS_CLIENTS_MAX; i++) {
         uuid_of(i, uuid);
         ps_clients_note(c, uuid, 1);
-        if (i % 16 == 0) {
+        if (i % 16 == 0)
             ps_clients_note(c, busy, i);
-        }
     }
     assert_int_equal(ps_clients_last_step(c, busy), 40 * PS_CLIENTS_MAX);
     assert_int_equal(ps_clients_last_step(c, silent), 0);

@@ -17,18 +17,16 @@ static void in_order_the_floor_follows(void **state)
         assert_true(ps_push_window_has(&w, n));
         assert_int_equal(w.floor, n);
     }
-    for (uint32_t i = 0; i < PS_PUSH_WINDOW_WORDS; i++) {
+    for (uint32_t i = 0; i < PS_PUSH_WINDOW_WORDS; i++)
         assert_int_equal(w.bits[i], 0);
-    }
 }
 
 static void a_gap_holds_the_floor_until_it_is_filled(void **state)
 {
     struct ps_push_window w = {0};
     (void)state;
-    for (uint64_t n = 2; n <= MR_PUSH_WINDOW; n++) {
+    for (uint64_t n = 2; n <= MR_PUSH_WINDOW; n++)
         assert_int_equal(ps_push_window_add(&w, n), 0);
-    }
     assert_int_equal(w.floor, 0);
     assert_false(ps_push_window_has(&w, 1));
     assert_int_equal(ps_push_window_gives_up(&w, MR_PUSH_WINDOW), 0);
@@ -40,9 +38,8 @@ static void a_number_beyond_the_window_gives_up_what_is_missing(void **state)
 {
     struct ps_push_window w = {0};
     (void)state;
-    for (uint64_t n = 3; n <= MR_PUSH_WINDOW; n++) {
+    for (uint64_t n = 3; n <= MR_PUSH_WINDOW; n++)
         ps_push_window_add(&w, n);
-    }
     assert_int_equal(ps_push_window_gives_up(&w, MR_PUSH_WINDOW + 1), 1);
     assert_int_equal(ps_push_window_add(&w, MR_PUSH_WINDOW + 1), 1);
     assert_int_equal(w.floor, 1);
@@ -61,9 +58,8 @@ static void a_number_far_ahead_gives_up_all_before(void **state)
     assert_int_equal(ps_push_window_add(&w, MR_PUSH_NUMBER_MAX), MR_PUSH_NUMBER_MAX - MR_PUSH_WINDOW - 2);
     assert_int_equal(w.floor, MR_PUSH_NUMBER_MAX - MR_PUSH_WINDOW);
     assert_false(ps_push_window_has(&w, w.floor + 7)); /* no bit of the old window is left */
-    for (uint64_t n = w.floor + 1; n <= MR_PUSH_NUMBER_MAX; n++) {
+    for (uint64_t n = w.floor + 1; n <= MR_PUSH_NUMBER_MAX; n++)
         assert_int_equal(ps_push_window_add(&w, n), 0);
-    }
     assert_int_equal(w.floor, MR_PUSH_NUMBER_MAX);
 }
 
@@ -84,22 +80,19 @@ static bool model_has(const struct model *m, uint64_t number)
 static uint64_t model_floor(const struct model *m)
 {
     uint64_t floor = m->lost;
-    while (floor < NUMBERS && m->applied[floor + 1]) {
+    while (floor < NUMBERS && m->applied[floor + 1])
         floor++;
-    }
     return floor;
 }
 
 static uint64_t model_add(struct model *m, uint64_t number)
 {
     uint64_t given_up = 0, floor = model_floor(m);
-    if (model_has(m, number)) {
+    if (model_has(m, number))
         return 0;
-    }
     if (number > floor + MR_PUSH_WINDOW) {
-        for (uint64_t n = floor + 1; n <= number - MR_PUSH_WINDOW; n++) {
+        for (uint64_t n = floor + 1; n <= number - MR_PUSH_WINDOW; n++)
             given_up += !m->applied[n];
-        }
         m->lost = number - MR_PUSH_WINDOW;
     }
     m->applied[number] = true;
@@ -109,11 +102,9 @@ static uint64_t model_add(struct model *m, uint64_t number)
 static void check_same(const struct ps_push_window *w, const struct model *m)
 {
     assert_int_equal(w->floor, model_floor(m));
-    for (uint64_t n = 1; n <= NUMBERS; n++) {
-        if (ps_push_window_has(w, n) != model_has(m, n)) {
+    for (uint64_t n = 1; n <= NUMBERS; n++)
+        if (ps_push_window_has(w, n) != model_has(m, n))
             fail_msg("number %u above floor %u", (unsigned)n, (unsigned)w->floor);
-        }
-    }
 }
 
 static uint32_t random_below(uint64_t *random, uint32_t bound)
@@ -134,11 +125,10 @@ static void agrees_with_a_plain_set(void **state)
         for (uint32_t i = 1; newest < NUMBERS - 3 * MR_PUSH_WINDOW; i++) {
             uint32_t kind = random_below(&random, 1000), spread = seed % 2 == 0 ? 40 : 2 * MR_PUSH_WINDOW;
             uint64_t number = newest + 1 + random_below(&random, 1 + (uint32_t)seed % 3);
-            if (kind < 400 && newest > 0) {
+            if (kind < 400 && newest > 0)
                 number = newest - random_below(&random, newest < spread ? (uint32_t)newest : spread);
-            } else if (kind == 999) {
+            else if (kind == 999)
                 number = newest + 1 + random_below(&random, 3 * MR_PUSH_WINDOW);
-            }
             newest = number > newest ? number : newest;
             assert_int_equal(ps_push_window_has(&w, number), model_has(&model, number));
             assert_int_equal(ps_push_window_add(&w, number), model_add(&model, number));
@@ -158,9 +148,8 @@ static void is_stored_from_the_floor_on(void **state)
     struct ps_push_window w = {0}, back;
     uint64_t words[PS_PUSH_WINDOW_WORDS];
     (void)state;
-    for (uint64_t n = 1; n <= 100; n++) {
+    for (uint64_t n = 1; n <= 100; n++)
         ps_push_window_add(&w, n);
-    }
     assert_int_equal(ps_push_window_store(&w, words), 0);
     ps_push_window_add(&w, 102);
     ps_push_window_add(&w, 100 + 65);

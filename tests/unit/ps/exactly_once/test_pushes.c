@@ -90,9 +90,8 @@ static void as_many_run_as_there_is_room_for(void **state)
         ps_pushes_start(p, &(struct ps_push_id){a, LANE, n});
     }
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_WAITS);
-    for (uint64_t n = PS_PUSH_RUNNING_MAX; n >= 1; n--) {
+    for (uint64_t n = PS_PUSH_RUNNING_MAX; n >= 1; n--)
         ps_pushes_finish(p, &(struct ps_push_id){a, LANE, n});
-    }
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
     assert_int_equal(look_up(p, a, LANE, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
 }
@@ -187,9 +186,8 @@ static void pieces_of_a_lane_are_told_apart(void **state)
     assert_false(ps_pushes_has(p, &id, MR_PARTITION_COUNT - 1));
     uint64_t bits[MR_PARTITION_COUNT / 64];
     ps_pushes_partitions(p, &id, bits);
-    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
         assert_int_equal(bits[i / 64] >> (i % 64) & 1, ps_pushes_has(p, &id, i));
-    }
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_WAITS);
     assert_int_equal(look_up(p, a, LANE, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
@@ -208,9 +206,8 @@ static void forgets_the_silent_first(void **state)
     for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
         uuid_of(i, uuid);
         push(p, uuid, LANE, 1);
-        if (i % 16 == 0) {
+        if (i % 16 == 0)
             push(p, a, LANE, ++number);
-        }
     }
     assert_int_equal(look_up(p, a, LANE, number), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_APPLIED);

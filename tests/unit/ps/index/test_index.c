@@ -301,11 +301,10 @@ static void test_partitions_get_their_first_bucket_ahead(void **state)
     struct fixture *f = *state;
     static uint64_t keys[COUNT];
     uint64_t rng = fixture_seed("first bucket");
-    for (uint32_t i = 0; i < COUNT; i++) { /* of every second partition, in half of the groups */
+    for (uint32_t i = 0; i < COUNT; i++) /* of every second partition, in half of the groups */
         do
             keys[i] = key_in_partitions(f, &rng, 0, PARTITIONS);
         while (mr_partition_of(hash_of(f, keys[i])) % 2 != 0);
-    }
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < COUNT; i++)
             (void)insert(f, keys[i]);

@@ -50,9 +50,8 @@ static void the_limit_counts_spare_blocks_too(void **state)
         assert_non_null(blocks[i]);
     }
     assert_null(ps_block_pool_alloc(&pool, 1));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         ps_block_pool_free(&pool, blocks[i], MIB);
-    }
     uint8_t *big = ps_block_pool_alloc(&pool, 3 * MIB); /* spare ones make way */
     assert_non_null(big);
     assert_true(pool.used_bytes + pool.spare_bytes <= pool.limit_bytes);
@@ -69,12 +68,10 @@ static void few_spare_blocks_are_held_back(void **state)
     uint8_t *blocks[PS_BLOCK_POOL_SPARE_MAX + 10];
     (void)state;
     ps_block_pool_init(&pool, arena, 64 * MIB);
-    for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++) {
+    for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++)
         blocks[i] = ps_block_pool_alloc(&pool, 5000);
-    }
-    for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++) {
+    for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++)
         ps_block_pool_free(&pool, blocks[i], 5000);
-    }
     assert_int_equal(pool.spare_count, PS_BLOCK_POOL_SPARE_MAX);
     ps_block_pool_drain(&pool);
     assert_int_equal(ps_arena_allocated_bytes(arena), 0);

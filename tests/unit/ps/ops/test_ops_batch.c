@@ -160,9 +160,8 @@ static void forgets_what_its_hub_names(void **state)
     uint32_t table = make_table(n, "emb", 3);
     uint64_t ids[3] = {8, 9, 77};
     struct mr_tensor t = mr_tensor_1d(MR_U64, 3, ids);
-    for (uint64_t id = 8; id < 11; id++) {
+    for (uint64_t id = 8; id < 11; id++)
         node_check(send_feed(n, feed_of(table, id, 0)), MR_OK, NULL);
-    }
     node_check(node_call(n, 0, MR_OP_FORGET_BATCH, 0, &t, 1), MR_OK, NULL);
     node_check(lookup(n, table, 8), MR_UNKNOWN_BATCH, NULL);
     node_check(lookup(n, table, 10), MR_OK, NULL);
@@ -197,9 +196,8 @@ static void full_tables_do_not_stop_training(void **state)
     uint32_t push_head[4] = {table, 0};
     float gradient[1024] = {1};
     for (uint64_t id = 0; id < BATCHES; id++) {
-        for (uint32_t i = 0; i < KEYS; i++) {
+        for (uint32_t i = 0; i < KEYS; i++)
             keys[i] = id * KEYS + i;
-        }
         struct mr_tensor feed[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
                                     mr_tensor_1d(MR_U64, KEYS, keys), mr_tensor_1d(MR_U32, 2, offsets)};
         node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, feed, 4), MR_OK, NULL);
@@ -222,9 +220,8 @@ static void tells_when_a_batch_expired(void **state)
     node_restart(n, 1);
     uint32_t table = make_table(n, "emb", 3);
     node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
-    while (node_counter(n, 0, "ps.batches_expired") == 0) {
+    while (node_counter(n, 0, "ps.batches_expired") == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
     node_check(lookup(n, table, 8), MR_BATCH_EXPIRED, "expired");
     node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, NULL);
 }

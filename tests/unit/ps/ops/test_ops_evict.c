@@ -32,9 +32,8 @@ static void push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t 
 static uint64_t sum(struct node_fixture *n, const char *counter)
 {
     uint64_t all = 0;
-    for (uint32_t core = 0; core < n->core_count; core++) {
+    for (uint32_t core = 0; core < n->core_count; core++)
         all += node_counter(n, core, counter);
-    }
     return all;
 }
 
@@ -67,9 +66,8 @@ static void steps_are_those_of_the_calls(void **state)
     look_up(n, table, 2, 10);
     push(n, table, 2, 15, 0);
     assert_int_equal(node_counter(n, 0, "table.rows_evicted_steps"), 0);
-    for (uint64_t step = 16; step < 19; step++) {
+    for (uint64_t step = 16; step < 19; step++)
         look_up(n, table, 2, step);
-    }
     wait_for(n, "table.rows_evicted_steps", 1);
     assert_float_equal(node_value(n, table, 2), 99, 0);
     push(n, table, 1, 19, 0); /* evicted: left out */
@@ -93,9 +91,8 @@ static void a_wild_step_evicts_nothing(void **state)
     assert_int_equal(((const uint64_t *)reply->tensors[0].data)[MR_HEARTBEAT_STEPS_IGNORED],
                      2 * PS_STEPS_AHEAD);
     assert_int_equal(node_counter(n, 0, "ps.steps_ignored"), 2 * PS_STEPS_AHEAD);
-    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++) {
+    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++)
         look_up(n, table, 2, 5000 + i); /* all that come say so */
-    }
     assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
     assert_int_equal(node_counter(n, 0, "ps.steps_ignored"), 2 * PS_STEPS_AHEAD); /* these counted */
     wait_for(n, "table.rows_evicted_steps", 1);
@@ -145,9 +142,8 @@ static void rows_age_while_they_are_served(void **state)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n, MR_EVICT_AGE, 1000000);
-    for (uint64_t key = 1; key <= 8; key++) {
+    for (uint64_t key = 1; key <= 8; key++)
         look_up(n, table, key, 0);
-    }
     assert_int_equal(node_save(n), 1);
     assert_in_range(clock_of(n, 1), 0, 1000); /* so long the test has run, at most */
     set_clock(n, 1, 900000);
@@ -194,9 +190,8 @@ static void a_frozen_node_evicts_nothing(void **state)
     for (uint32_t level = MR_FREEZE_ADMIT; level <= MR_FREEZE_ALL; level++) {
         freeze(n, level);
         look_up(n, table, 2, 100 * level); /* the time goes on; no row is made */
-        for (uint32_t i = 0; i < 200; i++) {
+        for (uint32_t i = 0; i < 200; i++)
             assert_int_equal(node_counter(n, 0, "table.rows"), 1);
-        }
     }
     freeze(n, MR_FREEZE_OFF);
     wait_for(n, "table.rows_evicted_steps", 1);
@@ -209,16 +204,14 @@ static void capacity_is_the_nodes(void **state)
     f.eviction = MR_EVICT_LRU;
     f.capacity_rows = g.capacity_rows = 200;
     uint32_t table = node_create(n, &f), closed = node_create(n, &g);
-    for (uint64_t key = 0; key < 1000; key++) {
+    for (uint64_t key = 0; key < 1000; key++)
         look_up(n, table, key, 0);
-    }
     assert_int_equal(sum(n, "table.rows"), 200);
     assert_int_equal(sum(n, "table.rows_evicted_capacity"), 1000 - 200 - sum(n, "table.rows_refused"));
     assert_true(sum(n, "table.rows_refused") < 20);
     uint64_t refused = sum(n, "table.rows_refused");
-    for (uint64_t key = 0; key < 1000; key++) {
+    for (uint64_t key = 0; key < 1000; key++)
         look_up(n, closed, key, 0);
-    }
     assert_int_equal(sum(n, "table.rows"), 400);
     assert_int_equal(sum(n, "table.rows_refused") - refused, 800);
 }
@@ -237,20 +230,17 @@ static void admission_does_not_depend_on_cores(void **state)
     for (uint32_t run = 0; run < 2; run++) {
         uint32_t share = node_create(n, &p), seen = node_create(n, &s);
         uint64_t key = 0;
-        for (; key < 300; key++) {
+        for (; key < 300; key++)
             look_up(n, share, key, 0);
-        }
         rows[run][0] = sum(n, "table.rows");
         assert_int_equal(sum(n, "table.keys_not_admitted_probability"), 300 - rows[run][0]);
-        for (key = 0; key < 1000; key++) {
+        for (key = 0; key < 1000; key++)
             look_up(n, seen, key % 700, 0);
-        }
         rows[run][1] = sum(n, "table.rows") - rows[run][0];
         assert_true(rows[run][1] >= 300);
         assert_int_equal(sum(n, "table.keys_not_admitted_sightings") + rows[run][1], 1000);
-        if (run == 0) {
+        if (run == 0)
             node_restart(n, 3);
-        }
     }
     assert_in_range(rows[0][0], 100, 200);
     assert_int_equal(rows[0][0], rows[1][0]);
@@ -274,9 +264,8 @@ static void numbered_pushes_admit_no_key(void **state)
     }
     assert_in_range(made, 5, 45);
     assert_int_equal(node_counter(n, 0, "table.rows"), made);
-    for (key = 0; key < 50; key++) {
+    for (key = 0; key < 50; key++)
         look_up(n, share, key, 0);
-    }
     assert_int_equal(node_counter(n, 0, "table.rows"), made); /* those are the admitted ones */
     look_up(n, seen, 7, 0);
     push(n, seen, 7, 0, sequence++);
@@ -296,9 +285,8 @@ static void a_full_table_is_saved_and_restored(void **state)
     f.capacity_rows = 500;
     uint32_t table = node_create(n, &f);
     uint64_t key = 0;
-    for (; key < 1000; key++) {
+    for (; key < 1000; key++)
         look_up(n, table, key, 0);
-    }
     push(n, table, key - 1, 0, 0);
     node_save(n);
     node_restart(n, 3);
@@ -309,9 +297,8 @@ static void a_full_table_is_saved_and_restored(void **state)
     assert_true(sum(n, "table.rows") > 400); /* not all had their share of keys */
     assert_int_equal(sum(n, "table.rows") + sum(n, "table.rows_evicted_capacity"), 500);
     assert_float_equal(node_value(n, table, key - 1), 99, 0);
-    for (key = 2000; key < 3000; key++) {
+    for (key = 2000; key < 3000; key++)
         look_up(n, table, key, 0);
-    }
     wait_for(n, "table.rows", 500);
 }
 

@@ -20,9 +20,8 @@ static void tells_the_map(void **state)
         assert_int_equal(reply->tensors[1].dims[0], MR_PARTITION_COUNT);
         assert_int_equal(map[0], 0);
         assert_int_equal(map[MR_PARTITION_COUNT - 1], 2);
-        for (uint32_t p = 1; p < MR_PARTITION_COUNT; p++) { /* slices, none left out */
+        for (uint32_t p = 1; p < MR_PARTITION_COUNT; p++) /* slices, none left out */
             assert_in_range(map[p], map[p - 1], map[p - 1] + 1);
-        }
     }
 }
 

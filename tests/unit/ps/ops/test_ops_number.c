@@ -297,9 +297,8 @@ static void a_push_under_way_is_not_begun_again(void **state)
     fake_dp_wait_held(0);
     n->sequence = 1;
     post_long_push(n, &calls[0], table);
-    for (uint32_t turn = 0; turn < 4; turn++) {
+    for (uint32_t turn = 0; turn < 4; turn++)
         fake_dp_turn(0);
-    }
     post_long_push(n, &calls[1], table);
     node_post(n, 0, &calls[2], &nothing, NULL, 0);
     n->sequence = 2 + MR_PUSH_WINDOW;
@@ -307,9 +306,8 @@ static void a_push_under_way_is_not_begun_again(void **state)
     n->sequence = 0;
     fake_dp_turn(0);
     node_look(n);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         assert_false(calls[i].is_answered);
-    }
     fake_dp_release(0);
     for (uint32_t i = 0; i < 4; i++) {
         node_check(node_wait(n, &calls[i]), MR_OK, NULL);
@@ -318,9 +316,8 @@ static void a_push_under_way_is_not_begun_again(void **state)
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 2);
     assert_int_equal(node_counter(n, 0, "ps.pushes_repeated"), 2);
     assert_true(node_counter(n, 0, "ps.pushes_waiting") >= 3);
-    for (uint64_t key = 0; key < LONG_KEYS; key += 499) {
+    for (uint64_t key = 0; key < LONG_KEYS; key += 499)
         assert_float_equal(node_value(n, table, key), 99, 0);
-    }
 }
 
 struct search {

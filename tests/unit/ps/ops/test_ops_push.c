@@ -215,9 +215,8 @@ static void the_answer_counts_what_became_of_a_push(void **state)
     uint32_t heads[3][4] = {{node_create(n, &f)}, {node_create(n, &set)}, {node_create(n, &v)}};
     const uint64_t known[3] = {1, 2, 3}, pushed[6] = {1, 2, 2, 3, 4, 5};
     float gradients[24], ones[12];
-    for (uint32_t i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 24; i++)
         gradients[i] = ones[i / 2] = 1;
-    }
     gradients[1 * 4] = NAN;          /* one of the two of key 2 */
     gradients[3 * 4 + 1] = INFINITY; /* key 3 */
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 3, known);

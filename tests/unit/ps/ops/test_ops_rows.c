@@ -101,9 +101,8 @@ static void refuses_lookups_that_do_not_hold_what_they_tell(void **state)
         {mean, 0, MR_WRONG_SHAPE, "3 tensors, not 2", {3, {k, o, w}}},
         {mean, MR_BAG_WEIGHTS, MR_WRONG_SHAPE, "4 tensors, not 3", {4, {k, o, w, d}}},
     };
-    for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+    for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         node_check(look_up(n, bad[i].table, (uint16_t)bad[i].flags, &bad[i].r), bad[i].status, bad[i].text);
-    }
     assert_int_equal(node_counter(n, 0, "table.rows"), 0);
 }
 
@@ -145,9 +144,8 @@ static void refuses_pushes_that_do_not_hold_what_they_tell(void **state)
         {MR_WRONG_DTYPE, "head of the push is f32", {5, {HEAD(plain[0]), k, o, per_bag, w}}},
         {MR_INVALID_ARGUMENT, "named twice", {5, {HEAD(plain[0]), k, o, per_bag, HEAD(plain[0])}}},
     };
-    for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+    for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         node_check(push(n, &bad[i].r), bad[i].status, bad[i].text);
-    }
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
 }
 

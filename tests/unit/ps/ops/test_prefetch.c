@@ -102,15 +102,13 @@ static void announce(struct bytes *bytes, uint32_t count)
 {
     struct mr_prefetch requests[MR_PREFETCH_MAX];
     struct numbers before = numbers();
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         requests[i] = bytes[i].request;
-    }
     ps_prefetch(core, requests, count);
     struct numbers after = numbers();
     assert_memory_equal(&before, &after, sizeof(before));
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         free(bytes[i].memory);
-    }
 }
 
 static void changes_nothing(void **state)

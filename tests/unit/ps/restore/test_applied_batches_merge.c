@@ -95,9 +95,8 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
     add_client(m, 1, 'b', 9);
     assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
     assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
-    for (uint64_t s = 0; s < 16; s++) {
+    for (uint64_t s = 0; s < 16; s++)
         assert_int_equal(ps_applied_batches_has(core->applied, id(5, s)), s < 8 || s == 9 || s == 12);
-    }
     assert_false(ps_applied_batches_has(core->applied, id(6, 0)));
     assert_int_equal(core->counters.batches_learnt, 10);
     assert_int_equal(core->partials.count, 3);

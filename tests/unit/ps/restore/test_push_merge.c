@@ -223,11 +223,9 @@ static void add_used(struct fixture *f, uint32_t core, uint16_t lane, uint64_t u
 static uint64_t used_of(struct fixture *f, uint16_t lane)
 {
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i); at != NULL; at = at->next) {
-            if (at->lane == lane) {
+        for (const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i); at != NULL; at = at->next)
+            if (at->lane == lane)
                 return at->used;
-            }
-        }
     }
     return UINT64_MAX;
 }
@@ -262,9 +260,8 @@ static void records_out_of_range_are_refused(void **state)
     bad[4].reserved = 1;
     bad[5].floor = MR_PUSH_NUMBER_MAX + 1;
     begin(&f, 2, 1, 0);
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < 6; i++)
         assert_int_equal(add(&f, 0, 0, bad[i], 0), MR_CHECKPOINT_CORRUPT);
-    }
     assert_int_equal(add(&f, 2, 0, good, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
     assert_int_equal(add(&f, 0, 0, good, 0), MR_OK);
     assert_int_equal(ps_push_merge_finish(f.merge, text), MR_OK);

@@ -38,9 +38,8 @@ static void comes_back_whole(void **state)
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 40000);
     uint32_t table = make_table(n), variable = node_create(n, &v);
-    for (uint32_t i = 0; i < 40000; i++) {
+    for (uint32_t i = 0; i < 40000; i++)
         values[i] = (float)i;
-    }
     set_variable(n, variable, 40000, values);
     assert_int_equal(learn(n, table, BATCH(0)), 1);
     assert_int_equal(learn(n, table, BATCH(2)), 1);
@@ -70,9 +69,8 @@ static void holds_what_was_before_the_cut_and_nothing_after(void **state)
     assert_int_equal(learn(n, table, BATCH(1)), 1); /* the cut was made when Save returned */
     check_values(n, table, 98);
     uint64_t state_now = 1;
-    while (state_now != 0) {
+    while (state_now != 0)
         state_now = *(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
-    }
     node_restart(n, 1);
     check_values(n, table, 99);
     assert_int_equal(learn(n, table, BATCH(0)), 0);
@@ -181,9 +179,8 @@ static uint32_t make_wide_table(struct node_fixture *n)
     f.dims[0] = MR_DIM_MAX;
     uint32_t table = node_create(n, &f);
     for (uint32_t i = 0; i < WIDE_ROWS; i += WIDE_CALL) {
-        for (uint32_t j = 0; j < WIDE_CALL; j++) {
+        for (uint32_t j = 0; j < WIDE_CALL; j++)
             wide_keys[j] = i + j;
-        }
         node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
     }
     return table;
@@ -211,16 +208,14 @@ static void what_a_restore_took_away_goes_back_between_calls(void **state)
     while (!restore.is_answered) {
         const struct ps_core *core = fake_dp_app(0);
         bool is_leaving = core->leaving != NULL, is_open = core->gate == PS_GATE_OPEN;
-        if (is_leaving && turns++ == 0) {
+        if (is_leaving && turns++ == 0)
             node_post(n, 0, &lookup, &lookup_options, &asked, 1);
-        }
         given = ps_arena_huge_pages_given(core->arena);
         fake_dp_turn(0);
         node_look(n);
         was_answered_meanwhile |= lookup.is_answered && is_open && core->leaving != NULL;
-        if (is_leaving && ps_arena_huge_pages_given(core->arena) - given > longest) {
+        if (is_leaving && ps_arena_huge_pages_given(core->arena) - given > longest)
             longest = ps_arena_huge_pages_given(core->arena) - given;
-        }
     }
     fake_dp_release(0);
     node_check(node_wait(n, &restore), MR_OK, NULL);
@@ -260,9 +255,8 @@ static uint32_t count_checkpoints(const struct node_fixture *n)
     uint32_t count = 0;
     DIR *directory = opendir(n->config.checkpoint_directory);
     assert_non_null(directory);
-    for (struct dirent *e = readdir(directory); e != NULL; e = readdir(directory)) {
+    for (struct dirent *e = readdir(directory); e != NULL; e = readdir(directory))
         count += strncmp(e->d_name, "ckpt-", 5) == 0;
-    }
     closedir(directory);
     return count;
 }
@@ -271,9 +265,8 @@ static void keeps_as_many_as_configured(void **state)
 {
     struct node_fixture *n = *state;
     make_table(n);
-    for (uint64_t id = 1; id <= 5; id++) {
+    for (uint64_t id = 1; id <= 5; id++)
         assert_int_equal(node_save(n), id);
-    }
     assert_int_equal(count_checkpoints(n), n->config.checkpoint_keep);
 }
 
@@ -343,9 +336,8 @@ static void a_variable_that_is_missing_is_found_out(void **state)
                                               .buffers_per_core = 2};
     assert_int_equal(ps_writer_start(NULL, &options, &writer, text), MR_OK);
     ps_writer_core_done(writer, 0);
-    while (!status.done) {
+    while (!status.done)
         ps_writer_status(writer, &status);
-    }
     ps_writer_finish(writer);
     assert_int_equal(status.status, MR_OK);
     node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");

@@ -28,9 +28,8 @@ struct delta {
 static enum mr_status note_rows(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct old_rows *old = arg;
-    if (record->kind != PS_RECORD_ROWS) {
+    if (record->kind != PS_RECORD_ROWS)
         return MR_OK;
-    }
     const uint64_t *row_keys = (const uint64_t *)(const void *)bytes;
     old->row_bytes = record->row_bytes;
     assert_true(record->row_bytes <= sizeof(old->rows[0]));
@@ -44,9 +43,8 @@ static enum mr_status note_rows(void *arg, const struct ps_record *record, const
 /* One row of a record, unless the delta need not have it. */
 static void add_row(struct delta *d, const struct ps_record *record, uint64_t key, const uint8_t *row)
 {
-    if (key == GONE_KEY || memcmp(row, d->old->rows[key - 1000], record->row_bytes) == 0) {
+    if (key == GONE_KEY || memcmp(row, d->old->rows[key - 1000], record->row_bytes) == 0)
         return;
-    }
     struct ps_record one = *record;
     one.count = 1;
     one.bytes = 8 + record->row_bytes;
@@ -62,9 +60,8 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
     struct delta *d = arg;
     if (record->kind == PS_RECORD_ROWS) {
         const uint64_t *row_keys = (const uint64_t *)(const void *)bytes;
-        for (uint32_t i = 0; i < record->count; i++) {
+        for (uint32_t i = 0; i < record->count; i++)
             add_row(d, record, row_keys[i], bytes + 8ull * record->count + (size_t)i * record->row_bytes);
-        }
         return MR_OK;
     }
     uint8_t *to = ps_writer_append(d->writer, 0, record);
@@ -76,12 +73,10 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
 static void publish(struct ps_writer *writer, uint32_t cores)
 {
     struct ps_writer_status status = {0};
-    for (uint32_t core = 0; core < cores; core++) {
+    for (uint32_t core = 0; core < cores; core++)
         ps_writer_core_done(writer, core);
-    }
-    while (!status.done) {
+    while (!status.done)
         ps_writer_status(writer, &status);
-    }
     ps_writer_finish(writer);
     assert_int_equal(status.status, MR_OK);
 }
@@ -101,9 +96,8 @@ static struct ps_writer *start_delta(const struct node_fixture *n, const struct 
                                               .core_count = m->file_count,
                                               .incarnation = m->incarnation,
                                               .buffers_per_core = 2};
-    if (ps_writer_start(NULL, &options, &writer, text) != MR_OK) {
+    if (ps_writer_start(NULL, &options, &writer, text) != MR_OK)
         fail_msg("%s", text);
-    }
     return writer;
 }
 
@@ -145,9 +139,8 @@ static uint32_t make_chain(struct node_fixture *n, uint32_t cores)
     assert_int_equal(learn(n, table, BATCH(0)), cores);
     assert_int_equal(node_save(n), 1);
     node_feed(n, BATCH(1), table, keys, 8);
-    for (uint32_t core = 0; core < cores; core++) {
+    for (uint32_t core = 0; core < cores; core++)
         node_push_batch(n, core, BATCH(1), table, 8, 1);
-    }
     assert_int_equal(node_save(n), 2);
     make_delta(n, table, 7); /* the eighth is gone */
     return table;
@@ -168,16 +161,14 @@ static void check_restored_onto(struct node_fixture *n, uint32_t from, uint32_t 
     assert_int_equal(make_table(n), table);
     check_chain(n, table);
     uint64_t rows = 0;
-    for (uint32_t core = 0; core < to; core++) {
+    for (uint32_t core = 0; core < to; core++)
         rows += node_counter(n, core, "table.rows");
-    }
     assert_int_equal(rows, KEYS - 1);
     /* The batches applied are those of the delta, not of the full. */
     assert_int_equal(learn(n, table, BATCH(0)), 0);
     node_feed(n, BATCH(1), table, keys, 8);
-    for (uint32_t core = 0; core < to; core++) {
+    for (uint32_t core = 0; core < to; core++)
         assert_int_equal(node_push_batch(n, core, BATCH(1), table, 8, 1), 0);
-    }
     check_chain(n, table);
     assert_int_equal(learn(n, table, BATCH(2)), to);
 }

@@ -119,9 +119,8 @@ static uint64_t save_damaged_at_its_end(struct node_fixture *n)
     struct mr_feature f = node_table("wide", 0);
     f.dims[0] = 512;
     uint32_t table = node_create(n, &f), offsets[2] = {0, 3000};
-    for (uint32_t i = 0; i < 3000; i++) {
+    for (uint32_t i = 0; i < 3000; i++)
         many[i] = i;
-    }
     struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 3000, many), mr_tensor_1d(MR_U32, 2, offsets)};
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
     uint64_t id = node_save(n);
@@ -172,9 +171,8 @@ static void start_too_small(struct node_fixture *n)
     struct mr_feature f = node_table("wide", 0);
     f.dims[0] = 512;
     uint32_t table = node_create(n, &f);
-    for (uint32_t i = 0; i < 60000; i++) {
+    for (uint32_t i = 0; i < 60000; i++)
         many[i] = i;
-    }
     uint32_t offsets[2] = {0, 30000};
     struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
@@ -220,9 +218,8 @@ static void a_node_without_room_for_both_makes_room(void **state)
     struct mr_feature f = node_table("wide", 7);
     f.dims[0] = 512;
     uint32_t table = node_create(n, &f), offsets[2] = {0, 30000};
-    for (uint32_t i = 0; i < 30000; i++) {
+    for (uint32_t i = 0; i < 30000; i++)
         many[i] = i;
-    }
     struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
     uint64_t good = node_save(n);
@@ -248,9 +245,8 @@ static uint64_t fill(struct node_fixture *n, uint32_t table)
     uint64_t made = 0, before = UINT64_MAX;
     while (node_counter(n, 0, "table.rows") != before) {
         before = node_counter(n, 0, "table.rows");
-        for (uint32_t i = 0; i < 30000; i++) {
+        for (uint32_t i = 0; i < 30000; i++)
             some[i] = made++;
-        }
         struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, some), mr_tensor_1d(MR_U32, 2, offsets)};
         node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
     }

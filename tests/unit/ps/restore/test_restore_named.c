@@ -125,9 +125,8 @@ static void comes_beside_under_another_name(void **state)
     assert_int_equal(learn(n, number_of(n, "emb"), BATCH(2)), 0);
     assert_int_equal(learn(n, 4, BATCH(3)), n->core_count);
     check_values(n, 4, 98);
-    for (uint32_t core = 0; core < n->core_count; core++) {
+    for (uint32_t core = 0; core < n->core_count; core++)
         assert_int_equal(node_counter(n, core, "ps.features"), 5);
-    }
 }
 
 static void comes_into_an_empty_node(void **state)
@@ -286,14 +285,12 @@ static void save_damaged_ones(struct node_fixture *n)
     save_and_go_on(n);
     f.dims[0] = 512;
     uint32_t table = node_create(n, &f);
-    for (uint32_t i = 0; i < 3000; i++) {
+    for (uint32_t i = 0; i < 3000; i++)
         many[i] = i;
-    }
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 3000, many);
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
-    for (uint64_t id = 2; id <= 5; id++) {
+    for (uint64_t id = 2; id <= 5; id++)
         assert_int_equal(node_save(n), id);
-    }
     damage(n, 2, "core-000.mrc", 5 * (off_t)PS_BLOCK_BYTES + 1000);
     remove_file(n, 3, "core-000.mrc");
     damage(n, 4, "MANIFEST", 200);
@@ -393,9 +390,8 @@ static void calls_go_on_meanwhile(void **state)
     fake_dp_wait_posted(2, 1);
     uint32_t done = 0;
     for (uint32_t i = 0; i < KEYS; i++) {
-        if (node_core_of_key(n, keys[i], 0) == 2) {
+        if (node_core_of_key(n, keys[i], 0) == 2)
             continue;
-        }
         uint32_t head[4] = {table, 0};
         float gradient[NODE_DIM] = {1};
         struct mr_tensor push[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &keys[i]),

@@ -66,14 +66,12 @@ static void check_old(struct node_fixture *n, uint32_t cores)
 {
     restore_old(n, CHECKPOINT_V1, cores);
     uint32_t table = make_table(n);
-    for (uint64_t key = 1000; key < 1008; key++) {
+    for (uint64_t key = 1000; key < 1008; key++)
         assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 98 : 99, 0);
-    }
     check_bias(n, 2);
     node_feed(n, BATCH(0), table, keys, 8);
-    for (uint32_t core = 0; core < cores; core++) {
+    for (uint32_t core = 0; core < cores; core++)
         assert_int_equal(node_push_batch(n, core, BATCH(0), table, 8, 1), 0);
-    }
     struct mr_client_session_info info;
     mr_client_session_info(n->sessions[0], &info);
     assert_true(info.last_push_step > 0);
@@ -113,9 +111,8 @@ static void check_version_2(struct node_fixture *n, uint32_t cores)
     /* What was applied is not applied again; push 2 was, to the keys of the old core 0. */
     push_all(n, table, 2, 1);
     push_all(n, table, 2, 2);
-    for (uint64_t key = 1000; key < 1008; key++) {
+    for (uint64_t key = 1000; key < 1008; key++)
         assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 96 : 97, 0);
-    }
     assert_int_equal(node_save(n), 2);
 }
 
@@ -185,9 +182,8 @@ static void check_version_3(struct node_fixture *n, uint32_t cores)
         assert_float_equal(node_value(n, 2, keys[i]), is_of_core_0 ? 5 : 6, 0);
     }
     node_feed(n, BATCH(0), table, keys, KEYS);
-    for (uint32_t core = 0; core < cores; core++) {
+    for (uint32_t core = 0; core < cores; core++)
         assert_int_equal(node_push_batch(n, core, BATCH(0), table, KEYS, 1), 0);
-    }
     assert_int_equal(node_save(n), 3);
     check_ages(n, 3, 2);
 }

@@ -63,9 +63,8 @@ static void check_refused(const struct mr_restore_pair *pairs, uint32_t count, b
                           enum mr_status status, const char *says)
 {
     assert_int_equal(make(pairs, count, replace), status);
-    if (strstr(text, says) == NULL) {
+    if (strstr(text, says) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", text, says);
-    }
 }
 
 static void all_of_it_keeps_its_numbers(void **state)

@@ -32,9 +32,8 @@ static void are_applied_once(struct node_fixture *n, uint32_t from, uint32_t to)
     node_restart(n, to);
     check_values(n, table, 97);
     for (uint32_t again = 0; again < 2; again++) {
-        for (uint64_t number = 1; number <= 5; number++) {
+        for (uint64_t number = 1; number <= 5; number++)
             push_all(n, table, from, number);
-        }
         check_values(n, table, 95);
     }
     push_all(n, table, from, 6);
@@ -75,17 +74,14 @@ static void a_checkpoint_in_the_middle(struct node_fixture *n, uint32_t from, ui
     node_save(n);
     node_restart(n, through);
     for (uint32_t old = 0; old < from; old++) {
-        if (meets(n, from, old, last)) {
+        if (meets(n, from, old, last))
             push_to(n, table, from, old, 2, last);
-        }
-        if (meets(n, from, old, 0)) {
+        if (meets(n, from, old, 0))
             push_to(n, table, from, old, 3, 0);
-        }
     }
     node_save(n);
-    for (uint64_t number = 2; number <= 3; number++) {
+    for (uint64_t number = 2; number <= 3; number++)
         push_all(n, table, from, number);
-    }
     check_values(n, table, 97);
     node_restart(n, to);
     node_save(n); /* and once more in pieces */
@@ -127,9 +123,8 @@ static void parts_of_a_push_are_left_out(void **state)
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
     node_check(node_call(n, node_core_of_variable(n, "bias"), MR_OP_PUSH_GRAD, 0, t, 2), MR_OK, NULL);
     n->sequence = 0;
-    while (node_core_of_key(n, key, 0) == node_core_of_variable(n, "bias")) {
+    while (node_core_of_key(n, key, 0) == node_core_of_variable(n, "bias"))
         key++;
-    }
     node_save(n);
     node_restart(n, 1);
     struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, 4, heads[0]), mr_tensor_1d(MR_U64, 1, &key),
@@ -243,9 +238,8 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
         view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
     } while (view[0] != 0);
     assert_int_equal(view[6], MR_IO_ERROR);
-    for (uint32_t core = 0; core < 3; core++) {
+    for (uint32_t core = 0; core < 3; core++)
         assert_int_equal(durable_on(n, core, 2), 1);
-    }
 }
 
 /* The lane that pushed last is the last to be forgotten after a start, too. */
@@ -253,9 +247,8 @@ static void a_start_knows_who_pushed_when(void **state)
 {
     struct node_fixture *n = *state;
     uint32_t table = make_table(n);
-    for (uint64_t number = 1; number <= 3; number++) {
+    for (uint64_t number = 1; number <= 3; number++)
         push_all(n, table, 1, number);
-    }
     node_save(n);
     node_restart(n, 1);
     fake_dp_hold(0);
@@ -335,9 +328,8 @@ static uint64_t check_starts(struct node_fixture *n, const uint64_t *from, uint3
         assert_int_not_equal(starts[i][MR_LIST_START_ID], 0);
         assert_int_equal(starts[i][MR_LIST_START_FROM], from[i]);
     }
-    if (count > 1) {
+    if (count > 1)
         assert_int_equal(starts[1][MR_LIST_START_ID], older);
-    }
     return starts[0][MR_LIST_START_ID];
 }
 

@@ -41,9 +41,8 @@ static int make(void **state)
     assert_int_equal(ps_core_add_feature(f->core, 1, &f->feature, text), MR_OK);
     uint64_t *keys = malloc(ROWS * sizeof(*keys));
     float *rows = malloc(ROWS * DIM * sizeof(*rows));
-    for (uint32_t i = 0; i < ROWS; i++) {
+    for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i;
-    }
     table_lookup(f->core->features[1]->table, keys, ROWS, true, rows);
     free(rows);
     free(keys);
@@ -92,9 +91,8 @@ static void begin(struct fixture *f, uint32_t buffers)
 static struct ps_writer_status finish(struct fixture *f)
 {
     struct ps_writer_status status;
-    while (f->core->save.writer != NULL) {
+    while (f->core->save.writer != NULL)
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
-    }
     do {
         ps_writer_status(f->writer, &status);
     } while (!status.done);
@@ -106,12 +104,10 @@ static void push_all(struct fixture *f, float gradient)
 {
     float *gradients = malloc(ROWS * DIM * sizeof(*gradients));
     uint64_t *keys = malloc(ROWS * sizeof(*keys));
-    for (uint32_t i = 0; i < ROWS; i++) {
+    for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i;
-    }
-    for (uint32_t i = 0; i < ROWS * DIM; i++) {
+    for (uint32_t i = 0; i < ROWS * DIM; i++)
         gradients[i] = gradient;
-    }
     table_push(f->core->features[1]->table, keys, ROWS, gradients);
     free(keys);
     free(gradients);
@@ -149,9 +145,8 @@ static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t
     assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
     assert_int_equal(ps_reader_each(reader, see, &seen, text), MR_OK);
     ps_reader_close(reader);
-    for (uint32_t i = 0; i < ROWS; i++) {
+    for (uint32_t i = 0; i < ROWS; i++)
         assert_int_equal(seen.times[i], 1);
-    }
     assert_int_equal(seen.wrong, 0);
     assert_int_equal(seen.streams, streams);
     assert_int_equal(seen.clients, clients);
@@ -197,15 +192,13 @@ static void pushes_find_the_room_they_were_promised(void **state)
     float gradients[400 * DIM];
     uint64_t keys[400];
     uint32_t pushes = 0;
-    for (uint32_t i = 0; i < 400 * DIM; i++) {
+    for (uint32_t i = 0; i < 400 * DIM; i++)
         gradients[i] = 1;
-    }
     begin(f, 2);
     for (uint32_t turn = 0; f->core->save.writer != NULL; turn++) {
         uint32_t count = 1 + turn * 37 % 400;
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             keys[i] = (turn * 7919 + i * 211) % ROWS;
-        }
         if (ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], count),
                              dp_now_us())) {
             table_push(f->core->features[1]->table, keys, count, gradients);
@@ -468,9 +461,8 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
                                               .buffers_per_core = 16};
     assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
     assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
-    while (v->cut_bytes == 0) {
+    while (v->cut_bytes == 0)
         ps_save_step(f->core, dp_now_us(), 0);
-    }
     assert_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
     assert_true(ps_save_variable_ready(f->core, v));
     assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
@@ -520,14 +512,12 @@ static void no_row_goes_while_the_gate_is_shut(void **state)
     table_lookup(t, &key, 1, true, row);
     ps_core_set_clock_us(f->core, UINT64_C(1000000000000));
     f->core->gate = PS_GATE_BUSY;
-    for (uint32_t i = 0; i < POLLS; i++) {
+    for (uint32_t i = 0; i < POLLS; i++)
         ps_core_poll(f->core, dp_now_us());
-    }
     assert_int_equal(ps_table_rows(t), 1);
     f->core->gate = PS_GATE_OPEN;
-    for (uint32_t i = 0; i < POLLS; i++) {
+    for (uint32_t i = 0; i < POLLS; i++)
         ps_core_poll(f->core, dp_now_us());
-    }
     assert_int_equal(ps_table_rows(t), 0);
 }
 

@@ -60,13 +60,11 @@ static int make(void **state)
     f->features[0].admission = MR_ADMIT_SIGHTINGS; /* with the first: rows come as without */
     f->features[0].admission_arg = 1;
     f->features[1] = mr_feature_variable("dense", 1, &elements);
-    for (uint32_t id = 1; id <= 2; id++) {
+    for (uint32_t id = 1; id <= 2; id++)
         assert_int_equal(ps_core_add_feature(f->core, id, &f->features[id - 1], text), MR_OK);
-    }
     f->table = f->core->features[TABLE]->table;
-    for (uint32_t i = 0; i < ROWS; i++) {
+    for (uint32_t i = 0; i < ROWS; i++)
         f->keys[i] = i;
-    }
     snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
     assert_non_null(mkdtemp(f->directory));
     *state = f;
@@ -88,9 +86,8 @@ static int destroy(void **state)
 
 static void push(struct fixture *f, uint32_t first, uint32_t count, float gradient)
 {
-    for (uint32_t i = 0; i < count * DIM; i++) {
+    for (uint32_t i = 0; i < count * DIM; i++)
         f->out[i] = gradient;
-    }
     table_push(f->table, f->keys + first, count, f->out);
 }
 
@@ -117,9 +114,8 @@ static void note_state(struct fixture *f)
     memset(&f->at_cut, 0, sizeof(f->at_cut));
     for (uint64_t key = 0; key < ROWS; key++) {
         f->at_cut.there[key] = has_row(f, key);
-        if (f->at_cut.there[key]) {
+        if (f->at_cut.there[key])
             table_lookup(f->table, &key, 1, false, f->at_cut.rows[key]);
-        }
     }
     memcpy(f->at_cut.variable, ps_variable_values(f->core->features[VARIABLE]->variable),
            sizeof(f->at_cut.variable));
@@ -151,9 +147,8 @@ static void begin(struct fixture *f, uint64_t id, uint64_t parent)
 static void finish(struct fixture *f)
 {
     struct ps_writer_status status;
-    while (f->core->save.writer != NULL) {
+    while (f->core->save.writer != NULL)
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
-    }
     do {
         ps_writer_status(f->writer, &status);
     } while (!status.done);
@@ -173,9 +168,8 @@ static enum mr_status see(void *arg, const struct ps_record *record, const uint8
         }
         image->rows_read += record->count;
     } else if (record->kind == PS_RECORD_GONE) {
-        for (uint32_t i = 0; i < record->count; i++) {
+        for (uint32_t i = 0; i < record->count; i++)
             image->there[keys[i]] = false;
-        }
         image->gone_read += record->count;
     } else if (record->kind == PS_RECORD_SIGHTINGS) {
         image->sightings_read += record->bytes;
@@ -194,9 +188,8 @@ static void read_link(struct fixture *f, uint64_t link)
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     f->image.rows_read = f->image.gone_read = f->image.sightings_read = 0;
-    while (fread(block, 1, PS_BLOCK_BYTES, file) == PS_BLOCK_BYTES) {
+    while (fread(block, 1, PS_BLOCK_BYTES, file) == PS_BLOCK_BYTES)
         assert_int_equal(ps_block_each(block, see, &f->image), MR_OK);
-    }
     fclose(file);
     free(block);
 }
@@ -205,14 +198,12 @@ static void read_link(struct fixture *f, uint64_t link)
 static void check_chain(struct fixture *f, uint64_t first, uint64_t id)
 {
     f->image = (struct image){.rows_read = 0};
-    for (uint64_t link = first; link <= id; link++) {
+    for (uint64_t link = first; link <= id; link++)
         read_link(f, link);
-    }
     for (uint32_t key = 0; key < ROWS; key++) {
         assert_int_equal(f->image.there[key], f->at_cut.there[key]);
-        if (f->at_cut.there[key]) {
+        if (f->at_cut.there[key])
             assert_memory_equal(f->image.rows[key], f->at_cut.rows[key], sizeof(f->image.rows[key]));
-        }
     }
     assert_memory_equal(f->image.variable, f->at_cut.variable, sizeof(f->image.variable));
 }
@@ -291,11 +282,10 @@ static void expect_no_delta(const struct ps_core *core, enum ps_no_delta why, co
 {
     const char *table;
     assert_int_equal(ps_save_no_delta(core, &table), why);
-    if (name == NULL) {
+    if (name == NULL)
         assert_null(table);
-    } else {
+    else
         assert_string_equal(table, name);
-    }
 }
 
 static void why_there_is_none(void **state)
@@ -324,16 +314,14 @@ static void why_there_is_none(void **state)
     f->config.memory_limit_mib = 64;
     struct ps_core *core = ps_core_create(&f->node, 0);
     assert_non_null(core);
-    while (count < MOST && (taken[count] = ps_arena_alloc(core->arena, BITS_BYTES, 64)) != NULL) {
+    while (count < MOST && (taken[count] = ps_arena_alloc(core->arena, BITS_BYTES, 64)) != NULL)
         count++;
-    }
     assert_in_range(count, 1, MOST - 1);
     assert_int_equal(ps_core_add_feature(core, 3, &large, text), MR_OK);
     ps_save_is_as_saved(core);
     expect_no_delta(core, PS_NO_DELTA_NO_MEMORY, "large");
-    while (count > 0) {
+    while (count > 0)
         ps_arena_free(core->arena, taken[--count], BITS_BYTES, 64);
-    }
     expect_no_delta(core, PS_NO_DELTA_NO_MEMORY, "large"); /* it stays so */
     ps_core_destroy(core);
 }
@@ -357,9 +345,8 @@ static void a_variable_is_as_it_was_at_the_cut(void **state)
     struct fixture *f = *state;
     struct ps_feature *v = f->core->features[VARIABLE];
     static float gradient[ELEMENTS];
-    for (uint32_t i = 0; i < ELEMENTS; i++) {
+    for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = 1;
-    }
     for (uint64_t id = 1; id <= 3; id++) { /* at its start, within, behind its end */
         begin(f, id, 0);
         for (uint32_t i = 1; i < id; i++) {

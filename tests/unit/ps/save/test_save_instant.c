@@ -39,9 +39,8 @@ static void no_core_goes_on_before_all_have_cut(void **state)
     feature.learning_rate = 1;
     const uint32_t table = node_create(n, &feature);
     uint64_t key = 1;
-    while (node_core_of_key(n, key, 0) != 1) {
+    while (node_core_of_key(n, key, 0) != 1)
         key++;
-    }
     struct node_call before = {0}, behind = {0};
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, &key);
     node_check(node_call(n, 1, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);

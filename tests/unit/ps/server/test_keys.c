@@ -96,13 +96,11 @@ static void refused(const char *says)
 {
     memset(&keys, 0xff, sizeof(keys));
     assert_int_equal(ps_keys_read(&config, &keys, error), MR_INVALID_ARGUMENT);
-    if (strstr(error, says) == NULL) {
+    if (strstr(error, says) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", error, says);
-    }
     assert_int_equal(keys.count, 0); /* and nothing of a key is left in it */
-    for (size_t i = 0; i < sizeof(keys.psks); i++) {
+    for (size_t i = 0; i < sizeof(keys.psks); i++)
         assert_int_equal(((const uint8_t *)keys.psks)[i], 0);
-    }
 }
 
 static void what_cannot_be_meant_is_refused(void **state)

@@ -45,9 +45,8 @@ static uint32_t count_files(const char *path)
     uint32_t count = 0;
     DIR *directory = opendir(path);
     assert_non_null(directory);
-    while (readdir(directory) != NULL) {
+    while (readdir(directory) != NULL)
         count++;
-    }
     closedir(directory);
     return count;
 }
@@ -162,9 +161,8 @@ static void a_start_without_the_checkpoint_fails(void **state)
         snprintf(n->config.checkpoint_serve, sizeof(n->config.checkpoint_serve), "%.200s%s",
                  n->config.checkpoint_directory, wrong[i].what);
         assert_int_equal(ps_server_start(&n->config, &server, error), wrong[i].status);
-        if (strncmp(error, "checkpoint.serve = ", 19) != 0 || strstr(error, wrong[i].says) == NULL) {
+        if (strncmp(error, "checkpoint.serve = ", 19) != 0 || strstr(error, wrong[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error, wrong[i].says);
-        }
     }
     n->config.checkpoint_serve[0] = '\0';
     node_start(n, 1);

@@ -209,10 +209,9 @@ static void test_growth_under_the_cursor(void **state)
         model_lookup(&f->model, keys[given], true, out);
     }
     cut_start(f);
-    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3))) {
+    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3)))
         for (uint32_t i = random_below(&f->rng, 200); i > 0 && given < COUNT; i--, given++)
             table_lookup(f->table, &keys[given], 1, true, out);
-    }
     assert_int_equal(f->emitted_count, COUNT / 8);
     assert_true(given > COUNT / 2);
     cut_end(f);

@@ -211,9 +211,8 @@ static void test_compact_killed(void **state)
         assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
         assert_int_equal(ckpt_run("list %s/other --json --verify", directory), 0);
         json_t *list = ckpt_json();
-        if (json_array_size(list) == 0) {
+        if (json_array_size(list) == 0)
             assert_int_equal(ckpt_run("compact %s/ckpt-14 --out %s/other", directory, directory), 0);
-        }
         json_decref(list);
         assert_int_equal(ckpt_run("diff %s/ckpt-14 %s/other", directory, directory), 0);
         (void)snprintf(command, sizeof(command), "rm -r %s/other", directory);

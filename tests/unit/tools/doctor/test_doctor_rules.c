@@ -187,10 +187,9 @@ static void test_the_most_findings_fit(void **state)
 static void expect_nic(const struct doctor_facts *f, const char *says)
 {
     doctor_judge(f, &findings);
-    for (uint32_t i = 0; i < findings.count; i++) {
+    for (uint32_t i = 0; i < findings.count; i++)
         if (strcmp(findings.list[i].check, "nic") == 0 && strstr(findings.list[i].what, says))
             return;
-    }
     fail_msg("no finding about a NIC says \"%s\"", says);
 }
 

@@ -218,10 +218,9 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
 
     set_up(&x, core_count);
     table = x.tables[pooling];
-    for (uint32_t k = 0; k < 41; k++) {
+    for (uint32_t k = 0; k < 41; k++)
         for (uint32_t d = 0; d < DIM; d++)
             rows[k][d] = fake_initial(k, d);
-    }
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(i % 7) - 3.0f;
     for (uint32_t n = 0; n <= pushes; n++) {

@@ -95,10 +95,9 @@ static void test_keys(void **state)
         for (uint32_t c = 0; c < CORES; c++)
             shares[c] = mrc_rows_f32(r.core_rows[c]);
         mrc_shard_split_rows(&s, &from, DIM, shares);
-        for (uint32_t c = 0; c < CORES; c++) {
+        for (uint32_t c = 0; c < CORES; c++)
             for (uint32_t i = 0; i < s.keys[c]; i++)
                 assert_true(r.core_rows[c][i * DIM + 1] == value(r.core_keys[c][i], 1));
-        }
         mrc_shard_join_rows(&s, shares, DIM, joined);
         assert_memory_equal(joined, rows, r.key_count * DIM * sizeof(float));
         free(s.memory);
@@ -124,10 +123,9 @@ static void spread(const uint64_t *keys, const uint32_t *offsets, uint32_t bags,
                    const float *divisors, const float *gradients, float out[40][DIM])
 {
     for (uint32_t b = 0; b < bags; b++) {
-        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
+        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++)
             for (uint32_t d = 0; d < DIM; d++)
                 out[keys[i]][d] += gradients[b * DIM + d] / divisors[b] * weights[i];
-        }
     }
 }
 
@@ -214,10 +212,9 @@ static void test_csr(void **state)
 
             for (uint32_t b = 0; b < r.bag_count; b++) {
                 assert_int_equal(r.core_offsets[c][b], at);
-                for (uint32_t i = r.offsets[b]; i < r.offsets[b + 1]; i++) {
+                for (uint32_t i = r.offsets[b]; i < r.offsets[b + 1]; i++)
                     if (owner(&r, 9, r.keys[i]) == c)
                         assert_int_equal(r.core_keys[c][at++], r.keys[i]);
-                }
             }
             assert_int_equal(r.core_offsets[c][r.bag_count], at);
             assert_int_equal(s.keys[c], at);

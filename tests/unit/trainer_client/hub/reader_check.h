@@ -48,12 +48,10 @@ static inline void parse_garbage(const struct hub_format *format, const char *co
         size_t bytes = 0;
         while (bytes < 300 && rand_r(&random) % 12 != 0) {
             const char *piece = pieces[(uint32_t)rand_r(&random) % count];
-            for (size_t c = 0; piece[c] != '\0'; c++) {
+            for (size_t c = 0; piece[c] != '\0'; c++)
                 line[bytes++] = piece[c];
-            }
-            if (rand_r(&random) % 20 == 0) {
+            if (rand_r(&random) % 20 == 0)
                 line[bytes++] = (char)rand_r(&random);
-            }
         }
         enum hub_parse result = parse_bytes(format, line, bytes, 2);
         broken += result == HUB_BROKEN;

@@ -20,9 +20,8 @@ static struct temp_file make_file(void)
     assert_non_null(text);
     for (uint32_t i = 0; i < 1000; i++) {
         bytes += (size_t)sprintf(text + bytes, "%u\t%u\t\t\t\t\t\t\t\t\t\t\t\t\t%u\t%x", i % 2, i, i, i / 10);
-        for (uint32_t category = 2; category < 26; category++) {
+        for (uint32_t category = 2; category < 26; category++)
             bytes += (size_t)sprintf(text + bytes, i % 2 == 0 ? "\tv" : "\t");
-        }
         text[bytes++] = '\n';
     }
     struct temp_file file = temp_file_make(text, bytes);
@@ -50,9 +49,8 @@ static void check_shape(const struct hub_batch *b)
     assert_int_equal(b->slots, 26);
     assert_int_equal(b->dense_count, 13);
     assert_int_equal(b->offsets[0], 0);
-    for (uint32_t bag = 0; bag < b->samples * b->slots; bag++) {
+    for (uint32_t bag = 0; bag < b->samples * b->slots; bag++)
         assert_true(b->offsets[bag] <= b->offsets[bag + 1]);
-    }
     assert_int_equal(b->offsets[b->samples * b->slots], b->key_count);
     for (uint32_t s = 0; s < b->samples; s++) {
         bool odd = b->labels[s] > 0.5f;
@@ -151,9 +149,8 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     size_t bytes = 1;
     assert_non_null(text);
     text[0] = '1';
-    for (uint32_t i = 0; i < 4000; i++) {
+    for (uint32_t i = 0; i < 4000; i++)
         bytes += (size_t)sprintf(text + bytes, " %u:1", i);
-    }
     struct temp_file file = temp_file_make(text, bytes);
     struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
     struct hub_batch_source *s = NULL;

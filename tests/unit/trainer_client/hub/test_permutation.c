@@ -28,9 +28,8 @@ static void every_place_is_met_once(void **state)
 static uint64_t places_kept(struct hub_permutation a, struct hub_permutation b)
 {
     uint64_t kept = 0;
-    for (uint64_t i = 0; i < a.count; i++) {
+    for (uint64_t i = 0; i < a.count; i++)
         kept += hub_permutation_at(&a, i) == hub_permutation_at(&b, i);
-    }
     return kept;
 }
 
@@ -47,9 +46,8 @@ static void seed_and_epoch_name_the_order(void **state)
 static void seed_zero_is_file_order(void **state)
 {
     struct hub_permutation p = hub_permutation_make(1000, 0, 3);
-    for (uint64_t i = 0; i < 1000; i++) {
+    for (uint64_t i = 0; i < 1000; i++)
         assert_int_equal(hub_permutation_at(&p, i), i);
-    }
 }
 
 static void a_huge_count_works(void **state)
@@ -64,9 +62,8 @@ static void the_order_spreads(void **state)
     /* The mean of the first tenth is near the middle: a shuffle that keeps regions together would miss it. */
     struct hub_permutation p = hub_permutation_make(100000, 1, 0);
     double sum = 0;
-    for (uint64_t i = 0; i < 10000; i++) {
+    for (uint64_t i = 0; i < 10000; i++)
         sum += (double)hub_permutation_at(&p, i);
-    }
     assert_true(sum / 10000 > 48500 && sum / 10000 < 51500); /* 5 standard errors are 1443 */
 }
 
@@ -75,15 +72,13 @@ static void the_split_has_its_share(void **state)
     static const double shares[] = {0, 0.1, 0.2, 0.9};
     for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
         double held_out = 0;
-        for (uint64_t line = 1; line <= 100000; line++) {
+        for (uint64_t line = 1; line <= 100000; line++)
             held_out += hub_is_held_out(line, 1, shares[s]);
-        }
         assert_true(held_out >= 100000 * shares[s] - 800 && held_out <= 100000 * shares[s] + 800);
     }
     uint32_t same = 0;
-    for (uint64_t line = 1; line <= 10000; line++) {
+    for (uint64_t line = 1; line <= 10000; line++)
         same += hub_is_held_out(line, 1, 0.5) == hub_is_held_out(line, 2, 0.5);
-    }
     assert_true(same > 4700 && same < 5300); /* another seed, another split */
 }
 

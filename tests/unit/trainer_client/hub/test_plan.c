@@ -87,9 +87,8 @@ static void a_batch_goes_to_one_trainer(void **state)
     bool seen[4] = {false};
     uint64_t sequence;
     record(p, 0, 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         feed(p);
-    }
     for (int i = 0; i < 4; i++) {
         sequence = hand_out(p, 0);
         assert_false(seen[sequence]);
@@ -169,9 +168,8 @@ static void a_restarted_server_is_fed_again(void **state)
     struct hub_plan *p = make(8, 4, false);
     uint64_t sequence;
     record(p, 0, 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         feed(p);
-    }
     hand_out(p, 0);
     assert_true(hub_plan_next_feed(p, &sequence));
     assert_int_equal(sequence, 4);
@@ -342,12 +340,10 @@ static void every_batch_is_applied_whatever_happens(void **state)
                 hub_plan_fed(p, sequence, p->generation, dice != 0);
             } else if (dice < 80 && hub_plan_hand_out(p, now_us, &sequence)) {
                 uint32_t fate = (uint32_t)rand_r(&random) % 10;
-                if (fate > 1) { /* 0: falls silent, 1: drops it */
+                if (fate > 1) /* 0: falls silent, 1: drops it */
                     applied[sequence / 64] |= UINT64_C(1) << (sequence % 64);
-                }
-                if (fate > 0) {
+                if (fate > 0)
                     hub_plan_done(p, sequence);
-                }
             } else if (dice < 90) {
                 hub_plan_record_asked(p);
                 hub_plan_record(p, 0, applied, (BATCHES + 63) / 64);

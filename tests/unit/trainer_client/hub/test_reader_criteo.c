@@ -51,9 +51,8 @@ static void broken_lines(void **state)
         ("1\tx\t" INTEGERS "\t" CATEGORIES),    ("1,2,3"),
         ("-1\t" INTEGERS "\t" CATEGORIES),      ("1\t1.5\t\t\t\t\t\t\t\t\t\t\t\t\t" CATEGORIES),
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
-    }
 }
 
 static void garbage_does_no_harm(void **state)

@@ -47,9 +47,8 @@ static uint32_t changed_slots(const char *line)
     assert_int_equal(parse_line(format, "01010001,14,405,MCI,MDW"), HUB_PARSED);
     memcpy(keys, sample.keys, sizeof(keys));
     assert_int_equal(parse_line(format, line), HUB_PARSED);
-    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
         changed |= (uint32_t)(keys[slot] != sample.keys[slot]) << slot;
-    }
     return changed;
 }
 
@@ -97,9 +96,8 @@ static void broken_lines(void **state)
         "01320001,14,405,MCI,MDW", "01012500,14,405,MCI,MDW",   "01010060,14,405,MCI,MDW",
         "0101000x,14,405,MCI,MDW", "01010001,14.5,405,MCI,MDW",
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
-    }
 }
 
 static void garbage_does_no_harm(void **state)

@@ -13,9 +13,8 @@ static const struct hub_format *const format = &hub_format_libsvm;
 static uint32_t slots_used(void)
 {
     uint32_t used = 0, begin = 0;
-    for (uint32_t slot = 0; slot < format->slots; begin = sample.bag_end[slot], slot++) {
+    for (uint32_t slot = 0; slot < format->slots; begin = sample.bag_end[slot], slot++)
         used += sample.bag_end[slot] > begin;
-    }
     return used;
 }
 
@@ -31,9 +30,8 @@ static void labels(void **state)
         assert_int_equal(sample.key_count, 1);
     }
     static const char *const bad[] = {"2 3:1", "0.5 3:1", "3:1", "x 3:1", "nan 3:1", "-2 1:1", "++1 1:1"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
-    }
 }
 
 static void a_feature_keeps_its_key_and_slot(void **state)
@@ -44,9 +42,8 @@ static void a_feature_keeps_its_key_and_slot(void **state)
     assert_int_equal(parse_line(format, "-1 11:1.0"), HUB_PARSED);
     uint64_t key = sample.keys[0];
     uint32_t slot = 0;
-    while (sample.bag_end[slot] == 0) {
+    while (sample.bag_end[slot] == 0)
         slot++;
-    }
     assert_int_equal(parse_line(format, "-1 11:0.5"), HUB_PARSED);
     assert_int_not_equal(sample.keys[0], key); /* another range of values */
     assert_int_equal(sample.bag_end[slot], 1); /* in the same slot */
@@ -73,9 +70,8 @@ static void broken_features(void **state)
     static const char *const bad[] = {"1 3",     "1 3:",    "1 :1",    "1 3:x",
                                       "1 -3:1",  "1 3:nan", "1 3:inf", "1 qid:3 1:1",
                                       "1 3:1:2", "1 3 :1",  "1 3.5:1", "1 99999999999999999999:1"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
-    }
 }
 
 static void features_are_bounded(void **state)
@@ -84,9 +80,8 @@ static void features_are_bounded(void **state)
     assert_non_null(line);
     size_t bytes = 1;
     line[0] = '1';
-    for (uint32_t i = 0; i < HUB_SAMPLE_KEYS_MAX; i++) {
+    for (uint32_t i = 0; i < HUB_SAMPLE_KEYS_MAX; i++)
         bytes += (size_t)sprintf(line + bytes, " %u:1", i);
-    }
     assert_int_equal(parse_line(format, line), HUB_PARSED);
     assert_int_equal(sample.key_count, HUB_SAMPLE_KEYS_MAX);
     snprintf(line + bytes, 10, " 5000:1");

@@ -22,15 +22,13 @@ static struct temp_file many_lines(void)
     char *text = malloc(LINES * 20);
     size_t bytes = 0;
     assert_non_null(text);
-    for (uint32_t i = 1; i <= LINES; i++) {
-        if (i % 100 == 0) {
+    for (uint32_t i = 1; i <= LINES; i++)
+        if (i % 100 == 0)
             bytes += (size_t)sprintf(text + bytes, "1 broken\n");
-        } else if (i % 70 == 0) {
+        else if (i % 70 == 0)
             text[bytes++] = '\n';
-        } else {
+        else
             bytes += (size_t)sprintf(text + bytes, "-1 %u:1\n", i);
-        }
-    }
     struct temp_file file = temp_file_make(text, bytes);
     free(text);
     return file;
@@ -80,9 +78,8 @@ static void check_part(const struct temp_file *file, bool held_out, uint32_t ind
     assert_int_equal(hub_sample_file_info(f)->samples, index);
     /* And in any order. */
     unsigned int random = 1;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 300; i++)
         assert_int_equal(hub_sample_file_read(f, (uint64_t)rand_r(&random) % index, &sample, error), MR_OK);
-    }
     hub_sample_file_close(f);
 }
 
@@ -120,9 +117,8 @@ static void broken_lines_are_counted_and_told(void **state)
         open_file((struct hub_sample_file_options){.path = file.path, .on_broken_line = see, .arg = &seen});
     const struct hub_sample_file_info *info = hub_sample_file_info(f);
     uint64_t samples = 0;
-    for (uint64_t line = 1; line <= LINES; line++) {
+    for (uint64_t line = 1; line <= LINES; line++)
         samples += is_sample(line);
-    }
     assert_int_equal(info->broken_lines, LINES / 100);
     assert_int_equal(info->samples, samples);
     assert_int_equal(info->keys, samples);
@@ -200,9 +196,8 @@ static void opening_can_be_stopped(void **state)
 {
     char *text = malloc(5000 * 6 + 1);
     assert_non_null(text);
-    for (uint32_t i = 0; i < 5000; i++) {
+    for (uint32_t i = 0; i < 5000; i++)
         snprintf(text + (size_t)i * 6, 7, "1 1:1\n");
-    }
     struct temp_file file = temp_file_make(text, 5000 * 6);
     struct hub_sample_file *f = NULL;
     atomic_bool stop = true;

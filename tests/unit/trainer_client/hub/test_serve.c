@@ -51,9 +51,8 @@ static void start_hub(struct bench *b)
 {
     assert_true(hub_init(&b->hub, &b->config));
     assert_int_equal(pthread_create(&b->thread, NULL, run_hub, &b->hub), 0);
-    while (atomic_load(&b->hub.port) == 0) {
+    while (atomic_load(&b->hub.port) == 0)
         pause_briefly();
-    }
     snprintf(hub_address, sizeof(hub_address), "127.0.0.1:%u", atomic_load(&b->hub.port));
 }
 
@@ -158,9 +157,8 @@ static void learn(struct bench *b, const struct mr_batch *batch)
 {
     struct mr_reply *reply;
     bool applied = false;
-    if (mr_lookup_batch(b->server, NULL, batch->id, b->table, &reply) != MR_OK) {
+    if (mr_lookup_batch(b->server, NULL, batch->id, b->table, &reply) != MR_OK)
         return;
-    }
     const struct mr_batch_gradient gradient = {b->table, *mr_reply_tensor(reply, 0)};
     enum mr_status status = mr_push_gradients_batch(b->server, NULL, batch->id, &gradient, 1, &applied);
     mr_reply_free(reply);
@@ -181,9 +179,8 @@ static uint32_t train(struct bench *b, struct mr_client *trainer, uint32_t batch
     while (batches < batches_max) {
         struct mr_batch batch;
         enum mr_status status = read_batch(trainer, &done, done_count, &batch);
-        if (status == MR_END_OF_DATA) {
+        if (status == MR_END_OF_DATA)
             break;
-        }
         assert_int_equal(status, MR_OK);
         batches++;
         learn(b, &batch);
@@ -196,9 +193,8 @@ static uint32_t train(struct bench *b, struct mr_client *trainer, uint32_t batch
 
 static void assert_applied(const struct bench *b, uint32_t times)
 {
-    for (uint32_t n = 0; n < SAMPLES; n++) {
+    for (uint32_t n = 0; n < SAMPLES; n++)
         assert_int_equal(b->applied[n], times);
-    }
 }
 
 static void each_sample_is_applied_once(void **state)
@@ -228,9 +224,8 @@ static void trainers_share_the_batches(void **state)
     start_plan(one, &plan);
     start_plan(two, &plan);
     uint32_t batches = 0;
-    for (uint32_t turn = 0; turn < 20; turn++) {
+    for (uint32_t turn = 0; turn < 20; turn++)
         batches += train(b, turn % 2 == 0 ? one : two, 4);
-    }
     batches += train(b, one, UINT32_MAX);
     assert_int_equal(batches, 3 * SAMPLES / BATCH_SAMPLES);
     assert_int_equal(train(b, two, UINT32_MAX), 0);
@@ -483,9 +478,8 @@ static void plans_that_want_one_stream_are_both_applied(void **state)
     struct mr_sample_plan plan = plan_of(b);
     uint32_t run = 1, number;
     memset(run_of, 0, sizeof(run_of));
-    for (; run_of[number = number_of(b, run)] == 0; run++) {
+    for (; run_of[number = number_of(b, run)] == 0; run++)
         run_of[number] = run;
-    }
     const uint32_t runs[3] = {run_of[number], run, run_of[number]};
     for (uint32_t i = 0; i < 3; i++) {
         struct mr_client *trainer = connect_to(hub_address);
@@ -509,9 +503,8 @@ static void samples_that_change_end_their_plan(void **state)
     start_plan(trainer, &plan);
     train(b, trainer, 5);
     change_samples(b);
-    while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK) { /* those fed before */
+    while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK) /* those fed before */
         mr_reply_free(batch.reply);
-    }
     assert_int_equal(status, MR_IO_ERROR);
     assert_non_null(strstr(mr_last_error(), "has changed since its plan began: it was written to"));
     /* Not as this plan, of which batches of the other samples were applied; also after a restart of the

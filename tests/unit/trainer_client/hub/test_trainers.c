@@ -35,9 +35,8 @@ static void joining_and_being_heard(void **state)
 static void the_longest_silent_makes_room(void **state)
 {
     memset(&trainers, 0, sizeof(trainers));
-    for (uint32_t i = 0; i < HUB_TRAINERS_MAX; i++) {
+    for (uint32_t i = 0; i < HUB_TRAINERS_MAX; i++)
         hub_trainers_join(&trainers, uuid_of(i), 1, 1000 + i);
-    }
     hub_trainers_seen(&trainers, uuid_of(0), 5000);
     hub_trainers_join(&trainers, uuid_of(9999), 1, 6000);
     assert_int_equal(trainers.count, HUB_TRAINERS_MAX);

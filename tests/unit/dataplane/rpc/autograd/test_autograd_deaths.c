@@ -61,10 +61,9 @@ static void *train(void *arg)
             static const float expected[ELEMENTS] = {4, 32, 108, 256};
             t->right++;
             assert_int_equal(mr_autograd_gradient(context, &x, &gradient), MR_OK);
-            for (uint32_t i = 0; i < ELEMENTS; i++) {
+            for (uint32_t i = 0; i < ELEMENTS; i++)
                 if (gradient.data == NULL || ((const float *)gradient.data)[i] != expected[i])
                     snprintf(t->wrong, sizeof(t->wrong), "a gradient is wrong");
-            }
         } else if (strstr(mr_rpc_last_error(), "died") != NULL ||
                    strstr(mr_rpc_last_error(), "taken for dead") != NULL ||
                    strstr(mr_rpc_last_error(), "time-out") !=
@@ -130,10 +129,9 @@ static void one_world(uint32_t steps_before)
         if (trainers[i].wrong[0] != 0)
             fail_msg("trainer %u: %s", i, trainers[i].wrong);
     }
-    for (uint32_t i = 0; i < WORKERS; i++) {
+    for (uint32_t i = 0; i < WORKERS; i++)
         while (i != VICTIM && contexts_known(net->workers[i].rpc->contexts) != 0)
             nap();
-    }
     net_stop(net);
     free(net);
     assert_int_equal(math_saved(), 0);

@@ -113,10 +113,9 @@ static void each_allocation_fails_once(void **state)
         } while (failed);
         assert_true(at > 10); /* something was tried */
     }
-    for (uint32_t i = 0; i < WORKERS; i++) {
+    for (uint32_t i = 0; i < WORKERS; i++)
         while (contexts_known(net.workers[i].rpc->contexts) != 0)
             net_skip(&net, 20000);
-    }
     net_stop(&net);
     assert_int_equal(math_saved(), 0);
 }

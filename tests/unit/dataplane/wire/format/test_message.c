@@ -116,9 +116,8 @@ static void every_other_length_is_refused(void **state)
     uint8_t *longer = room(bytes + 64);
     memset(longer, 0, bytes + 64);
     memcpy(longer, m, bytes);
-    for (uint32_t n = 0; n <= bytes + 64; n++) {
+    for (uint32_t n = 0; n <= bytes + 64; n++)
         assert_int_equal(parses(longer, n), n == bytes);
-    }
     free(longer);
     free(m);
 }

@@ -27,10 +27,9 @@ static void *ask(void *arg)
         struct counted c = {0};
         uint32_t parts = w % (PARTS + 1);
         ps_thread_pool_run(arg, count, &c, parts);
-        for (uint32_t i = 0; i < PARTS; i++) {
+        for (uint32_t i = 0; i < PARTS; i++)
             if (atomic_load(&c.runs[i]) != (i < parts))
                 return arg;
-        }
     }
     return NULL;
 }

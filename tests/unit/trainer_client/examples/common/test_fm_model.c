@@ -26,15 +26,12 @@ static float uniform(unsigned int *random)
 static struct problem make_problem(unsigned int seed)
 {
     struct problem p;
-    for (int i = 0; i < FLOATS; i++) {
+    for (int i = 0; i < FLOATS; i++)
         p.pooled[i] = uniform(&seed);
-    }
-    for (int i = 0; i < SAMPLES * DENSE; i++) {
+    for (int i = 0; i < SAMPLES * DENSE; i++)
         p.dense[i] = uniform(&seed);
-    }
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < SAMPLES; i++)
         p.labels[i] = (float)(i % 2);
-    }
     p.weights[0] = 0.5f;
     p.weights[1] = -0.3f;
     p.bias = 0.2f;
@@ -46,16 +43,13 @@ static double score_by_pairs(const struct problem *p, int s)
 {
     const float *x = p->pooled + s * SLOTS * DIM;
     double score = (double)p->bias;
-    for (int d = 0; d < DENSE; d++) {
+    for (int d = 0; d < DENSE; d++)
         score += (double)p->dense[s * DENSE + d] * (double)p->weights[d];
-    }
     for (int i = 0; i < SLOTS; i++) {
         score += (double)x[i * DIM];
-        for (int j = 0; j < i; j++) {
-            for (int k = 1; k < DIM; k++) {
+        for (int j = 0; j < i; j++)
+            for (int k = 1; k < DIM; k++)
                 score += (double)x[i * DIM + k] * (double)x[j * DIM + k];
-            }
-        }
     }
     return score;
 }
@@ -77,9 +71,8 @@ static void scores_are_the_sum_over_pairs(void **state)
         const struct fm_parameters parameters = {p.bias, p.weights};
         float scores[SAMPLES];
         fm_scores(&shape, &parameters, p.pooled, p.dense, scores);
-        for (int s = 0; s < SAMPLES; s++) {
+        for (int s = 0; s < SAMPLES; s++)
             assert_true(fabs((double)scores[s] - score_by_pairs(&p, s)) < 1e-5);
-        }
     }
 }
 
@@ -102,12 +95,10 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
     struct fm_gradients g = {.pooled = pooled, .dense_weights = weights};
     double loss = fm_backward(&shape, &parameters, p.pooled, p.dense, p.labels, &g);
     assert_true(fabs(loss - loss_of(&p)) < 1e-4);
-    for (int i = 0; i < FLOATS; i++) {
+    for (int i = 0; i < FLOATS; i++)
         assert_slope(&p, &p.pooled[i], pooled[i]);
-    }
-    for (int d = 0; d < DENSE; d++) {
+    for (int d = 0; d < DENSE; d++)
         assert_slope(&p, &p.weights[d], weights[d]);
-    }
     assert_slope(&p, &p.bias, g.bias);
 }
 
@@ -133,9 +124,8 @@ static void descent_learns_an_interaction(void **state)
     float rows[2][KEYS][DIM], pooled[PAIRS * 2 * DIM], gradient[PAIRS * 2 * DIM] = {0}, labels[PAIRS],
                                                                             bias = 0, none;
     unsigned int seed = 1;
-    for (int i = 0; i < 2 * KEYS * DIM; i++) {
+    for (int i = 0; i < 2 * KEYS * DIM; i++)
         ((float *)rows)[i] = uniform(&seed) * 0.5f;
-    }
     double loss = 0;
     for (int step = 0; step < 2000; step++) {
         for (int n = 0; n < PAIRS; n++) {
