@@ -223,14 +223,16 @@ static uint8_t *ahead_take(struct ps_huge_pages *u)
 static void ahead_refill(struct ps_huge_pages *u)
 {
     bool wanted = false;
-    for (uint32_t i = 0; u->helper_wake != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
+    if (u->helper_wake == NULL)
+        return;
+    for (uint32_t i = 0; i < u->ahead_wanted && !u->memory_is_short; i++) {
         struct ps_huge_page_order *a = &u->ahead[i];
         if (state_of(a) != PS_ORDER_EMPTY ||
             ps_huge_pages_mapped_bytes(u) + UNIT > u->limit_bytes - u->kept_bytes)
             continue;
         a->huge_page = huge_pages_find(u, 1, 1);
         if (a->huge_page >= u->huge_page_count)
-            return;
+            break;
         huge_pages_mark(u, a->huge_page, 1, true);
         account(&u->ahead_bytes, UNIT, 0);
         atomic_store_explicit(&a->state, PS_ORDER_WANTED, memory_order_release);
