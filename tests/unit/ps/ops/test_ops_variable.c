@@ -8,7 +8,6 @@
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
-#include "ps/core/core.h"
 
 static const struct node_reply *push(struct node_fixture *n, uint32_t variable, uint64_t first,
                                      uint32_t count)
