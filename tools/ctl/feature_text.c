@@ -171,9 +171,10 @@ static json_t *limits_json(const struct mr_feature *f)
 
 json_t *tool_feature_json(const struct mr_feature *f)
 {
-    json_t *parts[] = {shape_json(f), training_json(f), limits_json(f)};
+    enum { PARTS = 3 };
+    json_t *parts[PARTS] = {shape_json(f), training_json(f), limits_json(f)};
     json_t *all = json_object();
-    for (uint32_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+    for (uint32_t i = 0; i < PARTS; i++) {
         (void)json_object_update(all, parts[i]);
         json_decref(parts[i]);
     }

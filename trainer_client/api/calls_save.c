@@ -275,9 +275,13 @@ enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_opti
 
 /* ---- the progress of saves and restores ---- */
 
+struct status_context {
+    struct mr_checkpoint_status *out;
+};
+
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_checkpoint_status **out = f->context;
+    const struct status_context *context = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
 
@@ -295,7 +299,7 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
 
     snprintf(status.last_error, sizeof(status.last_error), "%.*s", (int)text->bytes,
              (const char *)text->data);
-    **out = status;
+    *context->out = status;
     return MR_OK;
 }
 
@@ -306,11 +310,11 @@ enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_op
 
     if (client == NULL || status == NULL)
         return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
-    enum mr_status made =
-        mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, sizeof(status), &f);
+    enum mr_status made = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status,
+                                         sizeof(struct status_context), &f);
 
     if (made != MR_OK)
         return made;
-    *(struct mr_checkpoint_status **)f->context = status;
+    *(struct status_context *)f->context = (struct status_context){status};
     return mrc_future_run(f, options, NULL);
 }

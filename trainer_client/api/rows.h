@@ -45,7 +45,7 @@ static inline void mrc_rows_move(const struct mrc_rows *to, size_t t, const stru
         mr_convert_to_f32(from->dtype, (float *)(void *)out, in, from_scales, count, dim);
     } else {
         memcpy(out, in, count * to_bytes);
-        if (to_scales != NULL)
+        if (to_scales != NULL && from_scales != NULL)
             memcpy(to_scales, from_scales, count * sizeof(*to_scales));
     }
 }
