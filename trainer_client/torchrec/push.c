@@ -140,7 +140,7 @@ static enum mr_status wait(struct column *c, struct mr_future *future)
 static enum mr_status push_and_advance(struct column *c)
 {
     const uint32_t first = c->first, next = c->first + c->count;
-    struct mr_future *future;
+    struct mr_future *future = NULL;
     enum mr_status status = call(c, &future);
     if (status == MR_OK && next < c->push->id_count)
         gather(c, next); /* the library has its own copy of the last */
