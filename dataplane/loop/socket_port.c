@@ -13,14 +13,19 @@
 #include "dataplane/udp/udp_socket.h"
 #include "dataplane/wire/endpoint.h"
 
-#define BUFFER_BYTES  (16u << 20) /* of a socket, each way */
-#define CALLS_AT_ONCE 4u          /* large ones whose packets all fit in the buffer */
+#define BUFFER_BYTES (16u << 20) /* of a socket, each way */
+/* Segments of long answers wait for each other while more of them come: one run of 60 KB costs little more than a
+ * run of a few. */
+#define RUN_BYTES     60000u
+#define CALLS_AT_ONCE 4u /* large ones whose packets all fit in the buffer */
 
 struct dp_socket_port {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
-    uint32_t written; /* datagrams since the last flush */
+    uint32_t written;       /* datagrams since the last flush */
+    uint32_t waiting_bytes; /* of those that wait in the sender */
+    bool urgent;            /* one of them is no part of a run */
     bool full;
 };
 
@@ -178,8 +183,12 @@ static void end(void *self, uint32_t bytes)
 {
     struct dp_socket_port *port = self;
 
-    port->written += bytes > 0;
     mr_udp_send_end(port->sender, bytes);
+    if (bytes == 0)
+        return;
+    port->written++;
+    port->waiting_bytes += bytes;
+    port->urgent |= bytes < MR_UDP_BYTES_MIN;
 }
 
 void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config)
@@ -213,8 +222,14 @@ uint32_t dp_socket_port_flush(struct dp_socket_port *port)
 {
     uint32_t written = port->written;
 
-    port->full = !mr_udp_send_flush(port->sender);
     port->written = 0;
+    if (port->waiting_bytes == 0 || (written > 0 && !port->urgent && port->waiting_bytes < RUN_BYTES))
+        return written;
+    port->full = !mr_udp_send_flush(port->sender);
+    if (!port->full) {
+        port->waiting_bytes = 0;
+        port->urgent = false;
+    }
     return written;
 }
 
