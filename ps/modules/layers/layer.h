@@ -70,4 +70,20 @@ struct ps_layer_parameter {
 };
 struct ps_layer_parameter ps_layer_parameter(const struct ps_layer *layer, uint32_t index);
 
+#define PS_NETWORK_LAYERS_MAX 256u
+
+/* A parameter of a network. */
+struct ps_parameter_info {
+    char name[32]; /* "0.weight", "0.bias", "2.weight": as of torch.nn.Sequential */
+    struct ps_layer_parameter shape;
+    uint64_t first; /* float of it within the parameters of the network, which lie one after the other */
+};
+
+/* How a forward runs. */
+struct ps_forward {
+    bool training; /* dropout drops; else it does nothing */
+    /* Which elements dropout drops follows from these, the layer's number, and the element's place. */
+    uint64_t seed, step;
+};
+
 #endif

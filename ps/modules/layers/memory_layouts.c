@@ -98,16 +98,16 @@ static enum mr_status reorder(const ps_format *from, const float *values, const 
     return status;
 }
 
-const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_network *network,
+const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_layer_list *list,
                              uint32_t index)
 {
-    return mr_version_values(version) + ps_network_parameter(network, index)->first;
+    return mr_version_values(version) + ps_layer_list_parameter(list, index)->first;
 }
 
-enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_network *network,
+enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_layer_list *list,
                             uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out)
 {
-    const struct ps_parameter_info *info = ps_network_parameter(network, index);
+    const struct ps_parameter_info *info = ps_layer_list_parameter(list, index);
     const float *plain_values = mr_version_values(version) + info->first;
     ps_format plain = ps_format_of_parameter(&info->shape);
     if (ps_format_is(&plain, format)) {

@@ -5,13 +5,13 @@
 
 #include "dataplane/optimizer/versions.h"
 #include "ps/modules/layers/engine.h"
-#include "ps/modules/layers/network.h"
+#include "ps/modules/layers/layer_list.h"
 
-/* Parameter `index` of the network, as it lies in the version. */
-const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_network *network,
+/* Parameter `index` of the list, as it lies in the version. */
+const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_layer_list *list,
                              uint32_t index);
 /* The same in `format`. Stays as it is while the version is held. */
-enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_network *network,
+enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_layer_list *list,
                             uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out);
 
 #endif

@@ -20,8 +20,7 @@
 #include "dataplane/wire/format/mr_tensor.h"
 #include "ps/modules/layers/layer.h"
 
-#define PS_NETWORK_LAYERS_MAX 256u
-#define PS_BATCH_MAX          65536u /* samples of a run */
+#define PS_BATCH_MAX 65536u /* samples of a run */
 
 struct ps_network;
 struct ps_saved;
@@ -45,11 +44,6 @@ const struct ps_shape *ps_network_input(const struct ps_network *network);  /* o
 const struct ps_shape *ps_network_output(const struct ps_network *network); /* of one sample */
 
 /* Parameters in torch's order: layer after layer, weight, then bias. */
-struct ps_parameter_info {
-    char name[32]; /* "0.weight", "0.bias", "2.weight": as of torch.nn.Sequential */
-    struct ps_layer_parameter shape;
-    uint64_t first; /* float of it within the parameters of the network, which lie one after the other */
-};
 uint32_t ps_network_parameter_count(const struct ps_network *network);
 /* NULL beyond the last. */
 const struct ps_parameter_info *ps_network_parameter(const struct ps_network *network, uint32_t index);
@@ -69,13 +63,6 @@ void ps_saved_destroy(struct ps_saved *saved); /* NULL is fine */
 /* Forgets the forward, and lets its version go. Keeps the memory. */
 void ps_saved_reset(struct ps_saved *saved);
 size_t ps_saved_bytes(const struct ps_saved *saved);
-
-struct ps_forward {
-    bool training; /* dropout drops; else it does nothing */
-    uint64_t seed,
-        /* which elements dropout drops follows from these, the layer's number, and the element's place */
-        step;
-};
 
 /* input: [batch, sample], output: [batch, ps_network_output()]. Holds `version` until the backward is done,
  * or ps_saved_reset(). What was saved before is forgotten. MR_INVALID_ARGUMENT (batch 0 or beyond

@@ -3,7 +3,7 @@
 #define PS_LAYERS_NETWORK_INTERNAL_H
 
 #include <pthread.h>
-#include "ps/modules/layers/engine.h"
+#include "ps/modules/layers/layer_list.h"
 #include "ps/modules/layers/network.h"
 
 struct ps_plan;
@@ -11,11 +11,8 @@ struct ps_plan;
 #define PS_PLANS_KEPT 8u /* sizes of batch */
 
 struct ps_network {
-    uint32_t layer_count, parameter_count, threads, first_number;
-    struct ps_layer *layers;
-    struct ps_shape *shapes; /* [layer_count + 1]: the input of each layer, and the output of the last */
-    struct ps_parameter_info *parameters;
-    uint64_t parameter_floats;
+    struct ps_layer_list list;
+    uint32_t threads;
     pthread_mutex_t lock; /* of what is below */
     struct ps_plan *plans[PS_PLANS_KEPT];
     uint64_t plan_uses;

@@ -4,13 +4,14 @@
 #include <stdlib.h>
 
 struct planner {
-    const struct ps_network *network;
+    const struct ps_layer_list *list;
     struct ps_plan *plan;
     ps_format now; /* of the newest output */
     size_t now_at; /* where it lies */
     bool is_kept;  /* it may not be changed in place */
     size_t bytes;  /* of memory, so far */
     size_t gradient_bytes, scratch_bytes;
+    uint32_t threads;
     uint32_t parameter; /* the next */
 };
 
@@ -66,9 +67,9 @@ static enum mr_status make_stage(struct planner *p, struct ps_stage *s, const st
 {
     switch (s->layer.kind) {
     case PS_LAYER_CONV2D:
-        return ps_stage_conv2d(s, p->network, &p->now, in, out);
+        return ps_stage_conv2d(s, p->list, &p->now, in, out);
     case PS_LAYER_LINEAR:
-        return ps_stage_linear(s, p->network, &p->now, in, out);
+        return ps_stage_linear(s, p->list, &p->now, in, out);
     case PS_LAYER_MAX_POOL2D:
         return ps_stage_max_pool2d(s, &p->now, out);
     case PS_LAYER_RELU:
@@ -91,18 +92,10 @@ static bool has_parameters(const struct ps_layer *layer)
     return layer->kind == PS_LAYER_CONV2D || layer->kind == PS_LAYER_LINEAR;
 }
 
-void ps_stage_destroy(struct ps_stage *s)
-{
-    ps_primitive_destroy(&s->forward);
-    ps_primitive_destroy(&s->data);
-    ps_primitive_destroy(&s->weights);
-    ps_primitive_destroy(&s->reorder);
-}
-
 /* Whether layer `index` is there, and of that kind. */
 static bool is_kind(const struct planner *p, uint32_t index, enum ps_layer_kind kind)
 {
-    return index < p->network->layer_count && p->network->layers[index].kind == kind;
+    return index < p->list->layer_count && p->list->layers[index].kind == kind;
 }
 
 /* The stage of convolution, relu and pool where they can go together, else MR_UNSUPPORTED and *s is as it
@@ -110,10 +103,11 @@ static bool is_kind(const struct planner *p, uint32_t index, enum ps_layer_kind 
 static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_stage *s)
 {
     struct ps_stage made = *s;
-    if (s->layer.kind != PS_LAYER_CONV2D || !s->relu || !is_kind(p, index + 2, PS_LAYER_MAX_POOL2D))
+    if (p->threads > 1 || s->layer.kind != PS_LAYER_CONV2D || !s->relu ||
+        !is_kind(p, index + 2, PS_LAYER_MAX_POOL2D))
         return MR_UNSUPPORTED;
-    enum mr_status status = ps_stage_pooled(&made, p->network, &p->network->layers[index + 2], p->plan->batch,
-                                            &p->network->shapes[index], &p->network->shapes[index + 3]);
+    enum mr_status status = ps_stage_pooled(&made, p->list, &p->list->layers[index + 2], p->plan->batch,
+                                            &p->list->shapes[index], &p->list->shapes[index + 3]);
     if (status == MR_OK)
         *s = made;
     else
@@ -124,9 +118,9 @@ static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_s
 /* The stage of layer `index` and of the layers after it that are computed with it; *taken: how many layers. */
 static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *taken)
 {
-    const struct ps_layer *layer = &p->network->layers[index];
+    const struct ps_layer *layer = &p->list->layers[index];
     struct ps_stage s = {.layer = *layer,
-                         .number = p->network->first_number + index,
+                         .number = p->list->first_number + index,
                          .weight = PS_NO_PARAMETER,
                          .bias = PS_NO_PARAMETER};
     if (has_parameters(layer)) {
@@ -139,7 +133,7 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
     enum mr_status status = make_pooled(p, index, &s);
     if (status == MR_UNSUPPORTED) {
         *taken = s.relu ? 2 : 1;
-        status = make_stage(p, &s, &p->network->shapes[index], &p->network->shapes[index + *taken]);
+        status = make_stage(p, &s, &p->list->shapes[index], &p->list->shapes[index + *taken]);
     }
     if (status == MR_OK)
         status = append_reorder(p, &s.in);
@@ -150,19 +144,19 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
 /* The same floats, row-major, under another shape. */
 static enum mr_status flatten(struct planner *p, uint32_t index)
 {
-    ps_format from = ps_format_plain(p->plan->batch, &p->network->shapes[index]);
+    ps_format from = ps_format_plain(p->plan->batch, &p->list->shapes[index]);
     enum mr_status status = append_reorder(p, &from);
-    p->now = ps_format_plain(p->plan->batch, &p->network->shapes[index + 1]);
+    p->now = ps_format_plain(p->plan->batch, &p->list->shapes[index + 1]);
     return status;
 }
 
 static enum mr_status append_layers(struct planner *p)
 {
-    uint32_t count = p->network->layer_count, taken = 1;
+    uint32_t count = p->list->layer_count, taken = 1;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < count && status == MR_OK; i += taken) {
         taken = 1;
-        if (p->network->layers[i].kind == PS_LAYER_FLATTEN)
+        if (p->list->layers[i].kind == PS_LAYER_FLATTEN)
             status = flatten(p, i);
         else
             status = append_layer(p, i, &taken);
@@ -172,9 +166,10 @@ static enum mr_status append_layers(struct planner *p)
     return append_reorder(p, &p->plan->output);
 }
 
-enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, struct ps_plan **out)
+enum mr_status ps_plan_create(const struct ps_layer_list *list, uint32_t threads, uint32_t batch,
+                              struct ps_plan **out)
 {
-    uint32_t layer_count = network->layer_count;
+    uint32_t layer_count = list->layer_count;
     struct ps_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
         return MR_NO_MEMORY;
@@ -186,9 +181,9 @@ enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, 
     }
     plan->batch = batch;
     plan->first_trained = UINT32_MAX;
-    plan->input = ps_format_plain(batch, &network->shapes[0]);
-    plan->output = ps_format_plain(batch, &network->shapes[layer_count]);
-    struct planner p = {.network = network, .plan = plan, .now = plan->input};
+    plan->input = ps_format_plain(batch, &list->shapes[0]);
+    plan->output = ps_format_plain(batch, &list->shapes[layer_count]);
+    struct planner p = {.list = list, .threads = threads, .plan = plan, .now = plan->input};
     p.gradient_bytes = ps_format_bytes(&plan->input);
     (void)take_room(&p, p.gradient_bytes);
     enum mr_status status = append_layers(&p);

@@ -1,9 +1,8 @@
 /* What a network does for one size of batch: its stages, with their primitives and formats, and where in a
  * saved forward's memory each output lies. Inside ps/modules/layers/ only.
  *
- * A stage is a layer, or more (a relu goes with the convolution or linear that it follows, and a max-pool
- * with both), or a change of format between two. The gradient of an output has the output's format. A plan
- * does not change once made: any number of threads may run it at once.
+ * The gradient of an output has the output's format. A plan does not change once made: any number of threads
+ * may run it at once.
  */
 #ifndef PS_LAYERS_PLAN_H
 #define PS_LAYERS_PLAN_H
@@ -11,56 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "ps/modules/layers/engine.h"
-#include "ps/modules/layers/memory_layouts.h"
-#include "ps/modules/layers/network_internal.h"
-#include "ps/modules/layers/sparse_conv.h"
-
-struct ps_stage;
-
-/* A forward or backward that is running. */
-struct ps_run {
-    const struct ps_network *network;
-    struct mr_parameter_version *version;
-    dnnl_stream_t stream;
-    uint8_t *memory; /* plan->memory_bytes */
-    void *scratch;   /* within it: plan->scratch_bytes */
-    struct ps_forward how;
-    uint32_t batch;
-    float *parameter_gradients; /* of the whole network; NULL: not wanted */
-};
-
-struct ps_stage_ops {
-    enum mr_status (*forward)(const struct ps_run *run, const struct ps_stage *stage, const float *in,
-                              float *out);
-    /* out_gradient may be changed. in_gradient: NULL when not wanted; out_gradient itself with
-     * back_in_place. */
-    enum mr_status (*backward)(const struct ps_run *run, const struct ps_stage *stage, const float *in,
-                               const float *out, float *out_gradient, float *in_gradient);
-};
-
-struct ps_stage {
-    const struct ps_stage_ops *ops;
-    struct ps_layer layer;
-    uint32_t number;    /* of the layer */
-    bool relu;          /* follows, and is done with it */
-    bool in_place;      /* its output takes the place of its input */
-    bool back_in_place; /* its input's gradient takes the place of its output's */
-    bool keeps_out;     /* its backward reads its output: that may not be changed in place */
-    ps_format in, out;
-    size_t in_at, out_at;         /* within the saved memory */
-    size_t extra_at, extra_bytes; /* besides, from forward to backward: a mask, places of maxima */
-    size_t scratch_bytes;         /* besides what the primitives want */
-    uint32_t weight, bias;        /* parameters of the network; PS_NO_PARAMETER: none */
-    ps_format weight_forward, weight_data, weight_gradient; /* as the primitives take them */
-    ps_format bias_format, extra_format;
-    struct ps_primitive forward, data, weights, reorder;
-    /* Of a convolution with its pool: */
-    uint32_t batch, block; /* channels of a plane */
-    struct ps_pool pool;
-    ps_format chunk_in, chunk_out; /* some samples of the convolution */
-};
-#define PS_NO_PARAMETER UINT32_MAX
+#include "ps/modules/layers/stage.h"
 
 struct ps_plan {
     uint32_t batch, stage_count;
@@ -77,26 +27,8 @@ struct ps_plan {
 };
 
 /* For `batch` samples. The network's threads are taken. */
-enum mr_status ps_plan_create(const struct ps_network *network, uint32_t batch, struct ps_plan **out);
+enum mr_status ps_plan_create(const struct ps_layer_list *list, uint32_t threads, uint32_t batch,
+                              struct ps_plan **out);
 void ps_plan_destroy(struct ps_plan *plan); /* NULL is fine */
-
-/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format of the input,
- * `out` the shape of the output. Sets the rest, except offsets in memory. If stage->in differs from `now`, a
- * reorder comes before the stage. */
-enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
-                               const struct ps_shape *in, const struct ps_shape *out);
-enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
-                               const struct ps_shape *in, const struct ps_shape *out);
-enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
-/* A convolution with the relu and the pool after it. MR_UNSUPPORTED: not for these layers; the caller destroys
- * what was made. */
-enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_network *network,
-                               const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
-                               const struct ps_shape *out);
-void ps_stage_destroy(struct ps_stage *stage); /* its primitives */
-void ps_stage_relu(struct ps_stage *stage, const ps_format *now);
-void ps_stage_dropout(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);
-void ps_stage_log_softmax(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);
-enum mr_status ps_stage_reorder(struct ps_stage *stage, const ps_format *from, const ps_format *to);
 
 #endif

@@ -1,7 +1,7 @@
 /* Forward and backward of a network: the stages of a plan, one after the other. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/modules/layers/network.h"
+#include "ps/modules/layers/network_internal.h"
 #include "ps/modules/layers/plan.h"
 
 struct ps_saved {
@@ -68,7 +68,7 @@ static enum mr_status grow(struct ps_saved *s, size_t bytes)
 
 static struct ps_run run_of(struct ps_saved *s)
 {
-    return (struct ps_run){.network = s->network,
+    return (struct ps_run){.list = &s->network->list,
                            .version = s->version,
                            .stream = s->stream,
                            .memory = s->memory,

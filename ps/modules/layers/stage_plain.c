@@ -1,5 +1,5 @@
 /* Stages without weights: relu, dropout, log-softmax, max-pool, and changes of format. */
-#include "ps/modules/layers/plan.h"
+#include "ps/modules/layers/stage.h"
 
 #include <math.h>
 #include <string.h>
@@ -191,4 +191,12 @@ enum mr_status ps_stage_reorder(struct ps_stage *s, const ps_format *from, const
     s->out = *to;
     enum mr_status status = ps_primitive_reorder(from, to, &s->forward);
     return status == MR_OK ? ps_primitive_reorder(to, from, &s->data) : status;
+}
+
+void ps_stage_destroy(struct ps_stage *s)
+{
+    ps_primitive_destroy(&s->forward);
+    ps_primitive_destroy(&s->data);
+    ps_primitive_destroy(&s->weights);
+    ps_primitive_destroy(&s->reorder);
 }

@@ -1,7 +1,7 @@
 /* A convolution, its relu and the max-pool after it in one stage: oneDNN's convolution some samples at a
  * time, so that what it gives is still in the cache when it is pooled, and ps/modules/layers/sparse_conv.h
  * for the way back. Of the convolution's output only the maxima are kept, and where they were. */
-#include "ps/modules/layers/plan.h"
+#include "ps/modules/layers/stage.h"
 
 #include <string.h>
 
@@ -42,7 +42,7 @@ static enum mr_status convolve(const struct ps_run *run, const struct ps_stage *
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
-                                                  ps_layout_plain(run->version, run->network, s->bias), NULL};
+                                                  ps_layout_plain(run->version, run->list, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
@@ -54,7 +54,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
     float *convolved = (float *)(void *)room(run, s);
     const float *weight;
     enum mr_status status =
-        ps_layout_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
+        ps_layout_as(run->version, run->list, s->weight, &s->weight_forward, run->stream, &weight);
     for (uint32_t first = 0; first < run->batch && status == MR_OK; first += chunk) {
         status = convolve(run, s, in + (size_t)first * in_floats(s), weight, convolved);
         for (uint32_t i = 0; i < planes && status == MR_OK; i++, out += pooled, places += pooled)
@@ -131,7 +131,7 @@ static void take_sample(const struct ps_run *run, const struct ps_stage *s, cons
 
 static void add_bias(const struct ps_run *run, const struct ps_stage *s, const struct work *w)
 {
-    float *gradient = run->parameter_gradients + ps_network_parameter(run->network, s->bias)->first;
+    float *gradient = run->parameter_gradients + ps_layer_list_parameter(run->list, s->bias)->first;
     for (uint32_t i = 0; i < parts_of(s) * s->layer.outputs; i++) {
         float sum = 0;
         for (uint32_t k = 0; k < w->left[i].count; k++)
@@ -166,7 +166,7 @@ static void make_data(const struct ps_stage *s, const struct work *w, const floa
 
 static enum mr_status give_weights(const struct ps_run *run, const struct ps_stage *s, const struct work *w)
 {
-    const struct ps_parameter_info *info = ps_network_parameter(run->network, s->weight);
+    const struct ps_parameter_info *info = ps_layer_list_parameter(run->list, s->weight);
     ps_format plain = ps_format_of_parameter(&info->shape);
     const struct ps_argument back[2] = {{DNNL_ARG_FROM, &s->weight_data, w->weights, NULL},
                                         {DNNL_ARG_TO, &plain, NULL, run->parameter_gradients + info->first}};
@@ -180,12 +180,12 @@ static enum mr_status backward(const struct ps_run *run, const struct ps_stage *
     const struct work w = work_of(run, s);
     const float *weight;
     enum mr_status status =
-        ps_layout_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
+        ps_layout_as(run->version, run->list, s->weight, &s->weight_data, run->stream, &weight);
     if (status != MR_OK)
         return status;
     memset(w.weights, 0, ps_format_bytes(&s->weight_data));
     if (wants_bias)
-        memset(run->parameter_gradients + ps_network_parameter(run->network, s->bias)->first, 0,
+        memset(run->parameter_gradients + ps_layer_list_parameter(run->list, s->bias)->first, 0,
                s->layer.outputs * sizeof(float));
     for (uint32_t i = 0; i < run->batch; i++) {
         take_sample(run, s, &w, i, out, out_gradient);
@@ -239,12 +239,12 @@ static uint32_t block_of(const ps_format *format)
 }
 
 static enum mr_status make_forward(struct ps_stage *s, const struct ps_shape *in,
-                                   const struct ps_shape *convolved, const struct ps_network *network,
+                                   const struct ps_shape *convolved, const struct ps_layer_list *list,
                                    uint32_t chunk)
 {
     ps_format now = ps_format_plain(chunk, in);
     struct ps_stage part = *s;
-    enum mr_status status = ps_stage_conv2d(&part, network, &now, in, convolved);
+    enum mr_status status = ps_stage_conv2d(&part, list, &now, in, convolved);
     s->forward = part.forward;
     s->weight_forward = part.weight_forward;
     s->bias_format = part.bias_format;
@@ -269,7 +269,7 @@ static enum mr_status make_formats(struct ps_stage *s, const ps_format *plain_we
     return ps_primitive_reorder(&s->weight_data, plain_weight, &s->reorder);
 }
 
-enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_network *network,
+enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_layer_list *list,
                                const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
                                const struct ps_shape *out)
 {
@@ -278,10 +278,10 @@ enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_network *netw
     char error[8];
     s->ops = &ops;
     s->batch = batch;
-    if (network->threads > 1 || !is_fit(&s->layer, pool, in) ||
+    if (!is_fit(&s->layer, pool, in) ||
         ps_layer_output(&s->layer, in, &convolved, error, sizeof(error)) != MR_OK)
         return MR_UNSUPPORTED;
-    enum mr_status status = make_forward(s, in, &convolved, network, chunk_of(batch));
+    enum mr_status status = make_forward(s, in, &convolved, list, chunk_of(batch));
     if (status != MR_OK)
         return status;
     s->block = block_of(&s->chunk_in);
@@ -296,7 +296,7 @@ enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_network *netw
                                in->dims[2]};
     s->out = ps_format_plain(batch, out);
     s->extra_bytes = ps_format_bytes(&s->out) / sizeof(float) * sizeof(uint16_t);
-    ps_format plain = ps_format_of_parameter(&ps_network_parameter(network, s->weight)->shape);
+    ps_format plain = ps_format_of_parameter(&ps_layer_list_parameter(list, s->weight)->shape);
     status = make_formats(s, &plain);
     s->scratch_bytes = ps_layers_round(ps_format_bytes(&s->chunk_out));
     if (s->scratch_bytes < work_bytes(s))

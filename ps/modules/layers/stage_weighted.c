@@ -1,5 +1,5 @@
 /* Stages with weights, conv2d and linear: oneDNN's convolution and inner product. */
-#include "ps/modules/layers/plan.h"
+#include "ps/modules/layers/stage.h"
 
 #include <string.h>
 #include "ps/modules/layers/elementwise.h"
@@ -17,7 +17,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
 {
     const float *weight;
     enum mr_status status =
-        ps_layout_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
+        ps_layout_as(run->version, run->list, s->weight, &s->weight_forward, run->stream, &weight);
     if (status != MR_OK)
         return status;
     struct ps_argument arguments[4] = {{DNNL_ARG_SRC, &s->in, in, NULL},
@@ -26,14 +26,14 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
-                                                  ps_layout_plain(run->version, run->network, s->bias), NULL};
+                                                  ps_layout_plain(run->version, run->list, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
 static enum mr_status backward_weights(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                        const float *out_gradient)
 {
-    const struct ps_parameter_info *info = ps_network_parameter(run->network, s->weight);
+    const struct ps_parameter_info *info = ps_layer_list_parameter(run->list, s->weight);
     ps_format plain = ps_format_of_parameter(&info->shape);
     float *gradient = run->parameter_gradients + info->first;
     bool is_plain = ps_format_is(&plain, &s->weight_gradient);
@@ -45,7 +45,7 @@ static enum mr_status backward_weights(const struct ps_run *run, const struct ps
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_DIFF_BIAS, &s->bias_format, NULL,
                                                   run->parameter_gradients +
-                                                      ps_network_parameter(run->network, s->bias)->first};
+                                                      ps_layer_list_parameter(run->list, s->bias)->first};
     enum mr_status status = ps_primitive_run(&s->weights, run->stream, run->scratch, arguments, count);
     if (status != MR_OK || is_plain)
         return status;
@@ -59,7 +59,7 @@ static enum mr_status backward_data(const struct ps_run *run, const struct ps_st
 {
     const float *weight;
     enum mr_status status =
-        ps_layout_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
+        ps_layout_as(run->version, run->list, s->weight, &s->weight_data, run->stream, &weight);
     if (status != MR_OK)
         return status;
     const struct ps_argument arguments[3] = {{DNNL_ARG_DIFF_DST, &s->out, out_gradient, NULL},
@@ -146,11 +146,11 @@ static enum mr_status make_backward(struct ps_stage *s, const struct operation *
     return ps_primitive_reorder(&s->weight_gradient, plain_weight, &s->reorder);
 }
 
-static const ps_format *bias_of(struct ps_stage *s, const struct ps_network *network)
+static const ps_format *bias_of(struct ps_stage *s, const struct ps_layer_list *list)
 {
     if (s->bias == PS_NO_PARAMETER)
         return NULL;
-    s->bias_format = ps_format_of_parameter(&ps_network_parameter(network, s->bias)->shape);
+    s->bias_format = ps_format_of_parameter(&ps_layer_list_parameter(list, s->bias)->shape);
     return &s->bias_format;
 }
 
@@ -159,14 +159,14 @@ struct conv_formats {
     ps_format in, out;
 };
 
-static enum mr_status make_conv2d(struct ps_stage *s, const struct ps_network *network,
+static enum mr_status make_conv2d(struct ps_stage *s, const struct ps_layer_list *list,
                                   const struct conv_formats *f)
 {
     const struct ps_layer *l = &s->layer;
     const dnnl_dims_t stride = {l->stride[0], l->stride[1]}, pad = {l->pad[0], l->pad[1]};
-    ps_format plain = ps_format_of_parameter(&ps_network_parameter(network, s->weight)->shape);
+    ps_format plain = ps_format_of_parameter(&ps_layer_list_parameter(list, s->weight)->shape);
     ps_format any_weight = ps_format_any_of(plain);
-    const ps_format *bias = bias_of(s, network);
+    const ps_format *bias = bias_of(s, list);
     struct operation o;
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t outcome = dnnl_convolution_forward_desc_init(&o.forward.convolution, dnnl_forward_training,
@@ -188,14 +188,14 @@ static enum mr_status make_conv2d(struct ps_stage *s, const struct ps_network *n
     return status;
 }
 
-enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *network, const ps_format *now,
+enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_layer_list *list, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out)
 {
     const uint32_t batch = (uint32_t)now->dims[0];
     const struct conv_formats best = {ps_format_any(batch, in), ps_format_any(batch, out)};
     const struct conv_formats plain = {ps_format_plain(batch, in), ps_format_plain(batch, out)};
     s->ops = &ops;
-    enum mr_status status = make_conv2d(s, network, &best);
+    enum mr_status status = make_conv2d(s, list, &best);
     /* Which formats are best goes by the forward; the code of the backward may not know them. The first's
      * input gradient is seldom asked for. */
     bool is_slow = s->forward.is_slow || s->weights.is_slow || (s->data.is_slow && s->weight > 0);
@@ -203,18 +203,18 @@ enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *netw
         return status;
     ps_stage_destroy(s);
     s->scratch_bytes = 0;
-    return make_conv2d(s, network, &plain);
+    return make_conv2d(s, list, &plain);
 }
 
 /* All row-major: putting a large weight into another format and its gradient back takes longer than it would
  * save. */
-enum mr_status ps_stage_linear(struct ps_stage *s, const struct ps_network *network, const ps_format *now,
+enum mr_status ps_stage_linear(struct ps_stage *s, const struct ps_layer_list *list, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out)
 {
     const uint32_t batch = (uint32_t)now->dims[0];
-    ps_format weight = ps_format_of_parameter(&ps_network_parameter(network, s->weight)->shape);
+    ps_format weight = ps_format_of_parameter(&ps_layer_list_parameter(list, s->weight)->shape);
     ps_format from = ps_format_plain(batch, in), to = ps_format_plain(batch, out);
-    const ps_format *bias = bias_of(s, network);
+    const ps_format *bias = bias_of(s, list);
     struct operation o;
     dnnl_primitive_desc_t hint = NULL;
     s->ops = &ops;
