@@ -20,6 +20,10 @@ status=0
 echo "== clang-format"
 clang-format --dry-run --Werror "${c_files[@]}" || status=1
 
+# clang-format leaves comments as they are.
+echo "== columns"
+awk 'length > 110 { print FILENAME ":" FNR ": more than 110 columns"; wide = 1 } END { exit wide }' "${c_files[@]}" "${python_files[@]}" || status=1
+
 echo "== shellcheck"
 shellcheck -x "${shell_files[@]}" || status=1
 

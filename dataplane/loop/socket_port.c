@@ -14,8 +14,8 @@
 #include "dataplane/wire/endpoint.h"
 
 #define BUFFER_BYTES (16u << 20) /* of a socket, each way */
-/* Segments of long answers wait for each other while more of them come: one run of 60 KB costs little more than a
- * run of a few. */
+/* Segments of long answers wait for each other while more of them come: one run of 60 KB costs little more
+ * than a run of a few. */
 #define RUN_BYTES     60000u
 #define CALLS_AT_ONCE 4u /* large ones whose packets all fit in the buffer */
 

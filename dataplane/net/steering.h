@@ -2,9 +2,9 @@
  *
  * One session belongs to one core, and core i's packets go to UDP port udp_port + i. In order of preference:
  *   flow rules  the port puts each UDP destination port on its core's queue
- *   rss         the port spreads packets over its queues by a hash of addresses and ports: a client learns which of its
- *               source ports lead to the right queue (mr_accept.arrived_core); until then rings carry its
- *               packets on
+ *   rss         the port spreads packets over its queues by a hash of addresses and ports: a client learns
+ *               which of its source ports lead to the right queue (mr_accept.arrived_core); until then rings
+ *               carry its packets on
  *   rings       the core that receives a packet hands it on
  * Sockets need none of them: the kernel finds each core's by its UDP port.
  */

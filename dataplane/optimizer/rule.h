@@ -6,18 +6,25 @@
  * (not for AdamW); then
  *   sgd              value -= lr * g
  *   momentum         v = momentum * v + (1 - dampening) * g, and v = g the first time;  value -= lr * v,
- *                    with Nesterov lr * (g + momentum * v)                                (torch.optim.SGD)
- *   adagrad          n += g * g;  value -= lr * g / (sqrt(n) + epsilon)                   (Duchi et al., JMLR 12, 2011)
- *   rowwise_adagrad  the same with one n for the row: n += mean(g * g)                    (FBGEMM, TorchRec)
+ *                    with Nesterov lr * (g + momentum * v)
+ *                    (torch.optim.SGD)
+ *   adagrad          n += g * g;  value -= lr * g / (sqrt(n) + epsilon)
+ *                    (Duchi et al., JMLR 12, 2011)
+ *   rowwise_adagrad  the same with one n for the row: n += mean(g * g)
+ *                    (FBGEMM, TorchRec)
  *   adam             m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g;
  *                    value -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon),
- *                    where t counts the updates of this row                               (Kingma and Ba, ICLR 2015)
- *   adamw            value *= 1 - lr * weight_decay, then adam                            (Loshchilov and Hutter, ICLR 2019)
+ *                    where t counts the updates of this row
+ *                    (Kingma and Ba, ICLR 2015)
+ *   adamw            value *= 1 - lr * weight_decay, then adam
+ *                    (Loshchilov and Hutter, ICLR 2019)
  *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
- *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
+ *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)
+ *                    (McMahan et al., KDD 2013)
  *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it. A row
  *                    that has been updated at no other has 1 as its last h's
- *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
+ *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u
+ *                    (Yue et al., ECML PKDD 2021)
  *   assign           value = g; no learning rate, clipping or weight decay
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push
  * does not touch does not change, nor does its state. Any thread.

@@ -20,8 +20,8 @@
 struct ps_batch_part {
     uint64_t *keys;    /* [key_count] */
     uint32_t *offsets; /* [samples * slots + 1] */
-    float *weights,
-        *divisors; /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/format/bag.h */
+    /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/format/bag.h */
+    float *weights, *divisors;
     float *values; /* [samples, slots, dim], as looked up when the batch was fed */
     uint32_t feature;
     uint32_t samples, slots, dim;

@@ -3,11 +3,11 @@
  *
  * What `seen` counts depends on the table's eviction:
  *   AGE, NORM  seconds of the node's clock, which are those that it has served. A checkpoint has that clock,
- *   which continues from
- *              there after a restore, so that time in which nobody could use a row does not age it
+ *              which continues from there after a restore, so that time in which nobody could use a row does
+ *              not age it
  *   STEPS      the low 32 bits of the highest step that the table has seen
- *   LRU, LFU   ticks of the table's own clock, which counts keys used. So these depend on the order of calls alone. A tick is
- *              about 1/1024 of the rows the table may have, and at least one key.
+ *   LRU, LFU   ticks of the table's own clock, which counts keys used. So these depend on the order of calls
+ *              alone. A tick is about 1/1024 of the rows the table may have, and at least one key.
  * 32 bits wrap: ages are distinguished up to 2^31, older rows look younger than they are; what lies in the
  * future is of age 0.
  *

@@ -2,8 +2,10 @@
  * as bench_table:
  *   {"name": "delta_push_marks_1000k", "value": 21.3, "unit": "Mkeys/s", "limit": 21.7, "ratio": 0.98, ...}
  *   limit: without marks
- *   {"name": "delta_cut_time_1000k", "value": 4.1, "unit": "ms", "limit": 230, "ratio": 0.018, ...}          limit: every row
- *   {"name": "delta_cut_rows_1000k", ...}                                                                     rows, not ms
+ *   {"name": "delta_cut_time_1000k", "value": 4.1, "unit": "ms", "limit": 230, "ratio": 0.018, ...}
+ *   limit: every row
+ *   {"name": "delta_cut_rows_1000k", ...}
+ *   rows, not ms
  * Pushes (Adagrad) and lookups that stamp rows (LRU): calls take turns with and without marks, and each
  * call's best turn counts. "_first" is with marks taken away before each turn, so that most keys are marked
  * anew. Cuts: 1 % of the rows, at random, were pushed to; rows are copied into a buffer of 1 MiB as a

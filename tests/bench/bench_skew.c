@@ -1,7 +1,8 @@
 /* How evenly Zipf-distributed keys fall on the cores of a node: exactly, from every key's probability and the
  * map of partitions that a node makes. A table's seed decides where its keys lie, so many seeds are looked
  * at. JSON, as bench_table:
- *   {"name": "zipf_core_share", "value": 0.31, "unit": "of keys", "limit": 0.25, ...}   value: the fullest core, median of seeds
+ *   {"name": "zipf_core_share", "value": 0.31, "unit": "of keys", "limit": 0.25, ...}
+ *   value: the fullest core, median of seeds
  *
  * bench_skew [THOUSANDS_OF_KEYS [CORES]]   default: 1000 4
  */

@@ -5,7 +5,8 @@
  *    "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows down.
  *
- * bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]   default: adagrad, all, 160 1000
+ * bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]
+ *   default: adagrad, all, 160 1000
  */
 #include <inttypes.h>
 #include <math.h>

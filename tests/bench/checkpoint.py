@@ -66,7 +66,8 @@ def why_not(directory, size_bytes, available_bytes):
     if shutil.which("fio") is None:
         return "fio is not installed (scripts/setup.sh bench)"
     if available_bytes < wanted:
-        return f"{wanted >> 20} MiB of memory wanted for {size_bytes / 1e9:.1f} GB of rows, {available_bytes >> 20} free"
+        rows = f"{size_bytes / 1e9:.1f} GB of rows"
+        return f"{wanted >> 20} MiB of memory wanted for {rows}, {available_bytes >> 20} free"
     disk = shutil.disk_usage(directory).free
     if disk < 4 * size_bytes:  # two checkpoints and one half written, and fio's file
         return f"{4 * size_bytes >> 20} MiB of disk wanted in {directory}, {disk >> 20} free"

@@ -1,7 +1,8 @@
 /* The limit that the port sets: a UDP server straight on the DPDK port, without the transport.
  *
  *   raw_server echo   [options]   every datagram goes back as it came
- *   raw_server blast  [options]   a datagram holding u32 {packets, payload bytes} is answered with so many datagrams
+ *   raw_server blast  [options]   a datagram holding u32 {packets, payload bytes} is answered with so many
+ *                                 datagrams
  *
  * Options as server_options.h has them. Prints "ready driver=..." once it serves; ends on SIGTERM. */
 #include <rte_ethdev.h>

@@ -1,8 +1,8 @@
 /* The limit that the kernel's sockets set: raw_server's modes from a plain UDP socket, without the transport.
  *
  *   raw_socket echo  PORT   every datagram goes back as it came
- *   raw_socket blast PORT   a datagram holding u32 {packets, payload bytes} is answered with so many datagrams, in runs
- *                           that the kernel moves as one (UDP_SEGMENT)
+ *   raw_socket blast PORT   a datagram holding u32 {packets, payload bytes} is answered with so many
+ *                           datagrams, in runs that the kernel moves as one (UDP_SEGMENT)
  *
  * Spins instead of sleeping. Prints "ready" once it serves; ends on SIGTERM. */
 #include <errno.h>

@@ -435,8 +435,8 @@ static void compare_all(void)
 static void in_quiet(void)
 {
     pthread_rwlock_wrlock(&x.quiet);
-    /* Clients send again what a restart took only while they are called. A checkpoint cut before that lacks it,
-     * and so would a node that is restored from it by hand. */
+    /* Clients send again what a restart took only while they are called. A checkpoint cut before that lacks
+     * it, and so would a node that is restored from it by hand. */
     compare_all();
     if (x.kept_id != 0 && random_one_in(&x.rng, 2))
         restore_by_hand();

@@ -18,7 +18,8 @@ torch.set_num_threads(1)
 import rpc_functions
 import millrace.rpc as rpc
 rpc.init_rpc("w{rank}", rank={rank}, world_size={world_size}, rpc_backend_options=rpc.RpcBackendOptions(
-    init_method="tcp://127.0.0.1:{port}", allow_python_functions={python}, key_file={key!r}, init_timeout_s=300))
+    init_method="tcp://127.0.0.1:{port}", allow_python_functions={python}, key_file={key!r},
+    init_timeout_s=300))
 rpc.shutdown()
 """
 

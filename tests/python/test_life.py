@@ -153,7 +153,10 @@ def test_fork_by_torchs_loader(node):
                 if self.own is None:
                     self.own = millrace.Client(address)
                 return torch.as_tensor(self.own.table("loaded").lookup([key])[0])
-        for rows in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1, multiprocessing_context="fork"):
+        loader = torch.utils.data.DataLoader(
+            Rows(), batch_size=4, num_workers=1, multiprocessing_context="fork"
+        )
+        for rows in loader:
             assert rows.shape == (4, 4) and (rows == 1.5).all()
         assert (table.lookup([3]) == 1.5).all()
         print("end")

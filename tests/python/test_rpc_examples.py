@@ -165,7 +165,8 @@ expect(TypeError, "layers.forward", rpc.rpc_sync, 0, "layers.forward", (network,
 expect(millrace.UnknownFunction, "no.such", rpc.rpc_sync, 0, "no.such")
 expect(millrace.Unauthorized, "MILLRACE_PYTHON_FUNCTIONS", rpc.rpc_sync, 0, len, ((),))
 expect(ValueError, "RMSprop", DistributedOptimizer, torch.optim.RMSprop, [parameter])
-expect(millrace.FunctionFailed, "parameter 0 is none", DistributedOptimizer, torch.optim.SGD, [network], lr=0.1)
+SGD = torch.optim.SGD
+expect(millrace.FunctionFailed, "parameter 0 is none", DistributedOptimizer, SGD, [network], lr=0.1)
 
 small = rpc.remote(0, "layers.network", ("input 6; linear 6 4", 3))
 weights = rpc.rpc_sync(0, "layers.parameter", (small,))

@@ -125,7 +125,10 @@ for peer, call in calls.items():
     try:
         call()
     except millrace.VersionMismatch as error:
-        line = rf"{peer} speaks version ([0-9]+) of the protocol, and this library version ([0-9]+): upgrade the library"
+        line = (
+            rf"{peer} speaks version ([0-9]+) of the protocol, "
+            r"and this library version ([0-9]+): upgrade the library"
+        )
         versions = re.search(line, str(error))
         assert versions and int(versions[1]) == int(versions[2]) + 1 and where in str(error), str(error)
     else:
@@ -137,9 +140,8 @@ for peer, call in calls.items():
 def test_the_key_from_the_environment(run, tmp_path):
     run(
         *(
-            "\njoin({0}, key_file=None)\nassert rpc.rpc_sync({1}, there.my_name) == 'w{1}'\nrpc.shutdown()\n".format(
-                a, b
-            )
+            "\njoin({0}, key_file=None)\n"
+            "assert rpc.rpc_sync({1}, there.my_name) == 'w{1}'\nrpc.shutdown()\n".format(a, b)
             for a, b in ((0, 1), (1, 0))
         ),
         MILLRACE_KEY_FILE=key_file(tmp_path),

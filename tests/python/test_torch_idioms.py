@@ -312,7 +312,8 @@ DDP = """
         torch.distributed.barrier()
         torch.manual_seed(1)
         ours = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))
-        theirs = torch.nn.Sequential(torch.nn.EmbeddingBag(KEYS, DIM, mode="sum", _weight=weight), torch.nn.Linear(DIM, 1))
+        torch_bag = torch.nn.EmbeddingBag(KEYS, DIM, mode="sum", _weight=weight)
+        theirs = torch.nn.Sequential(torch_bag, torch.nn.Linear(DIM, 1))
         theirs[1].load_state_dict(ours[1].state_dict())
         for model in (ours, theirs):
             parallel = DistributedDataParallel(model)

@@ -24,8 +24,8 @@ void ckpt_check_end(struct ckpt_check *check);
  * first that does not. */
 enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chain *chain, char *text);
 
-/* The checkpoint that the path names, or all published ones of the directory, oldest first; to be freed. 0, or
- * the exit code after one line. */
+/* The checkpoint that the path names, or all published ones of the directory, oldest first; to be freed. 0,
+ * or the exit code after one line. */
 int ckpt_find_ids(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t **ids,
                   uint32_t *count);
 

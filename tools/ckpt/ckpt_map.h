@@ -49,8 +49,8 @@ struct ckpt_entry *ckpt_map_find(const struct ckpt_map *map, uint32_t table, uin
 struct ckpt_entry *ckpt_map_add(struct ckpt_map *map, uint32_t table, uint64_t key, uint32_t payload_bytes,
                                 bool *is_new);
 /* Adds a key of the range like ckpt_map_add(), with the entry in *out. While there is no room the range is
- * halved and the map keeps what is still in it; a key that falls outside belongs to a later pass. CKPT_NO_ROOM:
- * the range is a single place, and its keys do not fit. */
+ * halved and the map keeps what is still in it; a key that falls outside belongs to a later pass.
+ * CKPT_NO_ROOM: the range is a single place, and its keys do not fit. */
 enum ckpt_put { CKPT_ADDED, CKPT_FOUND, CKPT_OUTSIDE, CKPT_NO_ROOM };
 enum ckpt_put ckpt_map_put(struct ckpt_map *map, struct ckpt_range *range, uint32_t table, uint64_t key,
                            uint32_t payload_bytes, struct ckpt_entry **out);

@@ -135,7 +135,8 @@ bool fm_start(struct fm_client *c, uint32_t part)
     return true;
 }
 
-/* ---- the model's features on the server: a table of the keys' weights and factors, and a few variables ---- */
+/* ---- the model's features on the server: a table of the keys' weights and factors, and a few variables
+ * ---- */
 
 /* What an optimizer takes when the command line says nothing; the meanings are in mr_feature.h. */
 static void default_args(const struct fm_options *o, float args[6])

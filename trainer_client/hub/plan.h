@@ -5,8 +5,8 @@
  * What is applied is what the server's own record says, and nothing else: every record replaces what was
  * known before, so a server that was restored to an earlier state takes the plan back with it, and gets the
  * batches that it lost again. A batch claimed by its trainer that the record, asked for after the claim, does
- * not hold returns to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out again is
- * always safe: the server applies it once. Read-only plans have no record: their batches are over when the
+ * not hold returns to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out again
+ * is always safe: the server applies it once. Read-only plans have no record: their batches are over when the
  * trainer says so.
  *
  * All times are microseconds of one clock. One thread at a time.

@@ -1,4 +1,5 @@
-/* Fetches: a column after the other, a few calls in flight at a time, whose answers are delivered in order. */
+/* Fetches: a column after the other, a few calls in flight at a time, whose answers are delivered in
+ * order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

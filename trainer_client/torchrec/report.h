@@ -1,5 +1,5 @@
-/* Lines on the trainer's standard error: errors, and rows that the node did not take, whose pushes are answered
- * like any others. */
+/* Lines on the trainer's standard error: errors, and rows that the node did not take, whose pushes are
+ * answered like any others. */
 #ifndef TDE_REPORT_H
 #define TDE_REPORT_H
 

@@ -1,5 +1,5 @@
-/* The layers of a network, what goes into each and comes out of it, and where their parameters lie. It does not
- * change once made. Inside ps/modules/layers/ only.
+/* The layers of a network, what goes into each and comes out of it, and where their parameters lie. It does
+ * not change once made. Inside ps/modules/layers/ only.
  */
 #ifndef PS_LAYERS_LAYER_LIST_H
 #define PS_LAYERS_LAYER_LIST_H

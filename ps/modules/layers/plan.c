@@ -115,7 +115,8 @@ static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_s
     return status;
 }
 
-/* The stage of layer `index` and of the layers after it that are computed with it; *taken: how many layers. */
+/* The stage of layer `index` and of the layers after it that are computed with it; *taken: how many
+ * layers. */
 static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *taken)
 {
     const struct ps_layer *layer = &p->list->layers[index];

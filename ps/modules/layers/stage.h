@@ -66,8 +66,8 @@ enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_layer_lis
 enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_layer_list *list, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
-/* A convolution with the relu and the pool after it. MR_UNSUPPORTED: not for these layers; the caller destroys
- * what was made. */
+/* A convolution with the relu and the pool after it. MR_UNSUPPORTED: not for these layers; the caller
+ * destroys what was made. */
 enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_layer_list *list,
                                const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
                                const struct ps_shape *out);

@@ -1,8 +1,10 @@
 /* Networks on a server as functions that workers call. The same functions stand in a shared object that a
  * node loads (layers_module.c), and may be registered in a worker's own program.
  *
- *   layers.network(text string, seed i64) -> object          makes a network (text.h), by mr_remote(); seed: of first values and dropout
- *   layers.parameter(network ref) -> ref                     its parameter: one tensor for all, for mr_dist_optimizer_create()
+ *   layers.network(text string, seed i64) -> object          makes a network (text.h), by mr_remote(); seed:
+ *                                                            of first values and dropout
+ *   layers.parameter(network ref) -> ref                     its parameter: one tensor for all, for
+ *                                                            mr_dist_optimizer_create()
  *   layers.forward(network ref, step i64, input f32[...]) -> f32[...]
  *                                                            differentiable, in input and parameter. Dropout
  *                                                            follows from seed and step, so give each call

@@ -1,4 +1,5 @@
-// What both ends of a channel are set to: for large messages on a fast link, as gRPC's channel arguments describe them.
+// What both ends of a channel are set to: for large messages on a fast link, as gRPC's channel arguments
+// describe them.
 #ifndef PEERS_GRPC_SETTINGS_H
 #define PEERS_GRPC_SETTINGS_H
 

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <millrace_rpc.h>
 
-/* Opens the module and has it register its functions layers.*. Once in a process, after the worker has joined.
- * `arguments`: "" or "parts N". On failure `error` gets a line. */
+/* Opens the module and has it register its functions layers.*. Once in a process, after the worker has
+ * joined. `arguments`: "" or "parts N". On failure `error` gets a line. */
 enum mr_status example_start_layers(struct mr_rpc *rpc, const char *arguments, char *error,
                                     size_t error_bytes);
 

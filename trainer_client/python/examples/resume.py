@@ -87,8 +87,8 @@ def first_step(client: millrace.Client) -> int:
     info = client.checkpoint_info()
     if info.restored_id and info.restored_step and not info.restored_is_at_step:
         raise SystemExit(
-            f"resume: checkpoint {info.restored_id} was not cut at a step: training cannot continue from it to "
-            "the bit"
+            f"resume: checkpoint {info.restored_id} was not cut at a step: training cannot continue "
+            "from it to the bit"
         )
     if info.restored_id:
         return info.restored_step + 1

@@ -92,9 +92,10 @@ class BatchCalls(Connection):
     ) -> None:
         """The server looks the rows of a batch up now and keeps them for lookup_batch(), as a hub does.
 
-        tables: [(table, keys, offsets), ...] or (table, keys, offsets, weights). Bag (sample s, slot j) is keys[offsets[s
-        * slots + j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows,
-        and the batch is freed with its lookup. BatchCacheFull: feed again later. The same id again is fine.
+        tables: [(table, keys, offsets), ...] or (table, keys, offsets, weights). Bag (sample s, slot j) is
+        keys[offsets[s * slots + j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only:
+        makes no rows, and the batch is freed with its lookup. BatchCacheFull: feed again later. The same id
+        again is fine.
         """
         self._run(self._feed(batch_id, tables, samples, read_only), options)
 

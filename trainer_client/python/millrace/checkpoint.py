@@ -134,7 +134,7 @@ class CheckpointCalls(Connection):
         queue: bool = False,
         **options: Unpack[CallOptions],
     ) -> int:
-        """Starts a save and returns its number at once; training continues. wait_for_save() waits for its end.
+        """Starts a save and returns its number at once; training continues. wait_for_save() waits for it.
 
         directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta".
         at_step: all pushes up to this step are in it and none after; for trainers that train in step

@@ -315,8 +315,8 @@ static uint64_t checkpoint_named(struct node_fixture *n, uint64_t number)
     return reply->checkpoint;
 }
 
-/* What LIST says of the node's starts: from which checkpoint each went on, the newest first, and the second is
- * `older`. Returns the newest. */
+/* What LIST says of the node's starts: from which checkpoint each went on, the newest first, and the second
+ * is `older`. Returns the newest. */
 static uint64_t check_starts(struct node_fixture *n, const uint64_t *from, uint32_t count, uint64_t older)
 {
     const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);

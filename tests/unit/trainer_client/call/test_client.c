@@ -188,7 +188,8 @@ static void test_keys(void **state)
     unlink(wrong);
 }
 
-/* Nobody answers any more. What came before is read, so that it does not pass for an answer to what is asked next. */
+/* Nobody answers any more. What came before is read, so that it does not pass for an answer to what is asked
+ * next. */
 static void kill_unheard(struct fake_node *node, struct mr_client *client)
 {
     fake_node_kill(node);

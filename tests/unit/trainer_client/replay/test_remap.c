@@ -482,8 +482,8 @@ static void test_former_lanes_are_told_apart(void **state)
     assert_int_equal(marks[2].gone.to, 0);
 }
 
-/* Where cores were asked what they hold of old lanes they might tell less than the node has: a cut amid a replay
- * has not all marks. The newest checkpoint has everything, so nobody asks. */
+/* Where cores were asked what they hold of old lanes they might tell less than the node has: a cut amid a
+ * replay has not all marks. The newest checkpoint has everything, so nobody asks. */
 static void test_the_newest_checkpoint_lacks_nothing(void **state)
 {
     struct replay_fixture x;

@@ -705,8 +705,8 @@ static void test_a_restore_is_marked_once(void **state)
     mrc_replay_fini(&r);
 }
 
-/* A push whose answer was lost is let go, as others' answers say that it is on disk. What a restore by hand takes
- * back then is no loss. */
+/* A push whose answer was lost is let go, as others' answers say that it is on disk. What a restore by hand
+ * takes back then is no loss. */
 static void test_a_restore_takes_what_was_never_answered(void **state)
 {
     struct mrc_replay r;

@@ -1,4 +1,5 @@
-/* A client with `replay`, and a node that refuses pushes as it is busy: what counts, and what is sent again. */
+/* A client with `replay`, and a node that refuses pushes as it is busy: what counts, and what is sent
+ * again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +23,8 @@ static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores
     return status;
 }
 
-/* A node that has taken steps 1 to 5, and a push that every core only ever refuses. Where an attempt was in flight at
- * the deadline nobody can know that: from the start again. */
+/* A node that has taken steps 1 to 5, and a push that every core only ever refuses. Where an attempt was in
+ * flight at the deadline nobody can know that: from the start again. */
 static void start_and_push_to_busy(struct replay_fixture *x, uint32_t cores)
 {
     enum mr_status status = MR_UNKNOWN_OUTCOME;

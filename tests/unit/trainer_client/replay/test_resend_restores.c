@@ -1,4 +1,5 @@
-/* A client with `replay`, and a node that somebody restores, or that comes back as another: what is not sent again. */
+/* A client with `replay`, and a node that somebody restores, or that comes back as another: what is not sent
+ * again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -25,7 +25,7 @@ def get(pointer) -> Any:
 
 @ffi.callback("void(void *)")
 def drop(pointer) -> None:
-    """Called by the library when nobody needs the object any more; calls its method `dropped`, if it has one."""
+    """Called by the library when nobody needs the object any more; calls its `dropped`, if it has one."""
     thing = _objects.pop(int(ffi.cast("uintptr_t", pointer)), None)
     dropped = getattr(thing, "dropped", None)
     if dropped is not None:

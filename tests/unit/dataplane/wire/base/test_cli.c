@@ -42,7 +42,8 @@ static const struct cli_usage usage = {
     .has_version = true,
 };
 
-/* What was printed while the arguments were parsed, and how that ended: CLI_GOES_ON unless the program did. */
+/* What was printed while the arguments were parsed, and how that ended: CLI_GOES_ON unless the program
+ * did. */
 #define CLI_GOES_ON 99
 static char printed[4096];
 static const char *words[2];

@@ -1,5 +1,5 @@
-/* A network trained in one process, for tests and benchmarks: parameters in versions, optimizers over them, and
- * a loss. Steps of one struct parameters come one after the other. */
+/* A network trained in one process, for tests and benchmarks: parameters in versions, optimizers over them,
+ * and a loss. Steps of one struct parameters come one after the other. */
 #ifndef LAYERS_TRAINING_H
 #define LAYERS_TRAINING_H
 
