@@ -18,10 +18,10 @@ extern "C" {
 #define MR_NAME_BYTES            64    /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
 #define MR_DIM_MAX               1024  /* floats per row */
 #define MR_FEATURE_MAX           4096  /* features per node */
-#define MR_FEATURE_ID_MAX        65535 /* their numbers, which never come again */
+#define MR_FEATURE_ID_MAX        65535 /* their numbers, which are never used again */
 #define MR_PARTITION_COUNT       4096  /* slices of the hashed key space */
 #define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
-#define MR_SIGHTINGS_MAX         255 /* admission after so many at most */
+#define MR_SIGHTINGS_MAX         255 /* lookups before a key is admitted, at most */
 #define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)
 #define MR_MEMORY_BYTES_MIN      (UINT64_C(1) << 20) /* of a table */
 
@@ -38,7 +38,7 @@ enum mr_initializer {
 #define MR_OPTIMIZER_ARGS 6
 /* With their arguments, in the order of optimizer_args. docs/optimizers.md says what each does. */
 enum mr_optimizer {
-    MR_OPT_SGD = 1,             /* does not read them */
+    MR_OPT_SGD = 1,             /* none */
     MR_OPT_MOMENTUM = 2,        /* momentum [0, 1), dampening [0, 1), Nesterov (0, or 1 without dampening) */
     MR_OPT_ADAGRAD = 3,         /* initial accumulator, epsilon; not both 0 */
     MR_OPT_ROWWISE_ADAGRAD = 4, /* the same */
@@ -53,19 +53,20 @@ enum mr_optimizer {
 /* Which keys get a row when they are looked up. The others are answered with their initial values. */
 enum mr_admission {
     MR_ADMIT_ALWAYS = 0,
-    MR_ADMIT_PROBABILITY =
-        1, /* the share admission_arg of all keys; which ones follows from key and seed alone */
-    MR_ADMIT_SIGHTINGS = 2, /* with its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
+    /* the share admission_arg of all keys; which ones follows from key and seed alone */
+    MR_ADMIT_PROBABILITY = 1,
+    MR_ADMIT_SIGHTINGS = 2, /* at its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
 };
-/* What a row goes for. LRU and LFU rows go when the table is at its limit (capacity_rows, memory_bytes, or
- * the node's memory) and a new key wants a row; with the others a table at its limit takes no new keys. */
+/* When a row is evicted. With LRU and LFU that is when the table is at its limit (capacity_rows,
+ * memory_bytes, or the node's memory) and a new key needs a row; with the others a table at its limit takes
+ * no new keys. */
 enum mr_eviction {
     MR_EVICT_NEVER = 0,
-    MR_EVICT_AGE = 1,   /* not looked up (but read only) or pushed for eviction_arg seconds */
+    MR_EVICT_AGE = 1,   /* no push, and no lookup but read-only ones, for eviction_arg seconds */
     MR_EVICT_LRU = 2,   /* least recently used; eviction_arg unused */
     MR_EVICT_LFU = 3,   /* least often used; eviction_arg unused */
     MR_EVICT_NORM = 4,  /* L2 norm of the values below eviction_arg, and unused for a minute */
-    MR_EVICT_STEPS = 5, /* not looked up or pushed for eviction_arg steps (of the calls' own step) */
+    MR_EVICT_STEPS = 5, /* neither looked up nor pushed for eviction_arg steps (those that calls name) */
 };
 /* The learning rate at a push of step s, where `warm` is schedule_warmup_steps and t = min(1, (s - warm) /
  * schedule_steps): below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a
@@ -88,7 +89,7 @@ struct mr_feature {
     float init_a, init_b;
     uint64_t seed;       /* of initializer and key hash */
     uint32_t optimizer;  /* enum mr_optimizer */
-    float learning_rate; /* >= 0; at 0 values stay, and state moves on; MR_OPT_ASSIGN does not read it */
+    float learning_rate; /* >= 0; at 0 values stay, and state changes; MR_OPT_ASSIGN ignores it */
     float optimizer_args[MR_OPTIMIZER_ARGS]; /* see enum mr_optimizer; those without a meaning are 0 */
     float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches; AdamW: decoupled */
     float clip_value;   /* 0 = off */
