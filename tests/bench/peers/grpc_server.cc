@@ -2,7 +2,8 @@
 //
 //   grpc_server cq|callback ADDRESS:PORT
 //
-// cq: one completion queue, one thread, messages in arenas that are used again. callback: the callback API with its own threads, and a
+// cq: one completion queue, one thread, messages in arenas that are used again. callback: the callback API
+// with its own threads, and a
 // lock around the table. Prints "ready grpc=VERSION protobuf=VERSION api=..."; ends on SIGTERM.
 #include <google/protobuf/arena.h>
 #include <grpcpp/grpcpp.h>
