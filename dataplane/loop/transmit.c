@@ -8,6 +8,7 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/net/arp.h"
+#include "dataplane/udp/address.h"
 
 static uint32_t send_burst(struct dp_core *core)
 {
@@ -108,14 +109,13 @@ __attribute__((cold)) static void ask_for(struct dp_core *core, const uint8_t ip
 /* The way to a host on the link that no packet came from yet. False: it is not known, or not known yet. */
 __attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_address *to)
 {
-    static const uint8_t ipv4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     struct dp *dp = core->dp;
     struct dp_path path = {.tci = dp->net.vlan,
                            .local_port = (uint16_t)(dp->net.udp_port + core->index),
                            .local = DP_LOCAL_IPV4};
     bool ask;
 
-    if (core->index != 0 || !dp->net.has_ipv4 || memcmp(to->ip, ipv4_mapped, sizeof(ipv4_mapped)) != 0)
+    if (core->index != 0 || !dp->net.has_ipv4 || !mr_address_is_ipv4(to))
         return false;
     bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, mr_clock_us(), path.peer_mac, &ask);
     if (ask)

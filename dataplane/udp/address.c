@@ -17,6 +17,13 @@ bool mr_address_is_ipv4(const struct mr_address *a)
     return memcmp(a->ip, ipv4_prefix, sizeof(ipv4_prefix)) == 0;
 }
 
+void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out)
+{
+    *out = (struct mr_address){.port = 0};
+    memcpy(out->ip, ipv4_prefix, sizeof(ipv4_prefix));
+    memcpy(out->ip + sizeof(ipv4_prefix), ipv4, 4);
+}
+
 bool mr_address_is_any(const struct mr_address *a)
 {
     static const uint8_t zero[16];
@@ -52,8 +59,7 @@ void mr_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
         struct sockaddr_in in;
 
         memcpy(&in, sa, sizeof(in));
-        memcpy(out->ip, ipv4_prefix, sizeof(ipv4_prefix));
-        memcpy(out->ip + 12, &in.sin_addr, 4);
+        mr_address_from_ipv4((const uint8_t *)&in.sin_addr, out);
         out->port = ntohs(in.sin_port);
         return;
     }
