@@ -9,7 +9,7 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 
-#define SOCKET_MEMORY_MIB 16u
+#define SOCKET_MEMORY_MIB 16u /* of DPDK, for its rings: sockets have no packet buffers */
 
 void dp_config_default(struct dp_config *config)
 {
@@ -69,6 +69,8 @@ static bool open_sockets(struct dp *dp, char error[DP_ERROR_BYTES])
 {
     uint32_t cores = dp->config.core_count;
 
+    if (!dp_socket_port_settle(&dp->config, &dp->net, error))
+        return false;
     dp->port.driver = DP_DRIVER_SOCKET;
     dp->port.queue_count = (uint16_t)cores;
     dp->port.kernel_driven = true;

@@ -1,5 +1,4 @@
 #include "dataplane/loop/socket_port.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "dataplane/dpdk/netdev.h"
+#include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
 #include "dataplane/udp/udp_socket.h"
@@ -23,15 +23,14 @@ struct dp_socket_port {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
-    uint32_t written;       /* datagrams since the last flush */
-    uint32_t waiting_bytes; /* of those that wait in the sender */
-    bool urgent;            /* one of them is no part of a run */
+    uint32_t written; /* datagrams since the last flush */
+    bool urgent;      /* one of those that wait in the sender is no part of a run */
     bool full;
 };
 
 /* ---- open and close ---- */
 
-static bool is_ours(int family, const uint8_t *address)
+static bool is_ours(const struct mr_address *address)
 {
     struct ifaddrs *all = NULL;
     bool found = false;
@@ -39,14 +38,27 @@ static bool is_ours(int family, const uint8_t *address)
     if (getifaddrs(&all) != 0)
         return true; /* bind() says so if not */
     for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family)
+        struct mr_address has;
+
+        if (i->ifa_addr == NULL || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
             continue;
-        found = family == AF_INET
-                    ? memcmp(&((const struct sockaddr_in *)i->ifa_addr)->sin_addr, address, 4) == 0
-                    : memcmp(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, address, 16) == 0;
+        mr_address_from_sockaddr(i->ifa_addr, &has);
+        found = memcmp(has.ip, address->ip, sizeof(has.ip)) == 0;
     }
     freeifaddrs(all);
     return found;
+}
+
+static bool check_address(const struct mr_address *address, const char *text, char error[DP_ERROR_BYTES])
+{
+    if (is_ours(address))
+        return true;
+    snprintf(
+        error, DP_ERROR_BYTES,
+        "port: %.*s is not an address of this machine, as driver = socket needs; give it to an interface "
+        "(ip address add), or name another",
+        (int)strcspn(text, "/"), text);
+    return false;
 }
 
 /* Without a device any MTU may be on the way: what each path carries is found out by its session. */
@@ -68,54 +80,36 @@ static bool choose_mtu(const struct dp_config *config, struct dp_net *net, char 
     return true;
 }
 
-/* The kernel takes a socket of all addresses whether or not the configured ones are among them. */
-static bool check_addresses(const struct dp_net *net, char error[DP_ERROR_BYTES])
+/* The address of the sockets: the only one configured, or any. */
+static void choose_address(const struct dp_net *net, struct mr_address *out)
 {
-    const struct {
-        bool set;
-        int family;
-        const uint8_t *address;
-    } configured[] = {{net->has_ipv4, AF_INET, net->ipv4}, {net->has_ipv6, AF_INET6, net->ipv6}};
-
-    for (size_t i = 0; i < sizeof(configured) / sizeof(configured[0]); i++) {
-        char text[INET6_ADDRSTRLEN];
-
-        if (!configured[i].set || is_ours(configured[i].family, configured[i].address))
-            continue;
-        (void)inet_ntop(configured[i].family, configured[i].address, text, sizeof(text));
-        snprintf(error, DP_ERROR_BYTES,
-                 "port: %s is not an address of this machine, as driver = socket needs; give it to an "
-                 "interface (ip address add), or name another",
-                 text);
-        return false;
-    }
-    return true;
-}
-
-static void choose_address(const struct dp_net *net, uint32_t index, struct mr_address *out)
-{
-    static const uint8_t ipv4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-    *out = (struct mr_address){.port = (uint16_t)(net->udp_port + index)};
-    if (net->has_ipv4 && !net->has_ipv6) {
-        memcpy(out->ip, ipv4_mapped, sizeof(ipv4_mapped));
-        memcpy(out->ip + sizeof(ipv4_mapped), net->ipv4, sizeof(net->ipv4));
-    } else if (net->has_ipv6 && !net->has_ipv4) {
+    *out = (struct mr_address){.port = 0};
+    if (net->has_ipv4 && !net->has_ipv6)
+        mr_address_from_ipv4(net->ipv4, out);
+    else if (net->has_ipv6 && !net->has_ipv4)
         memcpy(out->ip, net->ipv6, sizeof(net->ipv6));
-    }
 }
 
-static bool open_socket(struct dp_socket_port *port, const struct dp_config *config, struct dp_net *net,
+bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES])
+{
+    struct mr_address ipv4, ipv6 = {.port = 0};
+
+    mr_address_from_ipv4(net->ipv4, &ipv4);
+    memcpy(ipv6.ip, net->ipv6, sizeof(net->ipv6));
+    return choose_mtu(config, net, error) && (!net->has_ipv4 || check_address(&ipv4, config->ipv4, error)) &&
+           (!net->has_ipv6 || check_address(&ipv6, config->ipv6, error));
+}
+
+static bool open_socket(struct dp_socket_port *port, const struct dp_config *config, const struct dp_net *net,
                         uint32_t index, char error[DP_ERROR_BYTES])
 {
-    struct mr_udp_options options = {.buffer_bytes = BUFFER_BYTES};
+    const struct mr_udp_options options = {.buffer_bytes = BUFFER_BYTES,
+                                           .udp_bytes_max = dp_net_udp_bytes_max(net)};
     struct mr_address local;
     char why[DP_ERROR_BYTES / 2];
 
-    if (!choose_mtu(config, net, error) || !check_addresses(net, error))
-        return false;
-    options.udp_bytes_max = dp_net_udp_bytes_max(net);
-    choose_address(net, index, &local);
+    choose_address(net, &local);
+    local.port = (uint16_t)(net->udp_port + index);
     if (mr_udp_bind(&local, &options, &port->socket, why, sizeof(why)) != MR_OK) {
         port->socket.fd = -1;
         snprintf(error, DP_ERROR_BYTES, "port: %s; choose another port.udp_port, or end who has it", why);
@@ -136,8 +130,8 @@ static bool open_socket(struct dp_socket_port *port, const struct dp_config *con
     return true;
 }
 
-struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, struct dp_net *net, uint32_t index,
-                                           char error[DP_ERROR_BYTES])
+struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, const struct dp_net *net,
+                                           uint32_t index, char error[DP_ERROR_BYTES])
 {
     struct dp_socket_port *port = calloc(1, sizeof(*port));
 
@@ -187,7 +181,6 @@ static void end(void *self, uint32_t bytes)
     if (bytes == 0)
         return;
     port->written++;
-    port->waiting_bytes += bytes;
     port->urgent |= bytes < MR_UDP_BYTES_MIN;
 }
 
@@ -223,13 +216,10 @@ uint32_t dp_socket_port_flush(struct dp_socket_port *port)
     uint32_t written = port->written;
 
     port->written = 0;
-    if (port->waiting_bytes == 0 || (written > 0 && !port->urgent && port->waiting_bytes < RUN_BYTES))
+    if (written > 0 && !port->urgent && mr_udp_send_waiting_bytes(port->sender) < RUN_BYTES)
         return written;
     port->full = !mr_udp_send_flush(port->sender);
-    if (!port->full) {
-        port->waiting_bytes = 0;
-        port->urgent = false;
-    }
+    port->urgent &= port->full;
     return written;
 }
 

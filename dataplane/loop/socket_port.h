@@ -15,11 +15,14 @@
 
 struct dp_socket_port;
 
+/* Checks that the machine has the configured addresses, and fills in net->mtu where the configuration leaves it
+ * open; once, before the sockets. False, with one line in `error`. */
+bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES]);
 /* Binds core `index`'s socket to its UDP port of the configured address: `ipv4` or `ipv6` where one of them
  * is set, all addresses of the machine where both or neither are; with `device`, on that interface only.
- * Fills in net->mtu where the configuration leaves it open. NULL, with one line in `error`, on failure. */
-struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, struct dp_net *net, uint32_t index,
-                                           char error[DP_ERROR_BYTES]);
+ * NULL, with one line in `error`, on failure. */
+struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, const struct dp_net *net,
+                                           uint32_t index, char error[DP_ERROR_BYTES]);
 void dp_socket_port_close(struct dp_socket_port *port);
 
 /* Readable when datagrams have come. */

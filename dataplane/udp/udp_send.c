@@ -258,6 +258,11 @@ bool mr_udp_send_too_long(struct mr_udp_sender *s)
     return too_long;
 }
 
+uint32_t mr_udp_send_waiting_bytes(const struct mr_udp_sender *s)
+{
+    return s->used;
+}
+
 uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s)
 {
     return s->offloaded;
