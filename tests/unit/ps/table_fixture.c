@@ -7,6 +7,25 @@
 #include "ps/base/key_hash.h"
 #include "ps/row/initializer.h"
 #include "ps/table/table_internal.h"
+#include "tests/unit/ps/table_calls.h"
+
+struct ps_arena *fixture_arena;
+
+int fixture_arena_create(void **state)
+{
+    (void)state;
+    fixture_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(fixture_arena);
+    return 0;
+}
+
+int fixture_arena_destroy(void **state)
+{
+    (void)state;
+    assert_int_equal(ps_arena_allocated_bytes(fixture_arena), 0);
+    ps_arena_destroy(fixture_arena);
+    return 0;
+}
 
 struct mr_feature fixture_adagrad(uint32_t dim)
 {
@@ -36,6 +55,20 @@ uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n
     uint64_t hash = (uint64_t)partition << 52 | (n + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
     assert_int_equal(mr_partition_of(hash), partition);
     return ps_key_of_hash(hash, t->feature.seed);
+}
+
+void fixture_insert(struct ps_table *t, uint64_t key)
+{
+    float out[MR_DIM_MAX];
+    table_lookup(t, &key, 1, true, out);
+}
+
+bool fixture_has_row(struct ps_table *t, uint64_t key)
+{
+    uint64_t missing = ps_table_counters(t)->keys_missing;
+    float out[MR_DIM_MAX];
+    table_lookup(t, &key, 1, false, out);
+    return ps_table_counters(t)->keys_missing == missing;
 }
 
 void model_init(struct model *m, const struct mr_feature *feature)
@@ -192,4 +225,65 @@ void model_check(const struct model *m, struct ps_table *t)
     while (!ps_table_cut_step(t, 1000)) {
     }
     assert_int_equal(check.rows, m->row_count);
+}
+
+void modelled_open(struct modelled *m, const struct mr_feature *feature, uint32_t universe)
+{
+    *m = (struct modelled){.arena = ps_arena_create(FIXTURE_LIMIT_BYTES), .universe = universe};
+    assert_non_null(m->arena);
+    assert_int_equal(feature->dims[0], MODELLED_DIM);
+    m->table = fixture_table(feature, m->arena);
+    model_init(&m->model, feature);
+}
+
+void modelled_close(struct modelled *m)
+{
+    ps_table_destroy(m->table);
+    ps_arena_destroy(m->arena);
+    model_free(&m->model);
+}
+
+uint64_t modelled_key(struct modelled *m)
+{
+    static const uint64_t extremes[] = {0, UINT64_MAX, UINT64_MAX - 1, 1};
+    uint32_t n = random_below(&m->rng, m->universe);
+    return n < 4 ? extremes[n] : n * 0x9e3779b97f4a7c15u;
+}
+
+void modelled_lookup(struct modelled *m, uint32_t key_count, bool insert)
+{
+    uint64_t keys[MODELLED_CALL_MAX] = {0};
+    float out[MODELLED_CALL_MAX * MODELLED_DIM], expected[MODELLED_DIM];
+    for (uint32_t i = 0; i < key_count; i++)
+        keys[i] = modelled_key(m);
+    table_lookup(m->table, keys, key_count, insert, out);
+    for (uint32_t i = 0; i < key_count; i++) {
+        model_lookup(&m->model, keys[i], insert, expected);
+        assert_memory_equal(out + i * MODELLED_DIM, expected, sizeof(expected));
+    }
+}
+
+void modelled_push(struct modelled *m, uint32_t key_count)
+{
+    uint64_t keys[MODELLED_CALL_MAX] = {0}, updates = ps_table_counters(m->table)->updates;
+    float gradients[MODELLED_CALL_MAX * MODELLED_DIM];
+    for (uint32_t i = 0; i < key_count; i++)
+        keys[i] = modelled_key(m);
+    for (uint32_t i = 0; i < key_count * MODELLED_DIM; i++)
+        gradients[i] = random_below(&m->rng, 500) == 0 ? INFINITY : random_float(&m->rng);
+    table_push(m->table, keys, key_count, gradients);
+    uint32_t changed = model_push(&m->model, keys, key_count, gradients);
+    assert_int_equal(ps_table_counters(m->table)->updates - updates, changed);
+}
+
+void modelled_remove(struct modelled *m)
+{
+    uint64_t key = modelled_key(m), hash = mr_key_hash(key, m->table->feature.seed);
+    struct ps_place place = ps_index_find(&m->table->index, hash);
+    assert_int_equal(place.bucket != NULL, model_find(&m->model, key) != NULL);
+    if (place.bucket == NULL)
+        return;
+    ps_table_row_remove(m->table, place, hash);
+    model_remove(&m->model, key);
+    assert_int_equal(ps_table_rows(m->table), m->model.row_count);
 }

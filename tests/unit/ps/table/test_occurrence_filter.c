@@ -7,27 +7,11 @@
 #include "ps/table/occurrence_filter.h"
 #include "table_fixture.h"
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 static void a_key_is_wanted_with_its_nth_sighting(void **state)
 {
     for (uint32_t wanted = 1; wanted <= MR_SIGHTINGS_MAX; wanted += wanted < 8 ? 1 : 61) {
         struct ps_occurrence_filter s;
-        assert_true(ps_occurrence_init(&s, arena, 1 << 20, wanted));
+        assert_true(ps_occurrence_init(&s, fixture_arena, 1 << 20, wanted));
         for (uint64_t key = 0; key < 50; key++) {
             uint64_t hash = ps_key_hash(key, 3);
             for (uint32_t i = 1; i < wanted; i++) {
@@ -50,7 +34,7 @@ static void a_count_is_never_too_small_while_nothing_fades(void **state)
     static uint32_t exact[KEYS];
     struct ps_occurrence_filter s;
     memset(exact, 0, sizeof(exact));
-    assert_true(ps_occurrence_init(&s, arena, 4 << 20, WANTED)); /* 65536 lines */
+    assert_true(ps_occurrence_init(&s, fixture_arena, 4 << 20, WANTED)); /* 65536 lines */
     for (uint32_t i = 0; i < 20 * KEYS; i++) {
         uint32_t key = random_below(&rng, 1 + random_below(&rng, KEYS));
         exact[key]++;
@@ -90,7 +74,7 @@ static void the_error_is_what_the_formula_says(void **state)
     for (uint32_t per_line = 1; per_line <= 4; per_line++) {
         struct ps_occurrence_filter s;
         uint64_t keys = (uint64_t)per_line * LINES, wrong = 0;
-        assert_true(ps_occurrence_init(&s, arena, LINES * PS_OCCURRENCE_LINE_BYTES, 2));
+        assert_true(ps_occurrence_init(&s, fixture_arena, LINES * PS_OCCURRENCE_LINE_BYTES, 2));
         for (uint64_t i = 0; i < keys; i++)
             ps_occurrence_add(&s, random_next(&rng));
         for (uint32_t i = 0; i < PROBES; i++)
@@ -112,7 +96,7 @@ static void an_endless_stream_does_not_fill_the_filter(void **state)
     uint64_t rng = fixture_seed("fading"), wrong = 0, frequent = random_next(&rng);
     struct ps_occurrence_filter s;
     bool admitted = false;
-    assert_true(ps_occurrence_init(&s, arena, LINES * PS_OCCURRENCE_LINE_BYTES, 2));
+    assert_true(ps_occurrence_init(&s, fixture_arena, LINES * PS_OCCURRENCE_LINE_BYTES, 2));
     for (uint32_t i = 0; i < STREAM; i++) {
         if (i % EVERY == 0)
             admitted |= ps_occurrence_add(&s, frequent) == PS_OCCURRENCE_WANTED;
@@ -131,9 +115,9 @@ static void counts_do_not_depend_on_the_number_of_cores(void **state)
     enum { CORES = 3, SIGHTINGS = 60000 };
     uint64_t rng = fixture_seed("sightings of several cores");
     struct ps_occurrence_filter one, some[CORES];
-    assert_true(ps_occurrence_init(&one, arena, 0, 3));
+    assert_true(ps_occurrence_init(&one, fixture_arena, 0, 3));
     for (uint32_t i = 0; i < CORES; i++)
-        assert_true(ps_occurrence_init(&some[i], arena, 0, 3));
+        assert_true(ps_occurrence_init(&some[i], fixture_arena, 0, 3));
     for (uint32_t i = 0; i < SIGHTINGS; i++) {
         uint64_t hash = ps_key_hash(random_below(&rng, 20000), 0);
         assert_int_equal(ps_occurrence_add(&one, hash),
@@ -154,8 +138,8 @@ static void counts_do_not_depend_on_the_number_of_cores(void **state)
 static void counters_are_read_and_put_back(void **state)
 {
     struct ps_occurrence_filter from, to;
-    assert_true(ps_occurrence_init(&from, arena, 1 << 20, 5));
-    assert_true(ps_occurrence_init(&to, arena, 1 << 20, 5));
+    assert_true(ps_occurrence_init(&from, fixture_arena, 1 << 20, 5));
+    assert_true(ps_occurrence_init(&to, fixture_arena, 1 << 20, 5));
     for (uint64_t key = 0; key < 3000; key++)
         for (uint64_t i = 0; i < key % 5; i++)
             ps_occurrence_add(&from, ps_key_hash(key, 9));
@@ -219,8 +203,8 @@ static void check_cuts(uint32_t lines, uint32_t keys)
 {
     struct ps_occurrence_filter s;
     uint64_t rng = fixture_seed("cuts of sightings");
-    assert_true(
-        ps_occurrence_init(&s, arena, (uint64_t)lines * MR_PARTITION_COUNT * PS_OCCURRENCE_LINE_BYTES, 200));
+    assert_true(ps_occurrence_init(&s, fixture_arena,
+                                   (uint64_t)lines * MR_PARTITION_COUNT * PS_OCCURRENCE_LINE_BYTES, 200));
     assert_int_equal(s.line_count, lines);
     assert_true(ps_occurrence_keep_marks(&s));
     uint8_t *image = calloc(MR_PARTITION_COUNT, ps_occurrence_partition_bytes(&s));
@@ -260,7 +244,7 @@ static void a_cut_has_what_changed(void **state)
     struct ps_occurrence_part piece;
     uint8_t counters[PIECE_BYTES];
     uint32_t line;
-    assert_true(ps_occurrence_init(&s, arena, PS_OCCURRENCE_BYTES_DEFAULT, 2));
+    assert_true(ps_occurrence_init(&s, fixture_arena, PS_OCCURRENCE_BYTES_DEFAULT, 2));
     assert_true(ps_occurrence_keep_marks(&s));
     ps_occurrence_add(&s, UINT64_C(5) << 52);
     ps_occurrence_add(&s, UINT64_C(9) << 52);
@@ -297,7 +281,7 @@ static void lines_kept_aside_are_bounded(void **state)
     struct ps_occurrence_filter s;
     uint64_t rng = 3;
     uint32_t lost = 0;
-    assert_true(ps_occurrence_init(&s, arena, PS_OCCURRENCE_BYTES_DEFAULT, 9));
+    assert_true(ps_occurrence_init(&s, fixture_arena, PS_OCCURRENCE_BYTES_DEFAULT, 9));
     some_sightings(&s, &rng, 200000, 200000);
     uint8_t *at_cut = copy_of(&s), *image = calloc(MR_PARTITION_COUNT, ps_occurrence_partition_bytes(&s));
     assert_non_null(image);
@@ -326,7 +310,7 @@ static void counters_stay_where_checkpoints_have_them(void **state)
         struct ps_occurrence_filter s;
         const uint64_t hash = ps_key_hash(known[k].key, 9);
         uint32_t found = 0;
-        assert_true(ps_occurrence_init(&s, arena, 4 << 20, 2));
+        assert_true(ps_occurrence_init(&s, fixture_arena, 4 << 20, 2));
         ps_occurrence_add(&s, hash);
         const uint8_t *counters = s.counters[mr_partition_of(hash)];
         for (uint32_t i = 0; i < PS_OCCURRENCE_HASHES; i++)
@@ -344,11 +328,11 @@ static void clearing_goes_in_slices(void **state)
     enum { PARTITIONS = 10, AT_A_TIME = 3 };
     struct ps_occurrence_filter s;
     uint32_t slices = 0;
-    assert_true(ps_occurrence_init(&s, arena, 1 << 20, 2));
+    assert_true(ps_occurrence_init(&s, fixture_arena, 1 << 20, 2));
     for (uint64_t partition = 0; partition < PARTITIONS; partition++)
         ps_occurrence_add(&s, partition << 52);
     for (bool more = true; more;) {
-        struct ps_arena_slice slice = ps_arena_slice_begin(arena, AT_A_TIME);
+        struct ps_arena_slice slice = ps_arena_slice_begin(fixture_arena, AT_A_TIME);
         uint32_t left = 0;
         more = ps_occurrence_clear_some(&s, &slice);
         slices++;
@@ -383,7 +367,7 @@ static void memory_is_taken_by_partition_and_may_run_out(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(a_key_is_wanted_with_its_nth_sighting),
         WITH_ARENA(counters_stay_where_checkpoints_have_them),

@@ -6,30 +6,14 @@
 #include "tests/unit/ps/table_calls.h"
 #include "ps/table/table_internal.h"
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 static void refused(struct mr_feature f, const char *expected)
 {
     struct ps_table *t = NULL;
     const char *what = NULL;
-    assert_int_equal(ps_table_create(&f, arena, &t, &what), MR_UNSUPPORTED);
+    assert_int_equal(ps_table_create(&f, fixture_arena, &t, &what), MR_UNSUPPORTED);
     assert_string_equal(what, expected);
     assert_null(t);
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    assert_int_equal(ps_arena_allocated_bytes(fixture_arena), 0);
 }
 
 static void test_what_comes_later_is_refused_by_name(void **state)
@@ -47,7 +31,7 @@ static void test_what_comes_later_is_refused_by_name(void **state)
 static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(void **state)
 {
     struct mr_feature f = fixture_adagrad(8);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint64_t keys[3] = {0, UINT64_MAX, 0};
     float first[24], again[24];
     table_lookup(t, keys, 3, false, first);
@@ -70,7 +54,7 @@ static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(
 static void test_no_keys_is_fine(void **state)
 {
     struct mr_feature f = fixture_adagrad(8);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint32_t offsets[1] = {0};
     table_lookup(t, NULL, 0, true, NULL);
     table_lookup_bags(t, NULL, offsets, 0, true, NULL);
@@ -87,7 +71,7 @@ static void test_rows_of_any_dim_hold_their_values(void **state)
     enum { COUNT = 400 };
     for (uint32_t dim = 1; dim <= MR_DIM_MAX; dim = dim < 20 ? dim + 1 : dim * 2 + (dim < 500)) {
         struct mr_feature f = fixture_adagrad(dim < MR_DIM_MAX ? dim : MR_DIM_MAX);
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         uint64_t keys[COUNT];
         float *values = calloc((size_t)COUNT * dim, sizeof(float)), *gradients;
         float *again = calloc((size_t)COUNT * dim, sizeof(float));
@@ -111,7 +95,7 @@ static void test_many_rows_and_what_they_cost(void **state)
 {
     enum { COUNT = 200000, CALL = 1000, DIM = 16 };
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint64_t keys[CALL];
     static float out[CALL * DIM], first[DIM];
     struct ps_initializer init;
@@ -144,7 +128,7 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
     f.admission = MR_ADMIT_SIGHTINGS;
     f.admission_arg = 2;
     struct ps_arena *tombstone_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     static float out[CALL * DIM];
     uint64_t keys[CALL];
     ps_table_keep_marks(t, tombstone_arena);
@@ -154,19 +138,19 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
         table_lookup(t, keys, CALL, true, out);
     }
     assert_int_equal(ps_table_rows(t), COUNT);
-    uint64_t first = ps_arena_huge_pages_given(arena), before = first;
+    uint64_t first = ps_arena_huge_pages_given(fixture_arena), before = first;
     uint32_t slices = 1;
     for (; ps_table_destroy_some(t); slices++) {
-        assert_true(ps_arena_huge_pages_given(arena) - before <= 1);
-        before = ps_arena_huge_pages_given(arena);
+        assert_true(ps_arena_huge_pages_given(fixture_arena) - before <= 1);
+        before = ps_arena_huge_pages_given(fixture_arena);
         assert_true(slices < 100000);
     }
-    assert_true(ps_arena_huge_pages_given(arena) - before <= 1);
-    assert_true(ps_arena_huge_pages_given(arena) - first >=
+    assert_true(ps_arena_huge_pages_given(fixture_arena) - before <= 1);
+    assert_true(ps_arena_huge_pages_given(fixture_arena) - first >=
                 (size_t)COUNT * DIM * 8 / PS_ARENA_HUGE_PAGE_BYTES);
     /* Each partition has buckets and counters of its own. */
     assert_true(slices >= 2 * MR_PARTITION_COUNT / PS_TABLE_SLICE_PIECES);
-    assert_true(ps_arena_allocated_bytes(arena) < 256u << 10); /* the heads are left */
+    assert_true(ps_arena_allocated_bytes(fixture_arena) < 256u << 10); /* the heads are left */
     assert_false(ps_table_destroy_some(t));
     ps_table_destroy(t);
     ps_arena_destroy(tombstone_arena);
@@ -176,7 +160,7 @@ static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
 {
     struct mr_feature f = fixture_adagrad(4);
     f.capacity_rows = 10;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint64_t keys[15];
     float out[60], unlimited[60], gradients[60];
     for (uint32_t i = 0; i < 15; i++)
@@ -255,7 +239,7 @@ static void test_a_table_that_does_not_fit_is_not_made(void **state)
 static void test_loaded_rows_replace_and_continue(void **state)
 {
     struct mr_feature f = fixture_adagrad(2);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const float first[4] = {1, 2, 0.5f, 0.5f}, second[4] = {3, 4, 1, 1}, gradient[2] = {1, 0};
     const uint64_t key = 77;
     float out[2];
@@ -271,7 +255,7 @@ static void test_loaded_rows_replace_and_continue(void **state)
 static void test_clear_starts_afresh_and_gives_memory_back(void **state)
 {
     struct mr_feature f = fixture_adagrad(16);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint64_t keys[1000];
     static float out[16000], again[16000];
     size_t peak = 0;
@@ -284,19 +268,19 @@ static void test_clear_starts_afresh_and_gives_memory_back(void **state)
         if (round > 0)
             assert_memory_equal(out, again, sizeof(out));
         assert_int_equal(ps_table_rows(t), 50000);
-        size_t mapped = ps_arena_mapped_bytes(arena);
+        size_t mapped = ps_arena_mapped_bytes(fixture_arena);
         peak = round == 0 ? mapped : peak;
         assert_int_equal(mapped, peak); /* what was cleared is used again */
         ps_table_clear(t);
         assert_int_equal(ps_table_row_bytes_total(t), 0);
-        assert_true(ps_arena_mapped_bytes(arena) + 2 * PS_ARENA_HUGE_PAGE_BYTES <= mapped);
+        assert_true(ps_arena_mapped_bytes(fixture_arena) + 2 * PS_ARENA_HUGE_PAGE_BYTES <= mapped);
     }
     ps_table_destroy(t);
 }
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_what_comes_later_is_refused_by_name),
         WITH_ARENA(test_a_lookup_without_insert_answers_first_values_and_keeps_nothing),

@@ -12,42 +12,12 @@
 
 #define DIM 4u
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 static struct ps_table *table_of(enum mr_admission admission, float arg)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.admission = (uint32_t)admission;
     f.admission_arg = arg;
-    return fixture_table(&f, arena);
-}
-
-static bool has_row(struct ps_table *t, uint64_t key)
-{
-    uint64_t missing = ps_table_counters(t)->keys_missing;
-    float out[DIM];
-    table_lookup(t, &key, 1, false, out);
-    return ps_table_counters(t)->keys_missing == missing;
-}
-
-static void look_up(struct ps_table *t, uint64_t key)
-{
-    float out[DIM];
-    table_lookup(t, &key, 1, true, out);
+    return fixture_table(&f, fixture_arena);
 }
 
 static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
@@ -66,9 +36,9 @@ static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
             table_lookup(t, keys, CALL, true, out); /* asking again does not help */
         }
         for (uint64_t key = KEYS; key-- > 0;) {
-            look_up(again, key);
-            bool admitted = has_row(t, key);
-            assert_int_equal(admitted, has_row(again, key));
+            fixture_insert(again, key);
+            bool admitted = fixture_has_row(t, key);
+            assert_int_equal(admitted, fixture_has_row(again, key));
             half[mr_partition_of(ps_key_hash(key, 7)) / (MR_PARTITION_COUNT / 2)] += admitted;
         }
         double expected = (double)shares[s] * KEYS / 2;
@@ -92,7 +62,7 @@ static bool differs(const void *row, const void *other)
 static void keys_that_are_not_admitted_get_their_first_values(void **state)
 {
     struct mr_feature always = fixture_adagrad(DIM);
-    struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *all = fixture_table(&always, arena);
+    struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *all = fixture_table(&always, fixture_arena);
     uint64_t keys[200];
     float out[200 * DIM], expected[200 * DIM], gradients[200 * DIM];
     for (uint32_t i = 0; i < 200; i++)
@@ -109,7 +79,7 @@ static void keys_that_are_not_admitted_get_their_first_values(void **state)
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 200 - rows);
     table_lookup(t, keys, 200, true, out);
     for (uint32_t i = 0; i < 200; i++)
-        assert_int_equal(has_row(t, keys[i]), differs(out + i * DIM, expected + i * DIM));
+        assert_int_equal(fixture_has_row(t, keys[i]), differs(out + i * DIM, expected + i * DIM));
     ps_table_destroy(t);
     ps_table_destroy(all);
 }
@@ -128,15 +98,15 @@ static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
     const uint64_t twice[2] = {5, 5}, keys[4] = {0, UINT64_MAX, 0, 0};
     float out[4 * DIM];
-    look_up(t, 5);
+    fixture_insert(t, 5);
     table_lookup(t, twice, 2, false, out); /* may not insert: no sighting */
     push_inserting(t, 5);                  /* a push is none either */
     assert_int_equal(ps_table_rows(t), 0);
     table_lookup(t, twice, 2, true, out); /* a key counts as often as it comes */
-    assert_true(has_row(t, 5));
+    assert_true(fixture_has_row(t, 5));
     table_lookup(t, keys, 4, true, out);
-    assert_true(has_row(t, 0));
-    assert_false(has_row(t, UINT64_MAX));
+    assert_true(fixture_has_row(t, 0));
+    assert_false(fixture_has_row(t, UINT64_MAX));
     const struct ps_table_counters *c = ps_table_counters(t);
     assert_int_equal(c->keys_not_admitted_sightings, 5);
     assert_int_equal(c->gradients_without_row, 1);
@@ -145,8 +115,8 @@ static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
     assert_true(ps_table_filter_bytes(t) > 0);
     assert_true(ps_table_memory_bytes(t) > ps_table_filter_bytes(t));
     ps_table_clear(t);
-    look_up(t, 5);
-    assert_false(has_row(t, 5));
+    fixture_insert(t, 5);
+    assert_false(fixture_has_row(t, 5));
     ps_table_destroy(t);
 }
 
@@ -193,7 +163,7 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
 {
     for (uint64_t key = 0; key < KEY_SPACE; key++) {
         float of_a[DIM], of_b[DIM];
-        assert_int_equal(has_row(a, key), has_row(b, key));
+        assert_int_equal(fixture_has_row(a, key), fixture_has_row(b, key));
         table_lookup(a, &key, 1, false, of_a);
         table_lookup(b, &key, 1, false, of_b);
         assert_memory_equal(of_a, of_b, sizeof(of_a));
@@ -239,9 +209,9 @@ static void what_a_push_leaves_out_is_not_seen_either(void **state)
     uint32_t partition = mr_partition_of(ps_key_hash(keys[0], seed));
     left_out[partition / 64] &= ~(UINT64_C(1) << partition % 64);
     push_call(t, keys, gradients, left_out, true, UINT64_MAX);
-    assert_true(has_row(t, keys[0]));
+    assert_true(fixture_has_row(t, keys[0]));
     for (uint64_t key = 0; key < KEY_SPACE; key++)
-        assert_false(has_row(t, key) && mr_partition_of(ps_key_hash(key, seed)) != partition);
+        assert_false(fixture_has_row(t, key) && mr_partition_of(ps_key_hash(key, seed)) != partition);
     ps_table_destroy(t);
 }
 
@@ -250,8 +220,8 @@ static void pushes_that_make_rows_make_those_of_admitted_keys(void **state)
     struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *looked = table_of(MR_ADMIT_PROBABILITY, 0.5f);
     for (uint64_t key = 0; key < 300; key++) {
         push_inserting(t, key);
-        look_up(looked, key);
-        assert_int_equal(has_row(t, key), has_row(looked, key));
+        fixture_insert(looked, key);
+        assert_int_equal(fixture_has_row(t, key), fixture_has_row(looked, key));
     }
     assert_int_equal(ps_table_counters(t)->updates, ps_table_rows(t));
     assert_int_equal(ps_table_counters(t)->gradients_without_row, 300 - ps_table_rows(t));
@@ -274,7 +244,7 @@ static void a_push_that_makes_a_row_is_one_use(void **state)
     struct mr_feature f = fixture_adagrad(DIM);
     f.eviction = MR_EVICT_LFU;
     f.capacity_rows = 100;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     struct ps_row_layout layout = ps_row_layout_of(&f, DIM);
     for (uint32_t pushes = 1; pushes <= 3; pushes++) {
         push_inserting(t, 7);
@@ -291,7 +261,7 @@ static void sightings_are_read_and_put_back(void **state)
                     *always = table_of(MR_ADMIT_ALWAYS, 0);
     for (uint64_t key = 0; key < 500; key++)
         for (uint64_t i = 0; i < key % 3; i++)
-            look_up(from, key);
+            fixture_insert(from, key);
     struct ps_occurrence_part piece;
     uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
     char text[200] = "";
@@ -306,8 +276,8 @@ static void sightings_are_read_and_put_back(void **state)
     }
     assert_in_range(pieces, 250, 500);
     for (uint64_t key = 0; key < 500; key++) {
-        look_up(to, key);
-        assert_int_equal(has_row(to, key), key % 3 == 2);
+        fixture_insert(to, key);
+        assert_int_equal(fixture_has_row(to, key), key % 3 == 2);
     }
     assert_int_equal(ps_table_filter_cut_begin(always, PS_SAVE_FULL), MR_OK);
     assert_false(ps_table_filter_cut_next(always, &piece, &bytes));
@@ -361,9 +331,9 @@ static void the_filter_counts_against_the_tables_memory(void **state)
     f.admission_arg = 2;
     f.memory_bytes = 1 << 20;
     f.filter_bytes = 8 << 20;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < 2000; key++) {
-        look_up(t, key);
+        fixture_insert(t, key);
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
     }
     const struct ps_table_counters *c = ps_table_counters(t);
@@ -375,7 +345,7 @@ static void the_filter_counts_against_the_tables_memory(void **state)
 /* Loaded, so that none of them was counted. */
 static struct ps_table *table_of_rows(const struct mr_feature *f, uint64_t rows)
 {
-    struct ps_table *t = fixture_table(f, arena);
+    struct ps_table *t = fixture_table(f, fixture_arena);
     uint8_t row[2 * DIM * sizeof(float)] = {0};
     assert_int_equal(ps_table_stored_row_bytes(t), sizeof(row));
     for (uint64_t key = 0; key < rows; key++)
@@ -410,8 +380,8 @@ static void the_filter_stops_at_the_tables_memory(void **state)
         assert_int_equal(ps_table_memory_bytes(t), used_bytes);
         assert_int_equal(ps_occurrence_partition_bytes(&t->filter), PS_OCCURRENCE_LINE_BYTES);
         bool is_admitted = cases[i].wanted == 1;
-        look_up(t, ROWS);
-        assert_int_equal(has_row(t, ROWS), is_admitted);
+        fixture_insert(t, ROWS);
+        assert_int_equal(fixture_has_row(t, ROWS), is_admitted);
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
         assert_int_equal(ps_occurrence_count(&t->filter, ps_key_hash(ROWS, f.seed)), cases[i].is_counted);
         assert_int_equal(ps_table_counters(t)->sightings_not_counted, !cases[i].is_counted && !is_admitted);
@@ -427,14 +397,14 @@ static void a_filter_leaves_memory_for_rows(void **state)
     f.admission = MR_ADMIT_SIGHTINGS;
     f.admission_arg = 2;
     f.memory_bytes = 1 << 20; /* and the filter has its 16 MiB */
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < 20000; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     assert_true(ps_table_rows(t) < 2000); /* taken for others */
     uint64_t rows = ps_table_rows(t);
     for (uint64_t key = 100000; key < 101000; key++) {
-        look_up(t, key);
-        look_up(t, key);
+        fixture_insert(t, key);
+        fixture_insert(t, key);
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
     }
     assert_true(ps_table_rows(t) > rows + 900); /* some keys' counters fade in between */
@@ -444,7 +414,7 @@ static void a_filter_leaves_memory_for_rows(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(a_share_of_the_keys_is_admitted_whatever_the_order),
         WITH_ARENA(keys_that_are_not_admitted_get_their_first_values),

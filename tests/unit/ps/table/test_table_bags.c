@@ -11,23 +11,6 @@
 
 enum { DIM = 21, BAGS = 80, KEYS_MAX = BAGS * 20, UNIVERSE = 250 };
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    (void)state;
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 struct call {
     uint32_t pooling, key_count;
     uint64_t keys[KEYS_MAX];
@@ -171,7 +154,7 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
     struct mr_feature f = fixture_adagrad(DIM);
     f.pooling = pooling;
     f.seed = 0;
-    struct ps_table *t = fixture_table(&f, arena), *plain = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena), *plain = fixture_table(&f, fixture_arena);
     static float a[UNIVERSE * DIM], b[UNIVERSE * DIM];
     uint64_t keys[UNIVERSE];
     for (uint32_t i = 0; i < UNIVERSE; i++)
@@ -233,7 +216,8 @@ static void test_divisors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bags_against_single_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bags_against_single_keys, fixture_arena_create,
+                                        fixture_arena_destroy),
         cmocka_unit_test(test_divisors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,9 +4,9 @@
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 
-#define DIM      3u
+#define DIM      MODELLED_DIM
 #define UNIVERSE 1200u
-#define CALL_MAX 200u
+#define CALL_MAX MODELLED_CALL_MAX
 
 /* What a cut is given before it is aborted. */
 #define ABORT_STEPS        5u
@@ -15,10 +15,7 @@
 #define ABORT_EMITTED_MAX  (ABORT_STEPS * ABORT_STEP_BUCKETS * PS_CUT_BUCKET_ROWS_MAX + ABORT_PUSH_KEYS)
 
 struct fixture {
-    struct ps_arena *arena;
-    struct ps_table *table;
-    struct model model;
-    uint64_t rng;
+    struct modelled m;
     /* of the running cut */
     struct model snapshot;
     uint32_t emitted_count;
@@ -31,10 +28,7 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
     struct mr_feature feature = fixture_adagrad(DIM);
     assert_non_null(f);
-    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(f->arena);
-    f->table = fixture_table(&feature, f->arena);
-    model_init(&f->model, &feature);
+    modelled_open(&f->m, &feature, UNIVERSE);
     *state = f;
     return 0;
 }
@@ -42,58 +36,28 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    ps_table_destroy(f->table);
-    ps_arena_destroy(f->arena);
-    model_free(&f->model);
+    modelled_close(&f->m);
     free(f);
     return 0;
 }
 
-static uint64_t random_key(struct fixture *f)
-{
-    static const uint64_t extremes[] = {0, UINT64_MAX, UINT64_MAX - 1, 1};
-    uint32_t n = random_below(&f->rng, UNIVERSE);
-    return n < 4 ? extremes[n] : n * 0x9e3779b97f4a7c15u;
-}
-
-static void lookup(struct fixture *f, uint32_t count, bool insert)
-{
-    uint64_t keys[CALL_MAX] = {0};
-    float out[CALL_MAX * DIM], expected[DIM];
-    for (uint32_t i = 0; i < count; i++)
-        keys[i] = random_key(f);
-    table_lookup(f->table, keys, count, insert, out);
-    for (uint32_t i = 0; i < count; i++) {
-        model_lookup(&f->model, keys[i], insert, expected);
-        assert_memory_equal(out + i * DIM, expected, sizeof(expected));
-    }
-}
-
 static void push(struct fixture *f, uint32_t count)
 {
-    uint64_t keys[CALL_MAX] = {0}, updates = ps_table_counters(f->table)->updates;
-    float gradients[CALL_MAX * DIM];
-    for (uint32_t i = 0; i < count; i++)
-        keys[i] = random_key(f);
-    for (uint32_t i = 0; i < count * DIM; i++)
-        gradients[i] = random_below(&f->rng, 500) == 0 ? 1.0f / 0.0f : random_float(&f->rng);
     uint32_t emitted = f->emitted_count;
-    uint64_t emitted_max = ps_table_cut_rows_max(f->table, count);
-    table_push(f->table, keys, count, gradients);
+    uint64_t emitted_max = ps_table_cut_rows_max(f->m.table, count);
+    modelled_push(&f->m, count);
     assert_true(f->emitted_count - emitted <= emitted_max);
-    uint32_t changed = model_push(&f->model, keys, count, gradients);
-    assert_int_equal(ps_table_counters(f->table)->updates - updates, changed);
 }
 
 static void load(struct fixture *f)
 {
-    uint64_t key = random_key(f);
+    uint64_t key = modelled_key(&f->m);
     float stored[2 * DIM], ignored[DIM];
     for (uint32_t i = 0; i < 2 * DIM; i++)
-        stored[i] = random_float(&f->rng) + 1;
-    assert_int_equal(ps_table_load(f->table, key, (const uint8_t *)stored), MR_OK);
-    model_lookup(&f->model, key, true, ignored);
-    memcpy(model_find(&f->model, key), stored, sizeof(stored));
+        stored[i] = random_float(&f->m.rng) + 1;
+    assert_int_equal(ps_table_load(f->m.table, key, (const uint8_t *)stored), MR_OK);
+    model_lookup(&f->m.model, key, true, ignored);
+    memcpy(model_find(&f->m.model, key), stored, sizeof(stored));
 }
 
 static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
@@ -116,53 +80,41 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 static void cut_start(struct fixture *f)
 {
     struct ps_cut cut = {.self = f, .emit = emit};
-    model_copy(&f->snapshot, &f->model);
+    model_copy(&f->snapshot, &f->m.model);
     f->emitted = calloc(f->snapshot.row_count + 1, sizeof(bool));
     assert_non_null(f->emitted);
     f->emitted_count = 0;
-    ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
-    assert_true(f->table->cut_running);
+    ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL);
+    assert_true(f->m.table->cut_running);
 }
 
 static void cut_end(struct fixture *f)
 {
-    assert_false(f->table->cut_running);
-    assert_int_equal(ps_table_cut_rows_max(f->table, 100), 0);
+    assert_false(f->m.table->cut_running);
+    assert_int_equal(ps_table_cut_rows_max(f->m.table, 100), 0);
     model_free(&f->snapshot);
     free(f->emitted);
     f->emitted = NULL;
 }
 
-static void remove_row(struct fixture *f)
-{
-    uint64_t key = random_key(f), hash = mr_key_hash(key, f->table->feature.seed);
-    struct ps_place place = ps_index_find(&f->table->index, hash);
-    assert_int_equal(place.bucket != NULL, model_find(&f->model, key) != NULL);
-    if (place.bucket == NULL)
-        return;
-    ps_table_row_remove(f->table, place, hash);
-    model_remove(&f->model, key);
-    assert_int_equal(ps_table_rows(f->table), f->model.row_count);
-}
-
 static void anything(struct fixture *f)
 {
-    switch (random_below(&f->rng, 6)) {
+    switch (random_below(&f->m.rng, 6)) {
     case 3:
-        for (uint32_t i = random_below(&f->rng, 20); i > 0; i--)
-            remove_row(f);
+        for (uint32_t i = random_below(&f->m.rng, 20); i > 0; i--)
+            modelled_remove(&f->m);
         break;
     case 4:
-        ps_table_maintain(f->table, random_below(&f->rng, 3000));
+        ps_table_maintain(f->m.table, random_below(&f->m.rng, 3000));
         break;
     case 0:
-        lookup(f, 1 + random_below(&f->rng, 60), true);
+        modelled_lookup(&f->m, 1 + random_below(&f->m.rng, 60), true);
         break;
     case 1:
-        lookup(f, 1 + random_below(&f->rng, 60), false);
+        modelled_lookup(&f->m, 1 + random_below(&f->m.rng, 60), false);
         break;
     case 2:
-        push(f, 1 + random_below(&f->rng, 60));
+        push(f, 1 + random_below(&f->m.rng, 60));
         break;
     default:
         load(f);
@@ -172,24 +124,24 @@ static void anything(struct fixture *f)
 static void test_random_operations_under_cuts(void **state)
 {
     struct fixture *f = *state;
-    f->rng = fixture_seed("cut under load");
+    f->m.rng = fixture_seed("cut under load");
     for (uint32_t cut = 0; cut < 25; cut++) {
         for (uint32_t i = 0; i < 20; i++)
             anything(f);
         cut_start(f);
-        uint32_t budget = 1 + random_below(&f->rng, 400);
+        uint32_t budget = 1 + random_below(&f->m.rng, 400);
         bool done = false;
         while (!done) {
-            if (random_below(&f->rng, 3) == 0)
+            if (random_below(&f->m.rng, 3) == 0)
                 anything(f);
             uint32_t emitted = f->emitted_count;
-            done = ps_table_cut_step(f->table, budget);
+            done = ps_table_cut_step(f->m.table, budget);
             assert_true(f->emitted_count - emitted <= budget * PS_CUT_BUCKET_ROWS_MAX);
         }
         assert_int_equal(f->emitted_count, f->snapshot.row_count);
         cut_end(f);
     }
-    model_check(&f->model, f->table);
+    model_check(&f->m.model, f->m.table);
 }
 
 /* All keys of a few partitions: they grow again and again while the cursor stands in one. */
@@ -197,21 +149,21 @@ static void test_growth_under_the_cursor(void **state)
 {
     enum { COUNT = 4000 };
     struct fixture *f = *state;
-    f->rng = fixture_seed("growth under the cursor");
+    f->m.rng = fixture_seed("growth under the cursor");
     uint64_t keys[COUNT];
     float out[DIM];
     uint32_t count = 0, given = 0;
     for (uint64_t key = 0; count < COUNT; key++)
-        if (mr_partition_of(mr_key_hash(key, f->table->feature.seed)) < 4)
+        if (mr_partition_of(mr_key_hash(key, f->m.table->feature.seed)) < 4)
             keys[count++] = key;
     for (; given < COUNT / 8; given++) {
-        table_lookup(f->table, &keys[given], 1, true, out);
-        model_lookup(&f->model, keys[given], true, out);
+        table_lookup(f->m.table, &keys[given], 1, true, out);
+        model_lookup(&f->m.model, keys[given], true, out);
     }
     cut_start(f);
-    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3)))
-        for (uint32_t i = random_below(&f->rng, 200); i > 0 && given < COUNT; i--, given++)
-            table_lookup(f->table, &keys[given], 1, true, out);
+    while (!ps_table_cut_step(f->m.table, 1 + random_below(&f->m.rng, 3)))
+        for (uint32_t i = random_below(&f->m.rng, 200); i > 0 && given < COUNT; i--, given++)
+            table_lookup(f->m.table, &keys[given], 1, true, out);
     assert_int_equal(f->emitted_count, COUNT / 8);
     assert_true(given > COUNT / 2);
     cut_end(f);
@@ -220,34 +172,34 @@ static void test_growth_under_the_cursor(void **state)
 static void test_an_aborted_cut_leaves_no_trace(void **state)
 {
     struct fixture *f = *state;
-    f->rng = fixture_seed("abort");
+    f->m.rng = fixture_seed("abort");
     for (uint32_t i = 0; i < 30; i++)
         anything(f);
     for (uint32_t i = 0; i < 3; i++) /* whatever came of that: more rows than the cut gets here */
-        lookup(f, CALL_MAX, true);
+        modelled_lookup(&f->m, CALL_MAX, true);
     cut_start(f);
     for (uint32_t i = 0; i < ABORT_STEPS; i++)
-        assert_false(ps_table_cut_step(f->table, ABORT_STEP_BUCKETS));
+        assert_false(ps_table_cut_step(f->m.table, ABORT_STEP_BUCKETS));
     push(f, ABORT_PUSH_KEYS);
     uint32_t emitted = f->emitted_count;
     assert_in_range(emitted, 1, ABORT_EMITTED_MAX);
-    assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && f->table->cut_running);
-    ps_table_cut_abort(f->table);
-    ps_table_cut_abort(f->table);
+    assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && f->m.table->cut_running);
+    ps_table_cut_abort(f->m.table);
+    ps_table_cut_abort(f->m.table);
     push(f, ABORT_PUSH_KEYS);
     assert_int_equal(f->emitted_count, emitted);
     cut_end(f);
-    model_check(&f->model, f->table);
+    model_check(&f->m.model, f->m.table);
 }
 
 static void test_an_empty_table_is_cut_at_once(void **state)
 {
     struct fixture *f = *state;
-    f->rng = 1;
+    f->m.rng = 1;
     cut_start(f);
-    lookup(f, 50, true);
+    modelled_lookup(&f->m, 50, true);
     push(f, 50);
-    assert_true(ps_table_cut_step(f->table, 1));
+    assert_true(ps_table_cut_step(f->m.table, 1));
     assert_int_equal(f->emitted_count, 0);
     cut_end(f);
 }
@@ -271,24 +223,24 @@ static void test_rows_that_give_way_past_the_cursor(void **state)
 {
     enum { PARTITION = 3, ROWS_MIN = 1000, ROWS_MAX = 1400 };
     struct fixture *f = *state;
-    uint64_t row_bytes = ps_table_stored_row_bytes(f->table);
+    uint64_t row_bytes = ps_table_stored_row_bytes(f->m.table);
     float *row = calloc(1, row_bytes), out[DIM];
     struct moved_check *check = calloc(1, sizeof(*check));
     uint32_t moved = 0;
     for (uint32_t rows = ROWS_MIN; rows < ROWS_MAX; rows += 10) {
         struct ps_cut cut = {.self = check, .emit = count_moved};
         memset(check, 0, sizeof(*check));
-        ps_table_clear(f->table);
+        ps_table_clear(f->m.table);
         for (uint32_t i = 0; i < rows; i++) {
             row[0] = (float)i;
-            assert_int_equal(ps_table_load(f->table, fixture_key_of(f->table, PARTITION, i), (uint8_t *)row),
-                             MR_OK);
+            assert_int_equal(
+                ps_table_load(f->m.table, fixture_key_of(f->m.table, PARTITION, i), (uint8_t *)row), MR_OK);
         }
-        assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
-        for (uint32_t next = rows; !ps_table_cut_step(f->table, 4); next++) {
-            uint64_t key = fixture_key_of(f->table, PARTITION, next);
-            table_lookup(f->table, &key, 1, true, out);
-            moved += f->table->index.watched_moves > 0;
+        assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL), rows);
+        for (uint32_t next = rows; !ps_table_cut_step(f->m.table, 4); next++) {
+            uint64_t key = fixture_key_of(f->m.table, PARTITION, next);
+            table_lookup(f->m.table, &key, 1, true, out);
+            moved += f->m.table->index.watched_moves > 0;
         }
         assert_int_equal(check->count, rows);
         for (uint32_t i = 0; i < rows; i++)
@@ -306,22 +258,22 @@ static void test_an_abort_while_a_partition_moves(void **state)
     struct fixture *f = *state;
     struct moved_check *check = calloc(1, sizeof(*check));
     struct ps_cut cut = {.self = check, .emit = count_moved};
-    float *row = calloc(1, ps_table_stored_row_bytes(f->table));
-    const struct ps_index_move *move = &f->table->index.move;
+    float *row = calloc(1, ps_table_stored_row_bytes(f->m.table));
+    const struct ps_index_move *move = &f->m.table->index.move;
     uint32_t rows = 0;
     for (; move->partition != PARTITION || move->bucket_count < 2 * (move->done + 1); rows++) {
         assert_true(rows < 4096);
         row[0] = (float)rows;
-        assert_int_equal(ps_table_load(f->table, fixture_key_of(f->table, PARTITION, rows), (uint8_t *)row),
-                         MR_OK);
+        assert_int_equal(
+            ps_table_load(f->m.table, fixture_key_of(f->m.table, PARTITION, rows), (uint8_t *)row), MR_OK);
     }
-    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
-    assert_false(ps_table_cut_step(f->table, 1));
-    ps_table_cut_abort(f->table);
+    assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL), rows);
+    assert_false(ps_table_cut_step(f->m.table, 1));
+    ps_table_cut_abort(f->m.table);
     memset(check, 0, sizeof(*check));
     assert_int_equal(move->partition, PARTITION);
-    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
-    while (!ps_table_cut_step(f->table, 4)) {
+    assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL), rows);
+    while (!ps_table_cut_step(f->m.table, 4)) {
     }
     for (uint32_t i = 0; i < rows; i++)
         assert_int_equal(check->emitted[i], 1);

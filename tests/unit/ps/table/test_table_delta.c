@@ -6,114 +6,69 @@
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 
-#define DIM      3u
+#define DIM      MODELLED_DIM
 #define UNIVERSE 1500u
 #define CALL_MAX 100u
 
 struct fixture {
-    struct ps_arena *arena;
-    struct ps_table *table;
-    struct model model;
-    uint64_t rng;
+    struct modelled m;
     struct model snapshot; /* at the last cut's begin */
     struct model image;    /* of what cuts gave out */
     uint64_t emitted;
 };
 
-static void open_table(struct fixture *f, const struct mr_feature *feature)
-{
-    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(f->arena);
-    f->table = fixture_table(feature, f->arena);
-    ps_table_keep_marks(f->table, f->arena);
-    model_init(&f->model, feature);
-    model_init(&f->snapshot, feature);
-    model_init(&f->image, feature);
-}
-
-static int set_up(void **state)
+static int set_up_with(void **state, enum mr_eviction eviction)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct mr_feature feature = fixture_adagrad(DIM);
     assert_non_null(f);
-    open_table(f, &feature);
+    feature.eviction = (uint32_t)eviction;
+    modelled_open(&f->m, &feature, UNIVERSE);
+    ps_table_keep_marks(f->m.table, f->m.arena);
+    model_init(&f->snapshot, &feature);
+    model_init(&f->image, &feature);
     *state = f;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_with(state, MR_EVICT_NEVER);
+}
+
+static int set_up_with_uses(void **state)
+{
+    return set_up_with(state, MR_EVICT_LRU);
 }
 
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    ps_table_destroy(f->table);
-    ps_arena_destroy(f->arena);
-    model_free(&f->model);
+    modelled_close(&f->m);
     model_free(&f->snapshot);
     model_free(&f->image);
     free(f);
     return 0;
 }
 
-static uint64_t random_key(struct fixture *f)
-{
-    static const uint64_t extremes[] = {0, UINT64_MAX, UINT64_MAX - 1, 1};
-    uint32_t n = random_below(&f->rng, UNIVERSE);
-    return n < 4 ? extremes[n] : n * 0x9e3779b97f4a7c15u;
-}
-
-static void lookup(struct fixture *f, uint32_t count, bool insert)
-{
-    uint64_t keys[CALL_MAX] = {0};
-    float out[CALL_MAX * DIM], expected[DIM];
-    for (uint32_t i = 0; i < count; i++)
-        keys[i] = random_key(f);
-    table_lookup(f->table, keys, count, insert, out);
-    for (uint32_t i = 0; i < count; i++) {
-        model_lookup(&f->model, keys[i], insert, expected);
-        assert_memory_equal(out + i * DIM, expected, sizeof(expected));
-    }
-}
-
-static void push(struct fixture *f, uint32_t count)
-{
-    uint64_t keys[CALL_MAX] = {0};
-    float gradients[CALL_MAX * DIM];
-    for (uint32_t i = 0; i < count; i++)
-        keys[i] = random_key(f);
-    for (uint32_t i = 0; i < count * DIM; i++)
-        gradients[i] = random_float(&f->rng);
-    table_push(f->table, keys, count, gradients);
-    (void)model_push(&f->model, keys, count, gradients);
-}
-
-static void remove_some(struct fixture *f, uint32_t count)
-{
-    for (; count > 0; count--) {
-        uint64_t key = random_key(f), hash = mr_key_hash(key, f->table->feature.seed);
-        struct ps_place place = ps_index_find(&f->table->index, hash);
-        if (place.bucket == NULL)
-            continue;
-        ps_table_row_remove(f->table, place, hash);
-        model_remove(&f->model, key);
-    }
-}
-
 static void anything(struct fixture *f)
 {
-    switch (random_below(&f->rng, 6)) {
+    switch (random_below(&f->m.rng, 6)) {
     case 3:
-        remove_some(f, random_below(&f->rng, 30));
+        for (uint32_t i = random_below(&f->m.rng, 30); i > 0; i--)
+            modelled_remove(&f->m);
         break;
     case 0:
-        lookup(f, 1 + random_below(&f->rng, 20), true);
+        modelled_lookup(&f->m, 1 + random_below(&f->m.rng, 20), true);
         break;
     case 1:
-        lookup(f, 1 + random_below(&f->rng, CALL_MAX - 1), false);
+        modelled_lookup(&f->m, 1 + random_below(&f->m.rng, CALL_MAX - 1), false);
         break;
     case 2:
-        ps_table_maintain(f->table, random_below(&f->rng, 3000));
+        ps_table_maintain(f->m.table, random_below(&f->m.rng, 3000));
         break;
     default:
-        push(f, 1 + random_below(&f->rng, 10));
+        modelled_push(&f->m, 1 + random_below(&f->m.rng, 10));
     }
 }
 
@@ -136,23 +91,23 @@ static uint64_t cut_begin(struct fixture *f, enum ps_save_kind kind)
 {
     struct ps_cut cut = {.self = f, .emit = emit};
     model_free(&f->snapshot);
-    model_copy(&f->snapshot, &f->model);
+    model_copy(&f->snapshot, &f->m.model);
     if (kind == PS_SAVE_FULL) {
-        struct mr_feature feature = f->table->feature;
+        struct mr_feature feature = f->m.table->feature;
         model_free(&f->image);
         model_init(&f->image, &feature);
     }
     f->emitted = 0;
-    return ps_table_cut_begin(f->table, &cut, kind);
+    return ps_table_cut_begin(f->m.table, &cut, kind);
 }
 
 /* None of them had a row when the cut began, so none is among those that it gives out. */
 static void take_gone(struct fixture *f)
 {
     uint64_t keys[20];
-    uint32_t most = 1 + random_below(&f->rng, 20), count;
-    uint64_t left = ps_table_cut_tombstones_left(f->table);
-    while ((count = ps_table_cut_take_tombstones(f->table, keys, most)) > 0) {
+    uint32_t most = 1 + random_below(&f->m.rng, 20), count;
+    uint64_t left = ps_table_cut_tombstones_left(f->m.table);
+    while ((count = ps_table_cut_take_tombstones(f->m.table, keys, most)) > 0) {
         assert_true(count <= most && count <= left);
         for (uint32_t i = 0; i < count; i++) {
             assert_null(model_find(&f->snapshot, keys[i]));
@@ -160,8 +115,8 @@ static void take_gone(struct fixture *f)
                 model_remove(&f->image, keys[i]);
         }
         left -= count;
-        assert_int_equal(ps_table_cut_tombstones_left(f->table), left);
-        if (random_below(&f->rng, 3) == 0)
+        assert_int_equal(ps_table_cut_tombstones_left(f->m.table), left);
+        if (random_below(&f->m.rng, 3) == 0)
             anything(f);
     }
     assert_int_equal(left, 0);
@@ -174,40 +129,40 @@ static void check_image(struct fixture *f)
     for (uint32_t i = 0; i < f->snapshot.row_count; i++) {
         const float *row = model_find(&f->image, f->snapshot.rows[i].key);
         assert_non_null(row);
-        assert_memory_equal(row, f->snapshot.rows[i].stored, ps_table_stored_row_bytes(f->table));
+        assert_memory_equal(row, f->snapshot.rows[i].stored, ps_table_stored_row_bytes(f->m.table));
     }
 }
 
 static void cut_to_the_end(struct fixture *f)
 {
     take_gone(f);
-    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 400)))
-        if (random_below(&f->rng, 3) == 0)
+    while (!ps_table_cut_step(f->m.table, 1 + random_below(&f->m.rng, 400)))
+        if (random_below(&f->m.rng, 3) == 0)
             anything(f);
 }
 
 static void test_a_chain_is_the_table(void **state)
 {
     struct fixture *f = *state;
-    f->rng = fixture_seed("chain");
+    f->m.rng = fixture_seed("chain");
     for (uint32_t cut = 0; cut < 60; cut++) {
-        for (uint32_t i = random_below(&f->rng, 12); i > 0; i--)
+        for (uint32_t i = random_below(&f->m.rng, 12); i > 0; i--)
             anything(f);
-        bool full = !ps_table_delta_possible(f->table) || random_below(&f->rng, 10) == 0;
+        bool full = !ps_table_delta_possible(f->m.table) || random_below(&f->m.rng, 10) == 0;
         uint64_t rows = cut_begin(f, full ? PS_SAVE_FULL : PS_SAVE_DELTA);
-        if (random_below(&f->rng, 8) == 0) {
-            (void)ps_table_cut_step(f->table, 1 + random_below(&f->rng, 2000));
+        if (random_below(&f->m.rng, 8) == 0) {
+            (void)ps_table_cut_step(f->m.table, 1 + random_below(&f->m.rng, 2000));
             anything(f);
-            bool whole = !f->table->cut_running && ps_table_delta_possible(f->table);
-            ps_table_cut_abort(f->table);
-            assert_int_equal(ps_table_delta_possible(f->table), whole);
+            bool whole = !f->m.table->cut_running && ps_table_delta_possible(f->m.table);
+            ps_table_cut_abort(f->m.table);
+            assert_int_equal(ps_table_delta_possible(f->m.table), whole);
             continue;
         }
         cut_to_the_end(f);
         assert_int_equal(f->emitted, rows);
         check_image(f);
     }
-    model_check(&f->model, f->table);
+    model_check(&f->m.model, f->m.table);
 }
 
 /* What was not touched does not come again; what changes while a cut runs is in the next one, whether it was
@@ -217,32 +172,32 @@ static void test_a_delta_has_what_changed(void **state)
     struct fixture *f = *state;
     uint64_t keys[3] = {5, 6, 7};
     float out[3 * DIM], gradients[3 * DIM] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    f->rng = 1;
-    assert_true(ps_table_delta_possible(f->table)); /* nothing has been lost yet */
+    f->m.rng = 1;
+    assert_true(ps_table_delta_possible(f->m.table)); /* nothing has been lost yet */
     for (uint32_t i = 0; i < 30; i++)
-        lookup(f, CALL_MAX, true);
-    table_lookup(f->table, keys, 3, true, out);
+        modelled_lookup(&f->m, CALL_MAX, true);
+    table_lookup(f->m.table, keys, 3, true, out);
     for (uint32_t i = 0; i < 3; i++)
-        model_lookup(&f->model, keys[i], true, out);
-    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), f->model.row_count);
-    while (!ps_table_cut_step(f->table, 100)) {
+        model_lookup(&f->m.model, keys[i], true, out);
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), f->m.model.row_count);
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 0);
-    assert_true(ps_table_cut_step(f->table, 1));
+    assert_true(ps_table_cut_step(f->m.table, 1));
     assert_int_equal(f->emitted, 0);
 
-    table_push(f->table, keys, 2, gradients);
-    (void)model_push(&f->model, keys, 2, gradients);
-    table_lookup(f->table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
+    table_push(f->m.table, keys, 2, gradients);
+    (void)model_push(&f->m.model, keys, 2, gradients);
+    table_lookup(f->m.table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
-    table_push(f->table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
+    table_push(f->m.table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
     assert_in_range(f->emitted, 1, 2);
-    (void)model_push(&f->model, keys + 1, 2, gradients);
-    while (!ps_table_cut_step(f->table, 100)) {
+    (void)model_push(&f->m.model, keys + 1, 2, gradients);
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
     assert_int_equal(f->emitted, 2);
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
-    while (!ps_table_cut_step(f->table, 100)) {
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
     check_image(f);
 }
@@ -258,8 +213,8 @@ static uint64_t rows_of_delta(struct fixture *f)
 {
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
     f->emitted = 0;
-    uint64_t rows = ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA);
-    while (!ps_table_cut_step(f->table, 100)) {
+    uint64_t rows = ps_table_cut_begin(f->m.table, &cut, PS_SAVE_DELTA);
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
     assert_int_equal(f->emitted, rows);
     return rows;
@@ -267,24 +222,18 @@ static uint64_t rows_of_delta(struct fixture *f)
 
 static void test_uses_are_changes_where_they_are_kept(void **state)
 {
-    struct mr_feature feature = fixture_adagrad(DIM);
-    tear_down(state);
-    feature.eviction = MR_EVICT_LRU;
-    struct fixture *f = calloc(1, sizeof(*f));
-    *state = f;
-    assert_non_null(f);
-    open_table(f, &feature);
+    struct fixture *f = *state;
     uint64_t keys[CALL_MAX], one = 42;
     float out[CALL_MAX * DIM];
     for (uint32_t i = 0; i < CALL_MAX; i++)
         keys[i] = i;
-    table_lookup(f->table, keys, CALL_MAX, true, out);
+    table_lookup(f->m.table, keys, CALL_MAX, true, out);
     assert_int_equal(rows_of_delta(f), CALL_MAX);
-    table_lookup(f->table, &one, 1, true, out);
+    table_lookup(f->m.table, &one, 1, true, out);
     assert_int_equal(rows_of_delta(f), 1);
-    table_lookup(f->table, keys, CALL_MAX, false, out); /* read only */
+    table_lookup(f->m.table, keys, CALL_MAX, false, out); /* read only */
     assert_int_equal(rows_of_delta(f), 0);
-    table_lookup(f->table, keys, CALL_MAX, true, out);
+    table_lookup(f->m.table, keys, CALL_MAX, true, out);
     assert_int_equal(rows_of_delta(f), CALL_MAX);
 }
 
@@ -302,19 +251,19 @@ static void draw_call_that_grows(struct fixture *f, uint64_t keys[ALL])
 {
     float out[ALL * DIM];
     for (uint32_t i = 0; i < MADE; i++)
-        keys[i] = fixture_key_of(f->table, PARTITION, THERE + i);
+        keys[i] = fixture_key_of(f->m.table, PARTITION, THERE + i);
     for (uint32_t i = 0; i < BETWEEN; i++)
-        keys[MADE + i] = fixture_key_of(f->table, PARTITION + 1, i);
+        keys[MADE + i] = fixture_key_of(f->m.table, PARTITION + 1, i);
     for (uint32_t i = 0; i < THERE; i++)
-        keys[MADE + BETWEEN + i] = fixture_key_of(f->table, PARTITION, i);
+        keys[MADE + BETWEEN + i] = fixture_key_of(f->m.table, PARTITION, i);
     for (uint32_t i = 2; i < 20;
          i++) { /* so that the memory of buckets that are given back is left as it is */
-        uint64_t other = fixture_key_of(f->table, PARTITION + i, 0);
-        table_lookup(f->table, &other, 1, true, out);
+        uint64_t other = fixture_key_of(f->m.table, PARTITION + i, 0);
+        table_lookup(f->m.table, &other, 1, true, out);
     }
     (void)rows_of_delta(f);
-    table_lookup(f->table, keys + MADE, BETWEEN + THERE, true, out);
-    assert_int_equal(f->table->index.partitions[PARTITION].bucket_count, 1);
+    table_lookup(f->m.table, keys + MADE, BETWEEN + THERE, true, out);
+    assert_int_equal(f->m.table->index.partitions[PARTITION].bucket_count, 1);
     assert_int_equal(rows_of_delta(f), BETWEEN + THERE);
 }
 
@@ -326,27 +275,23 @@ static void push_inserting(struct fixture *f, const uint64_t keys[ALL])
         .in.keys = keys, .in.key_count = ALL, .gradients = gradients, .at_once = true, .insert = true};
     for (uint32_t i = 0; i < ALL * DIM; i++)
         gradients[i] = 1;
-    assert_true(ps_table_push_step(f->table, &p, &budget_bytes));
+    assert_true(ps_table_push_step(f->m.table, &p, &budget_bytes));
 }
 
 static void test_rows_are_marked_where_their_partition_went(void **state)
 {
     for (uint32_t push = 0; push < 2; push++) {
-        struct mr_feature feature = fixture_adagrad(DIM);
         tear_down(state);
-        feature.eviction = MR_EVICT_LRU;
-        struct fixture *f = calloc(1, sizeof(*f));
-        *state = f;
-        assert_non_null(f);
-        open_table(f, &feature);
+        set_up_with_uses(state);
+        struct fixture *f = *state;
         uint64_t keys[ALL];
         float out[ALL * DIM];
         draw_call_that_grows(f, keys);
         if (push != 0)
             push_inserting(f, keys);
         else
-            table_lookup(f->table, keys, ALL, true, out);
-        assert_true(f->table->index.partitions[PARTITION].bucket_count > 1);
+            table_lookup(f->m.table, keys, ALL, true, out);
+        assert_true(f->m.table->index.partitions[PARTITION].bucket_count > 1);
         assert_int_equal(rows_of_delta(f), ALL);
     }
 }
@@ -364,20 +309,20 @@ static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
     float out[DIM];
     for (uint64_t key = 0; key < 10; key++)
-        table_lookup(f->table, &key, 1, true, out);
-    remove_row_of(f->table, 1);
-    remove_row_of(f->table, 2);
-    ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
-    assert_int_equal(ps_table_cut_tombstones_left(f->table), 0);
-    while (!ps_table_cut_step(f->table, 100)) {
+        table_lookup(f->m.table, &key, 1, true, out);
+    remove_row_of(f->m.table, 1);
+    remove_row_of(f->m.table, 2);
+    ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL);
+    assert_int_equal(ps_table_cut_tombstones_left(f->m.table), 0);
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
-    remove_row_of(f->table, 3);
-    ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA);
-    assert_int_equal(ps_table_cut_tombstones_left(f->table), 1);
+    remove_row_of(f->m.table, 3);
+    ps_table_cut_begin(f->m.table, &cut, PS_SAVE_DELTA);
+    assert_int_equal(ps_table_cut_tombstones_left(f->m.table), 1);
     uint64_t gone[2];
-    assert_int_equal(ps_table_cut_take_tombstones(f->table, gone, 2), 1);
+    assert_int_equal(ps_table_cut_take_tombstones(f->m.table, gone, 2), 1);
     assert_int_equal(gone[0], 3);
-    while (!ps_table_cut_step(f->table, 100)) {
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
 }
 
@@ -388,13 +333,13 @@ static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
     struct fixture *f = *state;
     feature.admission = MR_ADMIT_SIGHTINGS;
     feature.admission_arg = 2;
-    struct ps_table *t = fixture_table(&feature, f->arena);
+    struct ps_table *t = fixture_table(&feature, f->m.arena);
     const uint64_t key = 9;
     float out[DIM];
     struct ps_occurrence_part piece;
     static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
     uint32_t bytes, pieces = 0;
-    ps_table_keep_marks(t, f->arena);
+    ps_table_keep_marks(t, f->m.arena);
     table_lookup(t, &key, 1, true, out);
     assert_true(ps_table_delta_possible(t));
     assert_int_equal(ps_table_filter_cut_begin(t, PS_SAVE_FULL), MR_OK);
@@ -411,16 +356,16 @@ static void test_loaded_rows_are_as_saved(void **state)
     struct fixture *f = *state;
     float stored[2 * DIM] = {1, 2, 3, 4, 5, 6}, out[DIM];
     uint64_t key = 9;
-    assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
-    assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
-    assert_true(ps_table_delta_possible(f->table));
-    table_lookup(f->table, &key, 1, true, out);
-    model_lookup(&f->model, key, true, out);
+    assert_int_equal(ps_table_load(f->m.table, 8, (const uint8_t *)stored), MR_OK);
+    assert_int_equal(ps_table_load(f->m.table, 8, (const uint8_t *)stored), MR_OK);
+    assert_true(ps_table_delta_possible(f->m.table));
+    table_lookup(f->m.table, &key, 1, true, out);
+    model_lookup(&f->m.model, key, true, out);
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 1);
-    assert_true(ps_table_cut_step(f->table, UINT32_MAX));
+    assert_true(ps_table_cut_step(f->m.table, UINT32_MAX));
     check_image(f);
-    ps_table_clear(f->table); /* that is a change of all */
-    assert_false(ps_table_delta_possible(f->table));
+    ps_table_clear(f->m.table); /* that is a change of all */
+    assert_false(ps_table_delta_possible(f->m.table));
 }
 
 /* More keys go than are kept: the next cut must be of every row, and keeps what goes from then on. */
@@ -432,33 +377,33 @@ static void test_too_many_that_go_are_forgotten(void **state)
     float out[DIM];
     for (uint32_t i = 0; i < COUNT; i++) {
         keys[i] = i;
-        table_lookup(f->table, &keys[i], 1, true, out);
+        table_lookup(f->m.table, &keys[i], 1, true, out);
     }
     assert_int_equal(rows_of_delta(f), COUNT);
-    size_t bytes = ps_arena_allocated_bytes(f->arena);
+    size_t bytes = ps_arena_allocated_bytes(f->m.arena);
     uint32_t gone = 0;
-    for (; ps_table_delta_possible(f->table); gone++) {
-        uint64_t hash = mr_key_hash(keys[gone], f->table->feature.seed);
-        ps_table_row_remove(f->table, ps_index_find(&f->table->index, hash), hash);
+    for (; ps_table_delta_possible(f->m.table); gone++) {
+        uint64_t hash = mr_key_hash(keys[gone], f->m.table->feature.seed);
+        ps_table_row_remove(f->m.table, ps_index_find(&f->m.table->index, hash), hash);
     }
     assert_in_range(gone, PS_TABLE_TOMBSTONE_MIN, PS_TABLE_TOMBSTONE_MIN + COUNT / PS_TABLE_TOMBSTONE_SHARE);
-    assert_true(ps_arena_allocated_bytes(f->arena) <= bytes);
+    assert_true(ps_arena_allocated_bytes(f->m.arena) <= bytes);
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
-    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), COUNT - gone);
-    while (!ps_table_cut_step(f->table, 100)) {
+    assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL), COUNT - gone);
+    while (!ps_table_cut_step(f->m.table, 100)) {
     }
-    assert_true(ps_table_delta_possible(f->table));
-    ps_table_load_tombstone(f->table, keys[COUNT - 1]);
-    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA), 0);
-    assert_int_equal(ps_table_cut_take_tombstones(f->table, taken, 8), 0);
-    ps_table_cut_abort(f->table);
+    assert_true(ps_table_delta_possible(f->m.table));
+    ps_table_load_tombstone(f->m.table, keys[COUNT - 1]);
+    assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_DELTA), 0);
+    assert_int_equal(ps_table_cut_take_tombstones(f->m.table, taken, 8), 0);
+    ps_table_cut_abort(f->m.table);
 }
 
 static void test_without_marks_there_is_no_delta(void **state)
 {
     struct fixture *f = *state;
     struct mr_feature feature = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&feature, f->arena);
+    struct ps_table *t = fixture_table(&feature, f->m.arena);
     uint64_t key = 9;
     float out[DIM];
     table_lookup(t, &key, 1, true, out);
@@ -474,7 +419,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_TABLE(test_a_chain_is_the_table),
         WITH_TABLE(test_a_delta_has_what_changed),
-        WITH_TABLE(test_uses_are_changes_where_they_are_kept),
+        cmocka_unit_test_setup_teardown(test_uses_are_changes_where_they_are_kept, set_up_with_uses,
+                                        tear_down),
         WITH_TABLE(test_rows_are_marked_where_their_partition_went),
         WITH_TABLE(test_what_went_before_a_full_cut_is_not_said_again),
         WITH_TABLE(test_there_is_no_delta_while_a_filter_is_cut),

@@ -10,42 +10,12 @@
 #define DIM  4u
 #define KEYS 3000u
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 static struct mr_feature feature_of(enum mr_eviction eviction, float arg)
 {
     struct mr_feature f = fixture_adagrad(DIM);
     f.eviction = (uint32_t)eviction;
     f.eviction_arg = arg;
     return f;
-}
-
-static bool has_row(struct ps_table *t, uint64_t key)
-{
-    uint64_t missing = ps_table_counters(t)->keys_missing;
-    float out[DIM];
-    table_lookup(t, &key, 1, false, out);
-    return ps_table_counters(t)->keys_missing == missing;
-}
-
-static void look_up(struct ps_table *t, uint64_t key)
-{
-    float out[DIM];
-    table_lookup(t, &key, 1, true, out);
 }
 
 static void evict_all_due(struct ps_table *t)
@@ -59,7 +29,7 @@ static void check_unseen(enum mr_eviction eviction, const char *name)
 {
     enum { LIMIT = 40, PERIOD = LIMIT / PS_EVICT_ROUNDS_PER_LIMIT + 1, TIMES = 400 };
     struct mr_feature f = feature_of(eviction, LIMIT);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     static uint32_t last[KEYS];
     static const float gradient[DIM] = {0.5f};
     uint64_t rng = fixture_seed(name);
@@ -69,19 +39,19 @@ static void check_unseen(enum mr_eviction eviction, const char *name)
         ps_table_set_now(t, by_steps ? 1 : now, by_steps ? now : 1);
         for (uint32_t i = 0; i < 30; i++) {
             uint64_t key = random_below(&rng, KEYS);
-            bool push = random_below(&rng, 4) == 0, had = has_row(t, key);
+            bool push = random_below(&rng, 4) == 0, had = fixture_has_row(t, key);
             if (push)
                 table_push(t, &key, 1, gradient);
             else
-                look_up(t, key);
+                fixture_insert(t, key);
             last[key] = !push || had ? now : last[key];
-            assert_true(push || has_row(t, key));
+            assert_true(push || fixture_has_row(t, key));
         }
         evict_all_due(t);
         uint64_t rows = 0;
         for (uint32_t key = 0; key < KEYS; key++) {
             uint32_t unseen = now - last[key];
-            bool here = has_row(t, key);
+            bool here = fixture_has_row(t, key);
             rows += here;
             assert_true(here || last[key] == 0 || unseen > LIMIT);
             assert_true(!here || unseen <= LIMIT + 2 * PERIOD + 1);
@@ -112,13 +82,13 @@ static void no_row_is_passed_over_while_the_index_shrinks(void **state)
 {
     enum { ROWS = 60000 };
     struct mr_feature f = feature_of(MR_EVICT_STEPS, 10);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     ps_table_set_now(t, 1, 1);
     for (uint64_t key = 0; key < ROWS; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_set_now(t, 1, 5);
     for (uint64_t key = 0; key < ROWS; key += 4)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_set_now(t, 1, 14);
     for (bool more = true; more;) {
         more = ps_table_evict(t, 2000);
@@ -131,18 +101,18 @@ static void no_row_is_passed_over_while_the_index_shrinks(void **state)
 static void a_read_only_lookup_does_not_keep_a_row(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     ps_table_set_now(t, 100, 0);
-    look_up(t, 1);
-    look_up(t, 2);
+    fixture_insert(t, 1);
+    fixture_insert(t, 2);
     for (uint32_t now = 101; now < 114; now++) {
         ps_table_set_now(t, now, 0);
-        assert_true(has_row(t, 1) || now > 111); /* looks without leave to insert */
-        look_up(t, 2);
+        assert_true(fixture_has_row(t, 1) || now > 111); /* looks without leave to insert */
+        fixture_insert(t, 2);
         evict_all_due(t);
     }
-    assert_false(has_row(t, 1));
-    assert_true(has_row(t, 2));
+    assert_false(fixture_has_row(t, 1));
+    assert_true(fixture_has_row(t, 2));
     ps_table_destroy(t);
 }
 
@@ -153,11 +123,11 @@ static void small_rows_go_once_they_are_idle(void **state)
     f.init_a = 0;
     f.optimizer = MR_OPT_SGD;
     f.learning_rate = 1;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     ps_table_set_now(t, 1000, 0);
     for (uint64_t key = 0; key < 100; key++) {
         const float gradient[DIM] = {0, 0.01f * (float)key, 0, 0}; /* norm 0 .. 0.99 */
-        look_up(t, key);
+        fixture_insert(t, key);
         table_push(t, &key, 1, gradient);
     }
     for (uint32_t now = 1001; now <= 1000 + PS_NORM_IDLE_S; now++) {
@@ -165,14 +135,14 @@ static void small_rows_go_once_they_are_idle(void **state)
         evict_all_due(t);
     }
     assert_int_equal(ps_table_rows(t), 100); /* gradients of their last lookups may be on the way */
-    look_up(t, 7);
+    fixture_insert(t, 7);
     for (uint32_t now = 1001 + PS_NORM_IDLE_S; now < 1010 + PS_NORM_IDLE_S; now++) {
         ps_table_set_now(t, now, 0);
         evict_all_due(t);
     }
     for (uint64_t key = 0; key < 100; key++)
         if (key != 50) /* 0.01f * 50 is 0.5 or beside it */
-            assert_int_equal(has_row(t, key), key > 50 || key == 7);
+            assert_int_equal(fixture_has_row(t, key), key > 50 || key == 7);
     assert_true(ps_table_counters(t)->rows_evicted_norm >= 49);
     ps_table_destroy(t);
 }
@@ -184,13 +154,13 @@ static void rows_that_a_call_holds_stay(void **state)
     enum { CALL = 500 };
     uint64_t rng = fixture_seed("rows held by a call");
     struct mr_feature plain = fixture_adagrad(DIM);
-    struct ps_table *all = fixture_table(&plain, arena);
+    struct ps_table *all = fixture_table(&plain, fixture_arena);
     static uint64_t keys[CALL];
     static float out[CALL * DIM], expected[CALL * DIM];
     for (uint64_t capacity = 1; capacity < 200; capacity += 1 + capacity / 3) {
         struct mr_feature f = feature_of(capacity % 2 == 0 ? MR_EVICT_LRU : MR_EVICT_LFU, 0);
         f.capacity_rows = capacity;
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         for (uint32_t round = 0; round < 20; round++) {
             for (uint32_t i = 0; i < CALL; i++)
                 keys[i] = random_below(&rng, 400);
@@ -217,7 +187,7 @@ static struct ps_table *table_without_memory(uint64_t keys[2])
     struct mr_feature f = fixture_adagrad(DIM_LARGE);
     f.eviction = MR_EVICT_LRU;
     f.memory_bytes = MR_MEMORY_BYTES_MIN;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     float out[DIM_LARGE];
     keys[0] = fixture_key_of(t, PARTITION, 0);
     keys[1] = fixture_key_of(t, PARTITION, 1);
@@ -245,7 +215,7 @@ static void a_row_that_a_call_holds_stays_at_the_memory_limit(void **state)
     struct mr_feature plain = fixture_adagrad(DIM_LARGE);
     static float out[2 * DIM_LARGE], expected[2 * DIM_LARGE];
     uint64_t keys[2];
-    struct ps_table *t = table_without_memory(keys), *all = fixture_table(&plain, arena);
+    struct ps_table *t = table_without_memory(keys), *all = fixture_table(&plain, fixture_arena);
     const struct ps_table_counters *c = ps_table_counters(t);
     table_lookup(t, keys, 2, true, out);
     table_lookup(all, keys, 2, false, expected);
@@ -320,12 +290,12 @@ static void a_full_partition_loses_one_of_its_own_rows(void **state)
         struct mr_feature f = fixture_adagrad(DIM_LARGE);
         uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
         f.eviction = MR_EVICT_LRU;
-        struct ps_table *without_limit = fixture_table(&f, arena);
+        struct ps_table *without_limit = fixture_table(&f, fixture_arena);
         (void)fill_partition(without_limit, keys, beside, has_place != 0);
         f.memory_bytes = ps_table_memory_bytes(without_limit);
         assert_true(f.memory_bytes >= MR_MEMORY_BYTES_MIN);
         ps_table_destroy(without_limit);
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         uint64_t key = fill_partition(t, keys, beside, has_place != 0);
         check_one_goes_for(t, key, keys, beside);
         assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
@@ -358,11 +328,11 @@ static void the_last_bytes_are_for_a_first_bucket(void **state)
     uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
     float out[DIM_LARGE];
     f.eviction = MR_EVICT_LRU;
-    struct ps_table *without_limit = fixture_table(&f, arena);
+    struct ps_table *without_limit = fixture_table(&f, fixture_arena);
     (void)fill_partition(without_limit, keys, beside, false);
     f.memory_bytes = ps_table_memory_bytes(without_limit) + sizeof(struct ps_bucket);
     ps_table_destroy(without_limit);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     (void)fill_partition(t, keys, beside, false);
     uint64_t key = fixture_key_of(t, BESIDE + 1, 0);
     table_lookup(t, &key, 1, true, out);
@@ -383,7 +353,7 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
     float out[DIM_LARGE];
     f.eviction = MR_EVICT_LRU;
     f.memory_bytes = MR_MEMORY_BYTES_MIN;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     (void)fill_partition(t, keys, beside, true);
     for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
         ps_table_load_tombstone(t, keys[i]);
@@ -403,11 +373,11 @@ static void beyond_the_limit_rows_of_the_group_make_room(void **state)
 static void what_is_due_is_one_round(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint32_t of_one_second = 0, of_many = 0;
     ps_table_set_now(t, 100, 0);
     for (uint64_t key = 0; key < KEYS; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_set_now(t, 101, 0);
     for (bool more = true; more; of_one_second++)
         more = ps_table_evict(t, 1);
@@ -429,16 +399,16 @@ static void pushes_let_other_rows_go(void **state)
     const uint64_t pushed = 0;
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = ROWS;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < ROWS; key++)
-        look_up(t, key);
-    look_up(t, ROWS);
+        fixture_insert(t, key);
+    fixture_insert(t, ROWS);
     assert_int_equal(ps_table_counters(t)->rows_refused, 1);
     for (uint32_t i = 0; i <= PS_USES_HELD; i++)
         table_push(t, &pushed, 1, gradient);
-    look_up(t, ROWS);
+    fixture_insert(t, ROWS);
     assert_int_equal(ps_table_counters(t)->rows_refused, 1);
-    assert_true(has_row(t, pushed) && has_row(t, ROWS));
+    assert_true(fixture_has_row(t, pushed) && fixture_has_row(t, ROWS));
     ps_table_destroy(t);
 }
 
@@ -447,10 +417,10 @@ static void no_row_is_a_candidate_twice(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 100;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const struct ps_evictor *e = &t->evictor;
     for (uint64_t key = 0; key < 1000; key++) {
-        look_up(t, key);
+        fixture_insert(t, key);
         for (uint32_t i = 1; i < e->pool_count; i++)
             for (uint32_t j = 0; j < i; j++)
                 assert_true(e->pool[i].hash != e->pool[j].hash);
@@ -464,12 +434,12 @@ static void single_lookups_keep_a_row(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 200;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 1000; key < 6000; key++) {
-        look_up(t, key);
+        fixture_insert(t, key);
         if (key % 10 == 0)
-            look_up(t, 7);
-        assert_true(key < 1010 || has_row(t, 7));
+            fixture_insert(t, 7);
+        assert_true(key < 1010 || fixture_has_row(t, 7));
     }
     ps_table_destroy(t);
 }
@@ -478,10 +448,10 @@ static void a_new_key_takes_the_place_of_an_old_one(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
     f.capacity_rows = 1000;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < 5000; key++) {
-        look_up(t, key);
-        assert_true(has_row(t, key));
+        fixture_insert(t, key);
+        assert_true(fixture_has_row(t, key));
         assert_true(ps_table_rows(t) <= 1000);
     }
     assert_int_equal(ps_table_counters(t)->rows_evicted_capacity, 4000);
@@ -523,7 +493,7 @@ static void a_table_keeps_to_its_memory(void **state)
         struct mr_feature f = fixture_adagrad(dim);
         f.eviction = evicts ? MR_EVICT_LRU : MR_EVICT_NEVER;
         f.memory_bytes = 8 << 20;
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         check_memory(t, dim, f.memory_bytes, evicts);
         ps_table_destroy(t);
     }
@@ -564,19 +534,19 @@ static void limits_are_shared_over_cores(void **state)
     f.capacity_rows = 11;
     uint64_t rows = 0;
     for (uint32_t core = 0; core < 4; core++) {
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         ps_table_set_share(t, core, 4);
         for (uint64_t key = 0; key < 50; key++)
-            look_up(t, key);
+            fixture_insert(t, key);
         assert_int_equal(ps_table_rows(t), core < 3 ? 3 : 2);
         rows += ps_table_rows(t);
         ps_table_destroy(t);
     }
     assert_int_equal(rows, 11);
     f.capacity_rows = 2;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     ps_table_set_share(t, 3, 4);
-    look_up(t, 1);
+    fixture_insert(t, 1);
     assert_int_equal(ps_table_rows(t), 1); /* one at least */
     ps_table_destroy(t);
 }
@@ -585,21 +555,21 @@ static void rows_loaded_beyond_the_limit_go_little_by_little(void **state)
 {
     for (uint32_t by_memory = 0; by_memory < 2; by_memory++) {
         struct mr_feature f = feature_of(MR_EVICT_LRU, 0), free_of_limits = f;
-        struct ps_table *from = fixture_table(&free_of_limits, arena);
+        struct ps_table *from = fixture_table(&free_of_limits, fixture_arena);
         if (by_memory != 0)
             f.memory_bytes = 1 << 20;
         else
             f.capacity_rows = 2000;
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         uint32_t row_bytes = ps_table_stored_row_bytes(t);
         uint8_t *row = calloc(1, row_bytes);
         for (uint64_t key = 0; key < 50000; key++)
             assert_int_equal(ps_table_load(t, key, row), MR_OK);
         assert_int_equal(ps_table_rows(t), 50000);
-        look_up(t, 50001); /* at the limit: one goes, and the table is no larger */
+        fixture_insert(t, 50001); /* at the limit: one goes, and the table is no larger */
         assert_true(ps_table_rows(t) <= 50001);
         for (uint32_t i = 0; i < 100; i++)
-            look_up(t, i);
+            fixture_insert(t, i);
         uint64_t before = ps_table_rows(t);
         assert_true(ps_table_evict(t, 10000));
         assert_in_range(before - ps_table_rows(t), 1, 20);
@@ -646,18 +616,18 @@ static void check_cut(bool room)
     struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
     check->room = room;
     f.capacity_rows = KEYS;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < KEYS; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
-    look_up(t, 777777); /* no row has been written yet */
+    fixture_insert(t, 777777); /* no row has been written yet */
     assert_int_equal(ps_table_counters(t)->rows_refused, !room);
     assert_int_equal(check->count > 0, room);
     uint64_t next = KEYS;
     while (!ps_table_cut_step(t, 4)) {
         uint64_t emitted = check->count;
-        look_up(t, next++);
-        look_up(t, next++);
+        fixture_insert(t, next++);
+        fixture_insert(t, next++);
         (void)ps_table_evict(t, 5000);
         assert_true(room || check->count == emitted);
         assert_true(ps_table_rows(t) <= KEYS);
@@ -683,10 +653,10 @@ static void rows_over_age_wait_for_the_cut(void **state)
     struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
     struct cut_check *check = calloc(1, sizeof(*check));
     struct ps_cut cut = {.self = check, .emit = emit};
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     ps_table_set_now(t, 100, 0);
     for (uint64_t key = 0; key < KEYS; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     for (uint32_t now = 101; !ps_table_cut_step(t, 50); now++) {
         ps_table_set_now(t, now, 0);
@@ -734,11 +704,11 @@ static void rows_over_age_go_into_a_cut_with_room(void **state)
     struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
     struct cut_check *check = calloc(1, sizeof(*check));
     struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     check->room = true;
     ps_table_set_now(t, 100, 0);
     for (uint64_t key = 0; key < KEYS; key++)
-        look_up(t, key);
+        fixture_insert(t, key);
     ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     ps_table_set_now(t, 106, 0);
     evict_all_due(t);
@@ -760,15 +730,15 @@ static void what_a_cut_has_been_through_makes_room_at_once(void **state)
     struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
     f.capacity_rows = KEYS;
     for (uint32_t evicted = 50; evicted <= 250; evicted += 50) {
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         uint64_t next = 0;
         while (next < KEYS + evicted)
-            look_up(t, next++);
+            fixture_insert(t, next++);
         ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
         assert_false(ps_table_cut_step(t, 200));
         const uint64_t emitted = check->count;
         for (uint32_t i = 0; i < 50; i++)
-            look_up(t, next++);
+            fixture_insert(t, next++);
         assert_int_equal(ps_table_counters(t)->rows_refused, 0);
         assert_int_equal(check->count, emitted);
         ps_table_destroy(t);
@@ -778,7 +748,7 @@ static void what_a_cut_has_been_through_makes_room_at_once(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(rows_unseen_for_too_many_seconds_go),
         WITH_ARENA(rows_unseen_for_too_many_steps_go),

@@ -113,14 +113,6 @@ static void hits_come_close_to_those_of_the_exact_policy(void **state)
     ps_arena_destroy(arena);
 }
 
-static bool has_row(struct ps_table *t, uint64_t key)
-{
-    uint64_t missing = ps_table_counters(t)->keys_missing;
-    float out[1];
-    table_lookup(t, &key, 1, false, out);
-    return ps_table_counters(t)->keys_missing == missing;
-}
-
 static void the_same_calls_keep_the_same_rows(void **state)
 {
     uint64_t rng = fixture_seed("the same calls");
@@ -131,7 +123,7 @@ static void the_same_calls_keep_the_same_rows(void **state)
         ps_table_set_now(b, 77777, 5); /* time does not matter */
         assert_true(table_hits(a) == table_hits(b));
         for (uint64_t key = 0; key < UNIVERSE; key++)
-            assert_int_equal(has_row(a, key), has_row(b, key));
+            assert_int_equal(fixture_has_row(a, key), fixture_has_row(b, key));
         ps_table_destroy(a);
         ps_table_destroy(b);
     }

@@ -12,20 +12,10 @@
 
 enum { DIM_MAX = 40, UNIVERSE = 50, KEYS_MAX = 120 };
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
 static int tear_down(void **state)
 {
     mr_kernels_force(NULL);
-    ps_arena_destroy(arena);
-    return 0;
+    return fixture_arena_destroy(state);
 }
 
 static const enum mr_dtype types[] = {MR_F16, MR_BF16};
@@ -64,7 +54,7 @@ static void model_init_rows(struct half_model *m, uint32_t count)
 {
     struct mr_feature f = m->feature;
     f.dtype = MR_F32;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     for (uint64_t key = 0; key < count; key++) {
         struct half_row *row = &m->rows[key];
         float initial[DIM_MAX];
@@ -162,7 +152,7 @@ static void check_pushes(const struct mr_feature *f, uint64_t rng)
     static struct half_model m;
     uint64_t keys[KEYS_MAX], all[UNIVERSE];
     static float gradients[KEYS_MAX * DIM_MAX], out[UNIVERSE * DIM_MAX];
-    struct ps_table *t = fixture_table(f, arena);
+    struct ps_table *t = fixture_table(f, fixture_arena);
     uint32_t with_row = UNIVERSE - 5, dim = f->dims[0]; /* the last keys are never there */
     memset(&m, 0, sizeof(m));
     m.feature = *f;
@@ -213,7 +203,7 @@ static void rows_that_are_set_are_rounded_to_nearest(void **state)
         for (uint32_t type = 0; type < 2; type++) {
             struct mr_feature f = half_table(types[type], DIM, MR_OPT_SGD);
             mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
-            struct ps_table *t = fixture_table(&f, arena);
+            struct ps_table *t = fixture_table(&f, fixture_arena);
             float row[DIM], out[DIM], expected[DIM];
             uint16_t nearest[DIM];
             table_lookup(t, &key, 1, true, out);
@@ -246,11 +236,11 @@ static void rows_do_not_depend_on_other_rows(void **state)
 {
     enum { DIM = 7, COUNT = 40, TURNS = 10 };
     struct mr_feature f = half_table(MR_BF16, DIM, MR_OPT_ADAGRAD);
-    struct ps_table *whole = fixture_table(&f, arena), *parts[2];
+    struct ps_table *whole = fixture_table(&f, fixture_arena), *parts[2];
     uint64_t keys[COUNT], rng = fixture_seed("cores");
     float gradients[COUNT * DIM], expected[DIM], out[DIM];
     for (uint32_t p = 0; p < 2; p++)
-        parts[p] = fixture_table(&f, arena);
+        parts[p] = fixture_table(&f, fixture_arena);
     for (uint32_t k = 0; k < COUNT; k++)
         keys[k] = random_next(&rng);
     for (uint32_t k = 0; k < COUNT; k++) {
@@ -286,7 +276,7 @@ static void small_steps_add_up(void **state)
         f.initializer = MR_INIT_CONSTANT;
         f.init_a = 1.0f;
         f.learning_rate = 1.0f;
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         uint64_t keys[KEYS];
         static float gradients[KEYS * DIM], out[KEYS * DIM];
         for (uint64_t k = 0; k < KEYS; k++)
@@ -349,7 +339,7 @@ static void a_row_does_not_leave_its_type(void **state)
         f.initializer = MR_INIT_CONSTANT;
         f.init_a = -FLT_MAX;
         f.learning_rate = type == MR_F16 ? 256.0f : 0x1p119f;
-        struct ps_table *t = fixture_table(&f, arena);
+        struct ps_table *t = fixture_table(&f, fixture_arena);
         table_lookup(t, keys, 1, true, before);
         assert_true(before[0] == -largest);
         /* the last value would go too far, alone, or with those of another row that learns */
@@ -388,7 +378,7 @@ static void finite_values_stay_finite(void **state)
             f.initializer = MR_INIT_CONSTANT;
             f.init_a = (float)sign * FLT_MAX;
             f.learning_rate = 1.0f;
-            struct ps_table *t = fixture_table(&f, arena);
+            struct ps_table *t = fixture_table(&f, fixture_arena);
             for (uint32_t turn = 0; turn < 40; turn++) { /* at first without a row */
                 table_lookup(t, &key, 1, turn > 0, out);
                 assert_true(out[0] == limit && out[1] == limit && out[2] == limit);
@@ -420,7 +410,7 @@ static void loaded_rows_go_on_as_before(void **state)
 {
     enum { DIM = 5, COUNT = 200 };
     struct mr_feature f = half_table(MR_F16, DIM, MR_OPT_ADAGRAD);
-    struct ps_table *t = fixture_table(&f, arena), *other = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena), *other = fixture_table(&f, fixture_arena);
     uint64_t keys[COUNT], rng = fixture_seed("load");
     float gradients[COUNT * DIM], expected[COUNT * DIM], out[COUNT * DIM];
     for (uint32_t k = 0; k < COUNT; k++)
@@ -449,7 +439,7 @@ static void loaded_rows_go_on_as_before(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(rows_are_the_models_on_every_width), WITH_ARENA(rows_that_are_set_are_rounded_to_nearest),
         WITH_ARENA(rows_do_not_depend_on_other_rows),   WITH_ARENA(small_steps_add_up),

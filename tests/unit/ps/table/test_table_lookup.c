@@ -4,28 +4,13 @@
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 /* Random bags, some empty, against single lookups summed up in order. */
 static void check_bags(uint32_t pooling, uint32_t dim, bool insert, uint64_t seed)
 {
     enum { BAGS = 60, KEYS_MAX = BAGS * 40 };
     struct mr_feature f = fixture_adagrad(dim);
     f.pooling = pooling;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint64_t keys[KEYS_MAX];
     uint32_t offsets[BAGS + 1] = {0};
     float *out = malloc(BAGS * dim * sizeof(float)), *row = malloc(dim * sizeof(float));
@@ -71,7 +56,7 @@ static void test_only_empty_bags_give_zeros(void **state)
 {
     struct mr_feature f = fixture_adagrad(4);
     f.pooling = MR_POOL_MEAN;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint32_t offsets[4] = {0, 0, 0, 0};
     const float zero[12] = {0};
     float out[12];
@@ -87,7 +72,7 @@ static void test_sums_do_not_depend_on_grouping(void **state)
 {
     enum { COUNT = 500, DIM = 7 };
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint64_t keys[COUNT];
     float out[3 * DIM], parts[DIM];
     for (uint32_t i = 0; i < COUNT; i++)
@@ -106,7 +91,7 @@ static void test_sums_do_not_depend_on_grouping(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_bags_of_every_pooling_and_dim),
         WITH_ARENA(test_only_empty_bags_give_zeros),

@@ -7,7 +7,6 @@
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 
-static struct ps_arena *arena;
 static bool heap_is_short;
 
 void *__real_aligned_alloc(size_t alignment, size_t size);
@@ -20,15 +19,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 static int set_up(void **state)
 {
     heap_is_short = false;
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    ps_arena_destroy(arena);
-    return 0;
+    return fixture_arena_create(state);
 }
 
 static struct ps_table *sgd_table(uint32_t dim, uint32_t pooling)
@@ -36,7 +27,7 @@ static struct ps_table *sgd_table(uint32_t dim, uint32_t pooling)
     struct mr_feature f = mr_feature_table("t", dim);
     f.learning_rate = 1;
     f.pooling = pooling;
-    return fixture_table(&f, arena);
+    return fixture_table(&f, fixture_arena);
 }
 
 static float value_of(struct ps_table *t, uint64_t key)
@@ -59,7 +50,7 @@ static void test_repeated_keys_are_summed_and_stepped_once(void **state)
     f.initializer = MR_INIT_CONSTANT;
     f.init_a = 0;
     f.optimizer_args[0] = 1;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint64_t keys[5] = {4, 9, 4, 4, 9};
     const float gradients[5] = {1, 10, 2, 3, -10};
     make_rows(t, keys, 5);
@@ -76,7 +67,7 @@ static struct ps_table *set_table(uint32_t dim, enum mr_dtype dtype)
     struct mr_feature f = fixture_adagrad(dim);
     mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
     f.dtype = (uint32_t)dtype;
-    return fixture_table(&f, arena);
+    return fixture_table(&f, fixture_arena);
 }
 
 /* Of a key that is in a push of set rows several times the last finite row counts, however the push
@@ -211,7 +202,7 @@ static void check_split(uint32_t pooling, uint64_t seed)
     struct mr_feature f = fixture_adagrad(BIG_DIM);
     f.pooling = pooling;
     struct ps_arena *other_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    struct ps_table *split = fixture_table(&f, arena), *whole = fixture_table(&f, other_arena);
+    struct ps_table *split = fixture_table(&f, fixture_arena), *whole = fixture_table(&f, other_arena);
     uint64_t *keys = malloc(BIG_KEYS * sizeof(*keys));
     float *gradients = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
     float *a = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
@@ -249,7 +240,7 @@ static void test_a_push_the_heap_has_no_room_for_is_done_in_parts(void **state)
 {
     uint64_t seed = fixture_seed("split");
     check_split(MR_POOL_SUM, seed);
-    tear_down(state);
+    fixture_arena_destroy(state);
     set_up(state);
     check_split(MR_POOL_MEAN, seed);
 }
@@ -260,7 +251,7 @@ static void check_making_rows(uint64_t budget_bytes)
 {
     enum { COUNT = 60000 };
     struct mr_feature f = fixture_adagrad(2);
-    struct ps_table *made = fixture_table(&f, arena), *looked_up = fixture_table(&f, arena);
+    struct ps_table *made = fixture_table(&f, fixture_arena), *looked_up = fixture_table(&f, fixture_arena);
     uint64_t *keys = malloc(COUNT * sizeof(*keys)), left, random = 5;
     float *gradients = malloc(COUNT * 2 * sizeof(*gradients)), *a = malloc(COUNT * 2 * sizeof(*a));
     float *b = malloc(COUNT * 2 * sizeof(*b));
@@ -303,7 +294,7 @@ static void test_a_row_that_cannot_be_made_is_left_out(void **state)
     struct mr_feature f = mr_feature_table("t", 1);
     f.learning_rate = 1;
     f.capacity_rows = 2;
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     const uint64_t keys[3] = {1, 2, 3};
     const float gradients[3] = {1, 1, 1};
     struct ps_table_push push = {
@@ -318,7 +309,7 @@ static void test_a_row_that_cannot_be_made_is_left_out(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_repeated_keys_are_summed_and_stepped_once),
         WITH_ARENA(test_of_repeated_rows_the_last_is_set),

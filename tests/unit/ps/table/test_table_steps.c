@@ -7,21 +7,6 @@
 
 enum { KEYS = 3000, UNIVERSE = 1500, BAGS = 400 };
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 struct call {
     uint64_t keys[KEYS];
     uint32_t offsets[BAGS + 1]; /* some bags are empty, at both ends too */
@@ -73,7 +58,7 @@ static void check_lookup(uint32_t pooling, bool bags, bool insert, uint64_t rng)
     enum { DIM = 5 };
     struct mr_feature f = fixture_adagrad(DIM);
     f.pooling = pooling;
-    struct ps_table *t = fixture_table(&f, arena), *model = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena), *model = fixture_table(&f, fixture_arena);
     struct call *c = malloc(sizeof(*c));
     uint32_t rows = bags ? BAGS : KEYS;
     float *out = malloc((size_t)rows * DIM * sizeof(float));
@@ -112,7 +97,7 @@ static void lookups_in_steps_give_the_same(void **state)
 static void bags_without_keys_are_bounded_in_a_step(void **state)
 {
     struct mr_feature f = fixture_adagrad(16);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     static uint32_t offsets[KEYS + 1];
     static float out[KEYS * 16];
     uint64_t budget = 100 * 16 * sizeof(float);
@@ -132,7 +117,7 @@ static void check_push(uint32_t pooling, bool bags, uint64_t rng)
     enum { DIM = 7 };
     struct mr_feature f = fixture_adagrad(DIM);
     f.pooling = pooling;
-    struct ps_table *t = fixture_table(&f, arena), *model = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena), *model = fixture_table(&f, fixture_arena);
     struct call *c = malloc(sizeof(*c));
     uint32_t rows = bags ? BAGS : KEYS;
     float *gradients = malloc((size_t)rows * DIM * sizeof(float));
@@ -189,7 +174,7 @@ static void pushes_in_steps_give_the_same(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(lookups_in_steps_give_the_same),
         WITH_ARENA(bags_without_keys_are_bounded_in_a_step),

@@ -8,21 +8,6 @@
 
 enum { KEYS = 700, UNIVERSE = 400, BAGS = 90, DIM_MAX = 100 };
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(arena);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 struct call {
     uint64_t keys[KEYS];
     uint32_t offsets[BAGS + 1]; /* some bags are empty, the first and the last too */
@@ -65,7 +50,7 @@ static void lookup_in_steps(struct ps_table *t, struct ps_table_lookup *l, size_
 static void check_answer(const struct mr_feature *f, enum mr_dtype out_dtype, bool bags, bool insert,
                          uint64_t rng)
 {
-    struct ps_table *t = fixture_table(f, arena);
+    struct ps_table *t = fixture_table(f, fixture_arena);
     static struct call c;
     static float expected_f32[KEYS * DIM_MAX], expected_scales[KEYS], scales[KEYS];
     static uint8_t expected[KEYS * DIM_MAX * sizeof(float)], out[KEYS * DIM_MAX * sizeof(float) + 1];
@@ -124,7 +109,7 @@ static void answers_of_every_type(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(answers_of_every_type),
     };

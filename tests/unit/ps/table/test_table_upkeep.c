@@ -7,21 +7,6 @@
 
 #define DIM 16u
 
-static struct ps_arena *arena;
-
-static int set_up(void **state)
-{
-    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    return arena != NULL ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
-    ps_arena_destroy(arena);
-    return 0;
-}
-
 static void add_keys(struct ps_table *t, uint64_t first, uint64_t end)
 {
     float out[64 * DIM];
@@ -87,9 +72,9 @@ static void check_rows(struct ps_table *t, uint64_t count, uint32_t one_in)
 static void evict_and_give_back(uint64_t count, uint32_t one_in, uint64_t budget_bytes)
 {
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     add_keys(t, 0, count);
-    size_t mapped = ps_arena_mapped_bytes(arena), resident = resident_bytes(t);
+    size_t mapped = ps_arena_mapped_bytes(fixture_arena), resident = resident_bytes(t);
     size_t bytes = ps_table_row_bytes_total(t) + t->index.bytes;
     for (uint64_t key = 0; key < count; key++) {
         if (!is_kept(key, one_in))
@@ -102,7 +87,8 @@ static void evict_and_give_back(uint64_t count, uint32_t one_in, uint64_t budget
     size_t left_bytes = ps_table_row_bytes_total(t) + t->index.bytes;
     assert_true(left_bytes < bytes / one_in + bytes / 10 + PS_HUGE_PAGE_BYTES);
     /* units that are shared, one per kind of thing, may stay in part */
-    assert_true(ps_arena_mapped_bytes(arena) <= mapped / one_in + mapped / 10 + 4 * PS_HUGE_PAGE_BYTES);
+    assert_true(ps_arena_mapped_bytes(fixture_arena) <=
+                mapped / one_in + mapped / 10 + 4 * PS_HUGE_PAGE_BYTES);
     assert_true(resident_bytes(t) <= resident / one_in + resident / 10 + 4 * PS_HUGE_PAGE_BYTES);
     assert_true(t->slabs.bytes <= t->slabs.rows * t->slabs.stride_bytes * 9 / 8 + 2 * PS_HUGE_PAGE_BYTES);
     ps_table_destroy(t);
@@ -122,7 +108,7 @@ static void test_random_operations_with_upkeep(void **state)
     static bool there[KEYS];
     uint64_t rng = fixture_seed("upkeep");
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     uint32_t count = 0;
     float out[DIM], expected[DIM];
     memset(there, 0, sizeof(there));
@@ -158,7 +144,7 @@ static void test_low_row_numbers_need_few_buckets(void **state)
 {
     enum { LARGE = 5 * PS_GROUP_PARTITIONS, BESIDE = LARGE + 1, ROWS = 5000, ROWS_BESIDE = 5 };
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     float out[DIM];
     for (uint32_t i = 0; i < ROWS + ROWS_BESIDE; i++) {
         uint64_t key = fixture_key_of(t, i < ROWS ? LARGE : BESIDE, i);
@@ -178,7 +164,7 @@ static void test_low_row_numbers_need_few_buckets(void **state)
 static void test_an_idle_table_has_no_upkeep(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM);
-    struct ps_table *t = fixture_table(&f, arena);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
     assert_false(ps_table_maintain(t, 1));
     add_keys(t, 0, 100000);
     assert_false(ps_table_maintain(t, 1));
@@ -199,7 +185,8 @@ static void test_rows_are_found_while_buckets_move(void **state)
     feature.initializer = MR_INIT_UNIFORM;
     feature.init_a = -1.0f;
     feature.init_b = 1.0f;
-    struct ps_table *t = fixture_table(&feature, arena), *empty = fixture_table(&feature, arena);
+    struct ps_table *t = fixture_table(&feature, fixture_arena),
+                    *empty = fixture_table(&feature, fixture_arena);
     uint64_t rng = fixture_seed("buckets move"), keys[CALL_KEYS];
     float out[CALL_KEYS], wanted[CALL_KEYS];
     uint32_t gathered = 0;
@@ -221,7 +208,7 @@ static void test_rows_are_found_while_buckets_move(void **state)
 
 int main(void)
 {
-#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_rows_are_found_while_buckets_move), WITH_ARENA(test_memory_of_removed_rows_goes_back),
         WITH_ARENA(test_random_operations_with_upkeep),     WITH_ARENA(test_low_row_numbers_need_few_buckets),
