@@ -71,19 +71,10 @@ static void fill_small(struct ps_writer *w, uint32_t core, uint64_t id)
 enum mr_status chain_try_save(const struct ps_store *store, const char *directory, uint64_t id,
                               uint64_t parent, const uint8_t changes[CHAIN_KEYS])
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
     char text[PS_TEXT_BYTES] = "";
     struct ps_writer *w;
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = id,
-                                              .parent_id = parent,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = FIXTURE_CORES,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(directory, id);
+    options.parent_id = parent;
     enum mr_status status = ps_writer_start(store, &options, &w, text);
     if (status != MR_OK)
         return status;

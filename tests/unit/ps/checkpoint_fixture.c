@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,31 +14,6 @@
 
 #define ROWS_PER_RECORD 100u
 #define VARIABLE_BYTES  20u
-
-int fixture_setup(void **state)
-{
-    const char *base = getenv("TMPDIR");
-    char *path = NULL;
-    if (asprintf(&path, "%s/millrace-checkpoint-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
-        return -1;
-    *state = path;
-    return 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-int fixture_teardown(void **state)
-{
-    int result = nftw(*state, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    free(*state);
-    return result;
-}
 
 void fixture_features(struct mr_feature features[2], uint32_t ids[2])
 {
@@ -66,20 +41,25 @@ void fixture_features(struct mr_feature features[2], uint32_t ids[2])
     ids[1] = FIXTURE_VARIABLE;
 }
 
+struct ps_writer_options fixture_options(const char *directory, uint64_t id)
+{
+    static struct mr_feature features[2];
+    static uint32_t ids[2];
+    fixture_features(features, ids);
+    return (struct ps_writer_options){.directory = directory,
+                                      .id = id,
+                                      .features = features,
+                                      .feature_ids = ids,
+                                      .feature_count = 2,
+                                      .core_count = FIXTURE_CORES,
+                                      .incarnation = 5,
+                                      .buffers_per_core = 2};
+}
+
 enum mr_status fixture_start(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_writer **out, char *text)
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = id,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = FIXTURE_CORES,
-                                              .incarnation = 5,
-                                              .buffers_per_core = 2};
+    const struct ps_writer_options options = fixture_options(directory, id);
     return ps_writer_start(store, &options, out, text);
 }
 
@@ -88,8 +68,8 @@ static void pause_briefly(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-/* Waits for room as a core would between its loops. */
-static uint8_t *append(struct ps_writer *w, uint32_t core, const struct ps_record *record)
+/* A core would wait between its loops. */
+uint8_t *fixture_append(struct ps_writer *w, uint32_t core, const struct ps_record *record)
 {
     uint8_t *at;
     while (!(at = ps_writer_append(w, core, record)) && !ps_writer_failed(w))
@@ -110,7 +90,7 @@ static bool fill_rows(struct ps_writer *w, uint64_t id, uint32_t core, uint64_t 
                                .count = count,
                                .row_bytes = FIXTURE_ROW_BYTES,
                                .bytes = (uint64_t)count * (8 + FIXTURE_ROW_BYTES)};
-    uint8_t *at = append(w, core, &record);
+    uint8_t *at = fixture_append(w, core, &record);
     if (!at)
         return false;
     for (uint32_t r = 0; r < count; r++) {
@@ -124,7 +104,7 @@ static bool fill_rows(struct ps_writer *w, uint64_t id, uint32_t core, uint64_t 
 
 static bool fill_value(struct ps_writer *w, uint64_t id, uint32_t core, struct ps_record record)
 {
-    uint8_t *at = append(w, core, &record);
+    uint8_t *at = fixture_append(w, core, &record);
     for (uint32_t i = 0; at && i < record.bytes; i++)
         at[i] = row_byte(id, record.kind, i);
     return at != NULL;
@@ -234,6 +214,17 @@ const char *fixture_path(const char *directory, uint64_t id, const char *file)
     assert_true(ps_path_published(directory, id, checkpoint));
     (void)snprintf(path, sizeof(path), "%s/%s", checkpoint, file);
     return path;
+}
+
+void fixture_flip(const char *path, off_t at, uint8_t mask)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= mask;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    assert_int_equal(close(fd), 0);
 }
 
 struct counting {

@@ -1,13 +1,14 @@
-/* What the tests of checkpoints share: a directory of their own, a small checkpoint with known content, and
- * the check that what was read is exactly what was written. */
+/* What the tests of checkpoints share: a small checkpoint with known content, and the check that what was read is exactly what was written. */
 #ifndef TESTS_CHECKPOINT_FIXTURE_H
 #define TESTS_CHECKPOINT_FIXTURE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
+#include "tests/unit/temporary_directory.h"
 
 #define FIXTURE_CORES     2u
 #define FIXTURE_TABLE     3u
@@ -15,17 +16,17 @@
 #define FIXTURE_DIM       4u
 #define FIXTURE_ROW_BYTES (2u * FIXTURE_DIM * (uint32_t)sizeof(float))
 
-/* cmocka's setup and teardown: *state is the directory's path. */
-int fixture_setup(void **state);
-int fixture_teardown(void **state);
-
 void fixture_features(struct mr_feature features[2], uint32_t ids[2]);
-/* Start a writer for the fixture's two features. */
+/* Of a checkpoint of these two features on FIXTURE_CORES cores. The next call changes the features, too. */
+struct ps_writer_options fixture_options(const char *directory, uint64_t id);
+/* Starts a writer with these options. */
 enum mr_status fixture_start(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_writer **out, char *text);
 /* Appends rows key 0..rows-1 (key % cores == core), in records of 100, and one of each other kind. False when
  * it failed. */
 bool fixture_fill(struct ps_writer *w, uint64_t id, uint32_t core, uint32_t rows);
+/* Waits until there is room for a record. Returns NULL once the writer has failed. */
+uint8_t *fixture_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
 /* Waits until the writer is done, and finishes it. */
 struct ps_writer_status fixture_finish(struct ps_writer *w);
 /* A whole checkpoint, cores one after the other on this thread. */
@@ -36,6 +37,8 @@ struct ps_writer_status fixture_save(const struct ps_store *store, const char *d
 void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows);
 /* Path of a file in a checkpoint, in a static buffer. */
 const char *fixture_path(const char *directory, uint64_t id, const char *file);
+/* Inverts these bits of the byte at this place. */
+void fixture_flip(const char *path, off_t at, uint8_t mask);
 /* A later format version wrote it, by what its MANIFEST says. */
 void fixture_make_newer(const char *directory, uint64_t id);
 /* Names in the directory that begin with `prefix`. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_dp.h"
+#include "tests/unit/temporary_directory.h"
 
 #define CALL_LIMIT_US                                                                                        \
     60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
@@ -103,8 +104,7 @@ static int setup(void **state, uint32_t core_count)
     struct node_fixture *n = calloc(1, sizeof(*n));
     assert_non_null(n);
     ps_config_default(&n->config);
-    snprintf(n->directory, sizeof(n->directory), "/tmp/millrace-node-XXXXXX");
-    assert_non_null(mkdtemp(n->directory));
+    n->directory = temporary_directory_make();
     snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt", n->directory);
     n->config.checkpoint_every_s = 0;
     n->config.checkpoint_save_on_stop = false;
@@ -132,12 +132,10 @@ int node_setup_3_cores(void **state)
 int node_teardown(void **state)
 {
     struct node_fixture *n = *state;
-    char command[128];
     if (n->server != NULL)
         node_stop(n);
     node_call_end(&last);
-    snprintf(command, sizeof(command), "rm -rf %s", n->directory);
-    int status = system(command);
+    int status = temporary_directory_remove(n->directory);
     free(n);
     return status;
 }

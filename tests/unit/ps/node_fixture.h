@@ -17,7 +17,7 @@
 struct node_fixture {
     struct ps_config config;
     struct ps_server *server;
-    char directory[64];
+    char *directory;
     struct mr_endpoint *client;
     uint32_t core_count;
     struct mr_client_session *sessions[DP_CORES_MAX];
@@ -38,7 +38,7 @@ struct node_reply {
 int node_setup(void **state);
 int node_setup_3_cores(void **state);
 int node_teardown(void **state);
-/* Ends the node and starts it anew with that many cores (the configuration is in n->config). */
+/* Ends the node and starts it again with that many cores (the configuration is in n->config). */
 void node_restart(struct node_fixture *n, uint32_t core_count);
 void node_stop(struct node_fixture *n);
 void node_start(struct node_fixture *n, uint32_t core_count);
@@ -49,7 +49,7 @@ const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_
 const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
                                         uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
                                         uint32_t tensor_count);
-/* One of several calls under way. */
+/* One of several calls in flight. */
 struct node_call {
     struct node_reply reply;
     bool is_answered;
@@ -64,7 +64,7 @@ void node_call_end(struct node_call *call); /* frees the answer's tensors */
 /* The client leaves a core, and all its calls there end; and comes back. */
 void node_leave(struct node_fixture *n, uint32_t core);
 void node_join(struct node_fixture *n, uint32_t core);
-/* The same in two halves: other things can be done while it is under way. One at a time. */
+/* The same in two halves: other things can be done in between. One at a time. */
 void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
                 const struct mr_tensor *tensors, uint32_t tensor_count);
 const struct node_reply *node_end(struct node_fixture *n);

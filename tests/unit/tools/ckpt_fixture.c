@@ -4,37 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include <ftw.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-int ckpt_fixture_setup(void **state)
-{
-    const char *base = getenv("TMPDIR");
-    char *path = NULL;
-    if (asprintf(&path, "%s/millrace-ckpt-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
-        return -1;
-    *state = path;
-    return 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-int ckpt_fixture_teardown(void **state)
-{
-    int result = nftw(*state, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    free(*state);
-    return result;
-}
+#include "tests/unit/ps/checkpoint_fixture.h"
 
 void ckpt_fixture_start(struct ckpt_fixture_writer *w, const char *directory, uint64_t id, uint64_t parent,
                         const struct mr_feature *features, uint32_t feature_count, uint32_t cores)
@@ -57,18 +28,10 @@ void ckpt_fixture_start(struct ckpt_fixture_writer *w, const char *directory, ui
         fail_msg("%s", text);
 }
 
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-}
-
 static uint8_t *append(struct ckpt_fixture_writer *w, uint32_t core, const struct ps_record *record)
 {
-    uint8_t *at;
-    while (!(at = ps_writer_append(w->writer, core, record))) {
-        assert_false(ps_writer_failed(w->writer));
-        nap();
-    }
+    uint8_t *at = fixture_append(w->writer, core, record);
+    assert_non_null(at);
     return at;
 }
 
@@ -101,25 +64,9 @@ void ckpt_fixture_gone(struct ckpt_fixture_writer *w, uint32_t core, uint32_t fe
 
 void ckpt_fixture_publish(struct ckpt_fixture_writer *w, uint32_t cores)
 {
-    struct ps_writer_status status;
     for (uint32_t core = 0; core < cores; core++)
         ps_writer_core_done(w->writer, core);
-    for (ps_writer_status(w->writer, &status); !status.done; ps_writer_status(w->writer, &status))
-        nap();
-    ps_writer_finish(w->writer);
+    struct ps_writer_status status = fixture_finish(w->writer);
     if (status.status != MR_OK)
         fail_msg("%s", status.text);
-}
-
-void ckpt_fixture_damage(const char *directory, uint64_t id, const char *file, long offset)
-{
-    char path[512];
-    (void)snprintf(path, sizeof(path), "%s/ckpt-%" PRIu64 "/%s", directory, id, file);
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
-    int c = fgetc(f);
-    assert_int_equal(fseek(f, offset, SEEK_SET), 0);
-    assert_int_equal(fputc(c ^ 1, f), c ^ 1);
-    assert_int_equal(fclose(f), 0);
 }

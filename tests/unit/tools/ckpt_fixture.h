@@ -1,14 +1,10 @@
-/* What the tests of `millrace ckpt` share: a directory of their own, and checkpoints written into it record
- * by record. */
+/* What the tests of `millrace ckpt` share: checkpoints that are written record by record. */
 #ifndef TESTS_CKPT_FIXTURE_H
 #define TESTS_CKPT_FIXTURE_H
 
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
-
-/* cmocka's setup and teardown: *state is the directory's path. */
-int ckpt_fixture_setup(void **state);
-int ckpt_fixture_teardown(void **state);
+#include "tests/unit/temporary_directory.h"
 
 struct ckpt_fixture_writer {
     struct ps_writer *writer;
@@ -26,7 +22,5 @@ void ckpt_fixture_record(struct ckpt_fixture_writer *w, uint32_t core, const str
                          const void *bytes);
 /* All cores are done: published. */
 void ckpt_fixture_publish(struct ckpt_fixture_writer *w, uint32_t cores);
-/* Changes one byte of a file. */
-void ckpt_fixture_damage(const char *directory, uint64_t id, const char *file, long offset);
 
 #endif

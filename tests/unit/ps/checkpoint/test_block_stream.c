@@ -65,23 +65,12 @@ static void test_files_take_turns_whatever_the_batch(void **state)
     }
 }
 
-static void flip_byte(const char *path, off_t at)
-{
-    uint8_t byte;
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x10;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
-}
-
 /* All before it are handed out, and none behind it, though others are read ahead. */
 static void test_a_bad_block_ends_it_exactly_there(void **state)
 {
     static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
     ps_reader_close(save_and_open(*state));
-    flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
+    fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
     for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
@@ -188,7 +177,7 @@ static void test_the_batch_before_is_held(void **state)
         struct held h = {.seen = {.batch = batch, .stop_at = stops ? 9 : NOWHERE}};
         char text[PS_TEXT_BYTES] = "";
         if (is_damaged)
-            flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
+            fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
         assert_int_equal(ps_reader_blocks(r, batch, 2, look_held, &h, text), stops ? MR_BUSY
                                                                              : is_damaged
                                                                                  ? MR_CHECKPOINT_CORRUPT
@@ -196,12 +185,12 @@ static void test_the_batch_before_is_held(void **state)
         assert_int_equal(h.ends, 1);
         assert_int_equal(ps_reader_is_damaged(r), is_damaged);
         if (is_damaged)
-            flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
+            fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
         ps_reader_close(r);
     }
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

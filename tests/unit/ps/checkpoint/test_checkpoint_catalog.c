@@ -173,7 +173,7 @@ static void test_the_next_number(void **state)
     assert_non_null(strstr(text, "highest number"));
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 static void count_name(void *arg, const char *name)
 {

@@ -47,17 +47,6 @@ static void rename_checkpoint(const char *directory, uint64_t id, const char *na
     assert_int_equal(rename(from, to), 0);
 }
 
-static void flip_byte(const char *path, off_t at)
-{
-    uint8_t byte;
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x40;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
-}
-
 static void test_links_are_applied_in_order(void **state)
 {
     save_chain(*state);
@@ -191,11 +180,11 @@ static void test_a_bad_block_of_a_parent_is_named(void **state)
     const char *directory = *state;
     const uint8_t *const first[] = {full};
     save_chain(directory);
-    flip_byte(fixture_path(directory, 2, "core-001.mrc"), 300);
+    fixture_flip(fixture_path(directory, 2, "core-001.mrc"), 300, 0x40);
     check_refused(directory, 3, "checkpoint 3 is based on 2: ");
     check_refused(directory, 3, "core-001.mrc: block 0: its hash");
     chain_check(directory, 0, 1, 1, first);
-    flip_byte(fixture_path(directory, 2, "core-001.mrc"), 300);
+    fixture_flip(fixture_path(directory, 2, "core-001.mrc"), 300, 0x40);
     chain_check(directory, 0, 3, 3, links);
 }
 
@@ -203,7 +192,7 @@ static void test_a_bad_manifest_of_a_parent_is_named(void **state)
 {
     const char *directory = *state;
     save_chain(directory);
-    flip_byte(fixture_path(directory, 1, PS_MANIFEST_NAME), 50);
+    fixture_flip(fixture_path(directory, 1, PS_MANIFEST_NAME), 50, 0x40);
     check_refused(directory, 3, "checkpoint 2 is a delta on 1: ");
     check_refused(directory, 3, "MANIFEST: ");
     assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
@@ -216,7 +205,7 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     char text[PS_TEXT_BYTES];
     save_chain(*state);
     assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
-    flip_byte(fixture_path(*state, 2, "core-000.mrc"), 300);
+    fixture_flip(fixture_path(*state, 2, "core-000.mrc"), 300, 0x40);
     struct looked looked = {0};
     assert_int_equal(ps_reader_blocks(r, 1, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
     assert_true(ps_reader_is_damaged(r));
@@ -257,14 +246,10 @@ static void test_a_delta_of_other_features_is_not_begun(void **state)
     chain_save(NULL, *state, 1, 0, full);
     fixture_features(features, ids);
     features[0].optimizer = MR_OPT_SGD;
-    const struct ps_writer_options options = {.directory = *state,
-                                              .id = 2,
-                                              .parent_id = 1,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = 1,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(*state, 2);
+    options.parent_id = 1;
+    options.features = features;
+    options.core_count = 1;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_INVALID_ARGUMENT);
     assert_string_equal(text, "a delta on checkpoint 1: where embedding has another optimizer: save a full");
     assert_null(w);
@@ -273,19 +258,11 @@ static void test_a_delta_of_other_features_is_not_begun(void **state)
 
 static void check_not_begun(const char *directory, const char *expected)
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
     char text[PS_TEXT_BYTES];
     struct ps_writer *w = NULL;
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = 4,
-                                              .parent_id = 3,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = 1,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(directory, 4);
+    options.parent_id = 3;
+    options.core_count = 1;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_CHECKPOINT_CORRUPT);
     if (!strstr(text, expected))
         fail_msg("\"%s\" does not say: %s", text, expected);
@@ -309,20 +286,12 @@ static void test_a_delta_on_a_broken_chain_is_not_begun(void **state)
 static void test_a_base_that_goes_while_its_delta_is_written(void **state)
 {
     const char *directory = *state;
-    struct mr_feature features[2];
-    uint32_t ids[2];
     char text[PS_TEXT_BYTES];
     struct ps_writer *w = NULL;
     save_chain(directory);
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = 4,
-                                              .parent_id = 3,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = 1,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(directory, 4);
+    options.parent_id = 3;
+    options.core_count = 1;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
     ps_checkpoint_retain(NULL, directory, 1);
     chain_save_key(directory, 5, 0, 1, 1);
@@ -384,7 +353,7 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
     ps_reader_close(r);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

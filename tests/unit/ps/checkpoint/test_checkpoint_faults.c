@@ -178,7 +178,7 @@ static void test_reading_with_an_error_at_each_call(void **state)
     }
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

@@ -305,7 +305,7 @@ static void test_damage_after_opening(void **state)
     ps_reader_close(r);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

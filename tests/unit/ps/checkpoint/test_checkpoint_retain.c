@@ -191,7 +191,7 @@ static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
     }
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

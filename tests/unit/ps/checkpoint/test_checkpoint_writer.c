@@ -122,16 +122,8 @@ static pid_t writer_thread(void)
 
 static void test_the_thread_keeps_off_the_data_cores(void **state)
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
-    fixture_features(features, ids);
-    struct ps_writer_options options = {.directory = *state,
-                                        .features = features,
-                                        .feature_ids = ids,
-                                        .id = 1,
-                                        .feature_count = 2,
-                                        .core_count = 1,
-                                        .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(*state, 1);
+    options.core_count = 1;
     struct ps_writer *w;
     char text[PS_TEXT_BYTES];
     cpu_set_t before, after;
@@ -360,13 +352,9 @@ static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
     char text[PS_TEXT_BYTES];
     fixture_features(features, ids);
     features[0].init_a = __builtin_nanf("");
-    const struct ps_writer_options options = {.directory = *state,
-                                              .id = 1,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = 1,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(*state, 1);
+    options.features = features;
+    options.core_count = 1;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_INVALID_ARGUMENT);
     assert_null(w);
     assert_int_equal(fixture_count(*state, ""), 0);
@@ -374,19 +362,11 @@ static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
 
 static struct ps_writer *start_limited(const char *directory, uint64_t bytes_per_s_max, uint32_t buffers)
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
     struct ps_writer *w = NULL;
     char text[PS_TEXT_BYTES];
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = 1,
-                                              .bytes_per_s_max = bytes_per_s_max,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = FIXTURE_CORES,
-                                              .buffers_per_core = buffers};
+    struct ps_writer_options options = fixture_options(directory, 1);
+    options.bytes_per_s_max = bytes_per_s_max;
+    options.buffers_per_core = buffers;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
     return w;
 }
@@ -433,20 +413,11 @@ static void test_a_limited_writer_is_aborted_at_once(void **state)
 static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t parent_id,
                                   const struct ps_hash *parent_hash, struct ps_writer **out, char *text)
 {
-    struct mr_feature features[2];
-    uint32_t ids[2];
-    fixture_features(features, ids);
-    const struct ps_writer_options options = {.directory = directory,
-                                              .id = id,
-                                              .parent_id = parent_id,
-                                              .parent_hash = parent_hash,
-                                              .step = 70,
-                                              .is_at_step = true,
-                                              .features = features,
-                                              .feature_ids = ids,
-                                              .feature_count = 2,
-                                              .core_count = FIXTURE_CORES,
-                                              .buffers_per_core = 2};
+    struct ps_writer_options options = fixture_options(directory, id);
+    options.parent_id = parent_id;
+    options.parent_hash = parent_hash;
+    options.step = 70;
+    options.is_at_step = true;
     return ps_writer_start(NULL, &options, out, text);
 }
 
@@ -512,7 +483,7 @@ static void test_a_delta_on_another_checkpoint_of_that_number_is_not_begun(void 
     assert_int_equal(fixture_count(directory, ""), 1);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

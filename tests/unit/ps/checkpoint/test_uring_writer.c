@@ -293,7 +293,7 @@ static void test_plain_writes_where_io_uring_is_forbidden(void **state)
     free(f.buffers);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

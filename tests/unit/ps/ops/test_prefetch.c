@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "core_fixture.h"
 #include "ps/core/node.h"
 #include "ps/ops/ops.h"
 #include "ps/server/poll.h"
@@ -15,8 +16,7 @@
 #define DIM  16u
 #define ROWS 20000u
 
-static struct ps_config config;
-static struct ps_node node;
+static struct core_fixture alone;
 static struct ps_core *core;
 
 static int make(void **state)
@@ -24,13 +24,10 @@ static int make(void **state)
     char text[PS_CORE_TEXT_BYTES];
     struct mr_feature table = mr_feature_table("emb", DIM);
     struct mr_feature variable = mr_feature_variable("v", 1, (uint32_t[]){DIM});
-    ps_config_default(&config);
-    config.memory_limit_mib = 256;
-    config.batches_memory_mib = 16;
-    node = (struct ps_node){.config = &config, .core_count = 1, .message_bytes_max = 1u << 20};
-    ps_node_map_partitions(&node, 1);
-    core = ps_core_create(&node, 0);
-    assert_non_null(core);
+    core_fixture_init(&alone, 1, 256);
+    alone.node.message_bytes_max = 1u << 20;
+    core_fixture_make(&alone, 0);
+    core = alone.core;
     assert_int_equal(ps_core_add_feature(core, 1, &table, text), MR_OK);
     assert_int_equal(ps_core_add_feature(core, 2, &variable, text), MR_OK);
     static uint64_t keys[ROWS];

@@ -4,31 +4,20 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "core_fixture.h"
 #include "ps/restore/applied_batches_merge.h"
 #include "ps/restore/restore.h"
 #include "ps/server/poll.h"
 
-struct fixture {
-    struct ps_config config;
-    struct ps_node node;
-    struct ps_core *core;
-};
-
-static struct fixture fixture;
+static struct core_fixture fixture;
 static char text[PS_RESTORE_TEXT_BYTES];
 
 /* Core `index` of `count`. */
 static struct ps_core *make_core(uint32_t index, uint32_t count)
 {
-    memset(&fixture, 0, sizeof(fixture));
-    ps_config_default(&fixture.config);
-    fixture.config.memory_limit_mib = 64 * count;
-    fixture.config.batches_memory_mib = 16;
-    fixture.node.config = &fixture.config;
-    ps_node_map_partitions(&fixture.node, count);
-    struct ps_core *core = ps_core_create(&fixture.node, index);
-    assert_non_null(core);
-    return core;
+    core_fixture_init(&fixture, count, 64 * count);
+    core_fixture_make(&fixture, index);
+    return fixture.core;
 }
 
 static uint64_t id(uint64_t stream, uint64_t sequence)

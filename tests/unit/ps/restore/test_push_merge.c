@@ -5,13 +5,13 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "core_fixture.h"
 #include "ps/restore/push_merge.h"
 #include "ps/restore/restore.h"
 #include "ps/server/poll.h"
 
 struct fixture {
-    struct ps_config config;
-    struct ps_node node;
+    struct core_fixture alone;
     struct ps_core *core;
     struct ps_push_merge *merge;
     uint32_t saved_cores;
@@ -24,15 +24,11 @@ static const uint8_t uuid[MR_UUID_BYTES] = {'a'};
 static void begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint32_t core)
 {
     memset(f, 0, sizeof(*f));
-    ps_config_default(&f->config);
-    f->config.memory_limit_mib = 64 * cores;
-    f->config.batches_memory_mib = 16;
-    f->node.config = &f->config;
-    ps_node_map_partitions(&f->node, cores);
-    f->core = ps_core_create(&f->node, core);
+    core_fixture_init(&f->alone, cores, 64 * cores);
+    core_fixture_make(&f->alone, core);
+    f->core = f->alone.core;
     f->saved_cores = saved_cores;
     f->merge = ps_push_merge_create(saved_cores, cores);
-    assert_non_null(f->core);
     assert_non_null(f->merge);
 }
 

@@ -8,21 +8,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
+#include "checkpoint_fixture.h"
 #include "restore_fixture.h"
 
 /* Changes a byte of the first core's file. */
 static void damage_at(const struct node_fixture *n, uint64_t id, off_t at)
 {
-    char path[400];
-    uint8_t byte;
-    snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", n->config.checkpoint_directory,
-             (unsigned long long)id);
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x40;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
+    fixture_flip(fixture_path(n->config.checkpoint_directory, id, "core-000.mrc"), at, 0x40);
 }
 
 static void damage(const struct node_fixture *n, uint64_t id)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "checkpoint_fixture.h"
 #include "restore_fixture.h"
 
 #define LIMIT_US 60000000 /* nothing waits for it in a good run */
@@ -255,24 +256,12 @@ static void refuses_what_is_wrong(void **state)
 
 static void damage(const struct node_fixture *n, uint64_t id, const char *file, off_t at)
 {
-    char path[400];
-    uint8_t byte;
-    snprintf(path, sizeof(path), "%s/ckpt-%llu/%s", n->config.checkpoint_directory, (unsigned long long)id,
-             file);
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x40;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
+    fixture_flip(fixture_path(n->config.checkpoint_directory, id, file), at, 0x40);
 }
 
 static void remove_file(const struct node_fixture *n, uint64_t id, const char *file)
 {
-    char path[400];
-    snprintf(path, sizeof(path), "%s/ckpt-%llu/%s", n->config.checkpoint_directory, (unsigned long long)id,
-             file);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(fixture_path(n->config.checkpoint_directory, id, file)), 0);
 }
 
 /* Checkpoint 1, and 2 to 5: the same with a table of several blocks, each damaged in its own way. */

@@ -7,9 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "core_fixture.h"
 #include "ps/core/core.h"
 #include "ps/server/poll.h"
 #include "tests/unit/ps/table_calls.h"
+#include "tests/unit/temporary_directory.h"
 
 #define POLLS 100000u /* enough for all background work, whatever comes between */
 
@@ -17,11 +19,10 @@
 #define DIM  16u
 
 struct fixture {
-    struct ps_config config;
-    struct ps_node node;
+    struct core_fixture alone;
     struct ps_core *core;
     struct ps_writer *writer;
-    char directory[64];
+    char *directory;
     struct mr_feature feature;
 };
 
@@ -29,13 +30,10 @@ static int make(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     char text[PS_CORE_TEXT_BYTES];
-    ps_config_default(&f->config);
-    f->config.memory_limit_mib = 256;
-    f->config.batches_memory_mib = 16;
-    f->node.config = &f->config;
-    ps_node_map_partitions(&f->node, 1);
-    f->core = ps_core_create(&f->node, 0);
-    assert_non_null(f->core);
+    assert_non_null(f);
+    core_fixture_init(&f->alone, 1, 256);
+    core_fixture_make(&f->alone, 0);
+    f->core = f->alone.core;
     f->feature = mr_feature_table("emb", DIM);
     f->feature.learning_rate = 1;
     assert_int_equal(ps_core_add_feature(f->core, 1, &f->feature, text), MR_OK);
@@ -46,8 +44,7 @@ static int make(void **state)
     table_lookup(f->core->features[1]->table, keys, ROWS, true, rows);
     free(rows);
     free(keys);
-    snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
-    assert_non_null(mkdtemp(f->directory));
+    f->directory = temporary_directory_make();
     *state = f;
     return 0;
 }
@@ -55,10 +52,8 @@ static int make(void **state)
 static int destroy(void **state)
 {
     struct fixture *f = *state;
-    char command[128];
     ps_core_destroy(f->core);
-    snprintf(command, sizeof(command), "rm -rf %s", f->directory);
-    int status = system(command);
+    int status = temporary_directory_remove(f->directory);
     free(f);
     return status;
 }
@@ -66,7 +61,6 @@ static int destroy(void **state)
 /* The cut, with that many buffers. */
 static void begin_at_rate(struct fixture *f, uint32_t buffers, uint64_t bytes_per_s_max)
 {
-    char text[256];
     uint64_t bytes;
     const uint32_t id = 1;
     const struct ps_writer_options options = {.directory = f->directory,
@@ -74,12 +68,9 @@ static void begin_at_rate(struct fixture *f, uint32_t buffers, uint64_t bytes_pe
                                               .features = &f->feature,
                                               .feature_ids = &id,
                                               .feature_count = 1,
-                                              .core_count = 1,
-                                              .incarnation = 1,
                                               .bytes_per_s_max = bytes_per_s_max,
                                               .buffers_per_core = buffers};
-    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
-    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
+    f->writer = core_fixture_save(f->core, &options, PS_SAVE_FULL, &bytes);
     assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
 }
 
@@ -90,14 +81,7 @@ static void begin(struct fixture *f, uint32_t buffers)
 
 static struct ps_writer_status finish(struct fixture *f)
 {
-    struct ps_writer_status status;
-    while (f->core->save.writer != NULL)
-        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
-    do {
-        ps_writer_status(f->writer, &status);
-    } while (!status.done);
-    ps_writer_finish(f->writer);
-    return status;
+    return core_fixture_save_end(f->core, f->writer);
 }
 
 static void push_all(struct fixture *f, float gradient)
@@ -456,11 +440,8 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
                                               .features = features,
                                               .feature_ids = ids,
                                               .feature_count = 2,
-                                              .core_count = 1,
-                                              .incarnation = 1,
                                               .buffers_per_core = 16};
-    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
-    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
+    f->writer = core_fixture_save(f->core, &options, PS_SAVE_FULL, &bytes);
     while (v->cut_bytes == 0)
         ps_save_step(f->core, dp_now_us(), 0);
     assert_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);

@@ -8,11 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "core_fixture.h"
 #include "ps/base/key_hash.h"
 #include "ps/core/core.h"
 #include "ps/server/poll.h"
 #include "ps/table/table_internal.h"
 #include "tests/unit/ps/table_calls.h"
+#include "tests/unit/temporary_directory.h"
 
 #define ROWS     6000u
 #define DIM      4u
@@ -29,12 +31,11 @@ struct image {
 };
 
 struct fixture {
-    struct ps_config config;
-    struct ps_node node;
+    struct core_fixture alone;
     struct ps_core *core;
     struct ps_table *table;
     struct ps_writer *writer;
-    char directory[64];
+    char *directory;
     struct mr_feature features[2];
     struct image image, at_cut;
     float out[ROWS * DIM];
@@ -47,14 +48,10 @@ static int make(void **state)
     char text[PS_CORE_TEXT_BYTES];
     const uint32_t elements = ELEMENTS;
     assert_non_null(f);
-    ps_config_default(&f->config);
-    f->config.memory_limit_mib = 256;
-    f->config.batches_memory_mib = 16;
-    f->config.checkpoint_deltas = 8;
-    f->node.config = &f->config;
-    ps_node_map_partitions(&f->node, 1);
-    f->core = ps_core_create(&f->node, 0);
-    assert_non_null(f->core);
+    core_fixture_init(&f->alone, 1, 256);
+    f->alone.config.checkpoint_deltas = 8;
+    core_fixture_make(&f->alone, 0);
+    f->core = f->alone.core;
     f->features[0] = mr_feature_table("emb", DIM);
     f->features[0].learning_rate = 1;
     f->features[0].admission = MR_ADMIT_SIGHTINGS; /* with the first: rows come as without */
@@ -65,8 +62,7 @@ static int make(void **state)
     f->table = f->core->features[TABLE]->table;
     for (uint32_t i = 0; i < ROWS; i++)
         f->keys[i] = i;
-    snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
-    assert_non_null(mkdtemp(f->directory));
+    f->directory = temporary_directory_make();
     *state = f;
     return 0;
 }
@@ -74,10 +70,8 @@ static int make(void **state)
 static int destroy(void **state)
 {
     struct fixture *f = *state;
-    char command[128];
     ps_core_destroy(f->core);
-    snprintf(command, sizeof(command), "rm -rf %s", f->directory);
-    int status = system(command);
+    int status = temporary_directory_remove(f->directory);
     free(f);
     return status;
 }
@@ -125,7 +119,6 @@ static void note_state(struct fixture *f)
 
 static void begin(struct fixture *f, uint64_t id, uint64_t parent)
 {
-    char text[256];
     uint64_t bytes;
     const uint32_t ids[] = {TABLE, VARIABLE};
     const struct ps_writer_options options = {.directory = f->directory,
@@ -134,26 +127,15 @@ static void begin(struct fixture *f, uint64_t id, uint64_t parent)
                                               .features = f->features,
                                               .feature_ids = ids,
                                               .feature_count = 2,
-                                              .core_count = 1,
-                                              .incarnation = 1,
                                               .buffers_per_core = 64};
     note_state(f);
-    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
-    assert_int_equal(ps_save_begin(f->core, f->writer, parent == 0 ? PS_SAVE_FULL : PS_SAVE_DELTA, &bytes),
-                     MR_OK);
+    f->writer = core_fixture_save(f->core, &options, parent == 0 ? PS_SAVE_FULL : PS_SAVE_DELTA, &bytes);
     assert_false(ps_save_delta_possible(f->core));
 }
 
 static void finish(struct fixture *f)
 {
-    struct ps_writer_status status;
-    while (f->core->save.writer != NULL)
-        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
-    do {
-        ps_writer_status(f->writer, &status);
-    } while (!status.done);
-    assert_int_equal(status.status, MR_OK);
-    ps_writer_finish(f->writer);
+    assert_int_equal(core_fixture_save_end(f->core, f->writer).status, MR_OK);
 }
 
 static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
@@ -181,7 +163,7 @@ static enum mr_status see(void *arg, const struct ps_record *record, const uint8
 
 static void read_link(struct fixture *f, uint64_t link)
 {
-    char path[128];
+    char path[256];
     uint8_t *block = malloc(PS_BLOCK_BYTES);
     assert_non_null(block);
     snprintf(path, sizeof(path), "%s/ckpt-%u/core-000.mrc", f->directory, (unsigned)link);
@@ -232,7 +214,7 @@ static void a_chain_is_the_core_as_it_was(void **state)
     push(f, 50, 100, 3);
     finish(f);
     check_chain(f, 1, 2);
-    assert_int_equal(f->image.rows_read, 100 + 10 + 480); /* pushed to, made anew, new */
+    assert_int_equal(f->image.rows_read, 100 + 10 + 480); /* pushed to, made again, new */
     assert_int_equal(f->image.gone_read, 40 + 20);
     assert_in_range(f->image.sightings_read, 400 * PS_FILTER_PIECE_BYTES_MAX,
                     500 * PS_FILTER_PIECE_BYTES_MAX);
@@ -311,8 +293,8 @@ static void why_there_is_none(void **state)
     struct mr_feature large = f->features[0];
     large.filter_bytes = MR_FILTER_BYTES_MAX;
     memcpy(large.name, "large", sizeof("large"));
-    f->config.memory_limit_mib = 64;
-    struct ps_core *core = ps_core_create(&f->node, 0);
+    f->alone.config.memory_limit_mib = 64;
+    struct ps_core *core = ps_core_create(&f->alone.node, 0);
     assert_non_null(core);
     while (count < MOST && (taken[count] = ps_arena_alloc(core->arena, BITS_BYTES, 64)) != NULL)
         count++;
@@ -330,8 +312,8 @@ static void without_the_setting_there_are_no_deltas(void **state)
 {
     struct fixture *f = *state;
     char text[PS_CORE_TEXT_BYTES];
-    f->config.checkpoint_deltas = 0;
-    struct ps_core *core = ps_core_create(&f->node, 0);
+    f->alone.config.checkpoint_deltas = 0;
+    struct ps_core *core = ps_core_create(&f->alone.node, 0);
     assert_non_null(core);
     assert_int_equal(ps_core_add_feature(core, TABLE, &f->features[0], text), MR_OK);
     ps_save_is_as_saved(core);

@@ -8,22 +8,22 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/server/keys.h"
+#include "tests/unit/temporary_directory.h"
 
-static char directory[] = "/tmp/millrace-keys-XXXXXX";
+static char *directory;
 static struct ps_config config;
 static struct ps_keys keys;
 static char error[PS_KEYS_ERROR_BYTES];
 
 static int make_directory(void **state)
 {
-    return mkdtemp(directory) == NULL ? -1 : 0;
+    directory = temporary_directory_make();
+    return 0;
 }
 
 static int remove_directory(void **state)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    return system(command);
+    return temporary_directory_remove(directory);
 }
 
 static int begin(void **state)
@@ -35,7 +35,7 @@ static int begin(void **state)
 /* A file with a key of this digit, 64 times; its path is good until the next call but one. */
 static const char *key_file(const char *name, char digit)
 {
-    static char paths[2][64];
+    static char paths[2][128];
     static int turn;
     char *path = paths[turn++ % 2], text[65];
     snprintf(path, sizeof(paths[0]), "%s/%s", directory, name);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
 
@@ -51,7 +52,7 @@ static void test_verify_names_file_and_block(void **state)
     chain_write(directory, LINKS);
     assert_int_equal(ckpt_run("verify %s", directory), 0);
     ckpt_expect("ckpt-14: ok, ");
-    ckpt_fixture_damage(directory, CHAIN_FIRST + 2, "core-001.mrc", 70000);
+    fixture_flip(fixture_path(directory, CHAIN_FIRST + 2, "core-001.mrc"), 70000, 1);
     assert_int_equal(ckpt_run("verify %s --json", directory), 1);
     *strstr(ckpt_output_text, "millrace ckpt verify: ") = '\0'; /* its last line */
     json_t *list = ckpt_json();
@@ -74,7 +75,7 @@ static void test_every_command_says_what_is_damaged(void **state)
 {
     const char *d = *state;
     chain_write(d, LINKS);
-    ckpt_fixture_damage(d, CHAIN_FIRST + 1, "core-000.mrc", 555);
+    fixture_flip(fixture_path(d, CHAIN_FIRST + 1, "core-000.mrc"), 555, 1);
     const char *commands[] = {"info %s/ckpt-14",
                               "dump %s/ckpt-14 --table a >%s/made",
                               "diff %s/ckpt-11 %s/ckpt-14",
@@ -239,7 +240,8 @@ static void test_help_and_version(void **state)
     ckpt_expect("no command lost; see millrace ckpt --help");
 }
 
-#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, ckpt_fixture_setup, ckpt_fixture_teardown)
+#define CKPT_TEST(name)                                                                                      \
+    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
 
 int main(int argc, char **argv)
 {

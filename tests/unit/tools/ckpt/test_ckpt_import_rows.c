@@ -153,7 +153,8 @@ static void test_files_that_do_not_belong_together(void **state)
     expect_open_refused("No such file");
 }
 
-#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, ckpt_fixture_setup, ckpt_fixture_teardown)
+#define CKPT_TEST(name)                                                                                      \
+    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

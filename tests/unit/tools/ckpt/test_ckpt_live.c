@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tools/ckpt/ckpt_chain.h"
 
@@ -135,7 +136,7 @@ static void test_broken_chains_are_named(void **state)
     ckpt_fixture_publish(&w, 2);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT,
                    "is a delta on 12, which is not the one that it was written on");
-    ckpt_fixture_damage(directory, 12, "MANIFEST", 40);
+    fixture_flip(fixture_path(directory, 12, "MANIFEST"), 40, 1);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "checkpoint 13 is a delta on 12: ");
 }
 
@@ -145,7 +146,7 @@ static void test_damaged_blocks_are_named(void **state)
     struct ckpt_chain chain;
     char text[PS_TEXT_BYTES] = "";
     chain_write(directory, 2);
-    ckpt_fixture_damage(directory, 11, "core-001.mrc", 777);
+    fixture_flip(fixture_path(directory, 11, "core-001.mrc"), 777, 1);
     assert_int_equal(ckpt_chain_open(directory, 12, &chain, text), MR_OK);
     assert_int_equal(ckpt_link_each(chain.files.links[1], NULL, NULL, NULL, text), MR_OK);
     assert_int_equal(ckpt_link_each(chain.files.links[0], NULL, NULL, NULL, text), MR_CHECKPOINT_CORRUPT);
@@ -174,7 +175,8 @@ static void test_paths(void **state)
     assert_false(ckpt_path_split("", directory, &id));
 }
 
-#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, ckpt_fixture_setup, ckpt_fixture_teardown)
+#define CKPT_TEST(name)                                                                                      \
+    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
 
 int main(void)
 {

@@ -163,7 +163,8 @@ static void test_export(void **state)
     ckpt_expect("none/b.npy: No such file or directory");
 }
 
-#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, ckpt_fixture_setup, ckpt_fixture_teardown)
+#define CKPT_TEST(name)                                                                                      \
+    cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
 
 int main(int argc, char **argv)
 {

@@ -4,16 +4,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/temporary_directory.h"
 #include "tools/doctor/doctor_facts.h"
 
-static char root[128];
+static char *root;
 
 static void full_path(const char *path, char out[512])
 {
@@ -46,23 +46,14 @@ static void put_link(const char *path, const char *target)
 static int setup(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    (void)snprintf(root, sizeof(root), "%.90s/millrace-doctor-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st;
-    (void)kind;
-    (void)where;
-    return remove(path);
+    root = temporary_directory_make();
+    return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return temporary_directory_remove(root);
 }
 
 static void test_a_whole_machine(void **state)
