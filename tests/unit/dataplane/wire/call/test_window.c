@@ -144,6 +144,10 @@ static void a_small_window_puts_up_with_more(void **state)
         before_us = mr_window_target_us(&w);
     }
     assert_int_equal(before_us, MR_QUEUE_TARGET_US * 5 / 2);
+    w.bytes = 222 * SEGMENT; /* the figures of docs/protocol.md */
+    assert_int_equal(mr_window_target_us(&w), 378);
+    w.bytes = 256 * SEGMENT;
+    assert_int_equal(mr_window_target_us(&w), 362);
 }
 
 /* The same queue for both, as on one link. */
