@@ -139,8 +139,7 @@ static void chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
         &c->saves.chain,
         entry == NULL || entry->status != MR_CANCELLED
             ? "the last save failed, and what was known of changes is lost: save a full one first"
-            : "the last save was cancelled, and what was known of changes is lost: save a full one "
-              "first");
+            : "the last save was cancelled, and what was known of changes is lost: save a full one first");
     ps_node_each_core(c->node, lose_marks, NULL);
 }
 

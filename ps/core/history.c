@@ -82,8 +82,7 @@ static enum mr_status open_file(const char *directory, struct ps_history *h, cha
             return MR_OK;
         snprintf(error, error_bytes,
                  "%s/" FILE_NAME ": not as a node writes it: take it from a backup; without the file clients "
-                 "of before are not told "
-                 "of restores",
+                 "of before are not told of restores",
                  directory);
         return MR_IO_ERROR;
     }

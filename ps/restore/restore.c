@@ -277,8 +277,7 @@ static void log_forgotten(const struct loader *l)
         forgotten += l->lanes_forgotten[i];
     if (forgotten > 0) {
         ps_log("restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
-               "longest: what one "
-               "of these sends again may be applied twice; restore onto more cores",
+               "longest: what one of these sends again may be applied twice; restore onto more cores",
                (unsigned long long)forgotten, mr_plural(forgotten));
     }
 }

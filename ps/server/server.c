@@ -201,8 +201,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     }
     if (is_latest && ps_control_goes_back(server->node.control, &request)) {
         ps_log("restore: going on from checkpoint %" PRIu64
-               " of %s, which was restored by call, and not from "
-               "the newest one",
+               " of %s, which was restored by call, and not from the newest one",
                request.id, request.directory);
     }
     uint32_t count = 0;

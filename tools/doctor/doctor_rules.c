@@ -101,8 +101,7 @@ static void judge_cores(const struct doctor_facts *f, struct doctor_findings *ou
               "none of %u cpus is isolated: other work interrupts the data cores", f->cpu_count);
         fix(out,
             "add \"isolcpus=%u-%u nohz_full=%u-%u rcu_nocbs=%u-%u\" to GRUB_CMDLINE_LINUX in "
-            "/etc/default/grub, "
-            "then: sudo update-grub && sudo reboot",
+            "/etc/default/grub, then: sudo update-grub && sudo reboot",
             last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last,
             last);
     }
@@ -230,8 +229,7 @@ static void judge_rights(const struct doctor_facts *f, struct doctor_findings *o
         found(out, "rights", DOCTOR_OK, "may open ports");
     else {
         found(out, "rights", DOCTOR_PROBLEM,
-              "this user may not open ports: the server needs CAP_NET_ADMIN and "
-              "CAP_NET_RAW");
+              "this user may not open ports: the server needs CAP_NET_ADMIN and CAP_NET_RAW");
         fix(out, "start the server with sudo, or through its systemd unit, which gives it what it needs");
     }
     if (f->memory_lock_bytes >= MEMORY_LOCK_BYTES || (f->capabilities & CAPABILITY_IPC_LOCK)) {

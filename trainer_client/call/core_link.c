@@ -204,8 +204,7 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
         return false;
     snprintf(text, text_bytes,
              "the path there drops datagrams of %u bytes, so its MTU is below %u, the least that Millrace "
-             "needs (this "
-             "machine knows of %u): raise the MTU of the tunnel or interface on the way",
+             "needs (this machine knows of %u): raise the MTU of the tunnel or interface on the way",
              MR_UDP_BYTES_MIN, MR_PATH_MTU_MIN, mr_udp_path_mtu(&link->socket));
     return true;
 }

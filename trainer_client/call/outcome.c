@@ -60,15 +60,12 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
     } else if (part->is_void) {
         snprintf(text, TEXT_BYTES,
                  "its number is no longer that feature's since the node was restarted or restored: create it "
-                 "again, or "
-                 "list the features, for the number that it has now");
+                 "again, or list the features, for the number that it has now");
     } else if (part->unread_bytes > 0) {
         snprintf(text, TEXT_BYTES,
                  "the server has executed the call, and its reply of %u bytes finds no room in the client's "
-                 "memory for "
-                 "messages, memory_bytes = %u: raise that to at least %" PRIu64
-                 ", ask for less at once, or let go of replies "
-                 "that are held",
+                 "memory for messages, memory_bytes = %u: raise that to at least %" PRIu64
+                 ", ask for less at once, or let go of replies that are held",
                  part->unread_bytes, part->link->client->link_config.memory_bytes,
                  2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
     } else if (part->status == MR_BUSY && !part->replied) {

@@ -72,8 +72,7 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
     if (loss->refused != MR_OK)
         return mrc_error(MR_UNKNOWN_OUTCOME,
                          "%s: the server restarted and refused %" PRIu64
-                         " push%s%s sent again: %s. Save after creating features; this push%s was "
-                         "not sent",
+                         " push%s%s sent again: %s. Save after creating features; this push%s was not sent",
                          link->name, loss->pushes, loss->pushes == 1 ? "" : "es", lost,
                          mr_status_text(loss->refused), this_one);
     return mrc_error(MR_UNKNOWN_OUTCOME,

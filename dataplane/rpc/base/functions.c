@@ -111,8 +111,7 @@ static enum mr_status unreadable(const char *text, const char *at, char *error, 
 {
     snprintf(error, error_bytes,
              "the signature \"%s\" cannot be read at \"%s\": it is a list of f32[32,?] (a dtype and dims), "
-             "f32[...], "
-             "tensor, i64, f64, string, ref, object, and ... at its end, at most %u",
+             "f32[...], tensor, i64, f64, string, ref, object, and ... at its end, at most %u",
              text, at, MR_RPC_ARGUMENTS_MAX);
     return MR_INVALID_ARGUMENT;
 }

@@ -192,8 +192,7 @@ static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_rpc_o
 {
     return mr_rpc_error(MR_TOO_LARGE,
                         "%s: %s: the arguments take %llu MiB, and a message of this worker's at most %zu "
-                        "MiB: see message_bytes, "
-                        "or a node's " MR_LONG_KEY,
+                        "MiB: see message_bytes, or a node's " MR_LONG_KEY,
                         order->caller, order->function, (unsigned long long)((bytes >> 20) + 1),
                         agent->config.long_bytes_max >> 20);
 }
@@ -509,8 +508,7 @@ static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_rpc_or
 {
     return mr_rpc_error(MR_NO_MEMORY,
                         "%s: %s: the arguments take %llu MiB, and %llu MiB of the %zu MiB for long messages "
-                        "are in use on this "
-                        "worker: see long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
+                        "are in use on this worker: see long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
                         order->caller, order->function, (unsigned long long)(bytes >> 20),
                         (unsigned long long)(atomic_load(&agent->longs.bytes) >> 20),
                         agent->config.long_memory_bytes >> 20);

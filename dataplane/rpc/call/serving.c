@@ -328,8 +328,8 @@ static bool is_refused(struct mr_rpc_call *call)
     call->status = MR_BUSY;
     (void)mr_rpc_fail(call,
                       "all threads of this worker wait for other workers, and %u functions, one within the "
-                      "other, wait for this call: it might "
-                      "never run; make fewer calls at a time, or let them call less deep",
+                      "other, wait for this call: it might never run; make fewer calls at a time, or let "
+                      "them call less deep",
                       call->head.depth);
     return true;
 }

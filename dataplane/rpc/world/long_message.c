@@ -190,8 +190,7 @@ static bool memory_take(struct mr_long_in *in)
     if (in->bytes > config->long_bytes_max) {
         snprintf(why, sizeof(why),
                  "a message of %" PRIu64
-                 " MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a "
-                 "node's " MR_LONG_KEY,
+                 " MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a node's " MR_LONG_KEY,
                  (in->bytes >> MIB_SHIFT) + 1, agent->name, config->long_bytes_max >> MIB_SHIFT);
         give_up(in, MR_TOO_LARGE, why);
         return false;

@@ -157,7 +157,6 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     if (agent->leave_status != MR_OK)
         return mr_rpc_error(
             agent->leave_status,
-            "mr_rpc_shutdown: the rendezvous died, or took this worker for dead: left without "
-            "the others");
+            "mr_rpc_shutdown: the rendezvous died, or took this worker for dead: left without the others");
     return MR_OK;
 }

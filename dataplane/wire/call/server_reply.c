@@ -145,8 +145,7 @@ static void refuse_reply(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_
     else
         mr_reply_error(ep, ref, MR_NO_MEMORY,
                        "the reply of %u bytes does not fit beside its request into the server's memory for "
-                       "messages, %zu "
-                       "KiB: raise memory.messages_mib there, or ask for less at once",
+                       "messages, %zu KiB: raise memory.messages_mib there, or ask for less at once",
                        bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
 }
 
