@@ -29,14 +29,14 @@ static void check_arguments(const struct arguments *a)
     if (a->config_path == NULL && a->check_path == NULL)
         cli_refuse(PROGRAM, "--config FILE is missing");
     if (a->config_path != NULL && a->check_path != NULL)
-        cli_refuse(PROGRAM, "--config and --check-config: one of them, please");
+        cli_refuse(PROGRAM, "--config and --check-config cannot be used together");
     if (a->restore != NULL && ps_rule_restore(a->restore) != NULL)
         cli_refuse(PROGRAM, "--restore: latest, none, or the number of a checkpoint");
     if (a->serve != NULL &&
         (a->serve[0] == '\0' || strlen(a->serve) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve)))
         cli_refuse(PROGRAM, "--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
     if (a->serve != NULL && a->restore != NULL)
-        cli_refuse(PROGRAM, "--restore and --serve: one of them, please");
+        cli_refuse(PROGRAM, "--restore and --serve cannot be used together");
 }
 
 static void read_arguments(int argc, char **argv, struct arguments *a)
@@ -45,14 +45,16 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
     const struct cli_option options[] = {
         {"config", CLI_STRING, &a->config_path, "FILE", "serve with this configuration"},
         {"set", CLI_LIST, &a->sets, "S.KEY=VALUE",
-         "one key, in place of the file's; if a key is set more than once, the last value counts"},
-        {"restore", CLI_STRING, &a->restore, "WHAT", "what to load at start, in place of checkpoint.restore"},
+         "set one key, overriding the file's value; may be given several times; if a key is set\n"
+         "more than once, the last value counts"},
+        {"restore", CLI_STRING, &a->restore, "WHAT", "what to load at start, instead of checkpoint.restore"},
         {"serve", CLI_STRING, &a->serve, "PATH",
-         "serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\ntrained or saved"},
+         "serve a checkpoint (DIR/ckpt-7), or the newest one in DIR, read only: nothing is\ntrained or "
+         "saved"},
         {"check-config", CLI_STRING, &a->check_path, "FILE",
-         "check a configuration and its key files, and exit"},
+         "check a configuration and the key files that it names, and exit"},
         {"print-config", CLI_FLAG, &a->print_config, NULL,
-         "print every key with its help and default, and exit; port.device is left for you to set"},
+         "print every key with its help and default, and exit; only port.device must then be set"},
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
@@ -61,8 +63,10 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
                     "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
                     "       millraced --print-config",
         .summary = "A node of the Millrace parameter server.\n\n"
-                   "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. It prints a line\n"
-                   "\"millraced: ready ...\" when it is ready to serve.",
+                   "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. When it is ready\n"
+                   "to serve, it prints a line that begins with \"millraced: ready\".\n\n"
+                   "  millraced --print-config > millraced.conf\n"
+                   "  millraced --config millraced.conf --set port.device=mr0",
         CLI_OPTIONS(options),
         .has_version = true,
     };

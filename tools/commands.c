@@ -11,7 +11,7 @@ static void print_help(const struct tool_commands *c)
     (void)printf("usage: %s COMMAND [arguments]\n\n%s\n\n", c->program, c->summary);
     for (size_t i = 0; i < c->count; i++)
         (void)printf("  %-*s%s\n", c->name_width, c->list[i].name, c->list[i].help);
-    (void)printf("\n%s COMMAND --help says more.\n", c->program);
+    (void)printf("\n\"%s COMMAND --help\" explains a command and its options.\n", c->program);
 }
 
 int tool_run_command(const struct tool_commands *commands, int argc, char **argv)

@@ -20,12 +20,13 @@ struct tool_connection {
 /* Rows of an option table (dataplane/wire/base/cli.h) for a struct tool_connection *c. */
 #define TOOL_CONNECTION_OPTIONS(c)                                                                           \
     {"server", CLI_STRING, &(c)->server, "HOST:PORT",                                                        \
-     "default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},                                                \
+     "the server; default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},                                    \
         {"key-file", CLI_STRING, &(c)->key_file, "FILE",                                                     \
-         "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},                                         \
-        {"deadline-ms", CLI_U32, &(c)->deadline_ms, "N", "give up after this long; default 10000"},          \
+         "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},           \
+        {"deadline-ms", CLI_U32, &(c)->deadline_ms, "N",                                                     \
+         "give up after so many milliseconds; default 10000"},                                               \
     {                                                                                                        \
-        "json", CLI_FLAG, &(c)->json, NULL, "one JSON value instead of text"                                 \
+        "json", CLI_FLAG, &(c)->json, NULL, "print one JSON value instead of text"                           \
     }
 
 /* 0, or the exit code after one line about what is wrong. */

@@ -5,12 +5,13 @@
 #include "dataplane/wire/base/cli.h"
 
 static const struct tool_command list[] = {
-    {"ctl", tool_ctl, "make tables and variables, save, restore, freeze and inspect one server"},
+    {"ctl", tool_ctl, "create tables and variables; save, restore, freeze and inspect one server"},
     {"top", tool_top, "show what each core does, live"},
-    {"ckpt", tool_ckpt, "list, verify, compare, dump, export and import checkpoints on disk"},
-    {"doctor", tool_doctor, "show what is in the way on this machine, and the command that fixes it"},
+    {"ckpt", tool_ckpt, "list, verify, compare, dump, export, compact and import checkpoints on disk"},
+    {"doctor", tool_doctor,
+     "show what keeps the server from working well on this machine, and how to fix it"},
     {"--version", NULL, "print the version"},
-    {"--help", NULL, "this text"},
+    {"--help", NULL, "print this text"},
 };
 
 int main(int argc, char **argv)

@@ -144,20 +144,24 @@ int tool_top(int argc, char **argv)
     float interval_s = 1.0f;
     uint32_t count = 0;
     const struct cli_option options[] = {
-        {"interval", CLI_FLOAT, &interval_s, "SECONDS", "default 1"},
-        {"count", CLI_U32, &count, "N", "end after this many blocks; default: never"},
+        {"interval", CLI_FLOAT, &interval_s, "SECONDS", "seconds between two updates; default 1"},
+        {"count", CLI_U32, &count, "N", "exit after this many updates; default: never"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "Shows what each core does: calls, keys and packets per second, busy share, rows,\n"
-                   "memory, cached batches. Below that it shows the checkpoint that is being written,\n"
-                   "the saves that wait (JSON has both with core 0), and what was left out since the\n"
-                   "server's start: rows refused at a limit, gradients without a row or with NaN or Inf,\n"
-                   "steps too far off to count. millrace ctl list shows this for each table.\n"
-                   "On a terminal the display is refreshed; in a pipe there is one block per interval.\n"
-                   "If the server ends, top waits for it to return, also in a pipe.",
+        .summary =
+            "Shows what each core does: calls, keys and packets per second, share of time that it is\n"
+            "busy, rows, memory, and cached batches. Below that it shows the checkpoint that is being\n"
+            "written and the saves that are waiting (in JSON, both are with core 0), and what was left\n"
+            "out since the server's start: rows that were refused at a limit, gradients for keys\n"
+            "without a row or with NaN or Inf, and calls whose step was too far from that of other\n"
+            "calls to count. \"millrace ctl list\" shows for each table what was left out.\n"
+            "On a terminal the display is refreshed; in a pipe, one block is printed per interval.\n"
+            "If the server ends, top waits for it to return, also in a pipe.\n"
+            "\n"
+            "  millrace top --interval 5 --server 10.0.0.1:7700",
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);

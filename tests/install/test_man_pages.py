@@ -74,6 +74,19 @@ def test_options_of_a_subcommand(tool, command):
     assert synopsis.replace("--", r"\-\-") in page.section(command).lines[0]
 
 
+@pytest.mark.parametrize(
+    "program, arguments",
+    [
+        ("ps/millraced", []),
+        ("trainer_client/hub/millrace-hub", []),
+        *(("tools/millrace", words) for words in (["top"], ["doctor"], *SUBCOMMANDS)),
+    ],
+)
+def test_help_shows_an_example(program, arguments):
+    name = " ".join([Path(program).name, *arguments])
+    assert re.search(rf"^  {name}(?: |$)", output(program, *arguments, "--help"), re.M)
+
+
 def test_names_that_options_take():
     page = PAGES["millrace-ctl"].section("FEATURE OPTIONS")
     text = output("tools/millrace", "ctl", "create", "--help")

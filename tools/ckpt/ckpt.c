@@ -12,12 +12,12 @@
 
 static const struct tool_command list[] = {
     {"list", ckpt_list, "list the checkpoints of a directory"},
-    {"verify", ckpt_verify, "read every block; name the file and block of any damage"},
+    {"verify", ckpt_verify, "read every block, and name the file and block of any damage"},
     {"info", ckpt_info, "show what a checkpoint holds"},
     {"diff", ckpt_diff, "show what differs between two checkpoints"},
     {"dump", ckpt_dump, "write the rows of a table as CSV or .npy"},
     {"export", ckpt_export, "write a table as one .safetensors or .npy file"},
-    {"compact", ckpt_compact, "write a full checkpoint and its deltas as one full"},
+    {"compact", ckpt_compact, "write a checkpoint and those that it builds on as one full checkpoint"},
     {"import", ckpt_import, "make a checkpoint with a table from .npy files"},
 };
 

@@ -19,7 +19,8 @@ int ckpt_import(int argc, char **argv);
 /* A row of an option table. */
 #define CKPT_MEMORY_OPTION(value, what)                                                                      \
     {                                                                                                        \
-        "memory-mib", CLI_U32, (value), "N", what "; with less, more passes over the files; default 1024"    \
+        "memory-mib", CLI_U32, (value), "N",                                                                 \
+            "memory in MiB " what "; with less, the files are read in more passes; default 1024"             \
     }
 
 /* What several commands begin with. 0, or the exit code after one line about what is wrong. */

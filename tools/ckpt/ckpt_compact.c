@@ -108,16 +108,18 @@ int ckpt_compact(int argc, char **argv)
     const char *out = NULL;
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
     const struct cli_option options[] = {
-        {"out", CLI_STRING, &out, "DIR", "write it to this directory, under the same number"},
+        {"out", CLI_STRING, &out, "DIR", "write the checkpoint to this directory, under the same number"},
         CKPT_MEMORY_OPTION(&memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
         .summary = "Writes a checkpoint, together with those that it builds on, as one full checkpoint.\n"
-                   "Without --out it is written beside them under the next number; this takes the newest\n"
-                   "checkpoint of a directory to which no server writes. The old checkpoints stay. The\n"
-                   "new one appears as a whole, once all of it is on disk, or not at all.",
+                   "Without --out it is written to the same directory under the next number; this works\n"
+                   "only for the newest checkpoint, and only while no server writes to the directory. The\n"
+                   "old checkpoints stay. The new one appears once all of it is on disk, or not at all.\n"
+                   "\n"
+                   "  millrace ckpt compact /var/lib/millrace/ckpt-9 --out /backup/millrace",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -508,18 +508,20 @@ int ckpt_diff(int argc, char **argv)
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
     const struct cli_option options[] = {
         CKPT_MEMORY_OPTION(&memory_mib, "for rows and keys"),
-        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
+        {"json", CLI_FLAG, &json, NULL, "print one JSON value instead of text"},
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N DIR/ckpt-M [options]",
         .summary = "Shows what differs between two checkpoints, each together with those that it builds\n"
-                   "on. For tables it counts rows that were added, removed, changed (any bit of a value\n"
-                   "differs) or have a different optimizer state, and shows the largest absolute\n"
+                   "on. For each table it counts the rows that were added, removed or changed (any bit of\n"
+                   "a value differs), or have a different optimizer state, and shows the largest absolute\n"
                    "difference of a value. The times at which rows were last used are not compared.\n"
                    "Tables are matched by name.\n"
                    "The exit code is 0 if nothing differs, 3 if something does, and 1 if the checkpoints\n"
-                   "cannot be read.",
+                   "cannot be read.\n"
+                   "\n"
+                   "  millrace ckpt diff /var/lib/millrace/ckpt-7 /var/lib/millrace/ckpt-9",
         CLI_OPTIONS(options),
         .words_min = 2,
         .words_max = 2,

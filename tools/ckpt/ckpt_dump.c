@@ -211,22 +211,25 @@ int ckpt_dump(int argc, char **argv)
 {
     struct dump d = {.format = "csv", .memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
-        {"table", CLI_STRING, &d.table, "NAME", "the table"},
+        {"table", CLI_STRING, &d.table, "NAME", "table to write"},
         {"format", CLI_STRING, &d.format, "NAME", "csv (default), npy"},
-        {"out", CLI_STRING, &d.out, "PATH", "csv: a file, by default standard output; npy: a directory"},
+        {"out", CLI_STRING, &d.out, "PATH",
+         "for csv a file, by default standard output; for npy a directory"},
         {"state", CLI_FLAG, &d.with_state, NULL,
          "also write what the optimizer and eviction keep with each row"},
-        {"as-f32", CLI_FLAG, &d.as_f32, NULL, "npy: write values of f16 and bf16 as f32"},
+        {"as-f32", CLI_FLAG, &d.as_f32, NULL, "with npy, write values of f16 and bf16 as f32"},
         CKPT_MEMORY_OPTION(&d.memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME [options]",
-        .summary = "Writes the rows of a table, in no particular order. CSV has a header line, keys in\n"
-                   "decimal, and numbers with as many digits as distinguish them. npy writes keys.npy\n"
-                   "and values.npy, and with --state a file for each part of the state; row i of all\n"
-                   "files belongs to the same key. In npy, bf16 is written as '<u2', the upper halves of\n"
-                   "f32, unless --as-f32 is given.",
+        .summary = "Writes the rows of a table, in no particular order. The CSV has a header line, keys in\n"
+                   "decimal, and numbers with enough digits to restore their exact values. npy writes\n"
+                   "keys.npy and values.npy, and with --state one file for each part of the state; row i of\n"
+                   "all files belongs to the same key. In npy, bf16 is written as u16, the upper halves of\n"
+                   "f32, unless --as-f32 is given.\n"
+                   "\n"
+                   "  millrace ckpt dump /var/lib/millrace/ckpt-7 --table user --out user.csv",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -165,21 +165,25 @@ int ckpt_export(int argc, char **argv)
 {
     struct export e = {.memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
-        {"table", CLI_STRING, &e.table, "NAME", "the table"},
+        {"table", CLI_STRING, &e.table, "NAME", "table to write"},
         {"out", CLI_STRING, &e.out, "FILE", "file to write; its name ends in .safetensors or .npy"},
         {"values-only", CLI_FLAG, &e.values_only, NULL, "leave out what the optimizer and eviction keep"},
         {"as-f32", CLI_FLAG, &e.as_f32, NULL, "write values of f16 and bf16 as f32"},
         {"i64-keys", CLI_FLAG, &e.i64_keys, NULL,
-         "write keys as i64 with the same bits, for readers without u64"},
+         "write keys as i64 with the same bits, for programs that cannot read u64"},
         CKPT_MEMORY_OPTION(&e.memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME --out FILE [options]",
-        .summary = "Writes a table to one file. safetensors: the tensors keys [rows], values [rows, dim]\n"
-                   "and, by name, what the optimizer keeps; row i of all tensors belongs to the same\n"
-                   "key. npy: a structured array, so that numpy.load(FILE)[\"values\"] has the values;\n"
-                   "bf16 is written as '<u2', the upper halves of f32.",
+        .summary =
+            "Writes a table to one file. A safetensors file has the tensors keys [rows] and values\n"
+            "[rows, dim], and one for each part of the optimizer's state, under its name; row i of\n"
+            "all tensors belongs to the same key. An npy file has a structured array, so that\n"
+            "numpy.load(FILE)[\"values\"] returns the values; bf16 is written as u16, the upper halves\n"
+            "of f32.\n"
+            "\n"
+            "  millrace ckpt export /var/lib/millrace/ckpt-7 --table user --out user.safetensors",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

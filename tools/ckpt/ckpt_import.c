@@ -123,23 +123,28 @@ int ckpt_import(int argc, char **argv)
     struct import x = {.check_mib = CKPT_MEMORY_MIB_DEFAULT};
     struct cli_option options[OWN_ROWS + TOOL_FEATURE_OPTION_COUNT];
     const struct cli_option own[OWN_ROWS] = {
-        {"keys", CLI_STRING, &x.keys, "FILE", ".npy, u64 [rows]; each key once"},
-        {"values", CLI_STRING, &x.values, "FILE", ".npy, f32 or f16 [rows, dim]; u16 for the bits of bf16"},
+        {"keys", CLI_STRING, &x.keys, "FILE", ".npy file with u64 [rows], in which each key occurs once"},
+        {"values", CLI_STRING, &x.values, "FILE",
+         ".npy file with f32 or f16 [rows, dim], or u16 for the bits of bf16"},
         {"table", CLI_STRING, &x.table, "NAME", "name of the table"},
-        {"out", CLI_STRING, &x.out, "DIR", "directory that gets the checkpoint, under the next number"},
+        {"out", CLI_STRING, &x.out, "DIR",
+         "directory to which the checkpoint is written, under the next number"},
         {"check-mib", CLI_U32, &x.check_mib, "N",
-         "memory for finding duplicate keys; with less, more passes; default 1024"},
+         "memory in MiB for finding duplicate keys; with less, the keys are read in more passes;\n"
+         "default 1024"},
     };
     memcpy(options, own, sizeof(own));
     tool_feature_args_init(&x.args, options + OWN_ROWS);
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "--keys FILE --values FILE --table NAME --out DIR [options]",
-        .summary = "Makes a checkpoint with one table from .npy files. millraced --restore and ctl\n"
-                   "restore can load it. The table's options are those of ctl create table; the\n"
-                   "optimizer's state begins as for new rows.\n\n"
-                   "  millrace ckpt import --keys keys.npy --values values.npy --table user --out DIR \\\n"
-                   "                       --optimizer adagrad --learning-rate 0.1",
+        .summary =
+            "Makes a checkpoint with one table from .npy files. \"millraced --restore\" and \"millrace\n"
+            "ctl restore\" can load it. The table's options are those of \"millrace ctl create table\";\n"
+            "the optimizer's state begins as it does in new rows.\n"
+            "\n"
+            "  millrace ckpt import --keys keys.npy --values values.npy --table user --out DIR \\\n"
+            "                       --optimizer adagrad --learning-rate 0.1",
         CLI_OPTIONS(options),
     };
     const char *words[1];

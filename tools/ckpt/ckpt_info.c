@@ -200,14 +200,16 @@ int ckpt_info(int argc, char **argv)
     uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
     const struct cli_option options[] = {
         CKPT_MEMORY_OPTION(&memory_mib, "for the keys of deltas"),
-        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
+        {"json", CLI_FLAG, &json, NULL, "print one JSON value instead of text"},
     };
     const struct cli_usage usage = {
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N [options]",
         .summary = "Shows what a checkpoint holds, together with those that it builds on: tables and\n"
-                   "variables with the options of ctl create that made them, the number of rows of each\n"
-                   "table, streams of batches, clients. It reads all blocks.",
+                   "variables, with the options of \"millrace ctl create\" that create them, the number of\n"
+                   "rows of each table, the streams of batches, and the clients. It reads all blocks.\n"
+                   "\n"
+                   "  millrace ckpt info /var/lib/millrace/ckpt-7",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

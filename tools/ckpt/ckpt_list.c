@@ -123,15 +123,18 @@ int ckpt_list(int argc, char **argv)
     bool verify = false, json = false;
     const struct cli_option options[] = {
         {"verify", CLI_FLAG, &verify, NULL, "read every block of each checkpoint"},
-        {"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"},
+        {"json", CLI_FLAG, &json, NULL, "print one JSON value instead of text"},
     };
     const struct cli_usage usage = {
         .program = "millrace ckpt list",
         .synopsis = "DIR|DIR/ckpt-N [options]",
-        .summary = "Lists the checkpoints of a directory, oldest first: what each builds on, the step at\n"
-                   "which it was cut (with a + if it may contain later pushes), when it was written, and\n"
-                   "how much space its own files take on disk.\n"
-                   "The exit code is 1 if a checkpoint is damaged, and 0 if there is none.",
+        .summary = "Lists the checkpoints of a directory, oldest first. For each it shows which checkpoint\n"
+                   "it builds on, the step at which it was cut (with a + if it may contain later pushes),\n"
+                   "when it was written, and how much space its own files take on disk.\n"
+                   "The exit code is 1 if a checkpoint is damaged; a directory without checkpoints is not\n"
+                   "an error.\n"
+                   "\n"
+                   "  millrace ckpt list /var/lib/millrace --verify",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -61,14 +61,18 @@ int ckpt_verify(int argc, char **argv)
 {
     static const char command[] = "millrace ckpt verify";
     bool json = false;
-    const struct cli_option options[] = {{"json", CLI_FLAG, &json, NULL, "one JSON value instead of text"}};
+    const struct cli_option options[] = {
+        {"json", CLI_FLAG, &json, NULL, "print one JSON value instead of text"}};
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "DIR|DIR/ckpt-N [options]",
         .summary = "Reads every block of a checkpoint and of those that it builds on, or of all\n"
                    "checkpoints of a directory, and checks each block against its hash. Names the file\n"
                    "and the block of the first damage in each chain.\n"
-                   "The exit code is 0 if all can be restored, and 1 if one cannot or there is none.",
+                   "The exit code is 0 if all checkpoints can be restored, and 1 if one cannot, or if there\n"
+                   "is none.\n"
+                   "\n"
+                   "  millrace ckpt verify /var/lib/millrace",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -16,35 +16,45 @@ static const struct {
     const char *summary;
 } queries[] = {
     {"status", tool_ctl_status, NULL,
-     "Shows the checkpoint that is being written or loaded, the saves that wait, and how\n"
-     "the last one ended."},
+     "Shows the checkpoint that is being written or loaded, the saves that are waiting,\n"
+     "and how the last one ended.\n\n"
+     "  millrace ctl status --json"},
     {"checkpoints", tool_ctl_checkpoints, NULL,
-     "Shows the saves that wait, the one that is being written, and the last ones since\n"
-     "the server's start; and the checkpoint from which the server was restored."},
+     "Shows the saves that are waiting, the one that is being written, and the most recent\n"
+     "ones since the server's start; also the checkpoint from which it was restored.\n\n"
+     "  millrace ctl checkpoints"},
     {"heartbeat", tool_ctl_heartbeat, NULL,
      "Shows the state and load of each core, and what it has left out since the server's\n"
-     "start: rows refused at a limit, gradients of keys without a row, gradients skipped\n"
-     "for NaN or Inf, calls with steps too far off to count."},
+     "start: rows that it refused at a limit, gradients for keys without a row, gradients\n"
+     "that it skipped because of NaN or Inf, and calls whose step was too far from that of\n"
+     "other calls to count.\n\n"
+     "  millrace ctl heartbeat --server 10.0.0.1:7700"},
     {"list", tool_ctl_list, NULL,
-     "Lists the tables and variables of the server, with their rows, the memory held for\n"
-     "them, what was left out (rows refused at a limit, gradients of keys without a row,\n"
-     "gradients skipped for NaN or Inf), and the options of ctl create that differ from\n"
-     "their defaults."},
-    {"memory", tool_ctl_memory, "only this core; default: the sum of all",
-     "Shows where every byte is: the node's limit and how much of it is taken, and each\n"
-     "table's index, values, optimizer state, slack and filter. \"over\" is what a table\n"
-     "takes in addition to its values and state."},
+     "Lists the tables and variables of the server, with the number of rows, the memory held\n"
+     "for them, what was left out (rows refused at a limit, gradients for keys without a\n"
+     "row, gradients skipped because of NaN or Inf), and the options of \"millrace ctl create\"\n"
+     "that differ from their defaults.\n\n"
+     "  millrace ctl list"},
+    {"memory", tool_ctl_memory, "show only this core; default: the sum of all cores",
+     "Shows how memory is used: the node's limit, how much of it is taken, and what each\n"
+     "table's index, values, optimizer state, slack and filter take. The column \"over\" is\n"
+     "what a table takes in addition to its values and state, in percent of these.\n\n"
+     "  millrace ctl memory --core 0"},
     {"rpc", tool_ctl_rpc, NULL,
-     "Shows the world of workers in which the node takes part: who they are, and which of\n"
-     "them are alive; the node's functions, and their load. Counters count from the start\n"
-     "of the world."},
-    {"stats", tool_ctl_stats, "only this core; default: all",
-     "Shows every counter of every core. They count from the server's start; millrace top\n"
-     "shows rates."},
+     "Shows the world of workers in which the node takes part: the workers, which of them\n"
+     "are alive, the functions that the node offers, and their load. The counters start at\n"
+     "0 when the world starts.\n\n"
+     "  millrace ctl rpc"},
+    {"stats", tool_ctl_stats, "show only this core; default: all cores",
+     "Shows every counter of every core. The counters start at 0 when the server starts;\n"
+     "\"millrace top\" shows rates.\n\n"
+     "  millrace ctl stats --core 0 --json"},
     {"streams", tool_ctl_streams, NULL,
      "Shows the streams of batches of which the server has a record: how many batches were\n"
-     "applied, how often one was applied again, when the stream was used (of two, the one\n"
-     "with the higher number was used later), and its plan."},
+     "applied, how often a core applied one a second time (0, unless something is wrong),\n"
+     "when the stream was last used (of two streams, the one with the higher number was used\n"
+     "later), and its plan: \"-\" if a program chose the stream's number.\n\n"
+     "  millrace ctl streams"},
 };
 
 /* The cores that --core names. 0, or the exit code after one line when the server has no such core. */
@@ -112,25 +122,25 @@ int tool_ctl_end(const char *command, const struct tool_connection *c, struct mr
 }
 
 static const struct tool_command list[] = {
-    {"create", tool_ctl_create, "make a table or a variable"},
-    {"freeze", tool_ctl_freeze, "take no new rows, or no updates at all; or end that"},
+    {"create", tool_ctl_create, "create a table or a variable"},
+    {"freeze", tool_ctl_freeze, "refuse new rows, or all changes; or lift that"},
     {"save", tool_ctl_save, "start a checkpoint; training continues"},
     {"restore", tool_ctl_restore, "go back to a checkpoint"},
-    {"status", query, "the checkpoint that is being written, and how the last one ended"},
-    {"checkpoints", query, "the saves that wait, and the last ones"},
-    {"heartbeat", query, "state and load of each core"},
-    {"list", query, "tables and variables"},
-    {"memory", query, "where every byte of each core is"},
-    {"rpc", query, "remote calls: the workers of the world, and what the node's functions do"},
-    {"stats", query, "every counter of every core"},
-    {"streams", query, "the plans of which the server has applied batches"},
-    {"forget-stream", tool_ctl_forget_stream, "drop the record of plans that must not continue"},
+    {"status", query, "show the checkpoint that is being written, and how the last one ended"},
+    {"checkpoints", query, "show the saves that are waiting, and the most recent ones"},
+    {"heartbeat", query, "show the state and load of each core"},
+    {"list", query, "list tables and variables"},
+    {"memory", query, "show how each core's memory is used"},
+    {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
+    {"stats", query, "show every counter of every core"},
+    {"streams", query, "show the streams of batches that the server has a record of"},
+    {"forget-stream", tool_ctl_forget_stream, "drop the record of streams that must not continue"},
 };
 
 int tool_ctl(int argc, char **argv)
 {
     const struct tool_commands commands = {.program = "millrace ctl",
-                                           .summary = "Controls one server.",
+                                           .summary = "Sends one command to a server, and prints the reply.",
                                            .list = list,
                                            .count = sizeof(list) / sizeof(*list),
                                            .name_width = 15};

@@ -24,9 +24,10 @@ int tool_ctl_create(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "table|variable NAME [options]",
-        .summary = "Makes a table (u64 key -> row) or a variable (dense tensor). Making the same one\n"
-                   "again succeeds; a different one under an existing name is refused. Prints the number\n"
-                   "by which calls refer to it.\n\n"
+        .summary = "Creates a table, which maps a u64 key to a row, or a variable, which is a dense tensor.\n"
+                   "Creating the same one again succeeds; a different one under an existing name is\n"
+                   "refused. Prints the number by which calls refer to it.\n"
+                   "\n"
                    "  millrace ctl create table user --dim 16 --optimizer adagrad --learning-rate 0.1 \\\n"
                    "                                 --init normal --init-b 0.01\n"
                    "  millrace ctl create variable bias --shape 1",
@@ -60,7 +61,10 @@ int tool_ctl_freeze(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "off|admit|all [options]",
-        .summary = "admit: no new rows. all: read only, for evaluation and serving. off: back to normal.",
+        .summary = "Limits what clients may change. With admit, no new rows are made. With all, the server\n"
+                   "is read only, for evaluation and serving. off lifts these limits.\n"
+                   "\n"
+                   "  millrace ctl freeze all",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -89,20 +89,24 @@ int tool_ctl_restore(int argc, char **argv)
     args.tables = (struct cli_list){.items = items, .items_max = TABLES_MAX};
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &args.directory, "DIR",
-         "on the server's machine; default: as configured on the server"},
-        {"id", CLI_U64, &args.id, "N", "default: the newest that verifies"},
+         "directory on the server's machine to restore from; default: as configured there"},
+        {"id", CLI_U64, &args.id, "N", "number of the checkpoint; default: the newest that verifies"},
         {"table", CLI_LIST, &args.tables, "NAME[:NEW]",
-         "restore only this table or variable, under its name or a new one; may be given several times"},
-        {"replace", CLI_FLAG, &args.replace, NULL, "with --table, replace what already has that name"},
+         "restore only this table or variable, under its own name or a new one; may be given\n"
+         "several times; for names that contain colons, write NAME=NEW"},
+        {"replace", CLI_FLAG, &args.replace, NULL,
+         "with --table, replace a table or variable that already has that name"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "Replaces all tables and variables by those of a checkpoint, or with --table adds\n"
-                   "single ones of them to what the server holds. Returns when that is done; if it\n"
-                   "fails, nothing has changed.\n"
-                   "For names that contain colons write NAME=NEW.",
+        .summary = "Replaces all tables and variables with those of a checkpoint. With --table, it keeps\n"
+                   "what the server holds, and adds single tables or variables of the checkpoint to it.\n"
+                   "Returns when the restore is done; if it fails, nothing has changed.\n"
+                   "\n"
+                   "  millrace ctl restore --id 7\n"
+                   "  millrace ctl restore --table user:user_before --directory /backup/millrace",
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);

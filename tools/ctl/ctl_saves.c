@@ -72,8 +72,8 @@ static int goes_on(const struct waiting *w)
     tool_save_stands(&w->save, &w->info, &w->now, stands);
     (void)cli_fail(command,
                    "the deadline has passed and save %" PRIu64
-                   " is still running: %s; millrace ctl checkpoints shows "
-                   "it, millrace ctl save --cancel %" PRIu64 " cancels it",
+                   " is still running: %s; millrace ctl checkpoints shows it, millrace ctl save --cancel "
+                   "%" PRIu64 " cancels it",
                    w->save.number, stands, w->save.number);
     return EXIT_GOES_ON;
 }
@@ -180,27 +180,31 @@ int tool_ctl_save(int argc, char **argv)
     uint64_t cancelled = 0;
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &wish.directory, "DIR",
-         "on the server's machine; default: as configured on the server"},
+         "directory on the server's machine to save to; default: as configured there"},
         {"full", CLI_FLAG, &full, NULL, "save everything, whatever the server is configured to do"},
         {"delta", CLI_FLAG, &delta, NULL,
-         "save what has changed since the last checkpoint; an error if that is not known"},
+         "save what has changed since the last checkpoint; an error if the server does not know that"},
         {"step", CLI_U64, &wish.step, "S", "save all pushes up to step S, and none after it; see --trainers"},
         {"trainers", CLI_U32, &wish.trainers, "N",
-         "how many trainers a step has; default: as configured. Without --step, cut at the step they have "
-         "reached"},
-        {"queue", CLI_FLAG, &wish.queue, NULL, "wait while another save is running; default: an error"},
+         "how many trainers take part in a step; default: as configured on the server.\n"
+         "Without --step, cut at the step that the trainers have reached"},
+        {"queue", CLI_FLAG, &wish.queue, NULL,
+         "if another save is running, wait for it; by default this is an error"},
         {"wait", CLI_FLAG, &wait, NULL,
-         "return when it is on disk, with progress on a terminal; with --deadline-ms, after that time at the "
-         "latest"},
+         "return only when the checkpoint is on disk; on a terminal, show the progress.\n"
+         "With --deadline-ms, return after that time at the latest"},
         {"cancel", CLI_U64, &cancelled, "NUMBER",
-         "cancel a save that waits or is being written; ctl checkpoints shows the numbers"},
+         "cancel a save that is waiting or being written; \"millrace ctl checkpoints\" shows\nthe numbers"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
         .summary = "Starts a checkpoint and prints its number. Training continues meanwhile.\n"
-                   "The exit code is 3 if --wait has reached its deadline while the save continues.",
+                   "The exit code is 3 if --wait reaches its deadline while the save continues.\n"
+                   "\n"
+                   "  millrace ctl save --wait\n"
+                   "  millrace ctl save --full --directory /backup/millrace",
         CLI_OPTIONS(options),
     };
 

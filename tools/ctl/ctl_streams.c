@@ -63,8 +63,11 @@ int tool_ctl_forget_stream(int argc, char **argv)
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "NUMBER.. [options]",
-        .summary = "Drops the record of these streams, whose plans must not continue: such a plan would\n"
-                   "be trained on from its start again.",
+        .summary = "Drops the record of these streams. Their plans must not continue: a plan without a\n"
+                   "record is trained on from its start again. A stream of which the server still keeps\n"
+                   "batches is refused. \"millrace ctl streams\" shows the numbers.\n"
+                   "\n"
+                   "  millrace ctl forget-stream 3 4",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = FORGET_MAX,

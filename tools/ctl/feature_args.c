@@ -21,37 +21,48 @@ void tool_feature_args_init(struct tool_feature_args *args, struct cli_option ro
         {"shape", CLI_STRING, &args->shape, "N,N,..", "variables: 0 to 4 dimensions; \"\" is a scalar"},
         {"dtype", CLI_STRING, &args->dtype, "NAME", "f32 (default), f16, bf16"},
         {"init", CLI_STRING, &args->init, "NAME", "constant (default), uniform, normal, truncated_normal"},
-        {"init-a", CLI_FLOAT, &f->init_a, "X", "constant: value; uniform: low; normal: mean"},
-        {"init-b", CLI_FLOAT, &f->init_b, "X", "uniform: high; normal: standard deviation"},
-        {"seed", CLI_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
+        {"init-a", CLI_FLOAT, &f->init_a, "X",
+         "constant: the value; uniform: the lower bound; normal: the mean; default 0"},
+        {"init-b", CLI_FLOAT, &f->init_b, "X",
+         "uniform: the upper bound; normal: the standard deviation; default 0"},
+        {"seed", CLI_U64, &f->seed, "N", "seed of initial values and of the key hash; default 0"},
         {"optimizer", CLI_STRING, &args->optimizer, "NAME",
          "sgd (default), momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl, group_ftrl, "
          "assign (sets rows)"},
         {"optimizer-args", CLI_STRING, &args->optimizer_args, "X,X,..",
-         "see docs/optimizers.md; arguments that are not given have their defaults"},
-        {"learning-rate", CLI_FLOAT, &f->learning_rate, "X", "default 0.01; with 0, values do not change"},
+         "the optimizer's own arguments in their order, see docs/optimizers.md; arguments that\n"
+         "are not given have their defaults"},
+        {"learning-rate", CLI_FLOAT, &f->learning_rate, "X",
+         "learning rate; default 0.01; with 0, values change only by pushes with their own rate"},
         {"schedule", CLI_STRING, &args->schedule, "NAME",
-         "of the learning rate: constant (default), linear, cosine, exponential"},
-        {"schedule-steps", CLI_U32, &f->schedule_steps, "N", "from --learning-rate to --learning-rate-end"},
+         "schedule of the learning rate: constant (default), linear, cosine, exponential"},
+        {"schedule-steps", CLI_U32, &f->schedule_steps, "N",
+         "steps over which the rate changes from --learning-rate to --learning-rate-end"},
         {"schedule-warmup-steps", CLI_U32, &f->schedule_warmup_steps, "N",
-         "steps before these, in which the rate rises from 0 to --learning-rate"},
-        {"learning-rate-end", CLI_FLOAT, &f->learning_rate_end, "X", "where the schedule ends"},
+         "steps before these, over which the rate rises from 0 to --learning-rate; default 0"},
+        {"learning-rate-end", CLI_FLOAT, &f->learning_rate_end, "X",
+         "learning rate at the end of the schedule; default 0"},
         {"weight-decay", CLI_FLOAT, &f->weight_decay, "X",
-         "L2, on the rows that a push changes; adamw: decoupled"},
-        {"clip-value", CLI_FLOAT, &f->clip_value, "X", "of each gradient element; 0 is off"},
-        {"clip-norm", CLI_FLOAT, &f->clip_norm, "X", "of each row's gradient; 0 is off"},
+         "L2 weight decay of the rows that a push changes; decoupled with adamw; default 0"},
+        {"clip-value", CLI_FLOAT, &f->clip_value, "X",
+         "limit of the absolute value of each element of a gradient; 0 (default): no limit"},
+        {"clip-norm", CLI_FLOAT, &f->clip_norm, "X",
+         "limit of the norm of each row's gradient; 0 (default): no limit"},
         {"pooling", CLI_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
         {"admission", CLI_STRING, &args->admission, "NAME", "always (default), probability, sightings"},
-        {"admission-arg", CLI_FLOAT, &f->admission_arg, "X", "the probability, or the number of sightings"},
+        {"admission-arg", CLI_FLOAT, &f->admission_arg, "X",
+         "the probability, or the number of times that a key must occur"},
         {"filter-mib", CLI_U64, &args->filter_mib, "N",
-         "admission by sightings: memory on the node for counting them; default 16"},
+         "admission by sightings: memory on the node, in MiB, for counting the occurrences of\n"
+         "keys; default 16"},
         {"eviction", CLI_STRING, &args->eviction, "NAME", "never (default), age, steps, lru, lfu, norm"},
         {"eviction-arg", CLI_FLOAT, &f->eviction_arg, "X",
-         "age: seconds without use; steps: steps without use; norm: least L2 norm of a row's values"},
+         "age: seconds without use; steps: steps without use; norm: the L2 norm of its values\n"
+         "below which a row is evicted"},
         {"capacity-rows", CLI_U64, &f->capacity_rows, "N",
-         "limit of rows on the node; 0 (default): only memory is a limit"},
+         "largest number of rows on the node; 0 (default): only memory is limited"},
         {"memory-mib", CLI_U64, &args->memory_mib, "N",
-         "tables: limit of memory on the node; 0 (default): only the node's limit counts"},
+         "tables: limit of memory on the node, in MiB; 0 (default): only the node's limit applies"},
     };
     _Static_assert(sizeof(all) / sizeof(*all) == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
     memcpy(rows, all, sizeof(all));
@@ -123,8 +134,7 @@ static const char *wanted_args(uint32_t optimizer)
     switch (optimizer) {
     case MR_OPT_MOMENTUM:
         return "--optimizer-args of momentum must be momentum and dampening, both from 0 to below 1, and 1 "
-               "for "
-               "Nesterov, which needs momentum and no dampening";
+               "for Nesterov, which needs momentum and no dampening";
     case MR_OPT_ADAGRAD:
     case MR_OPT_ROWWISE_ADAGRAD:
         return "--optimizer-args of adagrad must be 0 or more, and not both 0";
@@ -137,8 +147,7 @@ static const char *wanted_args(uint32_t optimizer)
                "below 0";
     case MR_OPT_GROUP_FTRL:
         return "--optimizer-args of group_ftrl must be initial accumulator and beta, not both 0, l1, l2 and "
-               "l21, "
-               "none below 0";
+               "l21, none below 0";
     case MR_OPT_ASSIGN:
         return "--optimizer assign has no --optimizer-args";
     default:
@@ -180,8 +189,7 @@ static const char *wanted(const char *field, uint32_t optimizer)
     if (optimizer == MR_OPT_ASSIGN && (strcmp(field, "weight_decay") == 0 ||
                                        strncmp(field, "clip_", 5) == 0 || strncmp(field, "schedule", 8) == 0))
         return "--weight-decay, --clip-value, --clip-norm and --schedule do not belong to --optimizer "
-               "assign, "
-               "which sets rows as they are";
+               "assign, which sets rows as they are";
     if (strcmp(field, "optimizer_args") == 0)
         return wanted_args(optimizer);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)

@@ -83,17 +83,21 @@ int tool_doctor(int argc, char **argv)
         {"server", CLI_STRING, &connection.server, "HOST:PORT",
          "also ask this server how packets reach its cores"},
         {"key-file", CLI_STRING, &connection.key_file, "FILE",
-         "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
-        {"json", CLI_FLAG, &connection.json, NULL, "one JSON list instead of text"},
-        {"root", CLI_STRING, &root, "DIR", "read DIR/proc and DIR/sys, collected from another machine"},
+         "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"json", CLI_FLAG, &connection.json, NULL, "print one JSON list instead of text"},
+        {"root", CLI_STRING, &root, "DIR",
+         "check another machine, from copies of its /proc and /sys in DIR/proc and DIR/sys"},
     };
     const struct cli_usage usage = {
         .program = "millrace doctor",
         .synopsis = "[options]",
         .summary = "Checks what the server and its clients need on this machine: memory, CPUs, NICs,\n"
                    "limits. Each finding is ok, advice (it works, but could be faster) or a problem (it\n"
-                   "does not work), with the command that fixes it. The exit code is 1 if there is a\n"
-                   "problem.",
+                   "does not work); advice and problems come with the command that fixes them. The exit\n"
+                   "code is 1 if there is a problem.\n"
+                   "\n"
+                   "  millrace doctor\n"
+                   "  millrace doctor --server 10.0.0.1:7700",
         CLI_OPTIONS(options),
     };
     int exit_code;

@@ -26,19 +26,21 @@ static struct hub_config parse_arguments(int argc, char **argv)
     const struct cli_option options[] = {
         {"server", CLI_STRING, &config.server, "HOST[:PORT]", "parameter server to feed; default port 7700"},
         {"listen", CLI_STRING, &config.listen, "HOST:PORT",
-         "where trainers reach this hub; default 0.0.0.0:" PORT_DEFAULT},
+         "address at which trainers reach this hub; default 0.0.0.0:" PORT_DEFAULT},
         {"key-file", CLI_STRING, &config.key_file, "FILE",
-         "pre-shared key, 64 hexadecimal digits; default $MILLRACE_KEY_FILE"},
+         "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
         {"prefetch", CLI_U32_IN(1, HUB_PREFETCH_MAX), &config.prefetch, "N",
-         "batches fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
-         "latency better, but a looked-up batch is that many batches old when it is trained on"},
+         "batches that are fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
+         "latency better, but the rows of a batch are that many batches old when it is trained on"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",
          "seconds after which another trainer gets a batch that its trainer did not finish; default 15"},
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
         .synopsis = "--server HOST[:PORT] [options]",
-        .summary = "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.",
+        .summary =
+            "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.\n\n"
+            "  millrace-hub --server 10.0.0.1 --listen 10.0.0.2:7800",
         CLI_OPTIONS(options),
         .has_version = true,
     };

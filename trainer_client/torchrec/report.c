@@ -18,9 +18,8 @@ void tde_line(const char *format, ...)
 
 static void report_no_room(struct tde_losses *l)
 {
-    tde_line("the node did not take %" PRIu64 " of the rows pushed: its memory, or a table's limit, is used "
-             "up, or it is frozen. They are lost (said "
-             "once a minute); raise memory.limit_mib",
+    tde_line("the node did not take %" PRIu64 " of the rows pushed: its memory or a table's limit is used "
+             "up, or it is frozen. These rows are lost (reported once a minute); raise memory.limit_mib",
              l->no_room);
     l->no_room = 0;
 }
@@ -28,8 +27,7 @@ static void report_no_room(struct tde_losses *l)
 static void report_not_finite(struct tde_losses *l, const char *table, uint64_t count)
 {
     tde_line("the node left out %" PRIu64 " of the rows pushed to table %s, for NaN, Inf or values that "
-             "their type cannot hold: the rows before "
-             "them stay (said once)",
+             "their type cannot hold: the earlier rows stay (reported once)",
              count, table);
     l->reported_not_finite = true;
 }

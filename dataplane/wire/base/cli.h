@@ -56,7 +56,7 @@ struct cli_option {
 struct cli_usage {
     const char *program;  /* "millrace ctl create" */
     const char *synopsis; /* what follows the program, "table NAME --dim N [options]" */
-    const char *summary;  /* one or more lines on what it does */
+    const char *summary;  /* lines on what it does; then an empty one and, indented, an example */
     const struct cli_option *options;
     uint32_t option_count;
     uint32_t words_min, words_max; /* arguments that are no options */
