@@ -47,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                                     .strict = (data[0] & 8) != 0,
                                                     .on_broken_line = count_broken,
                                                     .arg = &broken,
+                                                    .memory_bytes = (data[0] & 16) != 0 ? 2048 : 0,
                                                     .index_entries_max = 16,
                                                     .distinct_entries = 64};
     enum mr_status status = hub_sample_file_open(&options, &f, error);

@@ -48,7 +48,8 @@ static enum mr_status check_batch_bytes(const struct hub_request *request,
     return MR_INVALID_ARGUMENT;
 }
 
-enum mr_status hub_batch_source_open(const struct hub_request *request, const atomic_bool *stop,
+enum mr_status hub_batch_source_open(const struct hub_request *request, size_t memory_bytes,
+                                     const atomic_bool *stop,
                                      void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
                                                             const char *reason),
                                      void *arg, struct hub_batch_source **out, char *error)
@@ -66,6 +67,7 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, const at
         .held_out_share = request->held_out_ppm / 1e6,
         .held_out = request->held_out,
         .strict = request->strict,
+        .memory_bytes = memory_bytes,
         .stop = stop,
         .on_broken_line = on_broken_line,
         .arg = arg,

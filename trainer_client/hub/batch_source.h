@@ -26,8 +26,9 @@ void hub_batch_free(struct hub_batch *b);
 
 struct hub_batch_source;
 
-/* Errors as of hub_sample_file_open(). on_broken_line may be NULL. */
-enum mr_status hub_batch_source_open(const struct hub_request *request, const atomic_bool *stop,
+/* Errors as of hub_sample_file_open(); memory_bytes, for samples, as there. on_broken_line may be NULL. */
+enum mr_status hub_batch_source_open(const struct hub_request *request, size_t memory_bytes,
+                                     const atomic_bool *stop,
                                      void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
                                                             const char *reason),
                                      void *arg, struct hub_batch_source **out, char *error);

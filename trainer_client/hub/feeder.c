@@ -303,8 +303,8 @@ static enum mr_status open_source(struct feeder *f, char *error)
 {
     hub_batch_source_close(f->source);
     f->source = NULL;
-    enum mr_status status =
-        hub_batch_source_open(&f->request, &f->hub->stop, report_broken_line, NULL, &f->source, error);
+    enum mr_status status = hub_batch_source_open(&f->request, f->hub->config.sample_memory_bytes,
+                                                  &f->hub->stop, report_broken_line, NULL, &f->source, error);
     if (status == MR_OK)
         log_plan(f);
     return status;

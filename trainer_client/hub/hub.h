@@ -38,6 +38,7 @@ struct hub_feed {
 struct hub_config {
     const char *listen, *server, *key_file;
     uint32_t prefetch;
+    size_t sample_memory_bytes; /* samples that stay in memory take at most this */
     uint64_t trainer_timeout_us;
 };
 

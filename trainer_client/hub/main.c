@@ -9,6 +9,8 @@
 #define PROGRAM               "millrace-hub"
 #define PORT_DEFAULT          "7800"
 #define PREFETCH_DEFAULT      4u
+#define SAMPLE_MEMORY_MIB     256u
+#define SAMPLE_MEMORY_MIB_MAX (1u << 20)
 #define TRAINER_TIMEOUT_S     15u
 #define TRAINER_TIMEOUT_S_MAX 86400u
 
@@ -22,7 +24,7 @@ static void on_signal(int signal_number)
 static struct hub_config parse_arguments(int argc, char **argv)
 {
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
-    uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S;
+    uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
     const struct cli_option options[] = {
         {"server", CLI_STRING, &config.server, "HOST[:PORT]", "parameter server to feed; default port 7700"},
         {"listen", CLI_STRING, &config.listen, "HOST:PORT",
@@ -32,6 +34,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
         {"prefetch", CLI_U32_IN(1, HUB_PREFETCH_MAX), &config.prefetch, "N",
          "batches that are fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
+        {"sample-memory", CLI_U32_IN(0, SAMPLE_MEMORY_MIB_MAX), &sample_memory_mib, "MIB",
+         "for samples that stay in memory; others are read from the file in each epoch; default 256"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",
          "seconds after which another trainer gets a batch that its trainer did not finish; default 15"},
     };
@@ -49,6 +53,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)
         config.key_file = getenv("MILLRACE_KEY_FILE");
+    config.sample_memory_bytes = (size_t)sample_memory_mib << 20;
     config.trainer_timeout_us = trainer_timeout_s * UINT64_C(1000000);
     return config;
 }

@@ -12,6 +12,7 @@
 #include "trainer_client/hub/distinct.h"
 #include "trainer_client/hub/lines.h"
 #include "trainer_client/hub/permutation.h"
+#include "trainer_client/hub/sample_store.h"
 
 #define SCAN_READ_BYTES     (1u << 20)
 #define RANDOM_READ_BYTES   4096u
@@ -38,7 +39,8 @@ struct hub_sample_file {
     struct place *index; /* of every `stride`-th sample of the part */
     uint32_t index_used, index_size, index_max;
     uint64_t stride;
-    struct hub_lines lines; /* for hub_sample_file_read() */
+    struct hub_lines lines;         /* for hub_sample_file_read() */
+    struct hub_sample_store *store; /* NULL: no samples stay in memory */
     struct hub_distinct *distinct;
 };
 
@@ -134,11 +136,14 @@ static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_samp
     f->good_lines++;
     if (sample->key_count > f->info.sample_keys_max)
         f->info.sample_keys_max = sample->key_count;
-    if (in_part(f, line->number) && !add_to_index(f, line)) {
-        snprintf(error, HUB_ERROR_BYTES, "%s: no memory for the index of its lines", f->path);
-        return MR_NO_MEMORY;
-    }
-    return MR_OK;
+    if (!in_part(f, line->number))
+        return MR_OK;
+    if (f->store != NULL)
+        hub_sample_store_add(f->store, sample);
+    if (add_to_index(f, line))
+        return MR_OK;
+    snprintf(error, HUB_ERROR_BYTES, "%s: no memory for the index of its lines", f->path);
+    return MR_NO_MEMORY;
 }
 
 static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_file_options *options,
@@ -239,6 +244,8 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
         goto out;
     }
     f->info.format = format;
+    if (options->memory_bytes > 0)
+        f->store = hub_sample_store_create(format, options->memory_bytes);
     status = open_file(f, error);
     if (status == MR_OK)
         status = scan(f, options, sample, error);
@@ -270,6 +277,7 @@ void hub_sample_file_close(struct hub_sample_file *f)
         return;
     hub_lines_free(&f->lines);
     hub_distinct_destroy(f->distinct);
+    hub_sample_store_destroy(f->store);
     if (f->fd >= 0)
         close(f->fd);
     free(f->index);
@@ -317,6 +325,8 @@ enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, s
     uint64_t to_skip = index % f->stride;
     char reason[HUB_REASON_BYTES] = "it ends early";
     struct hub_line line;
+    if (f->store != NULL && hub_sample_store_get(f->store, index, sample))
+        return MR_OK;
     hub_lines_seek(&f->lines, place->offset, place->line_number);
     while (hub_lines_next(&f->lines, &line)) {
         /* With a stride of one the index names the very line, so a fault there is a change of the file. */

@@ -3,7 +3,8 @@
  *
  * Opening reads the file once from end to end: it checks every line, counts the distinct keys and remembers
  * where samples begin. The index is bounded: when it is full, it keeps every second place, and reading walks
- * on from the place before. One thread at a time.
+ * on from the place before. The first samples, as many as memory_bytes hold, stay in memory; the others are read
+ * from the file each time. One thread at a time.
  */
 #ifndef HUB_SAMPLE_FILE_H
 #define HUB_SAMPLE_FILE_H
@@ -28,6 +29,7 @@ struct hub_sample_file_options {
     bool held_out;                                /* which part */
     bool strict;                                  /* the first broken line fails the opening */
     uint32_t index_entries_max, distinct_entries; /* 0 = defaults; distinct_entries is a power of two */
+    size_t memory_bytes;                          /* for samples that stay in memory; 0 = none do */
     const atomic_bool *stop;                      /* NULL, or gives up with MR_CANCELLED once it is true */
     /* Told of the first HUB_BROKEN_SHOWN_MAX broken lines; may be NULL. */
     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number, const char *reason);
@@ -55,7 +57,7 @@ const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_
  * change from then. MR_IO_ERROR: not so; `error` says what differs. */
 enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error);
 /* Sample `index` < samples, in file order. MR_IO_ERROR when it turns out that the file has changed since it
- * was opened. */
+ * was opened; of samples in memory only hub_sample_file_check() finds that out. */
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
                                     char *error);
 

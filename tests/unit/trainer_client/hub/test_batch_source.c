@@ -40,7 +40,7 @@ static struct hub_request request_of(const struct temp_file *file, uint32_t batc
 static struct hub_batch_source *open_source(struct hub_request request)
 {
     struct hub_batch_source *s = NULL;
-    assert_int_equal(hub_batch_source_open(&request, NULL, NULL, NULL, &s, error), MR_OK);
+    assert_int_equal(hub_batch_source_open(&request, 0, NULL, NULL, NULL, &s, error), MR_OK);
     return s;
 }
 
@@ -155,7 +155,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
     struct hub_batch_source *s = NULL;
     snprintf(r.path, sizeof(r.path), "%s", file.path);
-    assert_int_equal(hub_batch_source_open(&r, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
+    assert_int_equal(hub_batch_source_open(&r, 0, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "take at most 524"));
     free(text);
     close(file.fd);

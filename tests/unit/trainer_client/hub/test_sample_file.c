@@ -59,15 +59,17 @@ static uint64_t key_of_line(uint64_t line_number)
     return key;
 }
 
-/* Every sample of the part, in file order, whatever the size of the index. */
-static void check_part(const struct temp_file *file, bool held_out, uint32_t index_entries_max)
+/* Every sample of the part, in file order, whatever the size of the index and of the memory. */
+static void check_part(const struct temp_file *file, bool held_out, uint32_t index_entries_max,
+                       size_t memory_bytes)
 {
     struct hub_sample_file *f =
         open_file((struct hub_sample_file_options){.path = file->path,
                                                    .seed = 5,
                                                    .held_out_share = 0.3,
                                                    .held_out = held_out,
-                                                   .index_entries_max = index_entries_max});
+                                                   .index_entries_max = index_entries_max,
+                                                   .memory_bytes = memory_bytes});
     uint64_t index = 0;
     for (uint64_t line = 1; line <= LINES; line++) {
         if (is_sample(line) && hub_is_held_out(line, 5, 0.3) == held_out) {
@@ -88,8 +90,9 @@ static void parts_are_disjoint_and_complete(void **state)
     static const uint32_t index_sizes[] = {0, 2, 3, 64, 600};
     struct temp_file file = many_lines();
     for (size_t i = 0; i < sizeof(index_sizes) / sizeof(index_sizes[0]); i++) {
-        check_part(&file, false, index_sizes[i]);
-        check_part(&file, true, index_sizes[i]);
+        size_t memory_bytes = i % 3 * 12000; /* for none of the samples, or for some */
+        check_part(&file, false, index_sizes[i], memory_bytes);
+        check_part(&file, true, index_sizes[i], memory_bytes);
     }
     close(file.fd);
 }
@@ -207,10 +210,25 @@ static void opening_can_be_stopped(void **state)
     close(file.fd);
 }
 
+/* A file that is cut short takes nothing from the samples in memory; the check reports it. */
+static void samples_in_memory_are_not_read_again(void **state)
+{
+    struct temp_file file = many_lines();
+    struct hub_sample_file *f =
+        open_file((struct hub_sample_file_options){.path = file.path, .memory_bytes = 1u << 20});
+    assert_int_equal(ftruncate(file.fd, 10), 0);
+    assert_int_equal(hub_sample_file_read(f, hub_sample_file_info(f)->samples - 1, &sample, error), MR_OK);
+    assert_int_equal(sample.keys[0], key_of_line(LINES - 1));
+    assert_int_equal(hub_sample_file_check(f, error), MR_IO_ERROR);
+    hub_sample_file_close(f);
+    close(file.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_disjoint_and_complete),
+        cmocka_unit_test(samples_in_memory_are_not_read_again),
         cmocka_unit_test(broken_lines_are_counted_and_told),
         cmocka_unit_test(strict_stops_and_says_where),
         cmocka_unit_test(a_line_too_long_is_broken),

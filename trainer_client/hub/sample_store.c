@@ -1,0 +1,79 @@
+#include "trainer_client/hub/sample_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A sample in `bytes`: this, its dense values, its bag_end, and its keys from the next multiple of 8 on. */
+struct head {
+    float label;
+    uint32_t key_count;
+};
+
+struct hub_sample_store {
+    size_t dense_bytes, slots_bytes, keys_at;
+    /* Samples from the beginning, where each begins from the end: places_end[-1 - i]. The kernel gives pages
+     * when they are first written to, so that a bound larger than the samples costs nothing. */
+    uint8_t *bytes;
+    uint64_t *places_end;
+    size_t used, size;
+    uint64_t samples;
+    bool full;
+};
+
+struct hub_sample_store *hub_sample_store_create(const struct hub_format *format, size_t bytes_max)
+{
+    struct hub_sample_store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->dense_bytes = format->dense * sizeof(float);
+    s->slots_bytes = format->slots * sizeof(uint32_t);
+    s->keys_at = (sizeof(struct head) + s->dense_bytes + s->slots_bytes + 7) & ~(size_t)7;
+    s->size = bytes_max & ~(size_t)7;
+    s->bytes = malloc(s->size);
+    if (s->bytes == NULL) {
+        free(s);
+        return NULL;
+    }
+    s->places_end = (uint64_t *)(void *)(s->bytes + s->size);
+    return s;
+}
+
+void hub_sample_store_destroy(struct hub_sample_store *s)
+{
+    if (s == NULL)
+        return;
+    free(s->bytes);
+    free(s);
+}
+
+void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *sample)
+{
+    const struct head head = {sample->label, sample->key_count};
+    size_t keys_bytes = sample->key_count * sizeof(*sample->keys), bytes = s->keys_at + keys_bytes;
+    s->full = s->full || s->used + bytes + (s->samples + 1) * sizeof(*s->places_end) > s->size;
+    if (s->full)
+        return;
+    uint8_t *at = s->bytes + s->used;
+    memcpy(at, &head, sizeof(head));
+    memcpy(at + sizeof(head), sample->dense, s->dense_bytes);
+    memcpy(at + sizeof(head) + s->dense_bytes, sample->bag_end, s->slots_bytes);
+    memcpy(at + s->keys_at, sample->keys, keys_bytes);
+    s->samples++;
+    s->places_end[-(int64_t)s->samples] = s->used;
+    s->used += bytes;
+}
+
+bool hub_sample_store_get(const struct hub_sample_store *s, uint64_t index, struct hub_sample *sample)
+{
+    struct head head;
+    if (index >= s->samples)
+        return false;
+    const uint8_t *at = s->bytes + s->places_end[-(int64_t)index - 1];
+    memcpy(&head, at, sizeof(head));
+    sample->label = head.label;
+    sample->key_count = head.key_count;
+    memcpy(sample->dense, at + sizeof(head), s->dense_bytes);
+    memcpy(sample->bag_end, at + sizeof(head) + s->dense_bytes, s->slots_bytes);
+    memcpy(sample->keys, at + s->keys_at, head.key_count * sizeof(*sample->keys));
+    return true;
+}

@@ -1,0 +1,22 @@
+/* Samples in memory: the first ones of a file's part, as they were parsed, so that no epoch reads and parses
+ * their lines again. It holds as many as fit into its bound. One thread at a time.
+ */
+#ifndef HUB_SAMPLE_STORE_H
+#define HUB_SAMPLE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "trainer_client/hub/sample.h"
+
+struct hub_sample_store;
+
+/* Makes an empty store for samples of `format` that takes at most bytes_max; NULL: no memory. */
+struct hub_sample_store *hub_sample_store_create(const struct hub_format *format, size_t bytes_max);
+void hub_sample_store_destroy(struct hub_sample_store *s); /* NULL is fine */
+/* Adds the next sample, the first one as number 0. Once one finds no room, all later ones are left out. */
+void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *sample);
+/* Copies sample `index`; false: it was left out. */
+bool hub_sample_store_get(const struct hub_sample_store *s, uint64_t index, struct hub_sample *sample);
+
+#endif
