@@ -273,6 +273,13 @@ struct mr_rpc *net_add(struct net *net, const char *name, uint32_t rank)
     return net_add_with(net, name, rank, net->world_size, rank == 0);
 }
 
+void net_wait_joined(struct net *net, uint32_t worker)
+{
+    char error[256] = "";
+    if (mr_workers_wait_joined(net->workers[worker].rpc, UINT64_MAX, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+}
+
 void net_world(struct net *net, uint32_t world_size)
 {
     net_start(net, world_size);
@@ -281,11 +288,8 @@ void net_world(struct net *net, uint32_t world_size)
         snprintf(name, sizeof(name), "w%u", i);
         (void)net_add(net, name, i);
     }
-    for (uint32_t i = 0; i < world_size; i++) {
-        char error[256] = "";
-        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)) != MR_OK)
-            fail_msg("%s", error);
-    }
+    for (uint32_t i = 0; i < world_size; i++)
+        net_wait_joined(net, i);
 }
 
 /* By the caller's own thread: the network's need not be scheduled. */
@@ -470,6 +474,36 @@ void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, c
                                        .flags = flags};
     if (mr_rpc_register(rpc, &function) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
+}
+
+int net_setup(void **state)
+{
+    *state = malloc(sizeof(struct net));
+    return *state == NULL;
+}
+
+int net_teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+/* ---- functions ---- */
+
+enum mr_status net_nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return MR_OK;
+}
+
+enum mr_status net_mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_return_values(call, arguments, count);
+}
+
+enum mr_status net_fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_fail(call, "row %d is missing", 17);
 }
 
 /* ---- the gate ---- */

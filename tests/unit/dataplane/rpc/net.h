@@ -60,12 +60,17 @@ struct net {
 void net_start(struct net *net, uint32_t world_size);
 /* Closes and destroys all workers, and checks that nothing is left of them. */
 void net_stop(struct net *net);
+/* cmocka's setup and teardown: *state is a network, which the test starts and the teardown stops. */
+int net_setup(void **state);
+int net_teardown(void **state);
 /* A worker that joins; rank 0 is the rendezvous. The status is mr_agent_create()'s. */
 struct mr_rpc *net_add(struct net *net, const char *name, uint32_t rank);
 struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, uint32_t world_size,
                             uint32_t is_rendezvous);
 /* A whole world: workers "w0", "w1", ... that have joined. */
 void net_world(struct net *net, uint32_t world_size);
+/* Waits until the worker has joined. Fails the test if it cannot. */
+void net_wait_joined(struct net *net, uint32_t worker);
 /* So much time goes by, with packets as usual. */
 void net_skip(struct net *net, uint64_t us);
 /* From now on so many of a thousand packets are lost, and so many come twice. */
@@ -87,6 +92,10 @@ void net_replace(struct net *net, uint32_t worker);
 /* Registers it on that worker. */
 void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, const char *results,
                   mr_rpc_run run, void *user, uint32_t flags);
+/* Functions for it: one does nothing, one returns its arguments, and one fails: "row 17 is missing". */
+enum mr_status net_nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count);
+enum mr_status net_mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count);
+enum mr_status net_fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count);
 /* Of a test whose state begins with its struct net. */
 static inline struct mr_rpc *worker(void **state, uint32_t rank)
 {

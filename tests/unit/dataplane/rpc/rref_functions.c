@@ -42,25 +42,6 @@ enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *argume
 
 /* ---- functions ---- */
 
-static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return MR_OK;
-}
-
-static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    enum mr_status status = MR_OK;
-
-    for (uint32_t i = 0; i < count && status == MR_OK; i++)
-        status = mr_rpc_return(call, arguments[i]);
-    return status;
-}
-
-static enum mr_status fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return mr_rpc_fail(call, "row %d is missing", 17);
-}
-
 static enum mr_status make_object(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     return mr_rpc_return_object(call, (void *)(intptr_t)arguments[0].i64, // NOLINT: the test's own
@@ -193,10 +174,10 @@ int setup(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         struct mr_rpc *rpc = world->net.workers[i].rpc;
 
-        net_function(rpc, "nothing", "", "", nothing, NULL, 0);
-        net_function(rpc, "mirror", "...", "...", mirror, NULL, 0);
-        net_function(rpc, "mirror_inline", "...", "...", mirror, NULL, MR_RPC_INLINE);
-        net_function(rpc, "fails", "", "i64", fails, NULL, 0);
+        net_function(rpc, "nothing", "", "", net_nothing, NULL, 0);
+        net_function(rpc, "mirror", "...", "...", net_mirror, NULL, 0);
+        net_function(rpc, "mirror_inline", "...", "...", net_mirror, NULL, MR_RPC_INLINE);
+        net_function(rpc, "fails", "", "i64", net_fails, NULL, 0);
         net_function(rpc, "make_object", "i64", "object", make_object, NULL, 0);
         net_function(rpc, "add_to_object", "ref, i64", "i64", add_to_object, NULL, 0);
         net_function(rpc, "read", "ref", "...", read_value, NULL, 0);
@@ -207,13 +188,6 @@ int setup(void **state)
         net_function(rpc, "drop", "", "", drop, &world->kept[i], 0);
         net_function(rpc, "use", "ref", "", use, NULL, 0);
     }
-    return 0;
-}
-
-int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
     return 0;
 }
 

@@ -24,7 +24,6 @@ enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *argume
  * pass_around(ref): through all other workers, and back; keep(ref), read_kept(), drop(): holds it until then;
  * use(ref): a struct counted, on its owner, is not destroyed yet. */
 int setup(void **state);
-int teardown(void **state);
 /* As drop(), for a worker that cannot be called. */
 void forget_kept(void **state, uint32_t rank);
 /* No worker that lives holds anything of another's, or has anything that another holds. */

@@ -22,13 +22,6 @@ static int setup(void **state)
     return math_world(state, WORKERS);
 }
 
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
-    return 0;
-}
-
 /* ---- one message from w0 to w1 ---- */
 
 struct raw {
@@ -289,11 +282,11 @@ static int setup_four(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(malformed_ones, setup, teardown),
-        cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_right_after_another, setup, teardown),
-        cmocka_unit_test_setup_teardown(ones_out_of_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(ones_that_name_anothers_call, setup_four, teardown),
+        cmocka_unit_test_setup_teardown(malformed_ones, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(one_right_after_another, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(ones_out_of_order, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(ones_that_name_anothers_call, setup_four, net_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

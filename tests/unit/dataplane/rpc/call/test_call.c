@@ -12,39 +12,13 @@
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof(*net));
-    *state = net;
-    net_world(net, 3);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
+    if (net_setup(state) != 0)
+        return -1;
+    net_world(*state, 3);
     return 0;
 }
 
 /* ---- functions ---- */
-
-static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return MR_OK;
-}
-
-/* Gives back all that it got. */
-static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < count && status == MR_OK; i++)
-        status = mr_rpc_return(call, arguments[i]);
-    return status;
-}
-
-static enum mr_status fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return mr_rpc_fail(call, "row %d is missing", 17);
-}
 
 static enum mr_status fails_silently(struct mr_rpc_call *call, const struct mr_value *arguments,
                                      uint32_t count)
@@ -109,7 +83,7 @@ static void check_mirror(struct mr_rpc *from, uint32_t to)
 static void values_come_back_from_anywhere(void **state)
 {
     for (uint32_t rank = 0; rank < 3; rank++)
-        net_function(worker(state, rank), "mirror", "...", "...", mirror, NULL,
+        net_function(worker(state, rank), "mirror", "...", "...", net_mirror, NULL,
                      rank == 2 ? MR_RPC_INLINE : 0);
     for (uint32_t from = 0; from < 3; from++)
         for (uint32_t to = 0; to < 3; to++)
@@ -118,7 +92,7 @@ static void values_come_back_from_anywhere(void **state)
 
 static void many_and_large_values(void **state)
 {
-    net_function(worker(state, 1), "mirror", "...", "...", mirror, NULL, 0);
+    net_function(worker(state, 1), "mirror", "...", "...", net_mirror, NULL, 0);
     static float large[1 << 18];
     for (uint32_t i = 0; i < 1 << 18; i++)
         large[i] = (float)i;
@@ -129,7 +103,7 @@ static void many_and_large_values(void **state)
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_result *result;
         if (to == 0)
-            net_function(worker(state, 0), "mirror", "...", "...", mirror, NULL, 0);
+            net_function(worker(state, 0), "mirror", "...", "...", net_mirror, NULL, 0);
         assert_int_equal(mr_rpc_sync(worker(state, 0), to, "mirror", in, MR_RPC_ARGUMENTS_MAX, NULL, &result),
                          MR_OK);
         assert_int_equal(mr_rpc_result_count(result), MR_RPC_ARGUMENTS_MAX);
@@ -223,9 +197,9 @@ static void errors_say_what_and_where(void **state)
     struct mr_value wrong[] = {mr_value_tensor(mr_tensor_1d(MR_F32, 2, floats)), mr_value_string("x")};
     struct mr_value object = {.kind = MR_VALUE_OBJECT};
     for (uint32_t rank = 0; rank < 2; rank++) {
-        net_function(worker(state, rank), "takes", "f32[3]", "", nothing, NULL, 0);
-        net_function(worker(state, rank), "lies", "", "i64", nothing, NULL, 0);
-        net_function(worker(state, rank), "fails", "", "", fails, NULL, 0);
+        net_function(worker(state, rank), "takes", "f32[3]", "", net_nothing, NULL, 0);
+        net_function(worker(state, rank), "lies", "", "i64", net_nothing, NULL, 0);
+        net_function(worker(state, rank), "fails", "", "", net_fails, NULL, 0);
         net_function(worker(state, rank), "silent", "", "", fails_silently, NULL, 0);
         net_function(worker(state, rank), "object", "", "object", returns_object, NULL, 0);
     }
@@ -283,7 +257,7 @@ static void workers_are_known_by_rank_and_name(void **state)
 static void futures_are_waited_for_in_any_order(void **state)
 {
     struct mr_rpc_future *futures[100];
-    net_function(worker(state, 1), "mirror", "...", "...", mirror, NULL, 0);
+    net_function(worker(state, 1), "mirror", "...", "...", net_mirror, NULL, 0);
     for (int64_t i = 0; i < 100; i++) {
         struct mr_value value = mr_value_i64(i);
         assert_int_equal(mr_rpc_async(worker(state, 0), 1, "mirror", &value, 1, NULL, &futures[i]), MR_OK);
@@ -326,7 +300,7 @@ static void arguments_are_copied_before_a_call_returns(void **state)
     struct mr_value values[] = {mr_value_string(text), mr_value_tensor(mr_tensor_1d(MR_F32, 400, floats))};
     for (uint32_t i = 0; i < 3; i++) {
         net_function(worker(state, i), "gate", "", "", pass_gate, &gate, 0);
-        net_function(worker(state, i), "mirror", "...", "...", mirror, NULL, 0);
+        net_function(worker(state, i), "mirror", "...", "...", net_mirror, NULL, 0);
         assert_int_equal(mr_rpc_async(worker(state, i), i, "gate", NULL, 0, NULL, &futures[i]), MR_OK);
         gate_wait_begun(&gate, i + 1);
         mr_rpc_future_destroy(futures[i]);
@@ -374,9 +348,9 @@ static void then_runs_once_before_or_after_the_end(void **state)
     gate_init(&seen.gate);
     gate_init(&gate);
     for (uint32_t to = 0; to < 2; to++)
-        net_function(worker(state, to), "mirror", "...", "...", mirror, NULL, 0);
+        net_function(worker(state, to), "mirror", "...", "...", net_mirror, NULL, 0);
     net_function(worker(state, 1), "gate", "", "", pass_gate, &gate, 0);
-    net_function(worker(state, 1), "fails", "", "", fails, NULL, 0);
+    net_function(worker(state, 1), "fails", "", "", net_fails, NULL, 0);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(mr_rpc_async(worker(state, 0), i % 2, "mirror", &value, 1, NULL, &future), MR_OK);
         while (i >= 2 && !mr_rpc_done(future))
@@ -409,7 +383,7 @@ static void a_cancelled_call_that_has_not_begun_is_not_run(void **state)
         second_gate.open = true;
         net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
         net_function(worker(state, to), "second", "", "", pass_gate, &second_gate, 0);
-        net_function(worker(state, to), "mirror", "...", "...", mirror, NULL, 0);
+        net_function(worker(state, to), "mirror", "...", "...", net_mirror, NULL, 0);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &first), MR_OK);
         gate_wait_begun(&gate, 1);
         assert_int_equal(mr_rpc_async(worker(state, 0), to, "second", NULL, 0, NULL, &second), MR_OK);
@@ -501,7 +475,7 @@ static void a_call_whose_time_is_up_does_not_begin(void **state)
     }
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
 
 int main(void)
 {

@@ -294,7 +294,7 @@ static void what_runs_inline_needs_no_memory_for_its_request(void **state)
     atomic_store(&no_later, 0);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup_full, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, setup_full, net_teardown)
 
 int main(void)
 {

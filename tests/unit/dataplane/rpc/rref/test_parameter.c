@@ -209,7 +209,7 @@ static void an_owner_may_end_during_a_change(void **state)
 static int teardown_during_a_change(void **state)
 {
     void *status;
-    (void)teardown(state);
+    (void)net_teardown(state);
     gate_open(&unanswered.gate);
     pthread_join(unanswered_changing, &status);
     mr_versions_release(unanswered.versions);
@@ -255,12 +255,12 @@ static void errors_say_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(versions_stay_while_they_are_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_version_outlives_its_parameter, setup, teardown),
-        cmocka_unit_test_setup_teardown(others_get_copies_of_the_newest, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_copy_waits_for_a_change_and_nobody_else_does, setup, teardown),
+        cmocka_unit_test_setup_teardown(versions_stay_while_they_are_read, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(a_version_outlives_its_parameter, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(others_get_copies_of_the_newest, setup, net_teardown),
+        cmocka_unit_test_setup_teardown(a_copy_waits_for_a_change_and_nobody_else_does, setup, net_teardown),
         cmocka_unit_test_setup_teardown(an_owner_may_end_during_a_change, setup, teardown_during_a_change),
-        cmocka_unit_test_setup_teardown(errors_say_what_is_wrong, setup, teardown),
+        cmocka_unit_test_setup_teardown(errors_say_what_is_wrong, setup, net_teardown),
     };
     return cmocka_run_group_tests_name("parameter", tests, NULL, NULL);
 }

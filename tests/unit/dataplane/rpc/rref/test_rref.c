@@ -625,7 +625,7 @@ static void who_holds_what_is_named_when_leaving(void **state)
     await_nothing_held(state);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
 
 int main(void)
 {

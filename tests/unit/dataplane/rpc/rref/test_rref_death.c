@@ -267,7 +267,7 @@ static void nothing_stays_when_one_dies_in_the_middle(void **state)
     play_all(state, 7, true);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
 
 int main(void)
 {

@@ -24,11 +24,6 @@ static void drop_saved(void *saved)
     atomic_fetch_sub(&saved_alive, 1);
 }
 
-static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return mr_rpc_return_values(call, arguments, count);
-}
-
 static enum mr_status save(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     atomic_fetch_add(&saved_alive, 1);
@@ -199,7 +194,7 @@ static void begin(struct net *net)
                                         .run = save,
                                         .backward = save_backward};
 
-        net_function(net->workers[i].rpc, "mirror", "...", "...", mirror, NULL, 0);
+        net_function(net->workers[i].rpc, "mirror", "...", "...", net_mirror, NULL, 0);
         made(mr_rpc_register(net->workers[i].rpc, &saves));
     }
 }

@@ -689,7 +689,7 @@ static void parts_beyond_a_message_are_refused(void **state)
     free(floats);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup_long, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, setup_long, net_teardown)
 
 int main(void)
 {

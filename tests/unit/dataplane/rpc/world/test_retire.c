@@ -13,29 +13,11 @@
 #define SECOND_US 1000000u
 #define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */
 
-static int setup(void **state)
-{
-    *state = malloc(sizeof(struct net));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
-    return 0;
-}
-
 static void expect(enum mr_status got, enum mr_status status, const char *says)
 {
     if (got != status || strstr(mr_rpc_last_error(), says) == NULL)
         fail_msg("%s, not %s, or not \"%s\": %s", mr_status_name(got), mr_status_name(status), says,
                  mr_rpc_last_error());
-}
-
-static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return MR_OK;
 }
 
 /* ---- functions that wait ---- */
@@ -57,11 +39,8 @@ static void world(struct net *net, uint32_t size, uint32_t node)
         net->are_nodes = i == node;
         (void)net_add(net, names[i], i);
     }
-    for (uint32_t i = 0; i < size; i++) {
-        char error[256];
-        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)) != MR_OK)
-            fail_msg("%s", error);
-    }
+    for (uint32_t i = 0; i < size; i++)
+        net_wait_joined(net, i);
 }
 
 static uint32_t unfinished(struct net *net, uint32_t node)
@@ -91,8 +70,8 @@ static void what_runs_ends_and_nothing_else_begins(void **state)
     gate_init(&gate);
     world(net, 3, 1);
     net_function(net->workers[1].rpc, "pass", "", "i64", pass, &gate, 0);
-    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
-    net_function(net->workers[2].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "nothing", "", "", net_nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "nothing", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "pass", NULL, 0, NULL, &future), MR_OK);
     gate_wait_begun(&gate, 1);
     pthread_mutex_lock(&net->lock);
@@ -123,7 +102,7 @@ static void the_rendezvous_says_goodbye_too(void **state)
 {
     struct net *net = *state;
     world(net, 3, 0);
-    net_function(net->workers[2].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "nothing", "", "", net_nothing, NULL, 0);
     pthread_mutex_lock(&net->lock);
     mr_agent_retire(net->workers[0].rpc);
     pthread_mutex_unlock(&net->lock);
@@ -139,7 +118,7 @@ static void a_goodbye_is_said_until_it_is_heard(void **state)
 {
     struct net *net = *state;
     world(net, 3, 1);
-    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "nothing", "", "", net_nothing, NULL, 0);
     net_mute(net, 1, 0, true);
     for (uint32_t i = 0; i < 5; i++) {
         pthread_mutex_lock(&net->lock);
@@ -161,7 +140,7 @@ static void only_nodes_say_goodbye(void **state)
 {
     struct net *net = *state;
     world(net, 3, 0);
-    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "nothing", "", "", net_nothing, NULL, 0);
     pthread_mutex_lock(&net->lock);
     (void)mr_agent_say_goodbye(net->workers[1].rpc);
     pthread_mutex_unlock(&net->lock);
@@ -181,7 +160,6 @@ static void a_node_does_not_shut_down(void **state)
 static void a_held_one_waits_and_lets_wait(void **state)
 {
     struct net *net = *state;
-    char error[256];
     for (uint32_t held = 0; held < 2; held++) {
         if (held == 1)
             net_stop(net);
@@ -197,8 +175,7 @@ static void a_held_one_waits_and_lets_wait(void **state)
         mr_agent_release(net->workers[held].rpc);
         pthread_mutex_unlock(&net->lock);
         for (uint32_t i = 0; i < 2; i++)
-            assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
-                             MR_OK);
+            net_wait_joined(net, i);
     }
 }
 
@@ -249,8 +226,7 @@ static void who_comes_late_is_refused_or_waits(void **state)
         (void)net_add(net, names[i], i);
     }
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
-                         MR_OK);
+        net_wait_joined(net, i);
     net_silence(net, 1, true);
     net_skip(net, 2 * SECOND_US);
     (void)net_add(net, "w1", 1);
@@ -276,8 +252,7 @@ static void one_that_is_refused_or_fenced_knows_it(void **state)
     (void)net_add(net, "w0", 0);
     (void)net_add(net, "w1", 1);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof(error)),
-                         MR_OK);
+        net_wait_joined(net, i);
     (void)net_add(net, "w1", 1);
     (void)mr_workers_wait_joined(net->workers[2].rpc, UINT64_MAX, error, sizeof(error));
     pthread_mutex_lock(&net->lock);
@@ -300,7 +275,7 @@ static void calls_are_counted(void **state)
     const struct mr_agent_counters *caller = mr_agent_counters(net->workers[1].rpc);
     const struct mr_agent_counters *served = mr_agent_counters(net->workers[0].rpc);
     struct mr_value number = mr_value_i64(1);
-    net_function(net->workers[0].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[0].rpc, "nothing", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", NULL, 0, NULL, NULL), MR_OK);
     expect(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", &number, 1, NULL, NULL), MR_WRONG_SIGNATURE, "");
     expect(mr_rpc_sync(net->workers[1].rpc, 0, "other", NULL, 0, NULL, NULL), MR_UNKNOWN_FUNCTION, "");
@@ -317,7 +292,7 @@ static void calls_are_counted(void **state)
     pthread_mutex_unlock(&net->lock);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {

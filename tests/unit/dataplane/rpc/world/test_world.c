@@ -14,28 +14,10 @@
 
 #define SECOND_US 1000000u
 
-static int setup(void **state)
-{
-    *state = malloc(sizeof(struct net));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
-    return 0;
-}
-
 static void expect_text(const char *text, const char *part)
 {
     if (strstr(text, part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", text, part);
-}
-
-static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
-{
-    return MR_OK;
 }
 
 /* ---- joining ---- */
@@ -44,87 +26,88 @@ static void a_world_of_one_is_complete_at_once(void **state)
 {
     struct net *net = *state;
     net_world(net, 1);
-    net_function(net->workers[0].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[0].rpc, "f", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 0, "f", NULL, 0, NULL, NULL), MR_OK);
     assert_int_equal(mr_rpc_shutdown(net->workers[0].rpc, 0), MR_OK);
 }
 
-static enum mr_status wait_joined(struct net *net, uint32_t i, uint64_t us, char *error, size_t bytes)
+/* It does not join: within a millisecond, or, when it is refused, ever. */
+static void expect_not_joined(struct net *net, uint32_t i, enum mr_status expected, const char *text)
 {
-    uint64_t deadline_us = us == UINT64_MAX ? us : mr_agent_now(net->workers[i].rpc) + us;
-    return mr_workers_wait_joined(net->workers[i].rpc, deadline_us, error, bytes);
+    char error[256] = "";
+    uint64_t deadline_us =
+        expected == MR_INVALID_ARGUMENT ? UINT64_MAX : mr_agent_now(net->workers[i].rpc) + 1000;
+    assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, deadline_us, error, sizeof(error)),
+                     expected);
+    expect_text(error, text);
+}
+
+/* What worker `of` knows of another. */
+static bool is_dead(struct net *net, uint32_t of, uint32_t worker)
+{
+    struct mr_rpc_worker info;
+    assert_int_equal(mr_worker_info(net->workers[of].rpc, worker, &info), MR_OK);
+    return info.is_dead;
 }
 
 static void who_is_missing_is_named(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_start(net, 4);
     (void)net_add(net, "a", 0);
     (void)net_add(net, "c", 2);
     net_skip(net, SECOND_US);
-    for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(wait_joined(net, i, 1000, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
-        expect_text(error, "2 of 4 workers have joined; missing: rank 1 3");
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        expect_not_joined(net, i, MR_DEADLINE_EXCEEDED, "2 of 4 workers have joined; missing: rank 1 3");
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_NOT_READY);
 }
 
 static void nobody_at_the_rendezvous_is_said(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_start(net, 2);
     (void)net_add(net, "a", 0);
     net_silence(net, 0, true);
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 1, 1000, error, sizeof(error)), MR_UNREACHABLE);
-    expect_text(error, "nobody answers at the rendezvous");
+    expect_not_joined(net, 1, MR_UNREACHABLE, "nobody answers at the rendezvous");
 }
 
 static void those_who_do_not_fit_are_refused(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_start(net, 3);
     (void)net_add(net, "a", 0);
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
     (void)net_add(net, "other", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    expect_text(error, "rank 1 is taken by worker \"b\"");
+    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "rank 1 is taken by worker \"b\"");
     (void)net_add(net, "b", 2);
-    assert_int_equal(wait_joined(net, 3, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    expect_text(error, "the name \"b\" is taken by rank 1");
+    expect_not_joined(net, 3, MR_INVALID_ARGUMENT, "the name \"b\" is taken by rank 1");
     (void)net_add_with(net, "c", 2, 4, 0);
-    assert_int_equal(wait_joined(net, 4, UINT64_MAX, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    expect_text(error, "says that world_size is 4, and the rendezvous expects 3");
+    expect_not_joined(net, 4, MR_INVALID_ARGUMENT, "says that world_size is 4, and the rendezvous expects 3");
     (void)net_add(net, "c", 2);
-    assert_int_equal(wait_joined(net, 5, UINT64_MAX, error, sizeof(error)), MR_OK);
-    assert_int_equal(wait_joined(net, 0, UINT64_MAX, error, sizeof(error)), MR_OK);
-    assert_int_equal(wait_joined(net, 1, UINT64_MAX, error, sizeof(error)), MR_OK);
+    net_wait_joined(net, 5);
+    net_wait_joined(net, 0);
+    net_wait_joined(net, 1);
 }
 
 /* A node's world may be followed by another, for which it is worth waiting; a program's may not. */
 static void the_rank_of_a_silent_one_is_taken_at_a_program(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_world(net, 2);
     net_silence(net, 1, true);
     net_skip(net, 3 * SECOND_US);
     (void)net_add(net, "w1", 1);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    expect_text(error, "rank 1 is taken by worker \"w1\"");
+    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "rank 1 is taken by worker \"w1\"");
 }
 
 /* One that gave up before the world was complete makes room for its successor. */
 static void one_who_gave_up_makes_room(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_start(net, 2);
     (void)net_add(net, "a", 0);
     net_silence(net, 0, true); /* so that it does not become complete */
@@ -134,14 +117,13 @@ static void one_who_gave_up_makes_room(void **state)
     net_silence(net, 0, false);
     net_skip(net, 6 * SECOND_US);
     (void)net_add(net, "b", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_OK);
+    net_wait_joined(net, 2);
 }
 
 /* Nor does the world become complete with it. */
 static void one_who_gave_up_is_missing(void **state)
 {
     struct net *net = *state;
-    char error[256] = "";
     net_start(net, 3);
     (void)net_add(net, "a", 0);
     (void)net_add(net, "b", 1);
@@ -150,10 +132,9 @@ static void one_who_gave_up_is_missing(void **state)
     net_skip(net, 6 * SECOND_US);
     (void)net_add(net, "c", 2);
     net_skip(net, SECOND_US);
-    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
-    expect_text(error, "2 of 3 workers have joined; missing: rank 1");
+    expect_not_joined(net, 2, MR_DEADLINE_EXCEEDED, "2 of 3 workers have joined; missing: rank 1");
     (void)net_add(net, "b", 1);
-    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof(error)), MR_OK);
+    net_wait_joined(net, 2);
 }
 
 static void a_bad_configuration_is_refused(void **state)
@@ -188,11 +169,10 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
     static struct gate gate;
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_future *futures[2];
-    struct mr_rpc_worker info;
     net_world(net, 3);
     gate_init(&gate);
     net_function(net->workers[2].rpc, "block", "", "", block, &gate, 0);
-    net_function(net->workers[1].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(mr_rpc_async(net->workers[i].rpc, 2, "block", NULL, 0, &patient, &futures[i]),
                          MR_OK);
@@ -208,8 +188,7 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
         mr_rpc_future_destroy(futures[i]);
         assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 2, "block", NULL, 0, NULL, NULL), MR_WORKER_DIED);
         expect_text(mr_rpc_last_error(), "worker \"w2\" (rank 2) died");
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, 2, &info), MR_OK);
-        assert_true(info.is_dead);
+        assert_true(is_dead(net, i, 2));
     }
     /* The rest go on, and may leave. */
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
@@ -224,14 +203,12 @@ static void a_worker_that_forgot_a_call_is_dead(void **state)
     static struct gate gate;
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_future *future;
-    struct mr_rpc_worker info;
-    char error[256];
     net_start(net, 2);
     net->dead_after_ms = 3600000;
     (void)net_add(net, "w0", 0);
     (void)net_add(net, "w1", 1);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(wait_joined(net, i, UINT64_MAX, error, sizeof(error)), MR_OK);
+        net_wait_joined(net, i);
     gate_init(&gate);
     net_function(net->workers[1].rpc, "block", "", "", block, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &patient, &future), MR_OK);
@@ -245,35 +222,28 @@ static void a_worker_that_forgot_a_call_is_dead(void **state)
     assert_true(mr_rpc_done(future));
     assert_int_equal(mr_rpc_wait(future, NULL), MR_WORKER_DIED);
     mr_rpc_future_destroy(future);
-    assert_int_equal(mr_worker_info(net->workers[0].rpc, 1, &info), MR_OK);
-    assert_true(info.is_dead);
+    assert_true(is_dead(net, 0, 1));
 }
 
-/* Nobody calls it: the rendezvous notices, and tells. */
+/* Nobody calls it: the rendezvous notices, and tells the others. */
 static void an_idle_worker_that_dies_is_noticed_by_all(void **state)
 {
     struct net *net = *state;
-    struct mr_rpc_worker info;
     net_world(net, 4);
     net_silence(net, 3, true);
     net_skip(net, 15 * SECOND_US);
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3, &info), MR_OK);
-        assert_true(info.is_dead);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, (i + 1) % 3, &info), MR_OK);
-        assert_false(info.is_dead);
-    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(is_dead(net, i, 3));
+    for (uint32_t i = 0; i < 3; i++)
+        assert_false(is_dead(net, i, (i + 1) % 3));
 }
 
 static void the_rest_go_on_without_the_rendezvous(void **state)
 {
     struct net *net = *state;
-    struct mr_rpc_worker info;
     net_world(net, 4);
     for (uint32_t i = 0; i < 4; i++)
-        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+        net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     net_silence(net, 0, true);
     net_skip(net, 15 * SECOND_US);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 0, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
@@ -282,10 +252,8 @@ static void the_rest_go_on_without_the_rendezvous(void **state)
     net_silence(net, 3, true);
     net_skip(net, 15 * SECOND_US);
     for (uint32_t i = 1; i < 3; i++) {
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3, &info), MR_OK);
-        assert_true(info.is_dead);
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3 - i, &info), MR_OK);
-        assert_false(info.is_dead);
+        assert_true(is_dead(net, i, 3));
+        assert_false(is_dead(net, i, 3 - i));
     }
     assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_WORKER_DIED);
     expect_text(mr_rpc_last_error(), "the rendezvous died");
@@ -296,14 +264,12 @@ static void one_who_was_taken_for_dead_learns_of_it(void **state)
 {
     struct net *net = *state;
     net_world(net, 3);
-    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
-    net_function(net->workers[1].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "f", "", "", net_nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "f", "", "", net_nothing, NULL, 0);
     net_skip(net, 2 * SECOND_US);
     net_silence(net, 2, true);
     net_skip(net, 12 * SECOND_US);
-    struct mr_rpc_worker info;
-    assert_int_equal(mr_worker_info(net->workers[0].rpc, 2, &info), MR_OK);
-    assert_true(info.is_dead);
+    assert_true(is_dead(net, 0, 2));
     net_silence(net, 2, false);
     net_skip(net, 5 * SECOND_US);
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
@@ -313,7 +279,7 @@ static void a_short_silence_kills_nobody(void **state)
 {
     struct net *net = *state;
     net_world(net, 3);
-    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t round = 0; round < 3; round++) {
         net_silence(net, 2, true);
         net_skip(net, 6 * SECOND_US);
@@ -329,13 +295,12 @@ static void a_restarted_worker_is_a_dead_one(void **state)
 {
     struct net *net = *state;
     net_world(net, 3);
-    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "f", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
     net_replace(net, 2);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
 }
 
-/* The same of the rendezvous, which nobody calls: what it knew of the world is gone. */
 /* Nobody had asked it for anything before, nor has the rendezvous heard of it. */
 static void a_restarted_worker_is_known_by_its_first_answer(void **state)
 {
@@ -347,18 +312,16 @@ static void a_restarted_worker_is_known_by_its_first_answer(void **state)
     net_mute(net, 0, 1, false);
 }
 
+/* The same of the rendezvous, which nobody calls: what it knew of the world is gone. */
 static void a_restarted_rendezvous_is_a_dead_one(void **state)
 {
     struct net *net = *state;
-    struct mr_rpc_worker info;
     net_world(net, 3);
     net_skip(net, 2 * SECOND_US);
     net_replace(net, 0);
     net_skip(net, 15 * SECOND_US);
-    for (uint32_t i = 1; i < 3; i++) {
-        assert_int_equal(mr_worker_info(net->workers[i].rpc, 0, &info), MR_OK);
-        assert_true(info.is_dead);
-    }
+    for (uint32_t i = 1; i < 3; i++)
+        assert_true(is_dead(net, i, 0));
     assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 1000), MR_WORKER_DIED);
 }
 
@@ -589,7 +552,7 @@ static void a_pause_of_all_kills_nobody(void **state)
     struct net *net = *state;
     net_world(net, 3);
     for (uint32_t i = 0; i < 3; i++)
-        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+        net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     net_skip(net, 2 * SECOND_US);
     pthread_mutex_lock(&net->lock);
     __atomic_fetch_add(&net->skipped_us, 100 * (uint64_t)SECOND_US, __ATOMIC_SEQ_CST);
@@ -607,7 +570,7 @@ static void all_leave_together(void **state)
     struct leaver leavers[3];
     net_world(net, 3);
     for (uint32_t i = 0; i < 3; i++)
-        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+        net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
@@ -628,7 +591,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     struct leaver leavers[3];
     net_world(net, 3);
     for (uint32_t i = 0; i < 3; i++)
-        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+        net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 5000);
     wait_leaving(net, 2);
@@ -682,7 +645,7 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
     struct leaver leavers[3];
     struct mr_rpc_future *future;
     net_world(net, 3);
-    net_function(net->workers[0].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[0].rpc, "f", "", "", net_nothing, NULL, 0);
     gate_init(&gate);
     net_function(net->workers[2].rpc, "block", "", "", block_then_call, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[1].rpc, 2, "block", NULL, 0, NULL, &future), MR_OK);
@@ -743,7 +706,7 @@ static void who_has_left_calls_nobody(void **state)
     struct leaver leavers[2];
     net_world(net, 2);
     for (uint32_t i = 0; i < 2; i++)
-        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+        net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
         leave_begin(&leavers[i], net->workers[i].rpc, 0);
     leave_end(leavers, 2, MR_OK);
@@ -793,7 +756,7 @@ static void destroying_ends_calls(void **state)
     gate_open(&gate);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define test(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {
