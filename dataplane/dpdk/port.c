@@ -363,7 +363,7 @@ static void detach(struct dp_port *port)
 static void describe_failure(enum dp_driver driver, const struct dp_config *config, const char *step,
                              int result, char error[DP_ERROR_BYTES])
 {
-    static const char *const mend[] = {
+    static const char *const fixes[] = {
         [DP_DRIVER_AF_XDP] =
             ("needs root or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN, Linux 5.4 "
              "or newer, and an interface that nobody else holds"),
@@ -378,7 +378,7 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
     snprintf(error, DP_ERROR_BYTES, "port: cannot open \"%s\" with %s: %s%s%s%s%s; it %s", config->device,
              dp_port_driver_text(driver), step, result != 0 ? ": " : "",
              result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause,
-             result == -ENOMEM ? "needs more memory for packets: raise packets_mib" : mend[driver]);
+             result == -ENOMEM ? "needs more memory for packets: raise packets_mib" : fixes[driver]);
 }
 
 static void settle_steering(struct dp_port *port, const struct dp_net *net)

@@ -36,7 +36,7 @@ struct round {
     const uint8_t *blocks[BLOCKS_MAX];
     uint32_t block_count;
     bool is_first_link, is_last_link;
-    bool is_under_way;
+    bool is_running;
     enum mr_status status[DP_CORES_MAX];
     struct ps_node_round work;
 };
@@ -299,10 +299,10 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
 
 static enum mr_status round_end(struct round *r)
 {
-    if (!r->is_under_way)
+    if (!r->is_running)
         return MR_OK;
     ps_node_wait(&r->work);
-    r->is_under_way = false;
+    r->is_running = false;
     return first_failure(r->loader, r->status, r->loader->text);
 }
 
@@ -329,7 +329,7 @@ static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *cons
     r->block_count = count;
     r->is_first_link = link == 0;
     r->is_last_link = link == l->last_link;
-    r->is_under_way = true;
+    r->is_running = true;
     ps_node_begin(l->node, &r->work, load_blocks, r);
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < count && status == MR_OK; i++)

@@ -20,7 +20,7 @@
 #include "tests/bench/bench_util.h"
 #include "tests/bench/checkpoint_load.h"
 
-#define UNDER_WAY     4u
+#define IN_FLIGHT     4u
 #define TOUCHED_EACH  100u /* one of so many rows */
 #define LEARNING_RATE 0.1f
 #define LOOK_EACH_NS  2000000
@@ -109,10 +109,10 @@ static void finish(struct mr_future **slot)
 /* Of every `each`-th key: looks it up, or pushes to it. */
 static void each_key(struct checkpoint_bench *b, bool push, uint64_t each)
 {
-    struct mr_future *futures[UNDER_WAY] = {NULL};
+    struct mr_future *futures[IN_FLIGHT] = {NULL};
     uint64_t keys[CHECKPOINT_CALL_KEYS], calls = 0, count = (b->rows + each - 1) / each;
     for (uint64_t at = 0; at < count; at += CHECKPOINT_CALL_KEYS, calls++) {
-        struct mr_future **slot = &futures[calls % UNDER_WAY];
+        struct mr_future **slot = &futures[calls % IN_FLIGHT];
         struct mr_options options = {.future = slot};
         uint32_t n = (uint32_t)(count - at < CHECKPOINT_CALL_KEYS ? count - at : CHECKPOINT_CALL_KEYS);
         finish(slot);
@@ -125,7 +125,7 @@ static void each_key(struct checkpoint_bench *b, bool push, uint64_t each)
         else
             bench_check(mr_lookup(b->client, &options, b->table, keys, n, NULL), "lookup");
     }
-    for (uint32_t i = 0; i < UNDER_WAY; i++)
+    for (uint32_t i = 0; i < IN_FLIGHT; i++)
         finish(&futures[i]);
 }
 

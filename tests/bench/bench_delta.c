@@ -8,7 +8,7 @@
  *   rows, not ms
  * Pushes (Adagrad) and lookups that stamp rows (LRU): calls take turns with and without marks, and each
  * call's best turn counts. "_first" is with marks taken away before each turn, so that most keys are marked
- * anew. Cuts: 1 % of the rows, at random, were pushed to; rows are copied into a buffer of 1 MiB as a
+ * again. Cuts: 1 % of the rows, at random, were pushed to; rows are copied into a buffer of 1 MiB as a
  * writer's, in steps as a core takes them.
  *
  * bench_delta [THOUSANDS_OF_ROWS ...]   default: 1000
@@ -195,14 +195,14 @@ static double mean(const double *us)
     return sum / CALLS;
 }
 
-static void compare(const char *name, struct bench *marks, struct bench *none, bool anew,
+static void compare(const char *name, struct bench *marks, struct bench *none, bool again,
                     void (*call)(struct bench *b, const uint64_t *keys))
 {
     double marks_us[CALLS], none_us[CALLS];
     for (uint32_t i = 0; i < CALLS; i++)
         marks_us[i] = none_us[i] = INFINITY;
     for (uint32_t turn = 0; turn < TURNS; turn++) {
-        if (anew) { /* in both, for what a cut does to the caches */
+        if (again) { /* in both, for what a cut does to the caches */
             (void)cut_us(marks, PS_SAVE_FULL);
             (void)cut_us(none, PS_SAVE_FULL);
         }

@@ -1,7 +1,7 @@
 /* What the transport does with large messages, with small ones beside them, and with losses, against a
  * running node. One JSON object per line:
  *   pull_8mb, push_8mb     MB/s of one variable of 8 MiB, one call at a time
- *   bulk                   MB/s of answers, BULK_UNDER_WAY lookups of 13312 rows under way
+ *   bulk                   MB/s of answers, BULK_IN_FLIGHT lookups of 13312 rows in flight
  *   small_idle             us, empty calls one after the other; p99 beside the median
  *   small_under_bulk       the same while the lookups of `bulk` go on
  *
@@ -15,7 +15,7 @@
 
 #define VARIABLE_ELEMENTS (2u << 20)
 #define BULK_ROWS         13312u
-#define BULK_UNDER_WAY    4u
+#define BULK_IN_FLIGHT    4u
 #define TABLE_KEYS        163840u
 #define DIM               16u
 #define LATENCIES_MAX     1000000u
@@ -84,19 +84,19 @@ static void end_bulk(struct mr_future *future)
 
 static void bulk(struct bench *b)
 {
-    struct mr_future *futures[BULK_UNDER_WAY];
+    struct mr_future *futures[BULK_IN_FLIGHT];
     uint32_t runs = 0;
     double start = bench_now_us(), took;
 
-    for (uint32_t i = 0; i < BULK_UNDER_WAY; i++)
+    for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         futures[i] = begin_bulk(b);
     do {
-        end_bulk(futures[runs % BULK_UNDER_WAY]);
-        futures[runs % BULK_UNDER_WAY] = begin_bulk(b);
+        end_bulk(futures[runs % BULK_IN_FLIGHT]);
+        futures[runs % BULK_IN_FLIGHT] = begin_bulk(b);
         runs++;
         took = bench_now_us() - start;
     } while (took < b->seconds * 1e6);
-    for (uint32_t i = 0; i < BULK_UNDER_WAY; i++)
+    for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         end_bulk(futures[i]);
     bench_print_rate("bulk", runs * BULK_BYTES / took, "MB/s", runs);
 }
@@ -121,22 +121,22 @@ static void small_idle(struct bench *b)
 
 static void small_under_bulk(struct bench *b)
 {
-    struct mr_future *futures[BULK_UNDER_WAY];
+    struct mr_future *futures[BULK_IN_FLIGHT];
     uint32_t runs = 0;
 
-    for (uint32_t i = 0; i < BULK_UNDER_WAY; i++)
+    for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         futures[i] = begin_bulk(b);
     for (double end = bench_now_us() + b->seconds * 1e6; bench_now_us() < end && runs < LATENCIES_MAX;
          runs++) {
         b->us[runs] = empty_call_us(b);
-        for (uint32_t i = 0; i < BULK_UNDER_WAY; i++) {
+        for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++) {
             if (!mr_future_done(futures[i]))
                 continue;
             end_bulk(futures[i]);
             futures[i] = begin_bulk(b);
         }
     }
-    for (uint32_t i = 0; i < BULK_UNDER_WAY; i++)
+    for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         end_bulk(futures[i]);
     bench_print_latency("small_under_bulk", b->us, runs);
 }

@@ -18,7 +18,7 @@
 
 #define DIM           16u
 #define CALL_KEYS     13312u
-#define UNDER_WAY     4u
+#define IN_FLIGHT     4u
 #define LEARNING_RATE 0.1f
 #define INITIAL_STATE 0.1f
 #define STEP_FILL     1u
@@ -114,23 +114,23 @@ static void finish(struct mr_future *future, float expected)
     mr_future_destroy(future);
 }
 
-/* All keys from `first` on, in calls of which a few are under way; every value looked up is `expected` (NAN:
+/* All keys from `first` on, in calls of which a few are in flight; every value looked up is `expected` (NAN:
  * no matter). */
 static void each_key(struct big *b, const char *name, enum work work, uint64_t first, uint64_t step,
                      float expected)
 {
-    struct mr_future *futures[UNDER_WAY] = {NULL};
+    struct mr_future *futures[IN_FLIGHT] = {NULL};
     uint64_t calls = 0;
     double t0 = bench_now_us();
     for (uint64_t at = first; at < b->rows; at += CALL_KEYS, calls++) {
-        struct mr_future **slot = &futures[calls % UNDER_WAY];
+        struct mr_future **slot = &futures[calls % IN_FLIGHT];
         if (*slot != NULL)
             finish(*slot, expected);
         *slot = begin(b, work, at, b->rows - at < CALL_KEYS ? (uint32_t)(b->rows - at) : CALL_KEYS, step);
     }
-    for (uint32_t i = 0; i < UNDER_WAY; i++)
-        if (futures[(calls + i) % UNDER_WAY] != NULL)
-            finish(futures[(calls + i) % UNDER_WAY], expected);
+    for (uint32_t i = 0; i < IN_FLIGHT; i++)
+        if (futures[(calls + i) % IN_FLIGHT] != NULL)
+            finish(futures[(calls + i) % IN_FLIGHT], expected);
     bench_print_rate(name, (double)(b->rows - first) / (bench_now_us() - t0) * 1e6, "keys/s", calls);
 }
 

@@ -1,4 +1,4 @@
-/* Lookups and pushes of random keys by turns, a few under way, for some time without a save and then for as
+/* Lookups and pushes of random keys by turns, a few in flight, for some time without a save and then for as
  * long as one runs. */
 #include "tests/bench/checkpoint_load.h"
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "tests/bench/bench_util.h"
 
 #define LOAD_KEYS      512u /* in a call */
-#define UNDER_WAY      4u   /* calls */
+#define IN_FLIGHT      4u   /* calls */
 #define LOOK_EACH_US   20000.0
 #define LATENCIES_MAX  2000000u
 #define SAVES_MAX      32u
@@ -20,7 +20,7 @@ struct stretch {
     double resident_bytes, own_bytes; /* at most; the second as the server counts its buffers */
 };
 
-struct under_way {
+struct in_flight {
     struct mr_future *future;
     double begun_us;
 };
@@ -28,7 +28,7 @@ struct under_way {
 struct load {
     struct checkpoint_bench *bench;
     uint64_t random;
-    struct under_way calls[UNDER_WAY];
+    struct in_flight calls[IN_FLIGHT];
     uint64_t begun;
     uint32_t ended;
     double *us; /* [LATENCIES_MAX] */
@@ -37,7 +37,7 @@ struct load {
 static void begin_one(struct load *l)
 {
     struct checkpoint_bench *b = l->bench;
-    struct under_way *call = &l->calls[l->begun % UNDER_WAY];
+    struct in_flight *call = &l->calls[l->begun % IN_FLIGHT];
     struct mr_options options = {.future = &call->future};
     uint64_t keys[LOAD_KEYS];
     bench_keys_uniform(keys, LOAD_KEYS, b->rows, bench_random_next(&l->random));
@@ -50,7 +50,7 @@ static void begin_one(struct load *l)
             "push");
 }
 
-static void end_one(struct load *l, struct under_way *call)
+static void end_one(struct load *l, struct in_flight *call)
 {
     struct mr_reply *reply = NULL;
     bench_check(mr_future_wait(call->future, &reply), "call");
@@ -64,8 +64,8 @@ static void end_one(struct load *l, struct under_way *call)
 
 static void end_all(struct load *l)
 {
-    for (uint32_t i = 0; i < UNDER_WAY; i++) {
-        struct under_way *call = &l->calls[(l->begun + i) % UNDER_WAY];
+    for (uint32_t i = 0; i < IN_FLIGHT; i++) {
+        struct in_flight *call = &l->calls[(l->begun + i) % IN_FLIGHT];
         if (call->future != NULL)
             end_one(l, call);
     }
@@ -96,7 +96,7 @@ static struct stretch run(struct load *l, double limit_us, bool until_saved)
     struct mr_checkpoint_status status;
     double start = bench_now_us(), now = start, next_look = start;
     for (l->ended = 0; now - start < limit_us; now = bench_now_us()) {
-        struct under_way *call = &l->calls[l->begun % UNDER_WAY];
+        struct in_flight *call = &l->calls[l->begun % IN_FLIGHT];
         if (call->future != NULL)
             end_one(l, call);
         begin_one(l);

@@ -3,7 +3,7 @@
  *
  *   garbage_load --socket /path/memif.sock --server 10.99.0.1:7700 [--packets 10000000] [--seconds 1]
  *
- * Five kinds in turn, made from the datagrams of the calls under way:
+ * Five kinds in turn, made from the datagrams of the calls in flight:
  *   noise      bytes of no meaning in a good UDP datagram
  *   cut        the second half missing
  *   forged     the session's own id and address, a number yet to come, and a wrong tag
@@ -57,7 +57,7 @@ struct counters {
 struct load {
     struct dpdk_client *client;
     struct mr_client_session *sessions[SESSIONS];
-    uint32_t idle[SESSIONS], under_way;
+    uint32_t idle[SESSIONS], in_flight;
     bool calling; /* another call follows on each answer */
     uint64_t calls_done, state;
     struct datagram kept[KEPT];
@@ -95,7 +95,7 @@ static bool begin(struct load *load, uint32_t session, enum mr_op op)
 
     if (mr_call_begin(endpoint, load->sessions[session], &options, NULL, 0, &call) != MR_OK)
         return false;
-    load->under_way++;
+    load->in_flight++;
     mr_call_send(endpoint, call, now_us);
     return true;
 }
@@ -129,7 +129,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     if (reply->preamble.op == MR_OP_STATS && load->stats != NULL)
         take_stats(load->stats, reply);
     mr_call_free(dpdk_client_endpoint(load->client), call);
-    load->under_way--;
+    load->in_flight--;
     load->calls_done++;
     if (load->calling)
         load->idle[(uint32_t)(uintptr_t)user]++;
@@ -154,7 +154,7 @@ static void drain(struct load *load)
 {
     load->calling = false;
     memset(load->idle, 0, sizeof(load->idle));
-    while (load->under_way > 0)
+    while (load->in_flight > 0)
         dpdk_client_turn(load->client);
 }
 
@@ -276,7 +276,7 @@ static struct outcome run_among_garbage(struct load *load, uint64_t packets)
     return o;
 }
 
-/* Nothing is under way. What comes back beyond the answer to a STATS call is an answer to garbage; a few more
+/* Nothing is in flight. What comes back beyond the answer to a STATS call is an answer to garbage; a few more
  * for an acknowledgement that had to be repeated. */
 static void run_unanswered(struct load *load)
 {

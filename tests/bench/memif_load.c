@@ -20,7 +20,7 @@
 #define TABLE_NAME      "bench_memif"
 #define SESSIONS        4u
 #define LARGE_KEYS      8192u
-#define LARGE_UNDER_WAY 8u
+#define LARGE_IN_FLIGHT 8u
 #define CALL_US         10000000u
 #define KEY_STEP        0x9e3779b97f4a7c15u /* keys are spread over the whole 64-bit space */
 
@@ -32,7 +32,7 @@ struct load {
     struct mr_client_session *sessions[SESSIONS];
     uint64_t key_count, state;
     uint16_t table;
-    uint32_t keys_per_call, under_way;
+    uint32_t keys_per_call, in_flight;
     next_call next;          /* what follows on an answer; NULL = nothing */
     uint32_t idle[SESSIONS]; /* calls that found no room, to be begun later */
     uint64_t calls_done;
@@ -79,7 +79,7 @@ static struct mr_call *begin(struct load *load, struct mr_client_session *sessio
 
     if (mr_call_begin(dpdk_client_endpoint(load->client), session, &options, tensors, count, &call) != MR_OK)
         return NULL;
-    load->under_way++;
+    load->in_flight++;
     return call;
 }
 
@@ -178,7 +178,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     if (reply->preamble.op == MR_OP_CREATE)
         load->reply_id = *(const uint32_t *)reply->tensors[0].data;
     mr_call_free(dpdk_client_endpoint(load->client), call);
-    load->under_way--;
+    load->in_flight--;
     load->calls_done++;
     if (load->next != NULL)
         load->idle[load->calls_done % SESSIONS]++;
@@ -196,11 +196,11 @@ static void drain(struct load *load)
 {
     load->next = NULL;
     memset(load->idle, 0, sizeof(load->idle));
-    while (load->under_way > 0)
+    while (load->in_flight > 0)
         dpdk_client_turn(load->client);
 }
 
-/* Keeps `per_session` calls of a kind under way for `seconds`; returns calls a second. */
+/* Keeps `per_session` calls of a kind in flight for `seconds`; returns calls a second. */
 static double measure(struct load *load, next_call next, uint32_t per_session, double seconds)
 {
     uint64_t start_us = dp_now_us(), end_us = start_us + (uint64_t)(seconds * 1e6),
@@ -350,7 +350,7 @@ int main(int argc, char **argv)
         print_rate("memif_lookup_1", measure(&load, next_lookup, MR_WINDOW_MAX, o.seconds), "calls/s");
         load.keys_per_call = LARGE_KEYS;
         print_rate("memif_lookup_large",
-                   measure(&load, next_lookup, LARGE_UNDER_WAY / SESSIONS, o.seconds) * LARGE_KEYS, "keys/s");
+                   measure(&load, next_lookup, LARGE_IN_FLIGHT / SESSIONS, o.seconds) * LARGE_KEYS, "keys/s");
     }
     for (uint32_t s = 0; s < SESSIONS; s++)
         mr_client_session_close(dpdk_client_endpoint(load.client), load.sessions[s], dp_now_us());

@@ -58,15 +58,15 @@ def median_us(call, runs):
 
 
 def calls_per_second(begin):
-    under_way = [begin() for _ in range(OUTSTANDING)]
+    in_flight = [begin() for _ in range(OUTSTANDING)]
     calls, start, now = 0, time.perf_counter(), 0.0
     while now < start + SECONDS:
-        for i, future in enumerate(under_way):
+        for i, future in enumerate(in_flight):
             future.wait()
-            under_way[i] = begin()
+            in_flight[i] = begin()
         calls += OUTSTANDING
         now = time.perf_counter()
-    for future in under_way:
+    for future in in_flight:
         future.wait()
     return calls / (now - start)
 

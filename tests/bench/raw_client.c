@@ -2,7 +2,7 @@
  *
  *   raw_client echo  --server 10.99.0.1:7700 [--payload 96] [--runs 20000]
  *       raw_echo_1    median round trip in us, one datagram at a time
- *       raw_echo_64   round trips a second, 64 under way
+ *       raw_echo_64   round trips a second, 64 in flight
  *   raw_client blast --server 10.99.0.1:7700 --bytes 851968 --mtu 1500 [--runs 500]
  *       raw_blast     median us from the order to the last byte
  *
@@ -161,19 +161,19 @@ static void echo_many(int fd, const struct options *options)
 {
     struct window *out = window_make(options->payload_bytes), *in = window_make(2048);
     uint64_t wanted = (uint64_t)options->runs * 50, done = 0;
-    uint32_t under_way = 0, lost = 0;
+    uint32_t in_flight = 0, lost = 0;
     double start = now_us(), heard = start;
 
     while (done < wanted) {
-        under_way += send_some(fd, out, OUTSTANDING - under_way);
+        in_flight += send_some(fd, out, OUTSTANDING - in_flight);
         int n = recvmmsg(fd, in->messages, OUTSTANDING, MSG_DONTWAIT, NULL);
         if (n > 0) {
-            under_way -= (uint32_t)n < under_way ? (uint32_t)n : under_way;
+            in_flight -= (uint32_t)n < in_flight ? (uint32_t)n : in_flight;
             done += (uint32_t)n;
             heard = now_us();
         } else if (sched_yield() == 0 && now_us() - heard > LOST_AFTER_US) {
-            lost += under_way;
-            under_way = 0;
+            lost += in_flight;
+            in_flight = 0;
             heard = now_us();
             if (lost > 100000)
                 give_up("the server does not answer");

@@ -1,9 +1,10 @@
 /* The checkpoint reader on any bytes: an error, or a restore in which every record is well-formed and belongs
  * to a feature of the manifest. The files live in memory. The first byte says what the rest is:
- *   bit 0 clear: the MANIFEST, as it stands bit 0 set: the beginning of the only block of core-000.mrc, under
- *   a manifest that names it bit 1 set: the block's fixed fields and hash are made right, so that what lies
- *   behind the hash is reached bit 2 set: it is that of checkpoint 2, beside a checkpoint 1 that is whole; in
- *   a block's case, as a delta on it
+ *
+ *   bit 0 clear  the MANIFEST, as it is
+ *   bit 0 set    the beginning of the only block of core-000.mrc, under a manifest that names it
+ *   bit 1 set    the block's fixed fields and hash are made right, so that the checks after it are reached
+ *   bit 2 set    it is that of checkpoint 2, beside a whole checkpoint 1; a block is then a delta on it
  */
 #include <errno.h>
 #include <stdlib.h>

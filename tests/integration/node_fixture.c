@@ -13,7 +13,7 @@
 
 const char *node_fixture_server;
 
-/* The directory of the test under way: a test that fails does not come to its end. */
+/* The directory of the running test: a test that fails does not come to its end. */
 static char leftover[NODE_PATH_BYTES];
 
 static void remove_leftover(void)

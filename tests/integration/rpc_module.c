@@ -137,7 +137,7 @@ static struct {
     _Atomic bool ends;
 } own;
 
-/* It can, until the module is told that the node stops. */
+/* It can, until the module learns that the node stops. */
 static void *call_all_the_time(void *arg)
 {
     (void)arg;

@@ -292,7 +292,7 @@ static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
     json_decref(list);
 }
 
-/* A chain that a node wrote: each link is told by what changed since the one before, and the last has what
+/* A chain that a node wrote: each link shows what changed since the one before, and the last has what
  * the node has. */
 static void test_deltas_of_a_node(void **state)
 {

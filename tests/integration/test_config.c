@@ -1,4 +1,4 @@
-/* millraced refuses to start with one line that says what is wrong, where, and how to mend it. */
+/* millraced refuses to start with one line that says what is wrong, where, and how to fix it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * afterwards.
  *
  * A client adds 1 to all rows of one of its groups per push, and waits for the answer. A group has two rows,
- * mostly on different cores, so they are equal whenever no push is under way. A checkpoint is one instant: of
- * each client it holds all pushes up to one of them, nothing behind it, and of that one, if it was under way,
+ * mostly on different cores, so they are equal whenever no push is in flight. A checkpoint is one instant: of
+ * each client it holds all pushes up to one of them, nothing after it, and of that one, if it was in flight,
  * the share of some cores. The client would bring the rest to a server restored from it (docs/replay.md). */
 #include <pthread.h>
 #include <setjmp.h>
@@ -250,7 +250,7 @@ static void check_restores(struct fixture *x, uint32_t core_count, const uint64_
             shares += share > 0;
         }
     }
-    print_message("%u checkpoints on %u cores: %llu pushes under way\n", (unsigned)count,
+    print_message("%u checkpoints on %u cores: %llu pushes in flight\n", (unsigned)count,
                   (unsigned)core_count, (unsigned long long)shares);
     mr_client_destroy(client);
 }
@@ -336,7 +336,7 @@ static void test_replay_makes_it_whole(void **state)
     stop(&x);
 }
 
-/* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing behind it. */
+/* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing after it. */
 static void test_checkpoints_at_steps_are_whole(void **state)
 {
     static const char *const settings[] = {MEMORY,

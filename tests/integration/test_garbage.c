@@ -117,7 +117,7 @@ static void push(struct fixture *x)
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->keys, KEYS, DIM, gradients), MR_OK);
 }
 
-/* The server has counted all of them. Its replies come behind what it would have sent before. */
+/* The server has counted all of them. Its replies come after what it would have sent before. */
 static void wait_counted(struct fixture *x, const char *counter, uint64_t target)
 {
     while (node_fixture_counter(x->client, 0, counter) < target)
@@ -391,7 +391,7 @@ static void renumber(struct frame *f)
     f->bytes[HEADERS_BYTES + offsetof(struct mr_packet_header, number) + 4] ^= 1;
 }
 
-/* Cuts the last `bytes` off a frame's payload and mends lengths and checksums, so that only what is inside is
+/* Cuts the last `bytes` off a frame's payload and fixes lengths and checksums, so that only what is inside is
  * wrong. */
 static void cut(struct frame *f, uint16_t bytes)
 {
@@ -415,7 +415,7 @@ static void cut(struct frame *f, uint16_t bytes)
     memcpy(f->bytes + sizeof(struct ethhdr) + sizeof(ip), &udp, sizeof(udp));
 }
 
-/* In the session's own name, but cut: the length in the header tells, and where that is mended, the tag
+/* In the session's own name, but cut: the length in the header shows it, and where that is fixed, the tag
  * does. */
 static void test_cut_datagrams(void **state)
 {

@@ -7,7 +7,7 @@
  * The last argument is checkpoint.deltas: with 0 every checkpoint is full, else most of those restored are
  * chains.
  *
- * MILLRACE_KILLS: how many for each test (3 unless set); the data is applied anew until there were that
+ * MILLRACE_KILLS: how many for each test (3 unless set); the data is applied again until there were that
  * many. */
 #include <dirent.h>
 #include <math.h>
@@ -379,7 +379,7 @@ static void *learn_in_order(void *arg)
     expect(mr_create(client, NULL, features, 2, ids));
     for (uint32_t batch = 0; batch < BATCHES; batch++) {
         if (batch % SAVE_EVERY == 0)
-            (void)mr_save(client, NULL, NULL, &id); /* one may be under way, or the server away */
+            (void)mr_save(client, NULL, NULL, &id); /* one may be running, or the server may be down */
         learn_batch(client, ids, batch);
         atomic_store(&x->batches, batch);
     }

@@ -16,7 +16,7 @@ enum {
     KEYS = 2000,
     LARGE_PUSHES = 30,  /* of all keys */
     SMALL_PUSHES = 600, /* of one key each */
-    UNDER_WAY = 16,
+    IN_FLIGHT = 16,
     ECHOES = 40,
     ECHO_BYTES_MAX = 300000,
     LINE_MS = 10000
@@ -41,7 +41,7 @@ struct work {
     uint64_t keys[KEYS];
     float gradients[KEYS * DIM];
     float expected[KEYS]; /* what each element of the key's row must be */
-    struct mr_future *futures[UNDER_WAY];
+    struct mr_future *futures[IN_FLIGHT];
     uint32_t begun;
 };
 
@@ -57,7 +57,7 @@ static void await(struct work *w, uint32_t place)
 
 static void push(struct work *w, uint32_t first, uint32_t count)
 {
-    uint32_t place = w->begun++ % UNDER_WAY;
+    uint32_t place = w->begun++ % IN_FLIGHT;
     struct mr_options options = {.future = &w->futures[place], .more = w->begun % 3 != 0};
 
     await(w, place);
@@ -99,7 +99,7 @@ static void push_and_check(struct work *w)
         if (n % (SMALL_PUSHES / LARGE_PUSHES) == 0)
             push(w, 0, KEYS);
     }
-    for (uint32_t place = 0; place < UNDER_WAY; place++)
+    for (uint32_t place = 0; place < IN_FLIGHT; place++)
         await(w, place);
     check_rows(w);
 }

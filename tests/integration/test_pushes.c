@@ -159,7 +159,7 @@ static void restart(struct fixture *x)
     connect_wires(x, cores_after);
 }
 
-/* A third of the pushes before the checkpoint, a third while it is written, a third behind it. */
+/* A third of the pushes before the checkpoint, a third while it is written, a third after it. */
 static void test_each_counts_once(void **state)
 {
     struct fixture *x = *state;

@@ -467,7 +467,7 @@ static void test_small_buffer_and_other_cores(void **state)
 
 /* ---- many at once: whole numbers, whose sums do not depend on the order ---- */
 
-enum { ASYNC_PUSHES = 300, UNDER_WAY = 20 };
+enum { ASYNC_PUSHES = 300, IN_FLIGHT = 20 };
 
 struct sender {
     pthread_t thread;
@@ -478,14 +478,14 @@ struct sender {
 static void *send_many(void *arg)
 {
     struct sender *s = arg;
-    struct mr_future *futures[UNDER_WAY] = {NULL};
+    struct mr_future *futures[IN_FLIGHT] = {NULL};
     uint64_t keys[KEYS];
     static const float ones[KEYS * DIM] = {[0 ... KEYS * DIM - 1] = 1};
 
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
-    for (uint32_t i = 0; i < ASYNC_PUSHES + UNDER_WAY; i++) {
-        struct mr_future **future = &futures[i % UNDER_WAY];
+    for (uint32_t i = 0; i < ASYNC_PUSHES + IN_FLIGHT; i++) {
+        struct mr_future **future = &futures[i % IN_FLIGHT];
         struct mr_options options = {.step = i + 1, .future = future};
 
         if (*future != NULL)

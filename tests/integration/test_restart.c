@@ -1,4 +1,4 @@
-/* Server, hub and trainer are killed in the middle of training, each with whatever it has under way: nothing
+/* Server, hub and trainer are killed in the middle of training, each with whatever it has in flight: nothing
  * hangs, what is left goes on by itself, and every batch is applied exactly once.
  *
  * Trainers are processes of their own: this program again, with other arguments. Their gradients make the
@@ -336,7 +336,7 @@ static void check_exactly_once(struct fixture *x)
     plan.shuffle_seed = 3;
     assert_int_equal(mr_start_sample(x->watcher, NULL, &plan, &info), MR_OK);
     assert_int_equal(info.batches, BATCHES);
-    do { /* a hub that was asked to start anew reads the record first */
+    do { /* a hub that was asked to start again reads the record first */
         assert_int_equal(mr_hub_status(x->watcher, NULL, &status), MR_OK);
     } while (!status.at_end);
     assert_int_equal(status.batches_learnt, BATCHES);

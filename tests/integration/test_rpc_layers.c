@@ -1,5 +1,5 @@
 /* The functions layers.*, called by a worker on itself over loopback: outputs and gradients are those of the
- * network run without them, in whatever parts; and what is wrong is told. */
+ * network run without them, in whatever parts; and what is wrong is reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -234,7 +234,7 @@ static void functions_keep_off_the_cores(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-/* ---- what is told of it ---- */
+/* ---- what is reported of it ---- */
 
 static int64_t number(const json_t *object, const char *key)
 {

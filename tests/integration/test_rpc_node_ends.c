@@ -22,7 +22,7 @@ static void stop_signal(const struct rpc_node *x)
     assert_int_equal(kill(x->node.server.pid, SIGTERM), 0);
 }
 
-/* What runs is run to its end and answered, nothing else begins, and the others are told. */
+/* What runs is run to its end and answered, nothing else begins, and it is reported to the others. */
 static void a_node_that_is_stopped_ends_what_it_runs(void **state)
 {
     struct rpc_node *x = *state;
@@ -69,7 +69,7 @@ static void a_module_ends_its_threads_before_the_node(void **state)
     node_fixture_restart(&x->node);
 }
 
-/* Calls under way and new ones name it; then it comes back, and a new world meets there. */
+/* Calls in flight and new ones name it; then it comes back, and a new world meets there. */
 static void a_node_that_is_killed_is_named(void **state)
 {
     struct rpc_node *x = *state;
@@ -143,7 +143,7 @@ static void a_world_follows_another(void **state)
         rpc_workers_join(&x->workers, 1, 2);
         rpc_node_scale(x->workers.rpcs[0], 3);
         assert_int_equal(rpc_workers_i64(x->workers.rpcs[1], NODE, "lives", NULL, 0),
-                         100 * world + world - 1); /* the module is started anew for each */
+                         100 * world + world - 1); /* the module is started again for each */
         rpc_workers_leave(&x->workers, MR_OK);
     }
 }
@@ -203,7 +203,7 @@ static void a_next_world_owns_nothing_of_the_last(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-/* Those of the world before may still have something under way there. */
+/* Those of the world before may still have calls in flight there. */
 static void what_runs_ends_before_the_next_world(void **state)
 {
     struct rpc_node *x = *state;

@@ -60,7 +60,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- in the workers' processes: what fails is told and ends the process ---- */
+/* ---- in the workers' processes: what fails is reported and ends the process ---- */
 
 static void must(enum mr_status status, const char *what)
 {

@@ -150,7 +150,7 @@ static void test_save_while_pushing(void **state)
         check_save(*state, NULL);
 }
 
-/* Into a directory of the caller's, and from there into a node that was started anew. */
+/* Into a directory of the caller's, and from there into a node that was started again. */
 static void test_directory(void **state)
 {
     struct fixture *x = *state;
@@ -173,7 +173,7 @@ static void test_directory(void **state)
     assert_same(&found, &saved);
 }
 
-/* A save is under way, or has just ended: another one is refused by name or begins. Never two at once. */
+/* A save is running, or has just ended: another one is refused by name or begins. Never two at once. */
 static void test_two_saves(void **state)
 {
     struct fixture *x = *state;

@@ -256,7 +256,7 @@ static void test_calls_at_the_same_time(void **state)
         plugin.finalize(instances[i]);
 }
 
-/* What was asked for before is done when it returns; also what waited behind it. */
+/* What was asked for before is done when it returns; also what waited after it. */
 static void test_finalize_waits(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "");

@@ -373,7 +373,7 @@ static void expect_comes_back(void *instance)
     expect_version(&plugin, instance, &again, 1);
 }
 
-/* By its deadline every call is over, and with it those that waited behind it. */
+/* By its deadline every call is over, and with it those that waited after it. */
 static void test_a_server_that_stays_away(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "deadline_ms=700&on_error=continue");

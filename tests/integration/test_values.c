@@ -219,7 +219,7 @@ static void test_first_values(void **state)
 struct model {
     struct mr_feature feature;
     double rows[KEYS][DIM], state[KEYS][DIM];
-    double sums[KEYS][DIM]; /* gradients of the push under way */
+    double sums[KEYS][DIM]; /* gradients of the push in flight */
     bool touched[KEYS];
 };
 

@@ -34,7 +34,7 @@ struct rows {
 };
 uint32_t rows_places(const struct rows *r);
 
-/* A call under way, or what came of it. */
+/* A call in flight, or its outcome. */
 struct outcome {
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -37,7 +37,7 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
 /* Use this key: at once, or in the middle of the next calls, after `turns` of waiting for datagrams. */
 void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BYTES]);
 void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t turns);
-/* Times the session was made anew, by a server that did not know it any more. */
+/* Times that the session was made again, as the server no longer knew it. */
 uint64_t wire_client_restarts(const struct wire_client *client);
 /* What the answer to the last of these said in `sequence`. */
 uint64_t wire_client_durable(const struct wire_client *client);

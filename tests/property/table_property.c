@@ -1,4 +1,4 @@
-/* Command line; and processes that share the worlds among them, so that one that crashes is told like any
+/* Command line; and processes that share the worlds among them, so that one that crashes is reported like any
  * other failure. */
 #include <inttypes.h>
 #include <stdatomic.h>

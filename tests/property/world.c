@@ -107,7 +107,7 @@ static void table_clear(struct world *w, struct subject *s)
     model_clear(&s->model);
 }
 
-/* Under whatever is under way but a call in steps. */
+/* During anything but a call in steps. */
 static void table_remake(struct world *w, struct subject *s)
 {
     w->doing = "destroy and create";

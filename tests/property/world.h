@@ -62,7 +62,7 @@ struct subject {
     /* eviction */
     uint32_t now_s;
     uint64_t step;
-    uint64_t clock;               /* keys used before the call under way */
+    uint64_t clock;               /* keys used before the running call */
     uint64_t evicted;             /* by the table itself */
     uint64_t not_made;            /* keys that were not admitted, or refused a row */
     uint64_t not_admitted_pushed; /* of these at most, by pushes of the call: not counted */
@@ -72,7 +72,7 @@ struct subject {
     /* the running cut */
     struct model snapshot;
     uint64_t cut_left; /* rows that it has still to give out */
-    uint64_t emitted;  /* in the call under way */
+    uint64_t emitted;  /* in the running call */
     struct chain chain;
     /* a lookup in steps */
     bool looking;
@@ -85,7 +85,7 @@ struct world {
     uint64_t seed, rng;
     uint64_t operations_max, operation;
     bool verbose;
-    const char *doing; /* the call under way */
+    const char *doing; /* the running call */
     struct ps_arena *arena;
     uint32_t key_count;
     uint64_t *keys;
@@ -160,7 +160,7 @@ void world_push_step(struct world *w, struct subject *s);
 void world_remove(struct world *w, struct subject *s);
 void world_maintain(struct world *w, struct subject *s);
 void world_evict(struct world *w, struct subject *s);
-/* The call under way uses the row. */
+/* The running call uses the row. */
 void world_use(const struct subject *s, struct model_row *row);
 /* Tables of this world tell of rows that go; NULL: no world is there. */
 void world_watch_rows(struct world *w);

@@ -123,7 +123,7 @@ def test_pushes_survive_a_server_that_is_killed(own_node):
 
 
 def test_what_a_killed_server_leaves_open_is_said(new_node):
-    """Without replay nobody knows whether a push that was under way was applied."""
+    """Without replay nobody knows whether a push that was in flight was applied."""
     node = new_node()
     with millrace.Client(node.address, deadline_s=60.0) as client:
         table = client.table("t", 2)

@@ -187,17 +187,17 @@ def test_a_pass(new_world, staleness):
     world = new_world()
     loader = world.loader(staleness=staleness, epochs=2, shuffle_seed=5)
     assert loader.info.batches == 2 * BATCHES and loader.info.slots == samples.SLOTS
-    seen, under_way = np.zeros(SAMPLES, int), 0
+    seen, in_flight = np.zeros(SAMPLES, int), 0
     for batch in loader:
         assert batch.dense.shape == (batch.samples, samples.DENSE) and batch.labels.dtype == torch.float32
         numbers = torch.expm1(batch.dense[:, 0]).round().long()
         assert torch.equal(batch.labels, (numbers % 3 == 0).float())
         np.add.at(seen, numbers.numpy(), 1)
         learn(batch, world.bag, world.ledger)
-        under_way = max(
-            under_way, sum(not push.done() for each in loader._handed for push in each._pushes.values())
+        in_flight = max(
+            in_flight, sum(not push.done() for each in loader._handed for push in each._pushes.values())
         )
-    assert (seen == 2).all() and under_way <= staleness + 1
+    assert (seen == 2).all() and in_flight <= staleness + 1
     assert next(loader, None) is None
     assert (loader.counts.applied, loader.counts.samples, loader.counts.known) == (
         2 * BATCHES,

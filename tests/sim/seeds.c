@@ -209,7 +209,7 @@ int seeds_main(const struct seeds_program *program, int argc, char **argv)
         return 2;
     atomic_store(&shared->next, options.first);
     atomic_store(&shared->first_failed, UINT64_MAX);
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is told even if the run is cut short */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is reported even if the run is cut short */
     run_jobs(&options, shared);
     if (isatty(STDERR_FILENO) && !options.verbose)
         fprintf(stderr, "\n");

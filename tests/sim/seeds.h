@@ -1,6 +1,6 @@
 /* Runs a program's seeds: command line, and processes that share the seeds among them, so that one that
- * crashes or hangs is told like any other failure. Each seed is run once, every sixteenth twice, to see that
- * it tells the whole story. */
+ * crashes or hangs is reported like any other failure. Each seed is run once, every sixteenth twice, to see
+ * that it tells the whole story. */
 #ifndef SIM_SEEDS_H
 #define SIM_SEEDS_H
 

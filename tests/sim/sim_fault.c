@@ -11,7 +11,7 @@ static struct sim_node *any_node(struct sim *sim)
     return &sim->nodes[sim_below(&sim->rng, sim->servers + sim->clients)];
 }
 
-/* Soon or late: what is under way may last milliseconds or seconds. */
+/* Soon or late: what has begun may last milliseconds or seconds. */
 static void next(struct sim *sim, enum sim_event_kind kind)
 {
     uint64_t within_us = UINT64_C(1) << sim_between(&sim->rng, 10, 21);
@@ -118,7 +118,7 @@ static void path_change(struct sim *sim)
         path_set(sim, client, server);
 }
 
-/* ---- the pre-shared key is changed under way ---- */
+/* ---- the pre-shared key is changed while calls are in flight ---- */
 
 void sim_keys_configure(struct sim_node *node)
 {

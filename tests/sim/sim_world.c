@@ -22,7 +22,7 @@
 #define SENT_AGAIN_MORE  10u
 #define USE_SLACK_US     25000u
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 void sim_fail(struct sim *sim, const char *format, ...)
 {

@@ -286,7 +286,7 @@ static struct refsim_waiter *wait_for(struct refsim *sim, uint32_t worker, uint3
     return w;
 }
 
-/* The hold of a fetch under way is one of its own, given back when the answer comes. */
+/* The hold of a fetch in flight is one of its own, given back when the answer comes. */
 static void ask(struct refsim *sim, uint32_t worker)
 {
     uint32_t of = draw_hold(sim, worker);

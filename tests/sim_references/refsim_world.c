@@ -7,7 +7,7 @@
 
 #define EVENTS_MAX 2000000u
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 void refsim_fail(struct refsim *sim, const char *format, ...)
 {

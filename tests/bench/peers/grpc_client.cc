@@ -1,6 +1,6 @@
 // gRPC, for tests/bench/peers/peers.py. --api sync (default): one call at a time through the blocking stub;
 // cq: through a completion
-// queue. 64 under way always go through a completion queue.
+// queue. 64 in flight always go through a completion queue.
 #include <google/protobuf/arena.h>
 #include <grpcpp/grpcpp.h>
 

@@ -28,7 +28,7 @@ struct peer {
     enum work_update update;
     bool push_from_zero; /* pushes go to a table of their own, whose rows are zero before */
     void (*empty)(void *state);
-    /* Keeps WORK_OUTSTANDING empty calls under way until then, and returns how many were answered by it. */
+    /* Keeps WORK_OUTSTANDING empty calls in flight until then, and returns how many were answered by it. */
     uint64_t (*empty_many)(void *state, double until_us);
     const float *(*pull)(void *state, const struct workload *w); /* [13312, 16] */
     const float *(*pushed)(void *state,

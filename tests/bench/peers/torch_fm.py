@@ -9,7 +9,7 @@ autograd: an EmbeddingBag at the server, whose forward trainers call in contexts
 a DistributedOptimizer.
 plain: rpc_sync pulls of rows summed by slot and rpc_sync pushes of their gradients. ahead: the same, but a
 batch's rows are asked for while the one before is computed, and pushes are not waited for until two more are
-under way. Rank 0 serves and says "ready". Trainers print a line of JSON; rank 1's has AUC and log loss of the
+in flight. Rank 0 serves and says "ready". Trainers print a line of JSON; rank 1's has AUC and log loss of the
 held-out part at the end. The same model, slots, batches of 512, split and two passes as `fm train`, and
 Adagrad with its rates. Weight decay as there, but for
 autograd: torch's Adagrad refuses it for sparse gradients.

@@ -18,7 +18,7 @@
 
 /* Over all runs. */
 struct sums {
-    atomic_uint_fast64_t restores, deltas, at_steps, under_way, by_hand, put_backs, losses;
+    atomic_uint_fast64_t restores, deltas, at_steps, in_flight, by_hand, put_backs, losses;
 };
 
 static struct sums *sums;
@@ -86,7 +86,7 @@ static void add(const struct cuts_outcome *outcome)
     atomic_fetch_add(&sums->restores, outcome->restores);
     atomic_fetch_add(&sums->deltas, outcome->deltas);
     atomic_fetch_add(&sums->at_steps, outcome->at_steps);
-    atomic_fetch_add(&sums->under_way, outcome->under_way);
+    atomic_fetch_add(&sums->in_flight, outcome->in_flight);
     atomic_fetch_add(&sums->by_hand, outcome->by_hand);
     atomic_fetch_add(&sums->put_backs, outcome->put_backs);
     atomic_fetch_add(&sums->losses, outcome->losses);
@@ -129,11 +129,11 @@ int main(int argc, char **argv)
     const int status = seeds_main(&program, argc, argv);
     if (atomic_load(&sums->restores) > 0)
         printf(
-            "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes under way; "
+            "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes in flight; "
             "%llu restores by hand, %llu copies put back, %llu losses reported\n",
             (unsigned long long)atomic_load(&sums->restores), (unsigned long long)atomic_load(&sums->deltas),
             (unsigned long long)atomic_load(&sums->at_steps),
-            (unsigned long long)atomic_load(&sums->under_way),
+            (unsigned long long)atomic_load(&sums->in_flight),
             (unsigned long long)atomic_load(&sums->by_hand),
             (unsigned long long)atomic_load(&sums->put_backs),
             (unsigned long long)atomic_load(&sums->losses));

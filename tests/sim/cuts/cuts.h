@@ -8,7 +8,7 @@
  *   cuts.c          command line; a process for each seed
  *   cuts_world.c    what kind of world a seed is; the node's life, saves, and what disturbs them
  *   cuts_pusher.c   what trainers do, and what must be true of their rows
- *   cuts_losses.c   what a trainer was told that it lost
+ *   cuts_losses.c   the losses reported to a trainer
  *   cuts_visitor.c  the second job
  *   cuts_net.c     the network, and the library's sockets
  *   cuts_dp.c      the data plane
@@ -54,7 +54,7 @@ struct cuts_disturbed {
     uint32_t restores; /* begun or ended: odd while there is one */
 };
 
-/* The steps of which a trainer was told that pushes are lost. */
+/* The steps of pushes that were reported to a trainer as lost. */
 struct cuts_losses {
     bool steps[CUTS_STEPS_MAX + 2];
     uint32_t reports;

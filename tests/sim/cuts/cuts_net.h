@@ -1,5 +1,5 @@
 /* The network between the server's cores and the clients' sockets: what is lost, comes twice, late, or after
- * what was sent behind it. Clients are the trainers' library as it is, down to its sockets, which cuts_net.c
+ * what was sent after it. Clients are the trainers' library as it is, down to its sockets, which cuts_net.c
  * stands in for. */
 #ifndef SIM_CUTS_NET_H
 #define SIM_CUTS_NET_H

@@ -575,7 +575,7 @@ static void check_checkpoint(uint64_t id)
     }
     for (uint32_t i = 0; i < world.work.pushers; i++) {
         instants[i] = cuts_read(&world.pushers[i], world.client);
-        world.outcome->under_way += instants[i].share > 0;
+        world.outcome->in_flight += instants[i].share > 0;
         if (step > 0 && (instants[i].whole != step || instants[i].share > 0))
             cuts_fail("checkpoint %llu was cut at step %llu, and trainer %u has %llu pushes in it",
                       (unsigned long long)id, (unsigned long long)step, i,

@@ -10,7 +10,7 @@
 /* What a run has seen, and why it failed. */
 struct cuts_outcome {
     uint64_t restores, deltas, at_steps;
-    uint64_t under_way;                  /* trainers of which a checkpoint holds a part of a push */
+    uint64_t in_flight;                  /* trainers of which a checkpoint holds a part of a push */
     uint64_t by_hand, put_backs, losses; /* reports */
     uint64_t trace;
     char why[CUTS_WHY_BYTES];

@@ -1,4 +1,4 @@
-/* A store that fails on purpose: another one behind it (the local file system unless told), and faults at the
+/* A store that fails on purpose: another one behind it (the local file system by default), and faults at the
  * Nth call. What a machine finds when its power fails is power_store.h's business. For tests; one writer at a
  * time. */
 #ifndef TESTS_FAULT_STORE_H

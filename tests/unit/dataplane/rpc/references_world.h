@@ -45,7 +45,7 @@ void deliver(struct world *w, uint32_t from, uint32_t to, uint32_t kind);
 uint32_t count_of(const struct world *w, uint32_t from, uint32_t to, uint32_t kind);
 /* All there are, and those that follow from them. */
 void deliver_all(struct world *w);
-/* The worker stops: nothing from or to it is delivered any more; nobody is told. */
+/* The worker stops: nothing from or to it is delivered any more, and nobody learns of it. */
 void crash(struct world *w, uint32_t rank);
 /* And tells everybody. */
 void die(struct world *w, uint32_t rank);

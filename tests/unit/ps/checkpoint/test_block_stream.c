@@ -65,7 +65,7 @@ static void test_files_take_turns_whatever_the_batch(void **state)
     }
 }
 
-/* All before it are handed out, and none behind it, though others are read ahead. */
+/* All before it are handed out, and none after it, though others are read ahead. */
 static void test_a_bad_block_ends_it_exactly_there(void **state)
 {
     static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
@@ -129,7 +129,7 @@ static void test_a_visitor_may_stop(void **state)
     }
 }
 
-/* With two held the batch before stays until the next visit, and the end is told, however it comes. */
+/* With two held the batch before stays until the next visit, and the end is reported, however it comes. */
 struct held {
     struct seen seen;
     const uint8_t *before[PS_STREAM_BATCH_MAX];

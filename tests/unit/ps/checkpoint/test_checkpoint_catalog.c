@@ -203,7 +203,7 @@ static void test_a_directory_of_many_entries(void **state)
     close(directory);
 }
 
-/* One writer a directory; the other one is told who that is. */
+/* One writer per directory; the other one learns who that is. */
 static void test_a_directory_has_one_writer(void **state)
 {
     char text[PS_TEXT_BYTES], pid[32], path[PS_PATH_BYTES], away[PS_PATH_BYTES];

@@ -220,7 +220,7 @@ static void test_each_shorter_text_is_refused(void **state)
     free(text);
 }
 
-/* Changes one value and makes the hash right again: the checks behind the hash must hold by themselves.
+/* Changes one value and makes the hash right again: the checks after the hash must hold by themselves.
  * `where` is "", "features" or "files" (their first entry). */
 static void check_refused(const char *where, const char *key, json_t *value, const char *expected)
 {

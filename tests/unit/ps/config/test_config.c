@@ -1,5 +1,5 @@
-/* The configuration: the printed default is the shipped file, and every mistake is told with its place and
- * its mend. */
+/* The configuration: the printed default is the shipped file, and every mistake is reported with its place
+ * and how to fix it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -278,7 +278,8 @@ static void after_a_restart_a_delta_follows_what_was_restored(void **state)
     expect(n, AS_CONFIGURED, 5, FULL, 0);
 }
 
-/* Not that it is empty: training would begin anew, and its checkpoints come among those that are there. */
+/* Not that it is empty: training would begin from nothing, and its checkpoints would mix with those that are
+ * there. */
 static void a_directory_that_cannot_be_read_ends_the_start(void **state)
 {
     struct node_fixture *n = *state;

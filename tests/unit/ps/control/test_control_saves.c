@@ -203,7 +203,7 @@ static void check_cancelled(struct node_fixture *n, uint64_t number)
     node_check(cancel(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
 }
 
-/* Whom it held goes on, what was queued behind it takes its place. */
+/* Whom it held goes on, what was queued after it takes its place. */
 static void one_that_waits_can_be_cancelled(void **state)
 {
     struct node_fixture *n = *state;
@@ -330,7 +330,7 @@ static void one_that_has_ended_cannot_be_cancelled(void **state)
     node_check(cancel(n, 0), MR_OK, NULL); /* no number: a save */
 }
 
-/* Who asks how the last one ended is told so. */
+/* Whoever asks how the last one ended gets that answer. */
 static void one_that_failed_before_its_cut_is_told(void **state)
 {
     struct node_fixture *n = *state;

@@ -1,5 +1,5 @@
-/* Records of numbered pushes by client and lane: what is told of a push, what a checkpoint makes durable, who
- * is forgotten. */
+/* Records of numbered pushes by client and lane: what is reported of a push, what a checkpoint makes durable,
+ * who is forgotten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -245,7 +245,7 @@ static void forgets_the_silent_first_after_a_restore(void **state)
     assert_int_equal(look_up(p, lane.uuid, LANE, 1), PS_PUSH_NEW);
 }
 
-/* What is under way keeps its record, however many others come. */
+/* What is in flight keeps its record, however many others come. */
 static void forgets_nobody_who_is_under_way(void **state)
 {
     struct ps_pushes *p = *state;

@@ -85,7 +85,8 @@ static void what_a_restore_may_have_taken_is_not_applied(void **state)
     assert_float_equal(node_value(n, table, 5), 97, 0);
 }
 
-/* The answer to a push that was applied before tells no counts: they were told then, and are kept nowhere. */
+/* The answer to a push that was applied before has no counts: they were reported then, and are kept
+ * nowhere. */
 static void a_number_that_comes_again_tells_no_counts(void **state)
 {
     struct node_fixture *n = *state;

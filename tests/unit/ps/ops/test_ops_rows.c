@@ -1,4 +1,4 @@
-/* What comes with bags and rows in a request: taken as it is told, or refused with a reason, and nothing
+/* What comes with bags and rows in a request: taken as described, or refused with a reason, and nothing
  * changed by it. */
 #include <math.h>
 #include <setjmp.h>

@@ -279,7 +279,7 @@ static void a_second_save_waits_for_the_first(void **state)
     fake_dp_wait_held(2);
     node_begin(n, 0, MR_OP_SAVE, 0, &t, 1);
     fake_dp_wait_posted(2, 1); /* the cut */
-    fake_dp_hold(2);           /* right behind it: core 2 writes nothing, so the save cannot end */
+    fake_dp_hold(2);           /* right after it: core 2 writes nothing, so the save cannot end */
     fake_dp_release(2);
     node_check(node_end(n), MR_OK, NULL);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_RUNNING, "1");

@@ -232,7 +232,7 @@ static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)
     check_chain(n, table); /* 3's: 5 lacks its parent */
 }
 
-/* What serves stays as it is, and the reason is told. */
+/* What serves stays as it is, and the reason is reported. */
 static void a_broken_chain_changes_nothing(void **state)
 {
     struct node_fixture *n = *state;

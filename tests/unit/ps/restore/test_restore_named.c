@@ -149,7 +149,7 @@ static void comes_into_an_empty_node(void **state)
     assert_int_equal(learn(n, make_table(n), BATCH(0)), 2); /* no record of batches came along */
 }
 
-/* A save behind it holds both, also where saves are deltas: what came is in no checkpoint before. */
+/* A save after it holds both, also where saves are deltas: what came is in no checkpoint before. */
 static void check_saved(struct node_fixture *n, uint64_t deltas)
 {
     struct names names = {0};

@@ -329,7 +329,7 @@ static void a_variable_is_as_it_was_at_the_cut(void **state)
     static float gradient[ELEMENTS];
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = 1;
-    for (uint64_t id = 1; id <= 3; id++) { /* at its start, within, behind its end */
+    for (uint64_t id = 1; id <= 3; id++) { /* at its start, within, after its end */
         begin(f, id, 0);
         for (uint32_t i = 1; i < id; i++) {
             while (v->in_cut && v->cut_bytes < i * ELEMENTS) {

@@ -50,7 +50,7 @@ static void steps_may_fall(void **state)
     struct ps_save_schedule s;
     (void)state;
     ps_save_schedule_start(&s, 100, 0, 1000000, 0);
-    assert_false(ps_save_schedule_step_is_due(&s, 50)); /* begun anew */
+    assert_false(ps_save_schedule_step_is_due(&s, 50)); /* begun again */
     assert_int_equal(s.next_step, 100);
     assert_true(ps_save_schedule_step_is_due(&s, 100));
 }

@@ -176,7 +176,7 @@ static void test_an_idle_table_has_no_upkeep(void **state)
     ps_table_destroy(t);
 }
 
-/* While calls are under way, their new keys make partitions grow, and others' buckets move in memory: rows
+/* While calls are running, their new keys make partitions grow, and others' buckets move in memory: rows
  * are found all the same. */
 static void test_rows_are_found_while_buckets_move(void **state)
 {

@@ -98,7 +98,7 @@ static void test_dump_npy_and_import(void **state)
     const json_t *b = ckpt_feature(json_object_get(diff, "features"), "b");
     assert_int_equal(ckpt_number(b, "b_rows"), rows);
     assert_int_equal(ckpt_number(b, "added") + ckpt_number(b, "removed") + ckpt_number(b, "changed"), 0);
-    assert_int_equal(ckpt_number(b, "state_changed"), rows); /* begins anew */
+    assert_int_equal(ckpt_number(b, "state_changed"), rows); /* starts again */
     assert_string_equal(ckpt_word(b, "descriptor_differs"), "optimizer_args");
     json_decref(diff);
     assert_int_equal(ckpt_run("dump %s/in --table b --state", d), 0);

@@ -24,7 +24,7 @@ struct family {
     struct fake_node *node;
     char address[64];
     struct mr_client *client;
-    struct mr_future *under_way, *over;
+    struct mr_future *in_flight, *over;
     struct mr_reply *reply;
     atomic_bool stop;
 };
@@ -74,7 +74,7 @@ static void use_inherited_client(const struct family *x)
 
 static void use_inherited_futures(const struct family *x)
 {
-    struct mr_future *const futures[] = {x->under_way, x->over};
+    struct mr_future *const futures[] = {x->in_flight, x->over};
 
     for (uint32_t i = 0; i < 2; i++) {
         expect(mr_future_done(futures[i]) && mr_future_wait_for(futures[i], 10000), "no waiting");
@@ -137,7 +137,7 @@ static void start(struct family *x, bool progress_thread)
 
 static void fork_once(struct family *x)
 {
-    struct mr_options later = {.future = &x->under_way};
+    struct mr_options later = {.future = &x->in_flight};
     int how;
 
     assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
@@ -149,8 +149,8 @@ static void fork_once(struct family *x)
     assert_int_equal(waitpid(child, &how, 0), child);
     if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
         fail_msg("the child ended with %d", how);
-    assert_int_equal(mr_future_wait(x->under_way, NULL), MR_OK);
-    mr_future_destroy(x->under_way);
+    assert_int_equal(mr_future_wait(x->in_flight, NULL), MR_OK);
+    mr_future_destroy(x->in_flight);
 }
 
 static void test_children(void **state)
@@ -202,7 +202,7 @@ static void expect_no_worker(enum mr_status status, const char *what)
     expect(status == MR_FORKED && strstr(mr_rpc_last_error(), "forked") != NULL, what);
 }
 
-static void be_no_worker(const struct office *x, struct mr_rpc_future *under_way)
+static void be_no_worker(const struct office *x, struct mr_rpc_future *in_flight)
 {
     struct mr_rpc_result *result = NULL;
     struct mr_rpc_future *future = NULL;
@@ -212,10 +212,10 @@ static void be_no_worker(const struct office *x, struct mr_rpc_future *under_way
     (void)alarm(CHILD_SECONDS);
     expect_no_worker(mr_rpc_sync(x->rpc, 0, "seven", NULL, 0, NULL, &result), "mr_rpc_sync");
     expect_no_worker(mr_rpc_async(x->rpc, 0, "seven", NULL, 0, NULL, &future), "mr_rpc_async");
-    expect(mr_rpc_done(under_way), "mr_rpc_done");
-    expect_no_worker(mr_rpc_wait(under_way, &result), "mr_rpc_wait");
-    mr_rpc_cancel(under_way);
-    mr_rpc_future_destroy(under_way);
+    expect(mr_rpc_done(in_flight), "mr_rpc_done");
+    expect_no_worker(mr_rpc_wait(in_flight, &result), "mr_rpc_wait");
+    mr_rpc_cancel(in_flight);
+    mr_rpc_future_destroy(in_flight);
     expect_no_worker(mr_rref_create(x->rpc, mr_value_i64(1), NULL, &rref), "mr_rref_create");
     expect_no_worker(mr_rref_to_here(x->rref, 1000, &result), "mr_rref_to_here");
     mr_rref_release(x->rref);
@@ -274,20 +274,20 @@ static void test_a_child_is_no_worker(void **state)
     work_begins(&x);
     assert_int_equal(pthread_create(&caller, NULL, work_on, &x), 0);
     for (uint32_t i = 0; i < FORKS; i++) {
-        struct mr_rpc_future *under_way;
+        struct mr_rpc_future *in_flight;
         int how;
 
-        assert_int_equal(mr_rpc_async(x.rpc, 0, "seven", NULL, 0, NULL, &under_way), MR_OK);
+        assert_int_equal(mr_rpc_async(x.rpc, 0, "seven", NULL, 0, NULL, &in_flight), MR_OK);
         pid_t child = fork();
 
         assert_true(child >= 0);
         if (child == 0)
-            be_no_worker(&x, under_way);
+            be_no_worker(&x, in_flight);
         assert_int_equal(waitpid(child, &how, 0), child);
         if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
             fail_msg("the child ended with %d", how);
-        assert_int_equal(mr_rpc_wait(under_way, NULL), MR_OK);
-        mr_rpc_future_destroy(under_way);
+        assert_int_equal(mr_rpc_wait(in_flight, NULL), MR_OK);
+        mr_rpc_future_destroy(in_flight);
     }
     atomic_store(&x.stop, true);
     pthread_join(caller, &failed);

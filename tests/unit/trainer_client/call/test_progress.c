@@ -325,7 +325,7 @@ static void take_all(struct sender *s)
     }
 }
 
-/* The caller's own loop: sleeps on the descriptor, for as long as it is told to. */
+/* The caller's own loop: sleeps on the descriptor, for as long as the library says. */
 static void run_loop_until_ended(struct mr_client *client, uint32_t calls)
 {
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};

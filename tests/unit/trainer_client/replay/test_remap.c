@@ -1,4 +1,4 @@
-/* A node that comes back with another number of cores, and what was kept for it, or under way, then. */
+/* A node that comes back with another number of cores, and what was kept for it, or in flight, then. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static void test_other_number_of_cores(void **state)
     replay_stop(&x);
 }
 
-/* Nothing is pushed between two changes: what was dealt out by the first is dealt out anew by the second. */
+/* Nothing is pushed between two changes: what was dealt out by the first is dealt out again by the second. */
 static void test_cores_change_twice(void **state)
 {
     struct replay_fixture x;
@@ -75,7 +75,7 @@ static void test_cores_change_twice(void **state)
     replay_stop(&x);
 }
 
-/* Calls under way when the cores change: pushes and lookups end well, and a push made before is not lost. */
+/* Calls in flight when the cores change: pushes and lookups end well, and a push made before is not lost. */
 static void test_cores_change_under_calls(void **state)
 {
     struct replay_fixture x;
@@ -92,7 +92,7 @@ static void test_cores_change_under_calls(void **state)
             fail_msg("%s", mr_last_error());
     }
     fake_node_restart_with(x.node, 3);
-    /* A lookup split by the old map is split anew. */
+    /* A lookup split by the old map is split again. */
     assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
     for (uint32_t i = 0; i < 8; i++) {
         if (mr_future_wait(futures[i], NULL) != MR_OK)
@@ -103,7 +103,7 @@ static void test_cores_change_under_calls(void **state)
     replay_stop(&x);
 }
 
-/* A future of a push that was split anew is done when the new owners have it. */
+/* A future of a push that was split again is done when the new owners have it. */
 static void test_done_means_settled(void **state)
 {
     struct replay_fixture x;
@@ -176,8 +176,8 @@ static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2]
     mr_future_destroy(futures[1]);
 }
 
-/* As a loop does it: it looks at the future when it is told to. The first time the call is made again, and
- * that one tells, too. */
+/* As a loop does it: it looks at the future when the descriptor says so. The first time the call is made
+ * again, and that one tells, too. */
 static void wait_by_notice(struct mr_client *client, struct mr_future *future)
 {
     struct pollfd fds[] = {{.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN},
@@ -271,8 +271,8 @@ static void test_cores_change_before_sending(void **state)
     replay_stop(&x);
 }
 
-/* What had been given up before the cores changed is told after it, though the lane is no core's any more;
- * once. */
+/* What had been given up before the cores changed is reported after it, though the lane is no core's any
+ * more; once. */
 static void test_given_up_and_other_cores(void **state)
 {
     static const uint32_t cores[][2] = {{2, 3}, {1, 2}, {3, 1}, {2, 1}};
@@ -506,7 +506,7 @@ static void test_the_newest_checkpoint_lacks_nothing(void **state)
     replay_stop(&x);
 }
 
-/* A copy older still: what the first one had is told then. */
+/* A copy older still: what the first one had is reported then. */
 static void test_an_older_directory_twice(void **state)
 {
     struct replay_fixture x;
@@ -615,7 +615,7 @@ static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
     replay_stop(&x);
 }
 
-/* A loss that nobody was told of yet, when the cores change: of the lane that moves, and of one that had
+/* A loss that was not reported yet, when the cores change: of the lane that moves, and of one that had
  * moved before. */
 static void test_a_loss_and_other_cores(void **state)
 {
@@ -643,7 +643,7 @@ static void test_a_loss_and_other_cores(void **state)
     replay_stop(&x);
 }
 
-/* A push under way to a table that the node comes back without. */
+/* A push in flight to a table that the node comes back without. */
 static void test_refused_on_the_way_to_another_core(void **state)
 {
     static const uint32_t cores[][2] = {{2, 3}, {2, 1}, {1, 2}};

@@ -153,7 +153,7 @@ static void test_floor_learnt_on_restart(void **state)
     mrc_replay_fini(&r);
 }
 
-/* What came after an answer comes after it again; what was under way beside it need not. */
+/* What came after an answer comes after it again; what was in flight beside it need not. */
 static void test_order_of_answers_holds(void **state)
 {
     struct mrc_replay r;
@@ -273,7 +273,7 @@ static void test_window(void **state)
     mrc_replay_fini(&r);
 }
 
-/* Those that were all under way together are so again. */
+/* Those that were all in flight together are so again. */
 static void test_window_again(void **state)
 {
     struct mrc_replay r;

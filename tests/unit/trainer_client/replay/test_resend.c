@@ -124,7 +124,7 @@ static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
     replay_stop(&x);
 }
 
-/* The server learns which pushes' lookups it has lost: of those sent again, of those under way, and of those
+/* The server learns which pushes' lookups it has lost: of those sent again, of those in flight, and of those
  * made since. */
 static void test_lost_lookups_are_told(void **state)
 {
@@ -324,7 +324,7 @@ static void test_given_up_but_saved_is_not_told(void **state)
     replay_stop(&x);
 }
 
-/* Many at once, from before the crash to behind it. */
+/* Many at once, from before the crash to after it. */
 static void test_many_under_way(void **state)
 {
     struct replay_fixture x;

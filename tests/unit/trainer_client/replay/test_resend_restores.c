@@ -265,7 +265,7 @@ static void test_reused_number_is_not_taken_for_it(void **state)
         uint64_t key = 5;
         float ones[REPLAY_DIM] = {1, 1};
         struct mr_future *future = NULL;
-        struct mr_options under_way = {.future = &future}, step = {.step = 9};
+        struct mr_options in_flight = {.future = &future}, step = {.step = 9};
         struct mr_reply *reply;
         uint32_t later, again;
 
@@ -276,7 +276,7 @@ static void test_reused_number_is_not_taken_for_it(void **state)
         uint64_t applied = atomic_load(&x.node->applied);
 
         fake_node_kill(x.node);
-        assert_int_equal(mr_push_gradients(x.client, &under_way, later, &key, 1, REPLAY_DIM, ones), MR_OK);
+        assert_int_equal(mr_push_gradients(x.client, &in_flight, later, &key, 1, REPLAY_DIM, ones), MR_OK);
         give_number_2_to_another(&x);
         assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
         assert_non_null(strstr(mr_last_error(), "no longer that feature's"));

@@ -112,7 +112,7 @@ static void back_and_forth(void **state)
     graph_end(g);
 }
 
-/* More calls one behind the other than may be under way at a time. */
+/* More calls, one after the other, than may be in flight at a time. */
 static void a_long_chain(void **state)
 {
     static const float ones[ELEMENTS] = {1, 1, 1, 1};

@@ -168,7 +168,7 @@ static int teardown(void **state)
 {
     struct net *net = *state;
     for (uint32_t i = 0; i < WORKERS;
-         i++) /* contexts hold parameters; their ends are told in the background */
+         i++) /* contexts hold parameters; their ends are reported in the background */
         while (contexts_known(net->workers[i].rpc->contexts) != 0)
             net_skip(net, 20000);
     return math_world_end(state);

@@ -175,7 +175,7 @@ void __wrap_mr_backward_drain(struct mr_autograd *c, uint64_t pass)
     __real_mr_backward_drain(c, pass);
 }
 
-/* Once it is told that a backward is over, the next one may begin, whatever the thread that told it still
+/* Once a backward is reported over, the next one may begin, whatever the thread that reported it still
  * does. */
 static void one_right_after_another(void **state)
 {

@@ -33,7 +33,7 @@ static uint32_t count(void **state, uint32_t rank)
     return contexts_known(contexts_of(state, rank));
 }
 
-/* The ends are told in the background. */
+/* Ends are reported in the background. */
 static void wait_for_none(void **state, uint32_t rank)
 {
     while (count(state, rank) != 0)
@@ -87,8 +87,8 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
     }
     assert_int_equal(contexts_known(contexts), MANY / 2);
     assert_int_equal(contexts->creators[2].over.count, MANY / 2);
-    /* Later it is told that all up to there have: an end that was lost is made up for, and nothing is kept of
-     * them. */
+    /* Later a message says that all up to there have: an end that was lost is made up for, and nothing is
+     * kept of them. */
     mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | 1, MANY + 1);
     assert_int_equal(contexts_known(contexts), 0);
     assert_int_equal(contexts->creators[2].over.count, 0);

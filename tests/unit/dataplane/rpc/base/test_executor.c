@@ -174,7 +174,7 @@ static void bursts_and_single_ones_keep_their_order(void **state)
         assert_int_equal(b.order[i], i);
 }
 
-/* The last in the list, and one given behind it. */
+/* The last in the list, and one given after it. */
 static void one_is_given_after_the_last_was_taken_back(void **state)
 {
     struct bench b;
@@ -434,7 +434,7 @@ static void one_does_not_wait_behind_one_that_takes_long(void **state)
 }
 
 struct waiter {
-    struct task task; /* what it waits for, behind it */
+    struct task task; /* what it waits for, after it */
     struct mr_job job;
     struct mr_executor *e;
 };
@@ -486,7 +486,7 @@ static void sleep_a_little(void)
     usleep(50000);
 }
 
-/* It sleeps when it is told of the end, as another works for it, which leaves it nothing to be woken for. */
+/* It sleeps when it learns of the end, as another works for it, which leaves it nothing to be woken for. */
 static void one_that_is_one_too_many_ends_too(void **state)
 {
     struct bench waits, runs;

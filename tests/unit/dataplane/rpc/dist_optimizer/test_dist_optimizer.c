@@ -112,7 +112,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* What was told of ends of contexts and of releases has arrived. */
+/* All messages on ends of contexts and on releases have arrived. */
 static bool nothing_held(struct net *net)
 {
     bool nothing = true;

@@ -72,7 +72,7 @@ static void what_the_dead_held_is_freed_once_all_have_answered(void **state)
     assert_int_equal(value.freed, 0);
     deliver(w, C, O, SETTLED);
     assert_int_equal(value.freed, 1);
-    assert_true(is_dead(w->refs[B], A)); /* it was told */
+    assert_true(is_dead(w->refs[B], A)); /* it was reported to B */
     assert_nothing_left(w);
 }
 

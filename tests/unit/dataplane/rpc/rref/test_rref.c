@@ -244,7 +244,7 @@ static void an_object_that_nobody_asked_for_is_destroyed(void **state)
     }
 }
 
-/* An object whose function fails behind it. */
+/* An object whose function fails after it has returned it. */
 struct refused {
     enum mr_status status;
     pthread_t destroyed_on;

@@ -207,7 +207,7 @@ static void arguments_may_change_once_the_call_has_begun(void **state)
     mr_rpc_future_destroy(future);
 }
 
-/* Begun behind it, in the same turn, and there before it. */
+/* Begun after it, in the same turn, and there before it. */
 static void small_calls_go_past_long_ones(void **state)
 {
     struct net *net = *state;

@@ -452,7 +452,7 @@ static void one_quiet_count_does_not_suffice(void **state)
     } says[][4] = {
         {{true, 5, false}, {true, 5, true}},                    /* twice the same */
         {{true, 5, false}, {true, 6, false}, {true, 6, true}},  /* something began in between */
-        {{false, 5, false}, {true, 5, false}, {true, 5, true}}, /* something was under way */
+        {{false, 5, false}, {true, 5, false}, {true, 5, true}}, /* something was in flight */
         {{true, 5, false}, {false, 5, false}, {true, 5, false}, {true, 5, true}},
     };
     for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
@@ -611,7 +611,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     leave_end(leavers, 3, MR_OK);
 }
 
-/* Their time is up, and they leave with the last one before they ask again: then they are told. */
+/* Their time is up, and they leave with the last one before they ask again: then it is reported to them. */
 static void who_has_left_after_its_time_is_told_once(void **state)
 {
     struct net *net = *state;

@@ -305,7 +305,7 @@ static void a_large_call_cancelled_half_way_never_executes(void **state)
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
 }
 
-/* A report that was on its way when the call ended tells nothing of what was behind it. */
+/* A report that was on its way when the call ended says nothing of what came after it. */
 static void one_cancelled_while_its_end_arrives_keeps_its_slot(void **state)
 {
     struct pair_call save = {0}, others[4] = {0};

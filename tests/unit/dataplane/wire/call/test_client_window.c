@@ -373,7 +373,7 @@ static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from
 }
 
 /* One of a thousand is lost, and asked for once in a round trip, of which there are two at most as its queue
- * grows: not with each that arrives behind it. Each time it is sent again, and with it the last one sent, of
+ * grows: not with each that arrives after it. Each time it is sent again, and with it the last one sent, of
  * which the server cannot know what became of it. */
 static void one_loss_is_one_segment_sent_again(void **state)
 {

@@ -237,7 +237,7 @@ static void a_wide_path_is_used_at_once(void **state)
     every_length_gets_through();
     assert_int_equal(mr_endpoint_counters(client())->segments_resent, 0);
     assert_int_equal(served()->segments_resent, 0);
-    uint64_t before = served()->tx_packets; /* the server was told */
+    uint64_t before = served()->tx_packets; /* the server knows it */
     call_of(10, 200000);
     assert_in_range(served()->tx_packets - before, 23, 30);
 }

@@ -231,7 +231,7 @@ static void a_malformed_bundle_stops_where_it_breaks(void **state)
     }
 }
 
-/* What the hook was told, and how many requests had been executed by then. */
+/* What the hook got, and how many requests had been executed by then. */
 static struct {
     uint32_t calls, count[8], executed[8];
     const uint8_t *first[8];
@@ -284,7 +284,7 @@ static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void
     assert_int_equal(prefetch.count[2], 2);
     assert_int_equal(prefetch.executed[2], 21 + MR_PREFETCH_MAX);
     assert_int_equal(p.executed, 21 + MR_PREFETCH_MAX + 2);
-    /* What is malformed, and what comes behind it, is not announced. */
+    /* What is malformed, and what comes after it, is not announced. */
     bytes = make_bundle(bundle, 200, 3);
     ((struct mr_frame *)(void *)(bundle + bytes / 3 * 2))->message_bytes = UINT32_MAX;
     send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);

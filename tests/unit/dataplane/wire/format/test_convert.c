@@ -309,7 +309,7 @@ static void conversion_by_dtype(void **state)
             assert_false(mr_convert_knows((enum mr_dtype)other));
 }
 
-/* Every length and alignment: what lies behind stays as it was. */
+/* Every length and alignment: what lies after stays as it was. */
 static void lengths_and_alignments(void **state)
 {
     enum { LENGTH = 40 };

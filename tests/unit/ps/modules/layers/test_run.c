@@ -199,7 +199,7 @@ struct trainer {
 };
 
 /* A forward, steps of the others, and a backward: the gradients must be those of the version held, computed
- * anew. */
+ * again. */
 static void *train(void *context)
 {
     struct trainer *t = context;
