@@ -7,9 +7,12 @@
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/permutation.h"
 
+#define PREFETCH 8u /* samples ahead of the one that is read */
+
 struct hub_batch_source {
     struct hub_sample_file *file;
     struct hub_sample *sample;
+    uint64_t *order; /* [batch_samples]: the samples of a batch that is built */
     uint32_t batch_samples;
     uint64_t samples, batches_per_epoch, batches;
     uint64_t shuffle_seed;
@@ -29,6 +32,7 @@ void hub_batch_source_close(struct hub_batch_source *s)
     if (s != NULL) {
         hub_sample_file_close(s->file);
         free(s->sample);
+        free(s->order);
         free(s);
     }
 }
@@ -55,7 +59,8 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, size_t m
                                      void *arg, struct hub_batch_source **out, char *error)
 {
     struct hub_batch_source *s = calloc(1, sizeof(*s));
-    if (s == NULL || (s->sample = malloc(sizeof(*s->sample))) == NULL) {
+    if (s == NULL || (s->sample = malloc(sizeof(*s->sample))) == NULL ||
+        (s->order = malloc(request->batch_samples * sizeof(*s->order))) == NULL) {
         hub_batch_source_close(s);
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         return MR_NO_MEMORY;
@@ -155,15 +160,23 @@ static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, str
     b->key_count = 0;
 }
 
+static uint32_t at_most(uint32_t a, uint32_t most)
+{
+    return a < most ? a : most;
+}
+
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
                                       char *error)
 {
     assert(sequence < s->batches);
     begin_batch(s, sequence, b);
     struct hub_permutation order = hub_permutation_make(s->samples, s->shuffle_seed, b->epoch);
+    for (uint32_t i = 0; i < b->samples; i++)
+        s->order[i] = hub_permutation_at(&order, b->first_sample + i);
     for (uint32_t i = 0; i < b->samples; i++) {
-        uint64_t index = hub_permutation_at(&order, b->first_sample + i);
-        enum mr_status status = hub_sample_file_read(s->file, index, s->sample, error);
+        hub_sample_file_prefetch(s->file, s->order[at_most(i + PREFETCH, b->samples - 1)],
+                                 s->order[at_most(i + 2 * PREFETCH, b->samples - 1)]);
+        enum mr_status status = hub_sample_file_read(s->file, s->order[i], s->sample, error);
         if (status != MR_OK)
             return status;
         if (!make_room(b, s->sample->key_count)) {

@@ -318,6 +318,12 @@ enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *erro
     return MR_IO_ERROR;
 }
 
+void hub_sample_file_prefetch(const struct hub_sample_file *f, uint64_t next, uint64_t later)
+{
+    if (f->store != NULL)
+        hub_sample_store_prefetch(f->store, next, later);
+}
+
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
                                     char *error)
 {

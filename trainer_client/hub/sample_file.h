@@ -56,6 +56,8 @@ const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_
 /* MR_OK: the path names the file that was opened (or none any more), and it has its size and its time of
  * change from then. MR_IO_ERROR: not so; `error` says what differs. */
 enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error);
+/* As hub_sample_store_prefetch(), of samples in memory. */
+void hub_sample_file_prefetch(const struct hub_sample_file *f, uint64_t next, uint64_t later);
 /* Sample `index` < samples, in file order. MR_IO_ERROR when it turns out that the file has changed since it
  * was opened; of samples in memory only hub_sample_file_check() finds that out. */
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,

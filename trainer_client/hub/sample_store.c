@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINE_BYTES     64u
+#define PREFETCH_LINES 4u /* the processor fetches those that follow by itself */
+
 /* A sample in `bytes`: this, its dense values, its bag_end, and its keys from the next multiple of 8 on. */
 struct head {
     float label;
@@ -61,6 +64,17 @@ void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *s
     s->samples++;
     s->places_end[-(int64_t)s->samples] = s->used;
     s->used += bytes;
+}
+
+void hub_sample_store_prefetch(const struct hub_sample_store *s, uint64_t next, uint64_t later)
+{
+    if (later < s->samples)
+        __builtin_prefetch(s->places_end - 1 - later);
+    if (next >= s->samples)
+        return;
+    const uint8_t *at = s->bytes + s->places_end[-(int64_t)next - 1];
+    for (size_t line = 0; line < PREFETCH_LINES; line++)
+        __builtin_prefetch(at + line * LINE_BYTES);
 }
 
 bool hub_sample_store_get(const struct hub_sample_store *s, uint64_t index, struct hub_sample *sample)

@@ -37,11 +37,16 @@ static struct hub_request request_of(const struct temp_file *file, uint32_t batc
     return r;
 }
 
-static struct hub_batch_source *open_source(struct hub_request request)
+static struct hub_batch_source *open_in_memory(struct hub_request request, size_t memory_bytes)
 {
     struct hub_batch_source *s = NULL;
-    assert_int_equal(hub_batch_source_open(&request, 0, NULL, NULL, NULL, &s, error), MR_OK);
+    assert_int_equal(hub_batch_source_open(&request, memory_bytes, NULL, NULL, NULL, &s, error), MR_OK);
     return s;
+}
+
+static struct hub_batch_source *open_source(struct hub_request request)
+{
+    return open_in_memory(request, 0);
 }
 
 static void check_shape(const struct hub_batch *b)
@@ -85,11 +90,12 @@ static void every_epoch_has_every_sample_once(void **state)
     close(file.fd);
 }
 
-static void a_batch_is_the_same_at_every_building(void **state)
+/* `memory_bytes`: of the second of two sources, whose batches are the same. */
+static void check_equal(size_t memory_bytes)
 {
     struct temp_file file = make_file();
     struct hub_batch_source *s = open_source(request_of(&file, 100, 3)),
-                            *t = open_source(request_of(&file, 100, 3));
+                            *t = open_in_memory(request_of(&file, 100, 3), memory_bytes);
     struct hub_batch a = {0}, b = {0};
     for (uint64_t n = 30; n-- > 0;) {
         assert_int_equal(hub_batch_source_build(s, n, &a, error), MR_OK);
@@ -106,6 +112,17 @@ static void a_batch_is_the_same_at_every_building(void **state)
     hub_batch_source_close(s);
     hub_batch_source_close(t);
     close(file.fd);
+}
+
+static void a_batch_is_the_same_at_every_building(void **state)
+{
+    check_equal(0);
+}
+
+static void samples_in_memory_change_no_batch(void **state)
+{
+    check_equal(1u << 20);
+    check_equal(1u << 16); /* holds some of them */
 }
 
 static void file_order_with_seed_zero(void **state)
@@ -188,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_epoch_has_every_sample_once),
         cmocka_unit_test(a_batch_is_the_same_at_every_building),
+        cmocka_unit_test(samples_in_memory_change_no_batch),
         cmocka_unit_test(file_order_with_seed_zero),
         cmocka_unit_test(a_buffer_serves_sources_of_other_shapes),
         cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
