@@ -20,7 +20,7 @@
 #define LOG_LOSS_NEEDED    0.33
 
 #define LR_OPTIONS "--model lr --optimizer ftrl --learning-rate 0.1 --weight-decay 0 --batch 128 --epochs 5"
-#define FM_OPTIONS "--model fm --optimizer adagrad --factors 4 --batch 128 --epochs 5"
+#define FM_OPTIONS "--model fm --optimizer adagrad --factors 4 --batch 128 --epochs 5 --wire-dtype f16"
 
 static const char *fm, *data;
 

@@ -11,7 +11,7 @@
 
 /* What is given as text, until it is read. */
 struct texts {
-    const char *model, *optimizer, *optimizer_args, *replay;
+    const char *model, *optimizer, *optimizer_args, *replay, *wire_dtype;
 };
 
 static uint32_t optimizer(const char *text)
@@ -23,6 +23,15 @@ static uint32_t optimizer(const char *text)
                "--optimizer must be sgd, momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl or "
                "group_ftrl, not \"%s\"",
                text);
+}
+
+static enum mr_dtype wire_dtype(const char *text)
+{
+    static const enum mr_dtype known[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(mr_dtype_name(known[i]), text) == 0)
+            return known[i];
+    cli_refuse(PROGRAM, "--wire-dtype must be f32, f16, bf16 or i8, not \"%s\"", text);
 }
 
 /* Reads numbers with commas between them; returns how many. */
@@ -55,6 +64,7 @@ static void read_texts(const struct texts *texts, struct fm_options *o)
 {
     o->logistic_regression = is_first("model", texts->model, "lr", "fm");
     o->replay = is_first("replay", texts->replay, "on", "off");
+    o->wire_dtype = wire_dtype(texts->wire_dtype);
     o->optimizer = optimizer(texts->optimizer);
     if (texts->optimizer_args != NULL)
         o->optimizer_arg_count = optimizer_args(texts->optimizer_args, o->optimizer_args, 6);
@@ -112,6 +122,8 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
 
         {"Training", CLI_HEADING, NULL, NULL, NULL},
         {"pipeline", CLI_U32_IN(1, 16), &o->pipeline, "N", "batches in flight at a time, 1 to 16; default 2"},
+        {"wire-dtype", CLI_STRING, &texts->wire_dtype, "TYPE",
+         "of rows and their gradients on the wire: f32 (default), f16, bf16 or i8"},
         {"save-every", CLI_U32, &o->save_every, "N",
          "start a checkpoint every N batches of this trainer; default 0: never"},
         {"pause-after", CLI_U32, &o->pause_after, "N",
@@ -149,7 +161,7 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
 /* Reads the command line; returns the subcommand as it is given. Ends the program when something is wrong. */
 static const char *parse_options(int argc, char **argv, struct fm_options *o)
 {
-    struct texts texts = {.model = "fm", .optimizer = "adagrad", .replay = "off"};
+    struct texts texts = {.model = "fm", .optimizer = "adagrad", .replay = "off", .wire_dtype = "f32"};
     *o = (struct fm_options){
         .plan = {.batch_samples = 512, .epochs = 2, .shuffle_seed = 1, .held_out_share = 0.2, .table = "fm"},
         .factors = 8,

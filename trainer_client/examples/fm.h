@@ -16,12 +16,13 @@ struct fm_options {
     float optimizer_args[6];
     uint32_t optimizer_arg_count; /* 0: the defaults */
     float learning_rate, weight_decay, initial_accumulator, initial_deviation;
-    uint32_t pipeline;     /* batches in flight */
-    uint32_t save_every;   /* steps; 0 = never */
-    uint32_t pause_after;  /* steps; 0 = never */
-    uint32_t give_up_s;    /* without any progress */
-    uint64_t until_learnt; /* `fm wait` */
-    bool replay;           /* of the server's client, see millrace.h */
+    enum mr_dtype wire_dtype; /* of rows and their gradients on the wire */
+    uint32_t pipeline;        /* batches in flight */
+    uint32_t save_every;      /* steps; 0 = never */
+    uint32_t pause_after;     /* steps; 0 = never */
+    uint32_t give_up_s;       /* without any progress */
+    uint64_t until_learnt;    /* `fm wait` */
+    bool replay;              /* of the server's client, see millrace.h */
     bool ledger, quiet;
     bool logistic_regression;
 };

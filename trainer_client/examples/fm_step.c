@@ -31,7 +31,7 @@ void fm_step_free(struct fm_step *s)
 
 enum mr_status fm_step_begin(struct fm_step *s, struct fm_client *c)
 {
-    struct mr_options options = {.future = &s->lookup, .more = true};
+    struct mr_options options = {.future = &s->lookup, .more = true, .wire_dtype = c->options->wire_dtype};
     enum mr_status status = mr_lookup_batch(c->server, &options, s->batch.id, c->features.table, NULL);
     if (status == MR_OK && c->features.dense != 0) {
         options.future = &s->dense;
@@ -119,7 +119,8 @@ static enum mr_status begin_push(struct fm_step *s, struct fm_client *c, const s
         g[count++] = (struct mr_batch_gradient){c->features.ledger,
                                                 mr_tensor_1d(MR_F32, elements, s->ledger_gradient)};
     }
-    const struct mr_options options = {.future = &s->push, .step = step};
+    const struct mr_options options = {
+        .future = &s->push, .step = step, .wire_dtype = c->options->wire_dtype};
     enum mr_status status = mr_push_gradients_batch(c->server, &options, s->batch.id, g, count, &s->applied);
     if (c->features.ledger != 0)
         s->ledger_gradient[sequence % elements] = 0;

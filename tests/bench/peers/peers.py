@@ -131,7 +131,7 @@ class Rounds:
             calls.append("lookup")
         if calls:
             found.update(peer.calls(calls, self.arguments.seconds))
-        if "fm" in rows and getattr(peer, "fm", None):
+        if {"fm", "fm_f16"} & set(rows) and getattr(peer, "fm", None):
             least = QUICK_AUC if self.arguments.quick else report.LEAST_AUC
             data = (
                 self.flights() if peer.name == "millrace" else QUICK_LINES if self.arguments.quick else None

@@ -20,12 +20,14 @@ ROWS = {
     "lookup": ("512 bags of 26 keys, summed", "us", False),
     "lookup_fed": ("the same, keys sent ahead", "us", False),
     "fm": ("FM on flights, 2 trainers", "samples/s", True),
+    "fm_f16": ("the same, f16 on the wire", "samples/s", True),
     "mnist": ("MNIST, 1 trainer", "images/s", True),
 }
 # Where a peer cannot do a row: which of its rows stands there.
 INSTEAD = {
     ("redis", "push"): "set",
     ("torch", "lookup_fed"): "lookup",
+    ("torch", "fm_f16"): "fm",
     ("grpc", "lookup_fed"): "lookup",
     ("redis", "lookup_fed"): "lookup",
 }
@@ -34,6 +36,8 @@ NOTES = {
     "is an MSET of new rows.",
     "lookup": "The server sums the rows; Redis cannot, so its client pulls and sums them.",
     "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' "
+    "figures are those of the row above.",
+    "fm_f16": "Rows and gradients of Millrace are f16 on the wire, and f32 in table and trainers; the other "
     "figures are those of the row above.",
     "set": "Millrace sets rows through its `assign` optimizer.",
 }
@@ -140,7 +144,7 @@ def target_lines(results):
             name[3:]: spread([r[name]["torch"] for r in results["rounds"] if name in r])
             for r in results["rounds"]
             for name in r
-            if name.startswith("fm_")
+            if name[3:] in FM_MODES
         }
         lines.append(
             "FM in PyTorch: "

@@ -134,6 +134,7 @@ class Millrace(Peer):
         return (
             *CALL_ROWS,
             "fm",
+            "fm_f16",
             *(["mnist"] if os.path.exists(self.bench.program("trainer_client/examples/mnist")) else []),
         )
 
@@ -159,7 +160,13 @@ class Millrace(Peer):
             return self.client(cable, "millrace_client", rows, seconds)
 
     def fm(self, data, least_auc):
-        """Samples per second of two trainers and the AUC after both passes."""
+        """Samples per second of two trainers with f32 and with f16 on the wire, and the lower AUC after both
+        passes."""
+        found = self.fm_over(data, least_auc, "f32")
+        f16 = self.fm_over(data, least_auc, "f16")
+        return {"fm": found["fm"], "fm_f16": f16["fm"], "auc": min(found["auc"], f16["auc"])}
+
+    def fm_over(self, data, least_auc, wire_dtype):
         hub_address, programs = f"{run.CLIENT_IP}:7800", self.bench.program("trainer_client")
         plan = [
             "--hub",
@@ -176,6 +183,8 @@ class Millrace(Peer):
             str(EPOCHS),
             "--give-up",
             "60",
+            "--wire-dtype",
+            wire_dtype,
         ]
         fm = [f"{programs}/examples/fm"]
         with run.Cable(self.bench.mtu) as cable, self.node(cable):
