@@ -2,7 +2,8 @@
 
 #include <sodium.h>
 #include <string.h>
-#include <xxhash.h>
+
+#include "dataplane/wire/base/xxh3.h"
 
 #define TAG_OFFSET offsetof(struct mr_packet_header, tag)
 static_assert(TAG_OFFSET + sizeof(uint64_t) == MR_HEADER_BYTES, "the tag ends the header");
@@ -44,7 +45,7 @@ void mr_auth_init(struct mr_auth *auth, const uint8_t *psk)
 static uint64_t tag_of(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes)
 {
     uint8_t covered[TAG_OFFSET + sizeof(uint64_t)];
-    uint64_t tag, payload_hash = XXH3_64bits(datagram + MR_HEADER_BYTES, datagram_bytes - MR_HEADER_BYTES);
+    uint64_t tag, payload_hash = mr_xxh3_64(datagram + MR_HEADER_BYTES, datagram_bytes - MR_HEADER_BYTES);
     memcpy(covered, datagram, TAG_OFFSET);
     memcpy(covered + TAG_OFFSET, &payload_hash, sizeof(payload_hash));
     crypto_shorthash((uint8_t *)&tag, covered, sizeof(covered), key->bytes);

@@ -1,0 +1,72 @@
+/* Every set of vector instructions gives the library's own hashes. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "dataplane/wire/base/vector.h"
+#include "dataplane/wire/base/xxh3.h"
+#include "dataplane/wire/base/xxh3_set.h"
+
+#define BYTES_MAX (1u << 20)
+
+static uint8_t *some_bytes(void)
+{
+    uint8_t *bytes = malloc(BYTES_MAX + 1);
+    uint64_t seed = 0x9E3779B97F4A7C15u;
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i <= BYTES_MAX; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        bytes[i] = (uint8_t)(seed >> 56);
+    }
+    return bytes;
+}
+
+static void expect_the_library_s(const struct mr_xxh3_set *set, const uint8_t *data, size_t bytes)
+{
+    XXH128_hash_t expected = XXH3_128bits(data, bytes);
+    uint64_t got[2];
+    set->hash_128(data, bytes, got);
+    assert_int_equal(set->hash_64(data, bytes), XXH3_64bits(data, bytes));
+    assert_int_equal(got[0], expected.low64);
+    assert_int_equal(got[1], expected.high64);
+}
+
+static void each_set_agrees_with_the_library(void **state)
+{
+    const struct mr_xxh3_set *const sets[] = {&mr_xxh3_baseline,
+#ifdef __x86_64__
+                                              &mr_xxh3_avx2, &mr_xxh3_avx512
+#endif
+    };
+    static const size_t long_ones[] = {1023, 1024, 1025, 1472, 3440, 8944, 65535, BYTES_MAX - 8, BYTES_MAX};
+    uint8_t *bytes = some_bytes();
+    for (uint32_t s = 0; s <= (uint32_t)mr_vector_widest(); s++)
+        for (size_t shift = 0; shift <= 1; shift++) { /* data need no alignment */
+            for (size_t n = 0; n <= 600; n++)
+                expect_the_library_s(sets[s], bytes + shift, n);
+            for (size_t i = 0; i < sizeof(long_ones) / sizeof(long_ones[0]); i++)
+                expect_the_library_s(sets[s], bytes + shift, long_ones[i]);
+        }
+    free(bytes);
+}
+
+static void the_widest_set_is_used(void **state)
+{
+    static const uint8_t data[5000] = {1, 2, 3};
+    XXH128_hash_t expected = XXH3_128bits(data, sizeof(data));
+    uint64_t got[2];
+    mr_xxh3_128(data, sizeof(data), got);
+    assert_int_equal(mr_xxh3_64(data, sizeof(data)), XXH3_64bits(data, sizeof(data)));
+    assert_true(got[0] == expected.low64 && got[1] == expected.high64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_set_agrees_with_the_library),
+                                       cmocka_unit_test(the_widest_set_is_used)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
