@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/trace.h"
 #include "ps/core/core.h"
 
 bool ps_coop_tasks_init(struct ps_coop_tasks *l, uint32_t waiting_max)
@@ -86,13 +87,32 @@ static const struct mr_request *take_next(struct ps_core *core)
     return NULL;
 }
 
+/* The batch that a call names; tensor 0 of other calls is something else. */
+static uint64_t batch_of(const struct mr_message *m)
+{
+    switch (m->preamble.op) {
+    case MR_OP_FEED_SAMPLE:
+    case MR_OP_LOOKUP_BATCH:
+    case MR_OP_PUSH_GRAD_BATCH:
+        return *(const uint64_t *)m->tensors[0].data; /* its handler has checked that it is there */
+    default:
+        return MR_TRACE_NO_BATCH;
+    }
+}
+
 static void begin(struct ps_core *core, const struct mr_request *request)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;
     core->counters.calls_in_slices++;
     l->starting = request;
+    uint64_t begin_ns = mr_trace_begin(core->node->trace);
     core->node->dispatch[request->message->preamble.op](core, core->ep, request);
     l->starting = NULL;
+    if (core->node->trace != NULL && l->running != NULL) {
+        l->span.name = mr_op_name(request->message->preamble.op);
+        l->span.begin_ns = begin_ns;
+        l->span.batch = batch_of(request->message);
+    }
 }
 
 /* Whether the running call is done: answered by its step, or nobody waits for it any more. */
@@ -110,8 +130,11 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 
 static void run(struct ps_core *core, uint64_t budget_bytes)
 {
-    if (is_through(core, budget_bytes))
-        core->coop_tasks.running = NULL;
+    struct ps_coop_tasks *l = &core->coop_tasks;
+    if (!is_through(core, budget_bytes))
+        return;
+    l->running = NULL;
+    mr_trace_span(core->node->trace, core->index, l->span.name, l->span.begin_ns, l->span.batch);
 }
 
 bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)

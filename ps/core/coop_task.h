@@ -53,6 +53,10 @@ struct ps_coop_tasks {
     /* the task in flight; NULL: none */
     const struct mr_request *running;
     const struct ps_coop_task *job;
+    struct { /* of the node's trace: what runs, and since when */
+        const char *name;
+        uint64_t begin_ns, batch;
+    } span;
     _Alignas(64) uint8_t state[PS_COOP_STATE_BYTES];
 };
 

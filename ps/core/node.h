@@ -17,6 +17,7 @@ struct ps_core;
 struct ps_control;
 struct ps_prefault;
 struct ps_rpc;
+struct mr_trace;
 
 #define PS_SERVES_BYTES 256
 
@@ -34,6 +35,7 @@ struct ps_node {
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault; /* prefaults the arenas' memory; NULL: nothing is prefaulted */
+    struct mr_trace *trace;       /* of long calls; NULL: none */
     struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */

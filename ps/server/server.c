@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/base/trace.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"
@@ -249,6 +250,7 @@ static void log_what_is_kept(const struct ps_config *config)
 static void take_apart(struct ps_server *server)
 {
     struct ps_node *node = &server->node;
+    char error[DP_ERROR_BYTES];
     if (node->control != NULL)
         ps_control_stop(node->control, false);
     if (server->started && node->rpc != NULL)
@@ -260,6 +262,8 @@ static void take_apart(struct ps_server *server)
     ps_control_destroy(node->control);
     ps_prefault_destroy(node->prefault);
     ps_rpc_destroy(node->rpc);
+    if (!mr_trace_close(node->trace, error, sizeof(error)))
+        ps_log("%s", error);
     free(server);
 }
 
@@ -295,6 +299,11 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     node->prefault = start_prefault(config);
     if (node->prefault == NULL) {
         snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
+        goto fail;
+    }
+    if (config->node_trace[0] != '\0' &&
+        !mr_trace_open(config->node_trace, "millraced", &node->trace, error, DP_ERROR_BYTES)) {
+        status = MR_INVALID_ARGUMENT;
         goto fail;
     }
     if (config->rpc_world_size != 0) {

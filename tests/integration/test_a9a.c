@@ -1,13 +1,15 @@
 /* Census data through hub, trainer and server: logistic regression by FTRL is as good as scikit-learn's on
  * the same split, and a factorization machine is no worse than it is told to be. The reference figures come
- * from tests/quality/reference_a9a.py. */
+ * from tests/quality/reference_a9a.py. Server, hub and trainer each write a timeline. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
@@ -28,6 +30,7 @@ struct fixture {
     struct node_fixture node;
     struct hub_fixture hub;
     char samples[NODE_PATH_BYTES];
+    char traces[3][NODE_PATH_BYTES]; /* of server, hub and trainer */
     struct program_result result;
 };
 
@@ -35,13 +38,48 @@ static int set_up(void **state)
 {
     static struct fixture x;
 
+    static char setting[NODE_PATH_BYTES + 20], hub_option[NODE_PATH_BYTES + 20];
+    const char *settings[] = {setting, NULL};
+
     memset(&x, 0, sizeof(x));
-    node_fixture_start(&x.node, 1, NULL);
-    hub_fixture_start(&x.hub, &x.node, NULL);
+    for (uint32_t i = 0; i < 3; i++) {
+        snprintf(x.traces[i], sizeof(x.traces[i]), "/tmp/test_a9a.XXXXXX");
+
+        int file = mkstemp(x.traces[i]);
+
+        assert_true(file >= 0);
+        close(file);
+    }
+    snprintf(setting, sizeof(setting), "node.trace=%s", x.traces[0]);
+    snprintf(hub_option, sizeof(hub_option), "--trace %s", x.traces[1]);
+    node_fixture_start(&x.node, 1, settings);
+    hub_fixture_start(&x.hub, &x.node, hub_option);
     snprintf(x.samples, sizeof(x.samples), "%.40s/a9a.libsvm", x.node.directory);
     assert_int_equal(netns_run(&x.node.net, NETNS_CLIENT, "xz -dc %s >%s", data, x.samples), 0);
     *state = &x;
     return 0;
+}
+
+/* The timeline at `path` has spans of this name, with the ids of batches. */
+static void check_trace(const char *path, const char *name)
+{
+    json_error_t error;
+    json_t *events = json_load_file(path, 0, &error), *event;
+    size_t index, found = 0;
+
+    if (events == NULL)
+        fail_msg("%s: %s", path, error.text);
+    json_array_foreach(events, index, event)
+    {
+        if (strcmp(json_string_value(json_object_get(event, "name")), name) == 0) {
+            assert_true(json_number_value(json_object_get(event, "dur")) >= 0);
+            assert_true(json_is_string(json_object_get(json_object_get(event, "args"), "batch")));
+            found++;
+        }
+    }
+    assert_true(found > 1);
+    json_decref(events);
+    unlink(path);
 }
 
 static int tear_down(void **state)
@@ -50,6 +88,9 @@ static int tear_down(void **state)
 
     hub_fixture_stop(&x->hub);
     node_fixture_stop(&x->node);
+    check_trace(x->traces[0], "push_grad_batch");
+    check_trace(x->traces[1], "hand out");
+    check_trace(x->traces[2], "wait for push");
     return 0;
 }
 
@@ -73,7 +114,11 @@ static json_t *run(struct fixture *x, const char *subcommand, const char *option
 /* Trains with the options, and what it then reaches on the samples held out. */
 static void reach(struct fixture *x, const char *options, double *auc, double *log_loss)
 {
-    json_t *trained = run(x, "train", options), *scored = run(x, "evaluate", options);
+    char training[512];
+
+    snprintf(training, sizeof(training), "%s --trace %s", options, x->traces[2]);
+
+    json_t *trained = run(x, "train", training), *scored = run(x, "evaluate", options);
 
     assert_int_equal(json_integer_value(json_object_get(trained, "keys")), 123);
     assert_int_equal(json_integer_value(json_object_get(trained, "broken_lines")), 0);

@@ -128,6 +128,8 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
          "start a checkpoint every N batches of this trainer; default 0: never"},
         {"pause-after", CLI_U32, &o->pause_after, "N",
          "stop, as by Ctrl-Z, once this trainer has trained N batches, until SIGCONT;\ndefault 0: never"},
+        {"trace", CLI_STRING, &o->trace, "FILE",
+         "write a timeline of the training at its end: trace events in JSON"},
         {"give-up", CLI_U32_IN(1, SECONDS_MAX), &o->give_up_s, "S",
          "seconds without any progress after which to end with an error; default 60"},
         {"replay", CLI_STRING, &texts->replay, "on|off",

@@ -4,12 +4,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/trace.h"
 #include "millrace.h"
 
 #define FM_LEARNING_RATE 0.05f /* of Adagrad */
 
 struct fm_options {
-    const char *hub, *server, *key_file;
+    const char *hub, *server, *key_file, *trace;
     struct mr_sample_plan plan;
     uint32_t factors;   /* 0: logistic regression */
     uint32_t optimizer; /* enum mr_optimizer, of the table */
@@ -42,8 +43,9 @@ struct fm_client {
     struct mr_client *server, *hub;
     struct mr_sample_info info;
     struct fm_features features;
-    uint64_t progress_us; /* when something last went well */
-    uint64_t away_us;     /* sum of the times in which nothing did, each above FM_AWAY_US */
+    struct mr_trace *trace; /* NULL: none */
+    uint64_t progress_us;   /* when something last went well */
+    uint64_t away_us;       /* sum of the times in which nothing did, each above FM_AWAY_US */
 };
 
 #define FM_AWAY_US 100000u

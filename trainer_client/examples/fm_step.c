@@ -130,7 +130,9 @@ static enum mr_status begin_push(struct fm_step *s, struct fm_client *c, const s
 enum mr_status fm_step_push(struct fm_step *s, struct fm_client *c, uint64_t step, double *loss)
 {
     struct mr_reply *pooled, *bias, *dense;
+    uint64_t begin_ns = mr_trace_begin(c->trace);
     enum mr_status status = fm_step_parameters(s, &pooled, &bias, &dense);
+    mr_trace_span(c->trace, 0, "wait for rows", begin_ns, s->batch.id);
     if (status != MR_OK)
         return status;
     const struct fm_shape shape = {s->batch.samples, c->info.slots, c->options->factors, c->info.dense};
@@ -142,9 +144,13 @@ enum mr_status fm_step_push(struct fm_step *s, struct fm_client *c, uint64_t ste
     } else {
         const struct fm_parameters parameters = {*floats_of(bias), floats_of(dense)};
         struct fm_gradients gradients = {.pooled = s->gradient, .dense_weights = s->dense_gradient};
+        begin_ns = mr_trace_begin(c->trace);
         *loss =
             fm_backward(&shape, &parameters, floats_of(pooled), s->batch.dense, s->batch.labels, &gradients);
+        mr_trace_span(c->trace, 0, "compute", begin_ns, s->batch.id);
+        begin_ns = mr_trace_begin(c->trace);
         status = begin_push(s, c, &shape, &gradients.bias, step);
+        mr_trace_span(c->trace, 0, "send push", begin_ns, s->batch.id);
     }
     mr_reply_free(pooled);
     mr_reply_free(bias);

@@ -138,7 +138,9 @@ static void pause_here(struct trainer *t)
 static bool end_push(struct trainer *t)
 {
     struct fm_step *s = &t->steps[t->first_push % t->depth];
+    uint64_t begin_ns = mr_trace_begin(t->client.trace);
     enum mr_status status = fm_step_end(s);
+    mr_trace_span(t->client.trace, 0, "wait for push", begin_ns, s->batch.id);
     t->first_push++;
     t->pushing--;
     if (status != MR_OK)
@@ -188,7 +190,9 @@ static bool begin_step(struct trainer *t, const struct mr_batch *batch)
 {
     struct fm_step *s = &t->steps[(t->first_push + t->pushing + t->looking) % t->depth];
     s->batch = *batch;
+    uint64_t begin_ns = mr_trace_begin(t->client.trace);
     enum mr_status status = fm_step_begin(s, &t->client);
+    mr_trace_span(t->client.trace, 0, "ask for rows", begin_ns, batch->id);
     if (status != MR_OK)
         return drop_step(t, s, status, "Lookup");
     t->looking++;
@@ -230,7 +234,10 @@ static bool run(struct trainer *t)
     bool failed = false, more = true;
     while (more) {
         struct mr_batch batch;
+        uint64_t begin_ns = mr_trace_begin(t->client.trace);
         enum mr_status status = mr_read_sample(t->client.hub, NULL, t->done, t->done_count, &batch);
+        mr_trace_span(t->client.trace, 0, "ask for a batch", begin_ns,
+                      status == MR_OK ? batch.id : MR_TRACE_NO_BATCH);
         if (status == MR_OK || status == MR_NOT_READY || status == MR_END_OF_DATA)
             t->done_count = 0;
         more = take_answer(t, status, &batch, &failed);
@@ -264,13 +271,34 @@ static void print_result(const struct trainer *t)
            replay.replayed, t->dropped, c->info.batches, c->info.stream, c->info.keys, c->info.broken_lines);
 }
 
+static bool open_trace(const struct fm_options *options, struct mr_trace **out)
+{
+    char error[400];
+    if (options->trace == NULL || mr_trace_open(options->trace, "fm train", out, error, sizeof(error)))
+        return true;
+    fprintf(stderr, "fm: %s\n", error);
+    return false;
+}
+
+static bool close_trace(struct mr_trace *trace)
+{
+    char error[400];
+    if (mr_trace_close(trace, error, sizeof(error)))
+        return true;
+    fprintf(stderr, "fm: %s\n", error);
+    return false;
+}
+
 int fm_train(const struct fm_options *options)
 {
     struct trainer *t = calloc(1, sizeof(*t));
-    if (t == NULL || !fm_connect(&t->client, options)) {
+    struct mr_trace *trace = NULL;
+    if (t == NULL || !open_trace(options, &trace) || !fm_connect(&t->client, options)) {
+        (void)close_trace(trace);
         free(t);
         return 1;
     }
+    t->client.trace = trace;
     /* One place more than batches that wait for their parameters: for the one whose push is in flight. */
     t->depth = options->pipeline + 1 < PIPELINE_MAX ? options->pipeline + 1 : PIPELINE_MAX;
     bool ok = fm_start(&t->client, MR_PART_TRAIN) && fm_create(&t->client);
@@ -283,6 +311,7 @@ int fm_train(const struct fm_options *options)
     for (uint32_t i = 0; i < PIPELINE_MAX; i++)
         fm_step_free(&t->steps[i]);
     fm_disconnect(&t->client);
+    ok = close_trace(trace) && ok;
     free(t);
     return ok ? 0 : 1;
 }

@@ -430,6 +430,11 @@ static bool is_record_due(const struct feeder *f, uint64_t now_us)
 
 /* ---- feeding ---- */
 
+static uint64_t batch_id(const struct feeder *f, uint64_t sequence)
+{
+    return (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
 static bool feed_one(struct feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
@@ -438,8 +443,8 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
     uint64_t words[MR_PLAN_WORDS];
     struct mr_options options = plan_options(f, words);
     options.future = &feed->future;
-    uint64_t id = (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | b->sequence;
-    return mr_feed_sample(f->client, &options, id, &keys, 1, f->request.held_out) == MR_OK;
+    return mr_feed_sample(f->client, &options, batch_id(f, b->sequence), &keys, 1, f->request.held_out) ==
+           MR_OK;
 }
 
 static struct hub_feed *free_feed(struct hub *hub)
@@ -466,12 +471,16 @@ static bool feed_next(struct feeder *f)
     if (!more)
         return false;
     char error[HUB_ERROR_BYTES];
+    uint64_t id = batch_id(f, sequence), begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
     if (status != MR_OK) {
         fail_plan(f, status, error);
         return false;
     }
+    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "build", begin_ns, id);
+    begin_ns = mr_trace_begin(hub->trace);
     bool begun = feed_one(f, feed);
+    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "send feed", begin_ns, id);
     pthread_mutex_lock(&hub->lock);
     hub->samples_read += feed->batch.samples;
     if (!begun) {
@@ -486,7 +495,10 @@ static bool feed_next(struct feeder *f)
 static void end_feed(struct feeder *f, struct hub_feed *feed)
 {
     struct hub *hub = f->hub;
+    uint64_t begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = mr_future_wait(feed->future, NULL);
+    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "wait for feed", begin_ns,
+                  batch_id(f, feed->batch.sequence));
     mr_future_destroy(feed->future);
     feed->future = NULL;
     server_answered(f, status);
@@ -536,8 +548,11 @@ static bool run_plan(struct feeder *f)
         f->retry_us = now_us + SERVER_RETRY_US;
         return false;
     }
-    if (record_due)
+    if (record_due) {
+        uint64_t begin_ns = mr_trace_begin(hub->trace);
         ask_record(f);
+        mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "ask record", begin_ns, MR_TRACE_NO_BATCH);
+    }
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
     }
     return end_oldest_feed(f);

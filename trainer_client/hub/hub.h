@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/trace.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/batch_source.h"
 #include "trainer_client/hub/plan.h"
@@ -19,6 +20,8 @@
 #include "trainer_client/hub/trainers.h"
 
 #define HUB_PREFETCH_MAX 64u
+
+enum hub_track { HUB_TRACK_SERVING, HUB_TRACK_FEEDING }; /* of hub->trace */
 
 enum hub_stage {
     HUB_IDLE,    /* no plan yet */
@@ -37,6 +40,7 @@ struct hub_feed {
 
 struct hub_config {
     const char *listen, *server, *key_file;
+    const char *trace; /* file for the timeline; NULL: none */
     uint32_t prefetch;
     size_t sample_memory_bytes; /* samples that stay in memory take at most this */
     uint64_t trainer_timeout_us;
@@ -45,8 +49,9 @@ struct hub_config {
 struct hub {
     struct hub_config config;
     uint64_t started_us;
-    uint32_t incarnation; /* rises from start to start, unless two fall into one second */
-    uint64_t start_id;    /* random */
+    uint32_t incarnation;   /* rises from start to start, unless two fall into one second */
+    uint64_t start_id;      /* random */
+    struct mr_trace *trace; /* NULL: none */
     atomic_bool stop;
     atomic_uint port; /* UDP port that trainers reach it at; 0 = it does not listen yet */
 

@@ -36,6 +36,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
         {"sample-memory", CLI_U32_IN(0, SAMPLE_MEMORY_MIB_MAX), &sample_memory_mib, "MIB",
          "for samples that stay in memory; others are read from the file in each epoch; default 256"},
+        {"trace", CLI_STRING, &config.trace, "FILE",
+         "write a timeline of the hub's work when it stops: trace events in JSON"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",
          "seconds after which another trainer gets a batch that its trainer did not finish; default 15"},
     };
@@ -66,6 +68,15 @@ static void install_signals(struct hub *hub)
     sigaction(SIGTERM, &action, NULL);
 }
 
+static bool open_trace(struct hub *hub, char error[HUB_ERROR_BYTES])
+{
+    if (!mr_trace_open(hub->config.trace, PROGRAM, &hub->trace, error, HUB_ERROR_BYTES))
+        return false;
+    mr_trace_name(hub->trace, HUB_TRACK_SERVING, "serving");
+    mr_trace_name(hub->trace, HUB_TRACK_FEEDING, "feeding");
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     static struct hub hub;
@@ -73,10 +84,15 @@ int main(int argc, char **argv)
     struct hub_config config = parse_arguments(argc, argv);
     if (!hub_init(&hub, &config))
         return cli_fail(PROGRAM, "no memory");
+    if (config.trace != NULL && !open_trace(&hub, error))
+        return cli_fail(PROGRAM, "%s", error);
     install_signals(&hub);
     enum mr_status status = hub_serve(&hub, error);
     if (status != MR_OK)
         (void)cli_fail(PROGRAM, "%s", error);
+    bool written = mr_trace_close(hub.trace, error, sizeof(error));
+    if (!written)
+        (void)cli_fail(PROGRAM, "%s", error);
     hub_free(&hub);
-    return status == MR_OK ? 0 : CLI_EXIT_FAILED;
+    return status == MR_OK && written ? 0 : CLI_EXIT_FAILED;
 }

@@ -185,7 +185,7 @@ static void reply_not_ready(const struct hub *hub, struct mr_endpoint *ep, struc
 
 static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_request *request)
 {
-    uint64_t sequence;
+    uint64_t sequence, begin_ns = mr_trace_begin(hub->trace);
     if (!hub_plan_hand_out(&hub->plan, request->now_us, &sequence)) {
         reply_not_ready(hub, ep, request->ref);
         return;
@@ -208,6 +208,7 @@ static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_re
     mr_reply_end(ep, request->ref);
     feed->used = feed->ready = false;
     hub_nudge(hub);
+    mr_trace_span(hub->trace, HUB_TRACK_SERVING, "hand out", begin_ns, head[0]);
 }
 
 static void read_sample(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
