@@ -29,6 +29,7 @@ LOSS_PPM = 10000
 PROBE_US = 1032
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
+NOISE_TARGET = 1.5  # times as bad as without the noise, at most, may a ratio to the limit be beside it
 TABLE_LARGE_BYTES = 10 << 30  # that 50 M rows of 16 floats and their bare copy take
 FIRST = ["nice", "-n", "-20"]  # whatever else runs on the machine comes after the two
 
@@ -183,6 +184,7 @@ class Bench:
         self.checkpoint_bytes = int(arguments.checkpoint_gb * 1e9)
         self.rows = dict(ROWS)
         self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
+        self.noisy = {name: [] for name in ROWS}  # the same, beside another process
         self.notes = {}
         self.blast_us = None
 
@@ -448,6 +450,15 @@ class Bench:
         else:
             getattr(self, f"{part}_round")(directory)
 
+    def measure_beside_noise(self, part, directory):
+        """The part once more while another process takes half of a CPU."""
+        self.rounds, self.noisy = self.noisy, self.rounds
+        try:
+            with noise():
+                self.measure(part, directory)
+        finally:
+            self.rounds, self.noisy = self.noisy, self.rounds
+
     def results(self):
         rows = []
         for name, (unit, better, target, measure) in self.rows.items():
@@ -458,6 +469,8 @@ class Bench:
             ratios = [v / l for v, l in rounds if l]
             limits = [l for _, l in rounds if l]
             ratio = statistics.median(ratios) if ratios else None
+            noisy = [v / l for v, l in self.noisy.get(name, []) if l]
+            noisy_ratio = statistics.median(noisy) if noisy else None
             seen = ratio if measure == "ratio" else value
             met = seen is not None and (seen <= target if better == "lower" else seen >= target)
             rows.append(
@@ -471,9 +484,33 @@ class Bench:
                     "target": target,
                     "target_of": measure,
                     "met": met,
+                    "noisy_ratio": noisy_ratio,
+                    "noise_factor": noise_factor(ratio, noisy_ratio, better),
                 }
             )
         return rows
+
+
+@contextlib.contextmanager
+def noise():
+    """A process that takes half of a CPU, with the priority of the server and the clients."""
+    process = subprocess.Popen(
+        [*FIRST, sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "noise.py")],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def noise_factor(ratio, noisy_ratio, better):
+    """By how many times the ratio to the limit, which suffers from the noise as well, is worse; None: not
+    measured."""
+    if not ratio or not noisy_ratio:
+        return None
+    return noisy_ratio / ratio if better == "lower" else ratio / noisy_ratio
 
 
 def plan(arguments):
@@ -485,7 +522,8 @@ def plan(arguments):
     ]
     steps = [(i + 1, part) for i in range(arguments.rounds) for part in parts if part not in ONCE]
     steps += [(0, part) for part in parts if part in ONCE]
-    say(f"{len(steps)} steps, about {sum(PARTS[part] for _, part in steps) // 60 + 1} minutes")
+    seconds = sum(PARTS[part] for _, part in steps) * (2 if arguments.noise else 1)
+    say(f"{len(steps)} steps, about {seconds // 60 + 1} minutes")
     return steps
 
 
@@ -529,6 +567,15 @@ def print_table(rows, notes):
             f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
             f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}"
         )
+    noisy = [row for row in rows if row["noise_factor"] is not None]
+    if noisy:
+        print(f"\n{'beside a process with half of a CPU':34} {'ratio':>12} {'times worse':>12}  target        met")
+    for row in noisy:
+        factor = row["noise_factor"]
+        print(
+            f"{row['name']:34} {number(row['noisy_ratio']):>12} {number(factor):>12}  <= {NOISE_TARGET} x quiet"
+            f"   {'yes' if factor <= NOISE_TARGET else 'no'}"
+        )
     for what in sorted(set(notes) - {"port"}):
         print(f"{what}: {notes[what]}")
 
@@ -550,6 +597,11 @@ def main():
     parser.add_argument(
         "--only", action="append", default=[], choices=PARTS, help="leave all other parts out"
     )
+    parser.add_argument(
+        "--noise",
+        action="store_true",
+        help="measure each part once more beside a process that takes half of a CPU",
+    )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("bench: needs root for network namespaces and DPDK ports; run it through sudo")
@@ -563,6 +615,8 @@ def main():
         for round_number, part in plan(arguments):
             say(f"{part}, round {round_number} of {arguments.rounds}" if round_number else part)
             bench.measure(part, directory)
+            if arguments.noise:
+                bench.measure_beside_noise(part, directory)
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
         sys.exit(f"bench: {failure}")
     finally:
