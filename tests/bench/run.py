@@ -569,7 +569,9 @@ def print_table(rows, notes):
         )
     noisy = [row for row in rows if row["noise_factor"] is not None]
     if noisy:
-        print(f"\n{'beside a process with half of a CPU':34} {'ratio':>12} {'times worse':>12}  target        met")
+        print(
+            f"\n{'beside a process with half of a CPU':34} {'ratio':>12} {'times worse':>12}  target        met"
+        )
     for row in noisy:
         factor = row["noise_factor"]
         print(

@@ -29,7 +29,7 @@ def read(paths):
 
 
 def title(event, names, order):
-    """"hub, feeding"; programs of one name are numbered."""
+    """ "hub, feeding"; programs of one name are numbered."""
     process = names[event["pid"], None]
     alike = [pid for pid in order if names[pid, None] == process]
     number = f" {alike.index(event['pid']) + 1}" if len(alike) > 1 else ""
