@@ -1,3 +1,4 @@
+/* The build compiles the wide sets, and defines MR_XXH3_WIDE, where the processor may have them. */
 #include "dataplane/wire/base/xxh3.h"
 
 #include "dataplane/wire/base/vector.h"
@@ -5,14 +6,14 @@
 
 static const struct mr_xxh3_set *widest(void)
 {
-    static const struct mr_xxh3_set *const sets[MR_VECTOR_SETS] = {
-        [MR_VECTOR_BASELINE] = &mr_xxh3_baseline,
-#ifdef __x86_64__
-        [MR_VECTOR_AVX2] = &mr_xxh3_avx2,
-        [MR_VECTOR_AVX512] = &mr_xxh3_avx512,
+#ifdef MR_XXH3_WIDE
+    enum mr_vector_set set = mr_vector_widest();
+    if (set == MR_VECTOR_AVX512)
+        return &mr_xxh3_avx512;
+    if (set == MR_VECTOR_AVX2)
+        return &mr_xxh3_avx2;
 #endif
-    };
-    return sets[mr_vector_widest()];
+    return &mr_xxh3_baseline;
 }
 
 uint64_t mr_xxh3_64(const void *data, size_t bytes)

@@ -1,8 +1,13 @@
-/* Compiled once for each set of vector instructions, which choose xxhash.h's code; MR_XXH3_SET is its name. */
+/* Compiled once for each set of vector instructions, by which xxhash.h chooses its code. MR_XXH3_SET names the
+ * set. */
 #include "dataplane/wire/base/xxh3_set.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#ifndef MR_XXH3_SET
+#define MR_XXH3_SET mr_xxh3_baseline
+#endif
 
 static uint64_t hash_64(const void *data, size_t bytes)
 {
