@@ -286,9 +286,8 @@ static void test_a_node_without_memory(void **state)
     outcome_end(&o);
     plugin.finalize(instance);
     const char *text = stderr_end(); /* a line, and another if it takes minutes */
-    assert_non_null(strstr(
-        text,
-        "of the rows pushed: its memory, or a table's limit, is used up, or it is frozen. They are lost"));
+    assert_non_null(strstr(text, "of the rows pushed: its memory or a table's limit is used up, or it is "
+                                 "frozen. These rows are lost"));
 }
 
 /* ---- the server is killed ---- */
