@@ -15,8 +15,8 @@
 
 struct dp_socket_port;
 
-/* Checks that the machine has the configured addresses, and fills in net->mtu where the configuration leaves it
- * open; once, before the sockets. False, with one line in `error`. */
+/* Checks that the machine has the configured addresses, and fills in net->mtu where the configuration leaves
+ * it open; once, before the sockets. False, with one line in `error`. */
 bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES]);
 /* Binds core `index`'s socket to its UDP port of the configured address: `ipv4` or `ipv6` where one of them
  * is set, all addresses of the machine where both or neither are; with `device`, on that interface only.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes half of a CPU until its standard input closes, at most for an hour: what shares the machine in a noisy hour.
+"""Takes half of a CPU, as a neighbour might, until its standard input closes, at most for an hour.
 
 It spins for 5 ms, and sleeps for 5 ms. The kernel chooses the CPU.
 """

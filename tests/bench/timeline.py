@@ -3,10 +3,11 @@
 
 usage: timeline.py TRACE.json... [--out ALL.json] [--skip SHARE]
 
-The programs write timelines when they are asked to: `millraced --set node.trace=FILE`, `millrace-hub --trace FILE`,
-`fm train --trace FILE`. Prints, for each track, the share of the time that each kind of span takes and the median
-length of it, in Markdown, and then the course of the median batch: when each of its spans begins and ends, from the
-beginning of its build in the hub. --out writes one file of all of them, which https://ui.perfetto.dev shows.
+The programs write timelines when they are asked to: `millraced --set node.trace=FILE`,
+`millrace-hub --trace FILE`, `fm train --trace FILE`. Prints, for each track, the share of the time that each
+kind of span takes and its median length, in Markdown, and then the course of the median batch: when each of
+its spans begins and ends, from the beginning of its build in the hub. --out writes one file of all of them,
+which https://ui.perfetto.dev shows.
 """
 import argparse
 import collections

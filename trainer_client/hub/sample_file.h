@@ -3,8 +3,8 @@
  *
  * Opening reads the file once from end to end: it checks every line, counts the distinct keys and remembers
  * where samples begin. The index is bounded: when it is full, it keeps every second place, and reading walks
- * on from the place before. The first samples, as many as memory_bytes hold, stay in memory; the others are read
- * from the file each time. One thread at a time.
+ * on from the place before. The first samples, as many as memory_bytes hold, stay in memory; the others are
+ * read from the file each time. One thread at a time.
  */
 #ifndef HUB_SAMPLE_FILE_H
 #define HUB_SAMPLE_FILE_H

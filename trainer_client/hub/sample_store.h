@@ -16,7 +16,7 @@ struct hub_sample_store *hub_sample_store_create(const struct hub_format *format
 void hub_sample_store_destroy(struct hub_sample_store *s); /* NULL is fine */
 /* Adds the next sample, the first one as number 0. Once one finds no room, all later ones are left out. */
 void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *sample);
-/* Says that sample `next` will be got soon, and `later` after it: what it takes is brought into the cache, in two
+/* Says that sample `next` will be read soon, and `later` after it: both are brought into the cache, in two
  * steps. */
 void hub_sample_store_prefetch(const struct hub_sample_store *s, uint64_t next, uint64_t later);
 /* Copies sample `index`; false: it was left out. */

@@ -1,5 +1,5 @@
-/* XXH3 of long inputs by the widest vectors of this processor: a distribution's library is built for the least
- * processor that it supports. https://github.com/Cyan4973/xxHash. Pure; any thread. */
+/* XXH3 of long inputs by the widest vectors of this processor: a distribution's library is built for the
+ * least processor that it supports. https://github.com/Cyan4973/xxHash. Pure; any thread. */
 #ifndef WIRE_XXH3_H
 #define WIRE_XXH3_H
 

@@ -1,5 +1,5 @@
-/* Compiled once for each set of vector instructions, by which xxhash.h chooses its code. MR_XXH3_SET names the
- * set. */
+/* Compiled once for each set of vector instructions, by which xxhash.h chooses its code. MR_XXH3_SET names
+ * the set. */
 #include "dataplane/wire/base/xxh3_set.h"
 
 #define XXH_INLINE_ALL

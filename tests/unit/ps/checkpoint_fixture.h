@@ -1,4 +1,5 @@
-/* What the tests of checkpoints share: a small checkpoint with known content, and the check that what was read is exactly what was written. */
+/* What the tests of checkpoints share: a small checkpoint with known content, and the check that what was
+ * read is exactly what was written. */
 #ifndef TESTS_CHECKPOINT_FIXTURE_H
 #define TESTS_CHECKPOINT_FIXTURE_H
 
