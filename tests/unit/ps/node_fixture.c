@@ -15,6 +15,7 @@
 #define CALL_LIMIT_US                                                                                        \
     60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
 #define FIXTURE_IO_MIB 64
+#define NEVER_MS       600000
 
 static struct node_call last;
 static uint32_t answer_count;
@@ -108,6 +109,7 @@ static int setup(void **state, uint32_t core_count)
     snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt", n->directory);
     n->config.checkpoint_every_s = 0;
     n->config.checkpoint_save_on_stop = false;
+    n->config.checkpoint_step_wait_ms = NEVER_MS; /* a disk may stall for seconds */
     n->config.checkpoint_allow.count = 1;
     snprintf(n->config.checkpoint_allow.values[0], PS_CONFIG_VALUE_MAX, "%s", n->directory);
     n->config.memory_messages_mib = FIXTURE_IO_MIB;

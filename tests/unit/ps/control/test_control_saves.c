@@ -13,7 +13,6 @@
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
 enum { NUMBER, STATE, ID, KIND, PARENT, STEP, AT_STEP, BYTES, DURATION, STATUS, ERRNO, AUTOMATIC, WORDS };
-enum { NEVER_MS = 600000 };
 
 struct asked {
     uint64_t id, number;
@@ -182,7 +181,6 @@ static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t tr
     node_stop(n);
     n->config.checkpoint_every_steps = every_steps;
     n->config.checkpoint_trainers = trainers;
-    n->config.checkpoint_step_wait_ms = NEVER_MS;
     node_start(n, n->core_count);
 }
 
