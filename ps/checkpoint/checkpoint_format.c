@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
+#include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/format/push_number.h"
 
 #define PUBLISHED_PREFIX "ckpt-"
@@ -71,8 +71,9 @@ uint32_t ps_record_feature_kind(uint32_t record_kind)
 static struct ps_hash block_hash(const uint8_t *block)
 {
     const size_t from = offsetof(struct ps_block_header, checkpoint_id);
-    XXH128_hash_t hash = XXH3_128bits(block + from, PS_BLOCK_BYTES - from);
-    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
+    uint64_t hash[2];
+    mr_xxh3_128(block + from, PS_BLOCK_BYTES - from, hash);
+    return (struct ps_hash){.low = hash[0], .high = hash[1]};
 }
 
 void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number)
