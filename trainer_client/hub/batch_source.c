@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/permutation.h"
 
@@ -160,11 +161,6 @@ static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, str
     b->key_count = 0;
 }
 
-static uint32_t at_most(uint32_t a, uint32_t most)
-{
-    return a < most ? a : most;
-}
-
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
                                       char *error)
 {
@@ -174,8 +170,8 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
     for (uint32_t i = 0; i < b->samples; i++)
         s->order[i] = hub_permutation_at(&order, b->first_sample + i);
     for (uint32_t i = 0; i < b->samples; i++) {
-        hub_sample_file_prefetch(s->file, s->order[at_most(i + PREFETCH, b->samples - 1)],
-                                 s->order[at_most(i + 2 * PREFETCH, b->samples - 1)]);
+        hub_sample_file_prefetch(s->file, s->order[mr_min_u32(i + PREFETCH, b->samples - 1)],
+                                 s->order[mr_min_u32(i + 2 * PREFETCH, b->samples - 1)]);
         enum mr_status status = hub_sample_file_read(s->file, s->order[i], s->sample, error);
         if (status != MR_OK)
             return status;
