@@ -301,8 +301,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
         goto fail;
     }
-    if (config->node_trace[0] != '\0' &&
-        !mr_trace_open(config->node_trace, "millraced", &node->trace, error, DP_ERROR_BYTES)) {
+    if (!mr_trace_open(config->node_trace, "millraced", &node->trace, error, DP_ERROR_BYTES)) {
         status = MR_INVALID_ARGUMENT;
         goto fail;
     }

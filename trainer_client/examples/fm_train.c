@@ -274,7 +274,7 @@ static void print_result(const struct trainer *t)
 static bool open_trace(const struct fm_options *options, struct mr_trace **out)
 {
     char error[400];
-    if (options->trace == NULL || mr_trace_open(options->trace, "fm train", out, error, sizeof(error)))
+    if (mr_trace_open(options->trace, "fm train", out, error, sizeof(error)))
         return true;
     fprintf(stderr, "fm: %s\n", error);
     return false;

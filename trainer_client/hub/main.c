@@ -68,15 +68,6 @@ static void install_signals(struct hub *hub)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static bool open_trace(struct hub *hub, char error[HUB_ERROR_BYTES])
-{
-    if (!mr_trace_open(hub->config.trace, PROGRAM, &hub->trace, error, HUB_ERROR_BYTES))
-        return false;
-    mr_trace_name(hub->trace, HUB_TRACK_SERVING, "serving");
-    mr_trace_name(hub->trace, HUB_TRACK_FEEDING, "feeding");
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     static struct hub hub;
@@ -84,8 +75,10 @@ int main(int argc, char **argv)
     struct hub_config config = parse_arguments(argc, argv);
     if (!hub_init(&hub, &config))
         return cli_fail(PROGRAM, "no memory");
-    if (config.trace != NULL && !open_trace(&hub, error))
+    if (!mr_trace_open(config.trace, PROGRAM, &hub.trace, error, sizeof(error)))
         return cli_fail(PROGRAM, "%s", error);
+    mr_trace_name(hub.trace, HUB_TRACK_SERVING, "serving");
+    mr_trace_name(hub.trace, HUB_TRACK_FEEDING, "feeding");
     install_signals(&hub);
     enum mr_status status = hub_serve(&hub, error);
     if (status != MR_OK)

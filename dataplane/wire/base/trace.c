@@ -26,6 +26,9 @@ struct mr_trace {
 bool mr_trace_open(const char *path, const char *process, struct mr_trace **out, char *error,
                    size_t error_bytes)
 {
+    *out = NULL;
+    if (path == NULL || path[0] == '\0')
+        return true;
     struct mr_trace *t = calloc(1, sizeof(*t));
     if (t == NULL) {
         snprintf(error, error_bytes, "no memory for the trace %s", path);

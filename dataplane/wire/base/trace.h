@@ -2,8 +2,7 @@
  * JSON, which chrome://tracing, Perfetto and tests/bench/timeline.py read. Files of several processes of one
  * machine fit together, as they share its clock.
  *
- * NULL stands for a trace that was not asked for: every function but mr_trace_open() takes it, and does
- * nothing then. Spans may be added by any thread; the other functions are called while no thread adds any.
+ * NULL stands for a trace that was not asked for: every function takes it, and does nothing then. Spans may be added by any thread; the other functions are called while no thread adds any.
  */
 #ifndef MR_TRACE_H
 #define MR_TRACE_H
@@ -19,8 +18,8 @@
 
 struct mr_trace;
 
-/* Creates `path` and the trace of a process with this name. False: `error` says what, where and how to fix
- * it. */
+/* Creates `path` and the trace of a process with this name; NULL for no path, or an empty one. False:
+ * `error` says what, where and how to fix it. */
 bool mr_trace_open(const char *path, const char *process, struct mr_trace **out, char *error,
                    size_t error_bytes);
 /* Writes the file and frees the trace. False: it could not be written, and `error` says why. */

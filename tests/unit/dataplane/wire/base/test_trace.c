@@ -85,6 +85,11 @@ static void spans_beyond_the_bound_are_counted(void **state)
 static void no_trace_does_nothing(void **state)
 {
     char error[200] = "untouched";
+    for (uint32_t i = 0; i < 2; i++) {
+        struct mr_trace *t = (void *)error;
+        assert_true(mr_trace_open(i == 0 ? NULL : "", "p", &t, error, sizeof(error)));
+        assert_null(t);
+    }
     assert_int_equal(mr_trace_begin(NULL), 0);
     mr_trace_name(NULL, 0, "nobody");
     mr_trace_span(NULL, 0, "nothing", 0, 0);
