@@ -225,6 +225,11 @@ void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, in
 {
     char shown[TEXT_PATH_BYTES + 4], reason[64];
     short_path(path, shown);
+    const char *explained = ps_store_explanation(error_number);
+    if (explained) {
+        (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s", what, shown, explained);
+        return;
+    }
     (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
                    strerror_r(error_number, reason, sizeof(reason)), remedy_of(error_number));
 }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,28 @@ const struct ps_store *ps_store_local(void)
         .release = local_release,
     };
     return &store;
+}
+
+static _Thread_local struct {
+    int error_number; /* 0: none is explained */
+    char text[256];
+} explained;
+
+void ps_store_explain(int error_number, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    explained.error_number = error_number;
+    (void)vsnprintf(explained.text, sizeof(explained.text), format, arguments);
+    va_end(arguments);
+}
+
+const char *ps_store_explanation(int error_number)
+{
+    if (explained.error_number == 0 || explained.error_number != error_number)
+        return NULL;
+    explained.error_number = 0;
+    return explained.text;
 }
 
 int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim)

@@ -63,6 +63,12 @@ struct ps_store {
 /* Returns the store of the local file system. */
 const struct ps_store *ps_store_local(void);
 
+/* Keeps a line for this thread's next ps_store_explanation(): what a store knows of an error beyond the
+ * -error_number that it returns. 0 as the number drops the line. */
+void ps_store_explain(int error_number, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Returns that line, once; NULL: there is none for this error. */
+const char *ps_store_explanation(int error_number);
+
 /* claim and release; they do nothing where the store has no claims: then nobody is kept out. */
 int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim);
 void ps_store_release(const struct ps_store *store, int claim);

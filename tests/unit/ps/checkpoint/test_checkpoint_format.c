@@ -226,6 +226,23 @@ static void test_texts_name_path_reason_and_mend(void **state)
     assert_non_null(strstr(text, "/MANIFEST: it is empty"));
 }
 
+/* Once, and of that error alone. */
+static void test_a_text_has_what_the_store_explained(void **state)
+{
+    (void)state;
+    char text[PS_TEXT_BYTES];
+    ps_store_explain(EIO, "the server answered with HTTP status %d", 503);
+    ps_text_io(text, "read", "/a", ENOENT);
+    assert_null(strstr(text, "HTTP"));
+    ps_text_io(text, "read", "/a", EIO);
+    assert_string_equal(text, "read /a: the server answered with HTTP status 503");
+    ps_text_io(text, "read", "/a", EIO);
+    assert_null(strstr(text, "HTTP"));
+    ps_store_explain(EIO, "no longer true");
+    ps_store_explain(0, "%s", "");
+    assert_null(ps_store_explanation(EIO));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_record_sizes),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_texts_name_path_reason_and_mend),
+        cmocka_unit_test(test_a_text_has_what_the_store_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
