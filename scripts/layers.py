@@ -33,6 +33,7 @@ ORDERS = {
         "config",
         "memory",
         "checkpoint",
+        "store",
         "row",
         "index",
         "table",

@@ -1,0 +1,169 @@
+/* URLs of stores: what they name, and what each wrong one is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/store/store_url.h"
+
+static struct ps_store_url parse(const char *url)
+{
+    struct ps_store_url u;
+    char text[PS_TEXT_BYTES] = "";
+
+    if (!ps_store_url_parse(url, &u, text))
+        fail_msg("%s: %s", url, text);
+    return u;
+}
+
+static void a_path_is_of_this_machine(void **state)
+{
+    const struct ps_store_url u = parse("/data/ckpt");
+
+    (void)state;
+    assert_int_equal(u.kind, PS_STORE_LOCAL);
+    assert_string_equal(u.directory, "/data/ckpt");
+    assert_false(ps_store_url_is_remote("/data/ckpt"));
+    assert_true(ps_store_url_is_remote("s3://bucket"));
+}
+
+static void hdfs_names_host_port_and_path(void **state)
+{
+    struct ps_store_url u = parse("hdfs://namenode:9870/millrace/ads/?user.name=ads");
+
+    (void)state;
+    assert_int_equal(u.kind, PS_STORE_HDFS);
+    assert_string_equal(u.directory, "hdfs://namenode:9870/millrace/ads");
+    assert_string_equal(u.directory + u.root_bytes, "/millrace/ads");
+    assert_string_equal(u.endpoint, "http://namenode:9870");
+    assert_string_equal(u.user, "ads");
+    assert_false(u.negotiate);
+    u = parse("swebhdfs://[::1]:9871?auth=negotiate");
+    assert_string_equal(u.endpoint, "https://[::1]:9871");
+    assert_string_equal(u.directory + u.root_bytes, "");
+    assert_true(u.negotiate);
+}
+
+static void s3_names_bucket_and_prefix(void **state)
+{
+    struct ps_store_url u = parse("s3://models/ads");
+
+    (void)state;
+    assert_int_equal(u.kind, PS_STORE_S3);
+    assert_string_equal(u.bucket, "models");
+    assert_string_equal(u.directory, "s3://models/ads");
+    assert_string_equal(u.directory + u.root_bytes, "/ads");
+    assert_string_equal(u.endpoint, "");
+    assert_int_equal(u.path_style, -1);
+    u = parse("s3://models?endpoint=http://127.0.0.1:9000/&region=eu-west-1&path_style=0");
+    assert_string_equal(u.endpoint, "http://127.0.0.1:9000");
+    assert_string_equal(u.region, "eu-west-1");
+    assert_int_equal(u.path_style, 0);
+}
+
+static void wrong_ones_are_refused_with_a_reason(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"", "1 to 511 bytes"},
+        {"ftp://host/x", "stores are hdfs://"},
+        {"hdfs://namenode/x", "name the port"},
+        {"hdfs://:9870/x", "name the port"},
+        {"hdfs://namenode:/x", "name the port"},
+        {"hdfs://namenode:http/x", "name the port"},
+        {"hdfs://name node:9870/x", "write hdfs://NAMENODE:PORT/PATH"},
+        {"hdfs://namenode:9870/a/../b", "parts other than . and .."},
+        {"hdfs://namenode:9870/a/./b", "parts other than . and .."},
+        {"hdfs://namenode:9870/a//b", "parts other than . and .."},
+        {"hdfs://namenode:9870/a%2f..", "parts other than . and .."},
+        {"hdfs://namenode:9870/a?user=x", "user.name=NAME"},
+        {"hdfs://namenode:9870/a?auth=basic", "user.name=NAME"},
+        {"hdfs://namenode:9870/a?", "user.name=NAME"},
+        {"s3://ab/x", "3 to 63 small letters"},
+        {"s3://Models/x", "3 to 63 small letters"},
+        {"s3:///x", "3 to 63 small letters"},
+        {"s3://models/../other", "parts other than . and .."},
+        {"s3://models?region", "region=R"},
+        {"s3://models?region=eu/west", "region=R"},
+        {"s3://models?endpoint=127.0.0.1:9000", "region=R"},
+        {"s3://models?endpoint=http://", "region=R"},
+        {"s3://models?endpoint=https:///", "region=R"},
+        {"s3://models?endpoint=http://host/path", "region=R"},
+        {"s3://models?endpoint=http://key:secret@host", "region=R"},
+        {"s3://models?path_style=2", "region=R"},
+        {"s3://models?aws_secret_access_key=x", "region=R"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        struct ps_store_url u = {.region = "untouched"};
+        char text[PS_TEXT_BYTES] = "";
+
+        if (ps_store_url_parse(wrong[i][0], &u, text) || !strstr(text, wrong[i][1]) || strchr(text, '\n'))
+            fail_msg("%s: \"%s\" instead of \"%s\"", wrong[i][0], text, wrong[i][1]);
+        assert_string_equal(u.region, "untouched");
+    }
+}
+
+static void what_is_too_long_is_refused(void **state)
+{
+    static const char *const beginnings[] = {"/", "s3://models/", "hdfs://namenode:9870/",
+                                             "s3://models?region="};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); i++) {
+        struct ps_store_url u;
+        char text[PS_TEXT_BYTES], url[2000];
+
+        memset(url, 'a', sizeof(url));
+        memcpy(url, beginnings[i], strlen(beginnings[i]));
+        url[sizeof(url) - 1] = '\0';
+        assert_false(ps_store_url_parse(url, &u, text));
+        assert_true(strlen(text) < PS_TEXT_BYTES);
+    }
+}
+
+/* Somebody may have written a password into it. */
+static void refusals_show_no_secret(void **state)
+{
+    static const char *const urls[] = {"hdfs://ads:hunter2@namenode:9870/x", "s3://key:hunter2@bucket/x",
+                                       "s3://models/x?secret=hunter2", "ftp://ads:hunter2@host/x"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(urls) / sizeof(*urls); i++) {
+        struct ps_store_url u;
+        char text[PS_TEXT_BYTES];
+
+        assert_false(ps_store_url_parse(urls[i], &u, text));
+        assert_null(strstr(text, "hunter2"));
+    }
+}
+
+static void escapes_all_but_plain_characters(void **state)
+{
+    char url[24] = "http://h/";
+
+    (void)state;
+    assert_true(ps_store_url_escape(url, sizeof(url), "a/b c+", true));
+    assert_string_equal(url, "http://h/a/b%20c%2B");
+    assert_false(ps_store_url_escape(url, sizeof(url), "/////", false));
+    url[0] = '\0';
+    assert_true(ps_store_url_escape(url, sizeof(url), "a/\xff", false));
+    assert_string_equal(url, "a%2F%FF");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_path_is_of_this_machine),
+        cmocka_unit_test(hdfs_names_host_port_and_path),
+        cmocka_unit_test(s3_names_bucket_and_prefix),
+        cmocka_unit_test(wrong_ones_are_refused_with_a_reason),
+        cmocka_unit_test(what_is_too_long_is_refused),
+        cmocka_unit_test(refusals_show_no_secret),
+        cmocka_unit_test(escapes_all_but_plain_characters),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
