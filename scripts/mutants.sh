@@ -2,7 +2,8 @@
 # Shows that the simulators, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
 # patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/sim_references/mutants/ (remote
 # references), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. The code
-# as it is must pass each seed that failed. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
+# as it is must pass each seed that failed. The second line of a patch may name a seed that caught it ("seed: N"); that one is tried before
+# all others. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
 # With --sample N it breaks the source at N random places of its own choosing instead (scripts/mutation/run.py --help).
 # usage: scripts/mutants.sh --sample N [--seed S] | [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH]...
 #   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1500000 operations on tables, all processors, all patches
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
         case $1 in --seeds) seeds=$2 ;; --operations) operations=$2 ;; *) jobs=$2 ;; esac
         shift 2
         ;;
-    -h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
     sim | sim_references | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
     cuts) patches+=(tests/sim/cuts/mutants/*.patch); shift ;;
@@ -140,6 +141,18 @@ suite_of() {
     case $directory in *tests/unit/ps) echo power ;; *) echo "${directory##*/}" ;; esac
 }
 
+# seed_of PATCH: a seed that caught it once; nothing where it names none.
+seed_of() {
+    sed -n '2s/^seed: //p' "$1"
+}
+
+# survives PATCH SUITE DIRECTORY: runs the seed that the patch names, and if that passes, too, all others.
+survives() {
+    local seed
+    seed=$(seed_of "$1")
+    { [ -z "$seed" ] || run "$2" "$3" "$seed"; } && run "$2" "$3"
+}
+
 # apply PATCH DIRECTORY: copies the files that it changes to DIRECTORY and changes them there.
 apply() {
     local file
@@ -171,7 +184,7 @@ try() {
         first="DOES NOT APPLY" why=$(head -1 "$out")
     elif ! build "$suite" "$1" "$directory" >"$out" 2>&1; then
         first="DOES NOT BUILD" why=$(grep -m1 error "$out" || true)
-    elif run "$suite" "$directory"; then
+    elif survives "$1" "$suite" "$directory"; then
         first=SURVIVED why=$(tail -1 "$out")
     else
         outcome "$suite" "$out"
