@@ -9,16 +9,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
 #include "fuzz_assert.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "memory_checkpoint.h"
 
-#define LINKS_MAX   6u
-#define IDS         8u /* ids are 1..7 */
-#define TABLE_ID    2u
-#define VARIABLE_ID 3u
+#define LINKS_MAX 6u
+#define IDS       8u /* ids are 1..7 */
 
 enum wrong {
     WRONG_PARENT_HASH = 1,
@@ -29,14 +24,9 @@ enum wrong {
     OLD_VERSION = 32, /* the one before */
 };
 
-struct ps_store_file {
-    const uint8_t *data;
-    size_t bytes;
-};
-
 struct link {
     uint64_t id;
-    struct ps_store_file manifest, core;
+    struct memory_checkpoint files;
     struct ps_hash hash;
     uint8_t *block;
     char *json;
@@ -69,38 +59,14 @@ static const struct link *link_at(const struct directory *d, const char *path, c
     return link_of(d, ps_name_published(first));
 }
 
-static int memory_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
+static int open_file(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
 {
     const char *name = "";
     const struct link *link = link_at(self, path, &name);
-    const struct ps_store_file *f = NULL;
-    if (link && strcmp(name, PS_MANIFEST_NAME) == 0)
-        f = &link->manifest;
-    else if (link && strcmp(name, "core-000.mrc") == 0)
-        f = &link->core;
-    if (!f || !f->data)
-        return -ENOENT;
-    *file = (struct ps_store_file *)(uintptr_t)f; /* only read */
-    *file_bytes = f->bytes;
-    return 0;
+    return memory_open(link ? &link->files : NULL, name, file, file_bytes);
 }
 
-static int64_t memory_read(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset)
-{
-    if (offset >= file->bytes)
-        return 0;
-    size_t n = bytes < file->bytes - offset ? bytes : file->bytes - offset;
-    memcpy(data, file->data + offset, n);
-    return (int64_t)n;
-}
-
-static int memory_close(struct ps_store_file *file)
-{
-    (void)file;
-    return 0;
-}
-
-static int memory_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+static int list_names(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
 {
     const struct directory *d = self;
     const char *name;
@@ -118,17 +84,11 @@ static int memory_list(void *self, const char *path, void (*visit)(void *arg, co
     return 0;
 }
 
-static uint32_t bytes_seen; /* so that reading the records cannot be optimized away */
-
 static enum mr_status visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct ps_reader *r = arg;
-    const uint32_t kind = ps_record_feature_kind(record->kind);
-    FUZZ_ASSERT(!ps_record_check(record) && (uintptr_t)bytes % 8 == 0);
-    FUZZ_ASSERT(kind == 0 || record->feature == (kind == MR_TABLE ? TABLE_ID : VARIABLE_ID));
+    memory_check_record(record, bytes);
     FUZZ_ASSERT(record->kind != PS_RECORD_GONE || ps_reader_link_count(r) > 1);
-    for (uint64_t i = 0; i < record->bytes; i++)
-        bytes_seen += bytes[i];
     return MR_OK;
 }
 
@@ -150,7 +110,7 @@ static void check_chain(const struct directory *d, const struct ps_reader *r)
 static void read_chain(struct directory *d, uint64_t id)
 {
     struct ps_store store = {
-        .self = d, .open = memory_open, .read = memory_read, .close = memory_close, .list = memory_list};
+        .self = d, .open = open_file, .read = memory_read, .close = memory_close, .list = list_names};
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES] = "";
     enum mr_status status = ps_reader_open(&store, "", id, &r, text);
@@ -164,43 +124,16 @@ static void read_chain(struct directory *d, uint64_t id)
     ps_reader_close(r);
 }
 
-static struct mr_feature feature(const char *name, uint32_t kind, uint32_t dim)
-{
-    struct mr_feature f = {.kind = kind,
-                           .dtype = MR_F32,
-                           .rank = 1,
-                           .dims = {dim},
-                           .initializer = MR_INIT_CONSTANT,
-                           .optimizer = MR_OPT_SGD,
-                           .learning_rate = 0.5f};
-    memcpy(f.name, name, strlen(name));
-    return f;
-}
-
-/* A manifest that fits whatever the block's header claims. */
 static void make_manifest(const struct directory *d, struct link *link, uint64_t parent, uint32_t wrong)
 {
-    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)link->block;
-    struct mr_feature features[2] = {feature("t", MR_TABLE, wrong & WRONG_FEATURE ? 5 : 4),
-                                     feature("v", MR_VARIABLE, 4)};
-    uint32_t ids[2] = {TABLE_ID, VARIABLE_ID};
-    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof(header->hash));
-    struct ps_manifest m = {.version = header->version,
-                            .id = link->id,
-                            .parent = parent,
-                            .feature_count = 2,
-                            .features = features,
-                            .feature_ids = ids,
-                            .file_count = 1};
+    struct ps_manifest m = memory_manifest(link->block, link->id, wrong & WRONG_FEATURE ? 5 : 4);
+    m.version = ((const struct ps_block_header *)(const void *)link->block)->version;
+    m.parent = parent;
     const struct link *below = link_of(d, parent);
     if (below && !(wrong & WRONG_PARENT_HASH))
         m.parent_hash = below->hash;
     else if (parent != 0)
         m.parent_hash.low = 1;
-    m.files[0] = (struct ps_manifest_file){.blocks = 1,
-                                           .payload_bytes = header->payload_bytes,
-                                           .records = header->record_count,
-                                           .hash = {.low = hash.low64, .high = hash.high64}};
     link->json = ps_manifest_print(&m);
     FUZZ_ASSERT(link->json != NULL);
     struct ps_manifest parsed = {0};
@@ -222,9 +155,8 @@ static void make_block(struct link *link, uint32_t number, const uint8_t *data, 
     header->magic = PS_BLOCK_MAGIC;
     header->version = PS_FORMAT_VERSION - (wrong & OLD_VERSION ? 1 : 0);
     header->checkpoint_id = link->id;
-    const size_t hashed = offsetof(struct ps_block_header, checkpoint_id);
-    XXH128_hash_t hash = XXH3_128bits(link->block + hashed, PS_BLOCK_BYTES - hashed);
-    header->hash = (struct ps_hash){.low = hash.low64 ^ (wrong & WRONG_BLOCK ? 1 : 0), .high = hash.high64};
+    header->hash = memory_block_hash(link->block);
+    header->hash.low ^= wrong & WRONG_BLOCK ? 1 : 0;
 }
 
 static void add_link(struct directory *d, uint64_t id, uint64_t parent, uint32_t wrong, const uint8_t *data,
@@ -239,9 +171,9 @@ static void add_link(struct directory *d, uint64_t id, uint64_t parent, uint32_t
     const size_t length = strlen(link->json);
     if (wrong & WRONG_MANIFEST)
         link->json[(bytes > 0 ? data[0] * 7u : 0u) % length] ^= 1;
-    link->manifest = (struct ps_store_file){.data = (const uint8_t *)link->json, .bytes = length};
+    link->files.manifest = (struct ps_store_file){.data = (const uint8_t *)link->json, .bytes = length};
     if (!(wrong & NO_CORE_FILE))
-        link->core = (struct ps_store_file){.data = link->block, .bytes = PS_BLOCK_BYTES};
+        link->files.core = (struct ps_store_file){.data = link->block, .bytes = PS_BLOCK_BYTES};
     d->count++;
 }
 
