@@ -13,32 +13,12 @@
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
-static uint32_t cores; /* of this run */
-static struct plugin plugin;
-static struct node_fixture node;
-
-static int set_up(void **state)
-{
-    plugin_load(&plugin);
-    node_fixture_start(&node, cores, NULL);
-    return 0;
-}
-
 /* Calls are small, so that one takes many messages. */
 static int set_up_small(void **state)
 {
     static const char *const settings[] = {"transport.message_mib_max=1", NULL};
 
-    plugin_load(&plugin);
-    node_fixture_start(&node, cores, settings);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    node_fixture_stop(&node);
-    plugin_unload(&plugin);
-    return 0;
+    return torchrec_setup_with(settings);
 }
 
 static struct mr_feature_info table_info(const char *name)
@@ -281,7 +261,7 @@ static void test_finalize_waits(void **state)
     assert_int_equal(table_info("t").rows, 2000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, torchrec_setup, torchrec_teardown)
 
 int main(int argc, char **argv)
 {
@@ -293,17 +273,12 @@ int main(int argc, char **argv)
         TEST(test_tables_and_columns),
         TEST(test_instances),
         TEST(test_many_ids),
-        cmocka_unit_test_setup_teardown(test_many_ids, set_up_small, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_ids, set_up_small, torchrec_teardown),
         TEST(test_calls_at_the_same_time),
         TEST(test_finalize_waits),
     };
 
-    if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_torchrec MILLRACED PLUGIN CORES\n");
+    if (!torchrec_arguments(argc, argv))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    plugin_path = argv[2];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

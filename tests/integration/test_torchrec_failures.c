@@ -13,24 +13,6 @@
 #include <cmocka.h>
 #include "tests/integration/torchrec_fixture.h"
 
-static uint32_t cores; /* of this run */
-static struct plugin plugin;
-static struct node_fixture node;
-
-static int set_up(void **state)
-{
-    plugin_load(&plugin);
-    node_fixture_start(&node, cores, NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    node_fixture_stop(&node);
-    plugin_unload(&plugin);
-    return 0;
-}
-
 static const int64_t ids[] = {1, -2, 3};
 static const struct rows rows = {.table = "t", .id_count = 3, .states = 2, .floats = 4, .ids = ids};
 
@@ -260,9 +242,7 @@ static int set_up_full(void **state)
     static const char *const settings[] = {limit, "batches.memory_mib=16", NULL};
 
     (void)snprintf(limit, sizeof(limit), "memory.limit_mib=%u", 16 + 64 * cores);
-    plugin_load(&plugin);
-    node_fixture_start(&node, cores, settings);
-    return 0;
+    return torchrec_setup_with(settings);
 }
 
 /* Pushes are answered then as ever; a line tells that rows are lost. */
@@ -401,7 +381,7 @@ static void test_a_server_that_stays_away(void **state)
     plugin.finalize(instance);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, torchrec_setup, torchrec_teardown)
 
 int main(int argc, char **argv)
 {
@@ -411,18 +391,13 @@ int main(int argc, char **argv)
         TEST(test_pushes_that_are_wrong),
         TEST(test_fetches_that_are_wrong),
         TEST(test_rows_that_are_not_finite),
-        cmocka_unit_test_setup_teardown(test_a_node_without_memory, set_up_full, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_node_without_memory, set_up_full, torchrec_teardown),
         TEST(test_pushes_survive_the_server),
         TEST(test_a_server_that_forgot_all),
         TEST(test_a_server_that_stays_away),
     };
 
-    if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_torchrec_failures MILLRACED PLUGIN CORES\n");
+    if (!torchrec_arguments(argc, argv))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    plugin_path = argv[2];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "tests/integration/torchrec_fixture.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,10 @@ _Static_assert(offsetof(struct tde_push, state_count) == 32 && offsetof(struct t
                    sizeof(struct tde_push) == 88,
                "push");
 
-const char *plugin_path;
+struct plugin plugin;
+struct node_fixture node;
+uint32_t cores;
+static const char *plugin_path;
 
 static void *symbol(const struct plugin *p, const char *name)
 {
@@ -38,7 +42,7 @@ static void *symbol(const struct plugin *p, const char *name)
     return found;
 }
 
-void plugin_load(struct plugin *p)
+static void plugin_load(struct plugin *p)
 {
     p->handle = dlopen(plugin_path, RTLD_LAZY | RTLD_LOCAL);
     if (p->handle == NULL)
@@ -51,16 +55,42 @@ void plugin_load(struct plugin *p)
     *(void **)&p->push = symbol(p, "IO_Push");
 }
 
-void plugin_unload(struct plugin *p)
+bool torchrec_arguments(int argc, char **argv)
 {
-    assert_int_equal(dlclose(p->handle), 0);
+    if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
+        fprintf(stderr, "usage: %s MILLRACED PLUGIN CORES\n", program_invocation_short_name);
+        return false;
+    }
+    node_fixture_server = argv[1];
+    plugin_path = argv[2];
+    netns_require_root();
+    return true;
 }
 
-void *plugin_instance(const struct plugin *p, const struct node_fixture *node, const char *options)
+int torchrec_setup_with(const char *const *settings)
+{
+    plugin_load(&plugin);
+    node_fixture_start(&node, cores, settings);
+    return 0;
+}
+
+int torchrec_setup(void **state)
+{
+    return torchrec_setup_with(NULL);
+}
+
+int torchrec_teardown(void **state)
+{
+    node_fixture_stop(&node);
+    assert_int_equal(dlclose(plugin.handle), 0);
+    return 0;
+}
+
+void *plugin_instance(const struct plugin *p, const struct node_fixture *of, const char *options)
 {
     char configuration[512];
 
-    (void)snprintf(configuration, sizeof(configuration), "%s/?connect_ms=%d&%s", node->address, NODE_READY_MS,
+    (void)snprintf(configuration, sizeof(configuration), "%s/?connect_ms=%d&%s", of->address, NODE_READY_MS,
                    options[0] == '\0' ? "replay=on" : options);
     void *instance = p->initialize(configuration);
 

@@ -18,13 +18,18 @@ struct plugin {
     void (*push)(void *instance, struct tde_push push);
 };
 
-/* Path of the plug-in; set by the test's main. */
-extern const char *plugin_path;
+extern struct plugin plugin;
+extern struct node_fixture node;
+extern uint32_t cores; /* of this run */
 
-void plugin_load(struct plugin *p);
-void plugin_unload(struct plugin *p);
+/* Reads the command line: MILLRACED PLUGIN CORES. Returns false after a line on how to use the program. */
+bool torchrec_arguments(int argc, char **argv);
+/* cmocka's setup and teardown: the plug-in is loaded, and a node runs. */
+int torchrec_setup(void **state);
+int torchrec_setup_with(const char *const *settings);
+int torchrec_teardown(void **state);
 /* An instance for the node, with further options ("prefix=a&replay=off", "": none). */
-void *plugin_instance(const struct plugin *p, const struct node_fixture *node, const char *options);
+void *plugin_instance(const struct plugin *p, const struct node_fixture *of, const char *options);
 
 /* What is asked for or pushed: rows of `states` blocks of `floats`, each of an id and a column. */
 struct rows {
