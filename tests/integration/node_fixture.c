@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 
@@ -132,6 +133,33 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
+}
+
+struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client)
+{
+    struct mr_checkpoint_status status;
+
+    for (;;) {
+        if (mr_checkpoint_status(client, NULL, &status) != MR_OK)
+            fail_msg("%s", mr_last_error());
+        if (status.state == MR_CHECKPOINT_IDLE)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    assert_int_not_equal(status.last_good_id, 0);
+    return status;
+}
+
+uint64_t node_fixture_save(struct mr_client *client)
+{
+    uint64_t id;
+
+    if (mr_save(client, NULL, NULL, &id) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    struct mr_checkpoint_status status = node_fixture_wait_saved(client);
+    assert_int_equal(status.last_status, MR_OK);
+    assert_int_equal(status.last_good_id, id);
+    return id;
 }
 
 struct search {

@@ -41,6 +41,10 @@ void node_fixture_restart_with(struct node_fixture *f, uint32_t cores);
 void node_fixture_stop(struct node_fixture *f);
 
 struct mr_client *node_fixture_connect(const struct node_fixture *f);
+/* Waits until no checkpoint is being written. Returns what the node says then: there is a good one. */
+struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client);
+/* Saves to the configured directory and waits until the checkpoint is published. Returns its id. */
+uint64_t node_fixture_save(struct mr_client *client);
 /* A counter of one core; fails the test when there is none of that name. */
 uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const char *name);
 /* Summed over the cores. */

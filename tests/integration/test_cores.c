@@ -194,19 +194,6 @@ static void test_af_xdp(void **state)
 
 /* ---- a checkpoint of one number of cores on another ---- */
 
-static void save(struct mr_client *client)
-{
-    struct mr_checkpoint_status status;
-    uint64_t id;
-
-    assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
-    do {
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_status, MR_OK);
-    assert_int_equal(status.last_good_id, id);
-}
-
 /* Goes on where the checkpoint was; `expected` is what came of it there. */
 static void check_restored(struct mr_client *client, const struct values *saved,
                            const struct values *expected)
@@ -238,7 +225,7 @@ static void test_restore_on_others(void **state)
     struct features f = create(client);
 
     train(client, f, 0, &saved);
-    save(client);
+    node_fixture_save(client);
     train(client, f, PUSHES, &after);
     for (uint32_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         mr_client_destroy(client);
@@ -248,7 +235,7 @@ static void test_restore_on_others(void **state)
         check_restored(client, &saved, &after);
         assert_shared_out(client, others[i]);
         assert_int_equal(mr_restore(client, NULL, NULL, 0, NULL), MR_OK);
-        save(client); /* the next one reads this one's */
+        node_fixture_save(client); /* the next one reads this one's */
     }
     mr_client_destroy(client);
     node_fixture_stop(&node);
@@ -269,7 +256,7 @@ static void check_client_follows(uint32_t before, uint32_t after)
     struct features f = create(client);
 
     train(client, f, 0, &v);
-    save(client);
+    node_fixture_save(client);
     node_fixture_kill(&node);
     node_fixture_restart_with(&node, after);
     assert_int_equal(mr_variable_pull(client, NULL, f.variable, 0, 0, &reply), MR_OK);

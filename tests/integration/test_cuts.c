@@ -126,20 +126,6 @@ static void stop(struct fixture *x)
     node_fixture_stop(&x->node);
 }
 
-static uint64_t save(struct mr_client *client)
-{
-    struct mr_checkpoint_status status;
-    uint64_t id;
-
-    expect_ok(mr_save(client, NULL, NULL, &id));
-    do {
-        expect_ok(mr_checkpoint_status(client, NULL, &status));
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_good_id, id);
-    return id;
-}
-
 /* How often pushes 1..count changed a group. */
 static uint64_t changes(uint64_t count, uint32_t group)
 {
@@ -266,7 +252,7 @@ static void save_often(struct fixture *x, uint64_t *ids, uint32_t count)
 {
     push_meanwhile(x);
     for (uint32_t i = 0; i < count; i++)
-        ids[i] = save(x->watcher);
+        ids[i] = node_fixture_save(x->watcher);
     push_no_more(x);
 }
 
@@ -319,10 +305,10 @@ static void test_replay_makes_it_whole(void **state)
 
     (void)state;
     start(&x, settings);
-    save(x.watcher); /* with the table */
+    node_fixture_save(x.watcher); /* with the table */
     push_meanwhile(&x);
     for (uint32_t i = 0; i < 2; i++) {
-        save(x.watcher);
+        node_fixture_save(x.watcher);
         node_fixture_kill(&x.node);
         node_fixture_restart_with(&x.node, i == 0 ? cores : cores + 1);
         expect_ok(mr_heartbeat(x.watcher, NULL, states)); /* a Save sent to the old one would end unknown */

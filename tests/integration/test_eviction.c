@@ -62,15 +62,6 @@ static void keep_saving(struct mr_client *client)
         assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
 }
 
-static void wait_for_save(struct mr_client *client)
-{
-    struct mr_checkpoint_status status;
-    do {
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_status, MR_OK);
-}
-
 static void check_learns(struct mr_client *client, uint32_t table, uint64_t key)
 {
     struct mr_reply *reply;
@@ -131,7 +122,7 @@ static void test_flood(void **state)
         if (chunk % 2 == 0)
             keep_saving(client);
     }
-    wait_for_save(client);
+    assert_int_equal(node_fixture_wait_saved(client).last_status, MR_OK);
     uint64_t peak_mib = resident_mib(&node, "VmHWM");
     printf("resident: %llu MiB before, at most %llu MiB\n", (unsigned long long)before_mib,
            (unsigned long long)peak_mib);
@@ -145,7 +136,7 @@ static void test_flood(void **state)
 
     uint64_t id;
     assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
-    wait_for_save(client);
+    assert_int_equal(node_fixture_wait_saved(client).last_status, MR_OK);
     uint64_t rows = node_fixture_sum(client, "table.rows");
     node_fixture_kill(&node);
     node_fixture_restart_with(&node, CORES == 2 ? 1 : 2);

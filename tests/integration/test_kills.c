@@ -244,7 +244,6 @@ static void check_record(struct fixture *x)
 
 static void save(struct fixture *x)
 {
-    struct mr_checkpoint_status status;
     struct mr_client *client = node_fixture_connect(&x->node);
     uint64_t id;
     enum mr_status saved;
@@ -252,11 +251,7 @@ static void save(struct fixture *x)
     while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) /* the trainer's last */
         wait_ms(1);
     assert_int_equal(saved, MR_OK);
-    do {
-        wait_ms(1);
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_good_id, id);
+    assert_int_equal(node_fixture_wait_saved(client).last_good_id, id);
     mr_client_destroy(client);
 }
 

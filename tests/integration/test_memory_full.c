@@ -121,15 +121,10 @@ static uint64_t check_told(struct node_fixture *node, struct mr_client *client, 
 static void check_saved(struct node_fixture *node, struct mr_client *client, uint32_t table, uint64_t first,
                         uint64_t rows)
 {
-    struct mr_checkpoint_status status;
     struct mr_reply *reply;
-    uint64_t id, memory_bytes;
+    uint64_t memory_bytes;
 
-    assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
-    do {
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_good_id, id);
+    node_fixture_save(client);
     node_fixture_kill(node);
     node_fixture_restart(node);
     assert_int_equal(held(client, &memory_bytes), rows);

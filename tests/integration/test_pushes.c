@@ -139,16 +139,6 @@ static void check_rows(struct fixture *x, uint32_t pushes)
     mr_reply_free(reply);
 }
 
-static void wait_saved(struct fixture *x)
-{
-    struct mr_checkpoint_status status;
-
-    do {
-        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_status, MR_OK);
-}
-
 static void restart(struct fixture *x)
 {
     disconnect_wires(x);
@@ -170,7 +160,7 @@ static void test_each_counts_once(void **state)
     assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
     while (number <= 2 * PUSHES / 3)
         push(x, number++);
-    wait_saved(x);
+    assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
     while (number <= PUSHES)
         assert_int_equal(push(x, number++), PUSHES / 3);
     check_rows(x, PUSHES);
@@ -184,7 +174,7 @@ static void test_each_counts_once(void **state)
     }
     assert_int_equal(node_fixture_sum(x->client, "ps.pushes_skipped"), 0);
     assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
-    wait_saved(x);
+    assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
     assert_int_equal(push(x, PUSHES), PUSHES);
     check_rows(x, PUSHES);
 }

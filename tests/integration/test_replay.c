@@ -78,24 +78,6 @@ static struct model create_model(struct mr_client *client, const char *table, co
     return (struct model){.table = ids[0], .variable = ids[1]};
 }
 
-static void wait_for_save(struct mr_client *client)
-{
-    struct mr_checkpoint_status status;
-
-    do {
-        expect_ok(mr_checkpoint_status(client, NULL, &status));
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_not_equal(status.last_good_id, 0);
-}
-
-static void save(struct mr_client *client)
-{
-    uint64_t id;
-
-    expect_ok(mr_save(client, NULL, NULL, &id));
-    wait_for_save(client);
-}
-
 static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
 {
     memset(x, 0, sizeof(*x));
@@ -103,7 +85,7 @@ static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
     x->client = connect_replaying(&x->node, replay_bytes);
     x->disturbed = create_model(x->client, "disturbed", "disturbed.v");
     x->calm = create_model(x->client, "calm", "calm.v");
-    save(x->client);
+    node_fixture_save(x->client);
 }
 
 static void stop(struct fixture *x)
@@ -222,7 +204,7 @@ static void test_killed_at_any_moment(void **state)
         pause_us(next_random(&random) % 60000);
         if (next_random(&random) % 2 == 0 && mr_save(x.client, NULL, NULL, &id) == MR_OK &&
             next_random(&random) % 2 == 0)
-            wait_for_save(x.client);
+            node_fixture_wait_saved(x.client);
         pause_us(next_random(&random) % 10000);
         crash(&x, cores);
     }
@@ -243,7 +225,7 @@ static void test_killed_while_idle(void **state)
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 50);
-    save(x.client);
+    node_fixture_save(x.client);
     train(x.client, &x.disturbed, 50, 90);
     crash(&x, cores);
     train(x.client, &x.disturbed, 90, 100);
@@ -263,7 +245,7 @@ static void test_saved_is_let_go(void **state)
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 60);
-    save(x.client);
+    node_fixture_save(x.client);
     train(x.client, &x.disturbed, 60, 66);
     mr_client_replay_info(x.client, &info);
     assert_true(info.kept <= 6 * cores);
@@ -305,7 +287,7 @@ static void test_other_number_of_cores(void **state)
         uint32_t begin = 60 * (i - 1);
 
         train(x.client, &x.disturbed, begin, begin + 30);
-        save(x.client);
+        node_fixture_save(x.client);
         train(x.client, &x.disturbed, begin + 30, begin + 60);
         crash(&x, counts[i]);
     }
@@ -328,7 +310,7 @@ static void test_restored_by_hand(void **state)
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
-    save(x.client);
+    node_fixture_save(x.client);
     train(x.client, &x.disturbed, 30, 90);
     expect_ok(mr_restore(x.client, NULL, NULL, 0, &id));
     train(x.client, &x.disturbed, 90, 105);
@@ -352,7 +334,7 @@ static void test_restored_by_hand_unheard(void **state)
     start(&x, cores, 0);
     other = node_fixture_connect(&x.node);
     train(x.client, &x.disturbed, 0, 30);
-    save(x.client);
+    node_fixture_save(x.client);
     train(x.client, &x.disturbed, 30, 60);
     expect_ok(mr_restore(other, NULL, NULL, 0, &id));
     crash(&x, cores);
@@ -376,7 +358,7 @@ static void test_one_table_restored_by_hand(void **state)
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
-    save(x.client);
+    node_fixture_save(x.client);
     for (uint32_t i = 0; i < 20; i++) {
         push_rows(x.client, NULL, x.disturbed.table, &random);
         push_variable(x.client, NULL, x.disturbed.variable, &random);
@@ -511,7 +493,7 @@ static void test_many_under_way(void **state)
     start(&x, cores, 0);
     feature.learning_rate = 1;
     expect_ok(mr_create(x.client, NULL, &feature, 1, &table));
-    save(x.client);
+    node_fixture_save(x.client);
     for (uint32_t t = 0; t < THREADS; t++) {
         senders[t] = (struct sender){.client = x.client, .table = table};
         assert_int_equal(pthread_create(&senders[t].thread, NULL, send_many, &senders[t]), 0);

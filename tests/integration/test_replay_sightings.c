@@ -57,22 +57,11 @@ static uint32_t create_table(struct mr_client *client, const char *name)
     return id;
 }
 
-static void wait_for_save(struct mr_client *client)
-{
-    struct mr_checkpoint_status status;
-
-    do {
-        expect_ok(mr_checkpoint_status(client, NULL, &status));
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_not_equal(status.last_good_id, 0);
-}
-
 static void start(struct fixture *x)
 {
     struct mr_client_options options = {
         .connect_ms = NODE_READY_MS, .deadline_ms = CALL_DEADLINE_MS, .replay = true};
     char error[512];
-    uint64_t id;
 
     memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, cores, NULL);
@@ -81,8 +70,7 @@ static void start(struct fixture *x)
         fail_msg("%s", error);
     x->disturbed = create_table(x->client, "disturbed");
     x->calm = create_table(x->client, "calm");
-    expect_ok(mr_save(x->client, NULL, NULL, &id));
-    wait_for_save(x->client);
+    node_fixture_save(x->client);
 }
 
 static void stop(struct fixture *x)
@@ -194,7 +182,7 @@ static void test_killed_while_idle(void **state)
     for (; x.steps < 80; x.steps++)
         train_step(x.client, x.disturbed, x.steps);
     expect_ok(mr_save(x.client, NULL, NULL, &id));
-    wait_for_save(x.client);
+    node_fixture_wait_saved(x.client);
     for (; x.steps < 120; x.steps++)
         train_step(x.client, x.disturbed, x.steps);
     crash(&x);

@@ -265,18 +265,6 @@ static void train_to_the_end(struct fixture *x)
         assert_int_equal(netns_end(&x->trainers[i], 0), 0);
 }
 
-static void save(struct fixture *x)
-{
-    struct mr_checkpoint_status status;
-    uint64_t id;
-
-    assert_int_equal(mr_save(x->server, NULL, NULL, &id), MR_OK);
-    do {
-        assert_int_equal(mr_checkpoint_status(x->server, NULL, &status), MR_OK);
-    } while (status.state != MR_CHECKPOINT_IDLE);
-    assert_int_equal(status.last_good_id, id);
-}
-
 static uint32_t feature(struct fixture *x, const char *name)
 {
     struct mr_feature_info *infos;
@@ -363,7 +351,7 @@ static void test_server(void **state)
 
     train_until(x, 40);
     atomic_store(&x->gate->allowed, 120); /* so that pushes go on while it is saved */
-    save(x);
+    node_fixture_save(x->server);
     train_until(x, 120);
     node_fixture_kill(&x->node);
     atomic_store(&x->gate->allowed, ALL);
@@ -379,7 +367,7 @@ static void test_server_again(void **state)
     struct fixture *x = *state;
 
     train_until(x, 30);
-    save(x);
+    node_fixture_save(x->server);
     train_until(x, 60);
     node_fixture_kill(&x->node);
     node_fixture_restart(&x->node);
@@ -409,7 +397,7 @@ static void test_restore_by_call(void **state)
     struct fixture *x = *state;
 
     train_until(x, 40);
-    save(x);
+    node_fixture_save(x->server);
     train_until(x, 100);
     atomic_store(&x->gate->allowed, 160);
     assert_int_equal(mr_restore(x->server, NULL, NULL, 0, NULL), MR_OK);
@@ -449,7 +437,7 @@ static void test_all_of_them(void **state)
     struct fixture *x = *state;
 
     train_until(x, 40);
-    save(x);
+    node_fixture_save(x->server);
     train_until(x, 80);
     hub_fixture_kill(&x->hub);
     node_fixture_kill(&x->node);
