@@ -142,15 +142,29 @@ static void destroy_fault_ports(struct dp *dp)
         dp_fault_port_destroy(&dp->cores[i]);
 }
 
-static struct dp *allocate(const struct dp_config *config)
+static const char *settle_driver(struct dp_config *config, const struct dp_net *net)
+{
+    if (config->driver != DP_DRIVER_AUTO)
+        return "as configured";
+    config->driver = dp_port_choose_bus(config);
+    if (config->driver == DP_DRIVER_PCI)
+        return "the device is a PCI address";
+    if (!dp_socket_port_suits(config, net))
+        return "the first that opens";
+    config->driver = DP_DRIVER_SOCKET;
+    return "the kernel has the address";
+}
+
+static struct dp *allocate(const struct dp_config *config, const struct dp_net *net)
 {
     struct dp *dp = calloc(1, sizeof(*dp));
 
     if (dp == NULL)
         return NULL;
     dp->config = *config;
-    dp->config.driver = dp_port_choose_bus(config);
-    if (config->driver == DP_DRIVER_SOCKET) { /* no packet buffers: rings only */
+    dp->net = *net;
+    dp->driver_why = settle_driver(&dp->config, net);
+    if (dp->config.driver == DP_DRIVER_SOCKET) { /* no packet buffers: rings only */
         dp->config.hugepages = 0;
         dp->config.hugepage_memory_mib = SOCKET_MEMORY_MIB;
     }
@@ -183,12 +197,11 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
 
     if (!check_config(config, error) || !dp_net_from_config(&net, config, error))
         return MR_INVALID_ARGUMENT;
-    dp = allocate(config);
+    dp = allocate(config, &net);
     if (dp == NULL) {
         snprintf(error, DP_ERROR_BYTES, "memory: none left for the data plane");
         return MR_NO_MEMORY;
     }
-    dp->net = net;
     if (!dp_port_lock(&dp->port_lock, config, error))
         goto no_lock;
     if (!dp_eal_start(&dp->config, &dp->hugepages, error))

@@ -53,7 +53,8 @@ struct dp_config {
     uint32_t hugepage_memory_mib; /* DPDK's own memory: packet buffers and rings */
     int hugepages;                /* 1 = required, 0 = never, -1 = when there are enough free ones */
     /* port */
-    /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
+    /* AUTO: PCI when device is a PCI address; SOCKET when the kernel has the configured addresses on it;
+     * else af_xdp or af_packet, the first that opens */
     enum dp_driver driver;
     /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name; SOCKET: an interface
      * or "" */
@@ -129,6 +130,7 @@ enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
 /* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a
  * few words), for logs, doctor and the demo. */
 const char *dp_driver_name(const struct dp *dp);
+const char *dp_driver_why(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);

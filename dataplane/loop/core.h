@@ -90,6 +90,7 @@ struct dp {
     struct dp_port port;
     struct dp_port_lock port_lock;
     struct dp_port_watch port_watch;
+    const char *driver_why;
     bool hugepages;
     struct dp_app app;
     struct dp_core *cores;

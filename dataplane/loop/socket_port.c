@@ -30,17 +30,20 @@ struct dp_socket_port {
 
 /* ---- open and close ---- */
 
-static bool is_ours(const struct mr_address *address)
+/* Whether the kernel has that address on an interface; "" stands for any. */
+static bool is_ours(const struct mr_address *address, const char *interface)
 {
     struct ifaddrs *all = NULL;
     bool found = false;
 
     if (getifaddrs(&all) != 0)
-        return true; /* bind() says so if not */
+        return interface[0] == '\0'; /* bind() says so if not */
     for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
         struct mr_address has;
 
         if (i->ifa_addr == NULL || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+            continue;
+        if (interface[0] != '\0' && strcmp(i->ifa_name, interface) != 0)
             continue;
         mr_address_from_sockaddr(i->ifa_addr, &has);
         found = memcmp(has.ip, address->ip, sizeof(has.ip)) == 0;
@@ -51,7 +54,7 @@ static bool is_ours(const struct mr_address *address)
 
 static bool check_address(const struct mr_address *address, const char *text, char error[DP_ERROR_BYTES])
 {
-    if (is_ours(address))
+    if (is_ours(address, ""))
         return true;
     snprintf(
         error, DP_ERROR_BYTES,
@@ -90,12 +93,30 @@ static void choose_address(const struct dp_net *net, struct mr_address *out)
         memcpy(out->ip, net->ipv6, sizeof(net->ipv6));
 }
 
+static void configured_addresses(const struct dp_net *net, struct mr_address *ipv4, struct mr_address *ipv6)
+{
+    *ipv6 = (struct mr_address){.port = 0};
+    mr_address_from_ipv4(net->ipv4, ipv4);
+    memcpy(ipv6->ip, net->ipv6, sizeof(net->ipv6));
+}
+
+bool dp_socket_port_suits(const struct dp_config *config, const struct dp_net *net)
+{
+    struct mr_address ipv4, ipv6;
+
+    if (config->device[0] == '\0' || (!net->has_ipv4 && !net->has_ipv6) || config->mac[0] != '\0' ||
+        config->vlan != 0 || config->fault.direction != DP_FAULT_OFF)
+        return false;
+    configured_addresses(net, &ipv4, &ipv6);
+    return (!net->has_ipv4 || is_ours(&ipv4, config->device)) &&
+           (!net->has_ipv6 || is_ours(&ipv6, config->device));
+}
+
 bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES])
 {
-    struct mr_address ipv4, ipv6 = {.port = 0};
+    struct mr_address ipv4, ipv6;
 
-    mr_address_from_ipv4(net->ipv4, &ipv4);
-    memcpy(ipv6.ip, net->ipv6, sizeof(net->ipv6));
+    configured_addresses(net, &ipv4, &ipv6);
     return choose_mtu(config, net, error) && (!net->has_ipv4 || check_address(&ipv4, config->ipv4, error)) &&
            (!net->has_ipv6 || check_address(&ipv6, config->ipv6, error));
 }

@@ -15,6 +15,10 @@
 
 struct dp_socket_port;
 
+/* Whether AUTO should serve from sockets: the kernel has every configured address on that very interface, and
+ * nothing is configured that only DPDK's ports can do. A DPDK port beside it would answer for the same
+ * addresses. */
+bool dp_socket_port_suits(const struct dp_config *config, const struct dp_net *net);
 /* Checks that the machine has the configured addresses, and fills in net->mtu where the configuration leaves
  * it open; once, before the sockets. False, with one line in `error`. */
 bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES]);

@@ -17,6 +17,11 @@ const char *dp_driver_name(const struct dp *dp)
     return dp_port_driver_text(dp->port.driver);
 }
 
+const char *dp_driver_why(const struct dp *dp)
+{
+    return dp->driver_why;
+}
+
 const char *dp_memory_name(const struct dp *dp)
 {
     return dp->hugepages ? "hugepages" : "no-huge";
@@ -74,6 +79,7 @@ static int handle_port(const char *command, const char *parameters, struct rte_t
     pthread_mutex_lock(&served.lock);
     if (served.dp != NULL) {
         rte_tel_data_add_dict_string(data, "driver", dp_driver_name(served.dp));
+        rte_tel_data_add_dict_string(data, "driver_why", dp_driver_why(served.dp));
         rte_tel_data_add_dict_string(data, "memory", dp_memory_name(served.dp));
         rte_tel_data_add_dict_u64(data, "queues", served.dp->port.queue_count);
         rte_tel_data_add_dict_string(data, "steering", dp_steering_name(served.dp));

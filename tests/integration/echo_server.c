@@ -93,8 +93,9 @@ int main(int argc, char **argv)
         dp_destroy(dp);
         return 1;
     }
-    printf("ready driver=%s memory=%s steering=%s (%s) segment_bytes=%u\n", dp_driver_name(dp),
-           dp_memory_name(dp), dp_steering_name(dp), dp_steering_why(dp), dp_segment_bytes(dp));
+    printf("ready driver=%s (%s) memory=%s steering=%s (%s) segment_bytes=%u\n", dp_driver_name(dp),
+           dp_driver_why(dp), dp_memory_name(dp), dp_steering_name(dp), dp_steering_why(dp),
+           dp_segment_bytes(dp));
     fflush(stdout);
     sigwait(&signals, &signal);
     for (uint32_t i = 0; i < config.core_count; i++) {

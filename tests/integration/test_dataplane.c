@@ -30,11 +30,12 @@ static void echo_to(const char *ip, uint16_t core)
 static void serves_over(const char *driver)
 {
     struct echo_fixture f;
-    char arguments[64], expected[64];
+    char arguments[64], expected[96];
 
     snprintf(arguments, sizeof(arguments), "--driver %s", driver);
     echo_fixture_start(&f, &(struct netns_options){.no_veth = strcmp(driver, "tap") == 0}, arguments);
-    snprintf(expected, sizeof(expected), "driver=%s memory=no-huge steering=one core", driver);
+    snprintf(expected, sizeof(expected), "driver=%s (as configured) memory=no-huge steering=one core",
+             driver);
     assert_non_null(strstr(f.server.line, expected));
     if (strcmp(driver, "tap") == 0)
         netns_give_to_client(&f.net, "server0");
@@ -82,7 +83,7 @@ static void serves_over_sockets(void **state)
     struct echo_fixture f;
 
     start_on_sockets(&f, "");
-    assert_non_null(strstr(f.server.line, "driver=socket memory=no-huge steering=one core"));
+    assert_non_null(strstr(f.server.line, "driver=socket (as configured) memory=no-huge steering=one core"));
     assert_non_null(strstr(f.server.line, "segment_bytes=1392"));
     netns_enter(&f.net, NETNS_CLIENT);
     echo_to(NETNS_SERVER_IPV4, 0);
@@ -115,8 +116,31 @@ static void auto_takes_af_xdp_first(void **state)
     struct echo_fixture f;
 
     echo_fixture_start(&f, NULL, "--driver auto");
-    assert_non_null(strstr(f.server.line, "driver=af_xdp"));
+    assert_non_null(strstr(f.server.line, "driver=af_xdp (the first that opens)"));
     echo_fixture_stop(&f, 1);
+}
+
+/* A DPDK port would answer for addresses for which the kernel answers, too. */
+static void auto_leaves_the_kernel_its_addresses(void **state)
+{
+    static const struct {
+        const char *more, *driver;
+    } cases[] = {{"", "driver=socket (the kernel has the address)"},
+                 {"--mac 02:00:00:00:00:07", "driver=af_xdp"},
+                 {"--ipv6 fd99::77", "driver=af_xdp"}};
+    struct echo_fixture f;
+
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char all[128];
+        snprintf(all, sizeof(all), "--driver auto %s", cases[i].more);
+        echo_fixture_start(&f, &(struct netns_options){.server_kernel = true, .keep_offloads = true}, all);
+        assert_non_null(strstr(f.server.line, cases[i].driver));
+        if (i == 0) {
+            netns_enter(&f.net, NETNS_CLIENT);
+            echo_to(NETNS_SERVER_IPV4, 0);
+        }
+        echo_fixture_stop(&f, 1);
+    }
 }
 
 /* AF_XDP keeps a packet within a page: frames larger than that go over af_packet, with rings sized for
@@ -309,6 +333,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(serves_over_sockets),
         cmocka_unit_test(the_kernel_finds_each_core_s_socket),
         cmocka_unit_test(auto_takes_af_xdp_first),
+        cmocka_unit_test(auto_leaves_the_kernel_its_addresses),
         cmocka_unit_test(auto_falls_back_where_the_mtu_is_too_large),
         cmocka_unit_test(large_frames_over_af_xdp),
         cmocka_unit_test(unfinished_checksums_are_understood_over_af_xdp),

@@ -21,6 +21,12 @@ const char *dp_driver_name(const struct dp *dp)
     return "stand-in";
 }
 
+const char *dp_driver_why(const struct dp *dp)
+{
+    (void)dp;
+    return "it is a stand-in";
+}
+
 const char *dp_memory_name(const struct dp *dp)
 {
     (void)dp;
