@@ -75,13 +75,8 @@ class Remote:
             print("bench: torch left out: no python3-torch (scripts/setup.sh bench)", file=sys.stderr)
 
     def cable(self):
-        return self.tools.Cable(self.bench.mtu)
-
-    def address(self, cable):
         """The kernel's sockets on the server's side, too."""
-        run = self.tools.run
-        run("ip", "-n", cable.server, "addr", "add", f"{self.tools.SERVER_IP}/24", "dev", "server0")
-        run("ip", "-n", cable.server, "link", "set", "server0", "up")
+        return self.tools.Cable(self.bench.mtu, server_kernel=True)
 
     def both(self, cable, server, client, server_cpus=None, client_cpus=None):
         """The lines of the client, which runs beside the server."""
@@ -133,7 +128,6 @@ class Remote:
         meet = ["--rendezvous", f"{client}:{self.tools.PORT}"]
         lines = {}
         with self.cable() as cable:
-            self.address(cable)
             lines = self.both(cable, [program, "--rank", "1", *meet], [program, "--rank", "0", *meet])
             if self.torch:
                 lines.update(self.both(cable, [program, "--rank", "1", *meet], self.python_command(meet)))
@@ -179,7 +173,6 @@ class Remote:
             return
         write_pictures(self.pictures)
         with self.cable() as cable:
-            self.address(cable)
             torch = self.torch_mnist(cable) if self.torch else None
             alone = None
             for trainers in (1, 2, 4):

@@ -94,7 +94,7 @@ class Peer:
 
     def kernel_cable(self):
         """With an address at the server's end, too."""
-        return KernelCable(self.remote)
+        return run.Cable(self.bench.mtu, server_kernel=True)
 
     def client(self, cable, name, rows, seconds, *more):
         command = [
@@ -108,23 +108,6 @@ class Peer:
             *more,
         ]
         return figures(run.client_lines(cable.client, command))
-
-
-class KernelCable:
-    def __init__(self, calls):
-        self.calls, self.cable = calls, calls.cable()
-
-    def __enter__(self):
-        self.cable.__enter__()
-        try:
-            self.calls.address(self.cable)
-        except BaseException:
-            self.cable.__exit__()
-            raise
-        return self.cable
-
-    def __exit__(self, *_):
-        self.cable.__exit__()
 
 
 class Millrace(Peer):
@@ -141,6 +124,10 @@ class Millrace(Peer):
     def why_not(self):
         return self.missing("millrace_client")
 
+    def node_cable(self):
+        """As the node's driver needs it."""
+        return run.Cable(self.bench.mtu, server_kernel=self.bench.driver in ("auto", "socket"))
+
     def node(self, cable):
         """A server that says when it is ready."""
         more = {"cores.poll_mode": "adaptive", "memory.packets_mib": 256} if self.quick else {}
@@ -156,7 +143,7 @@ class Millrace(Peer):
         return run.serving(cable.server, command, "ready")
 
     def calls(self, rows, seconds):
-        with run.Cable(self.bench.mtu) as cable, self.node(cable):
+        with self.node_cable() as cable, self.node(cable):
             return self.client(cable, "millrace_client", rows, seconds)
 
     def fm(self, data, least_auc):
@@ -187,7 +174,7 @@ class Millrace(Peer):
             wire_dtype,
         ]
         fm = [f"{programs}/examples/fm"]
-        with run.Cable(self.bench.mtu) as cable, self.node(cable):
+        with self.node_cable() as cable, self.node(cable):
             hub = subprocess.Popen(
                 [
                     *run.FIRST,
@@ -268,7 +255,7 @@ class Python(Millrace):
             "PYTHONPATH": self.bench.program("trainer_client/python"),
             "MILLRACE_LIBRARY": self.bench.program("trainer_client/libmillrace.so"),
         }
-        with run.Cable(self.bench.mtu) as cable, self.node(cable):
+        with self.node_cable() as cable, self.node(cable):
             lines = run.client_lines(cable.client, command, package)
         self.settings = "package millrace over arrays of numpy, the server as Millrace's"
         return figures(lines)
