@@ -197,6 +197,17 @@ static int local_remove(void *self, const char *path)
     return remove(path) == 0 ? 0 : -errno;
 }
 
+static int local_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
+{
+    (void)self;
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return -errno;
+    *file_bytes = (uint64_t)st.st_size;
+    *written_s = st.st_mtim.tv_sec;
+    return 0;
+}
+
 static int local_claim(void *self, const char *path, bool shared, int *claim)
 {
     (void)self;
@@ -238,6 +249,7 @@ const struct ps_store *ps_store_local(void)
         .sync_directory = local_sync_directory,
         .list = local_list,
         .remove = local_remove,
+        .facts = local_facts,
         .claim = local_claim,
         .release = local_release,
     };

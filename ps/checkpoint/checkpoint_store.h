@@ -53,6 +53,8 @@ struct ps_store {
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);
+    /* A file's length, and when it was written, in seconds since 1970. */
+    int (*facts)(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s);
     /* Holds a directory until release or the end of the process: `shared` keeps out those that want it alone,
      * otherwise all others. -EBUSY: another holder keeps us out. A claim survives a rename of the directory.
      * NULL: the store has no claims. */

@@ -31,6 +31,7 @@ struct attempt {
     struct ps_http_answer *answer;
     size_t sent, error_bytes;
     bool is_too_long;
+    bool has_all_headers; /* libcurl takes an answer that ends among them for a good one */
     char curl_error[CURL_ERROR_SIZE];
 };
 
@@ -192,6 +193,7 @@ static size_t receive_header(char *line, size_t size, size_t count, void *arg)
 {
     struct attempt *a = arg;
     const size_t bytes = size * count;
+    a->has_all_headers = bytes <= 2 && (line[0] == '\r' || line[0] == '\n');
     keep_header(a->answer->location, sizeof(a->answer->location), line, bytes, "Location:");
     keep_header(a->answer->etag, sizeof(a->answer->etag), line, bytes, "ETag:");
     return bytes;
@@ -368,6 +370,8 @@ static int judge(struct attempt *a, CURLcode code, bool *is_transient)
 {
     const long status = a->answer->status;
     char text[EXPLAIN_BYTES] = "";
+    if (code == CURLE_OK && !a->has_all_headers)
+        code = CURLE_RECV_ERROR;
     if (code != CURLE_OK) {
         const int error = error_of_curl(a, code, is_transient);
         explain_curl(a, code, error);

@@ -1,7 +1,7 @@
 #include "http_server.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -252,6 +252,9 @@ static void *accept_all(void *arg)
 
         if (fd < 0)
             return NULL; /* the listener was shut down */
+        const int one = 1;
+
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         struct connection *c = free_connection(s);
 
         check(c != NULL, "there are too many connections");

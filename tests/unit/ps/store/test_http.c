@@ -144,6 +144,20 @@ static void what_may_pass_is_tried_again(void **state)
     }
 }
 
+/* A HEAD's answer is all headers: one that ends among them is not taken for good. */
+static void headers_that_are_cut_are_an_error(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_http_answer answer;
+
+    http_server_fail(x->server, HTTP_FAULT_CUT_ANSWER, 1, 1);
+    assert_int_equal(perform(x, "HEAD", "200", &answer), 0);
+    assert_int_equal(http_server_count(x->server), 2);
+    assert_string_equal(answer.etag, "\"abc\"");
+    http_server_fail(x->server, HTTP_FAULT_CUT_ANSWER, 1, UINT32_MAX);
+    assert_int_equal(perform(x, "HEAD", "200", &answer), -ECONNRESET);
+}
+
 static void tries_end(void **state)
 {
     struct fixture *x = *state;
@@ -322,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_answer_has_body_and_headers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_may_pass_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(headers_that_are_cut_are_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tries_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_will_not_pass_is_not_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(redirects_are_followed_or_answered, set_up, tear_down),

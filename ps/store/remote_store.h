@@ -1,0 +1,53 @@
+/* Stores of checkpoints on other machines: struct ps_store over HDFS (webhdfs.c) and S3 (s3.c), so that
+ * whatever reads, lists and removes checkpoints on a disk does so there, too (docs/stores.md).
+ *
+ * Paths are URLs without their query: hdfs://namenode:9870/ads/ckpt-7/MANIFEST. A file is written from its
+ * beginning to its end by one thread and is there once sync() has returned 0; closed before that, it is not.
+ * There are no claims: one process at a time writes to a directory.
+ */
+#ifndef PS_REMOTE_STORE_H
+#define PS_REMOTE_STORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/store/http.h"
+#include "ps/store/store_url.h"
+
+struct ps_remote_options {
+    const char *credentials; /* file; NULL or "": from the environment */
+    uint32_t tries;          /* of one request; 0: PS_HTTP_TRIES_MAX */
+    uint32_t pause_ms_max;   /* between tries; 0: PS_HTTP_PAUSE_MS_MAX */
+    const atomic_bool *stop; /* true: calls end with -ECANCELED; NULL: never */
+};
+
+struct ps_remote {
+    struct ps_store store;
+    struct ps_store_url url;
+    char directory[PS_STORE_URL_BYTES]; /* of the checkpoints */
+    struct ps_http *http;
+    void *kind; /* what webhdfs.c or s3.c knows */
+};
+
+/* Opens the store of a remote URL; nothing is asked of it yet. MR_INVALID_ARGUMENT, MR_NO_MEMORY: `text`
+ * (PS_TEXT_BYTES) says what is wrong with URL or credentials. */
+enum mr_status ps_remote_open(const char *url, const struct ps_remote_options *options,
+                              struct ps_remote **out, char *text);
+void ps_remote_close(struct ps_remote *remote); /* NULL is fine */
+
+/* ---- for ps_remote_open() ---- */
+
+struct ps_credentials;
+/* Fill in store, http and kind. */
+enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_options *options,
+                               const struct ps_credentials *credentials, char *text);
+enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_options *options,
+                          const struct ps_credentials *credentials, char *text);
+void ps_webhdfs_close(struct ps_remote *remote);
+void ps_s3_close(struct ps_remote *remote);
+
+/* What both do alike: descriptors and claims they have none. */
+extern const struct ps_store ps_remote_store_base;
+
+#endif

@@ -1,0 +1,820 @@
+/* S3 as a store. It has keys, and no directories; a checkpoint's temporary and its published directory are the
+ * same keys: it is published once it has a MANIFEST. So the MANIFEST is held back until the rename, which puts it
+ * there unless there is one already. Files go up in parts, and are there when the last one is. */
+#include <errno.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/store/credentials.h"
+#include "ps/store/remote_store.h"
+#include "ps/store/s3_xml.h"
+
+#define ANSWER_BYTES   (4u << 20)  /* of XML: a page of a listing */
+#define PAGES_MAX      100000u     /* of one listing */
+#define PART_BYTES_MIN (8u << 20)  /* S3 wants 5 MiB */
+#define PART_BYTES_MAX (16u << 20) /* so that memory has a bound */
+#define PARTS_MAX      9000u       /* S3 allows 10000 */
+#define HELD_MAX       4u          /* MANIFESTs that wait for their rename */
+
+struct held {
+    char key[PS_PATH_BYTES]; /* "": free */
+    uint8_t *data;
+    size_t bytes;
+};
+
+struct s3 {
+    char base[PS_HTTP_URL_BYTES];            /* of the bucket: "https://host" or "https://host/bucket" */
+    char token_header[PS_SECRET_BYTES + 32]; /* of a session; "": none */
+    bool is_payload_signed;                  /* what HTTPS does not protect */
+    pthread_mutex_t lock;                    /* of what follows */
+    struct held held[HELD_MAX];
+};
+
+struct ps_store_file {
+    struct ps_remote *remote;
+    char key[PS_PATH_BYTES];
+    /* of one that is being written: */
+    bool is_new, is_held, is_complete;
+    uint8_t *part;
+    size_t part_bytes, part_room;
+    uint64_t written;
+    char upload[S3_UPLOAD_ID_BYTES]; /* "": no part has gone up */
+    struct s3_part *parts;
+    uint32_t part_count;
+};
+
+/* ---- keys ---- */
+
+static bool is_temporary(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return ps_name_temporary(slash ? slash + 1 : path) != 0;
+}
+
+/* The key of a path: a temporary directory has the keys of the published one. */
+static bool key_of(const struct ps_remote *r, const char *path, char key[PS_PATH_BYTES])
+{
+    const char *name = path + r->url.root_bytes;
+    name += *name == '/';
+    const char *dot = strstr(name, ".tmp-ckpt-");
+    if (dot && (dot == name || dot[-1] == '/'))
+        return (size_t)snprintf(key, PS_PATH_BYTES, "%.*s%s", (int)(dot - name), name,
+                                dot + strlen(".tmp-")) < PS_PATH_BYTES;
+    return (size_t)snprintf(key, PS_PATH_BYTES, "%s", name) < PS_PATH_BYTES;
+}
+
+static bool is_manifest(const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    return strcmp(slash ? slash + 1 : key, PS_MANIFEST_NAME) == 0;
+}
+
+/* Whether a path is that of a file in a temporary directory. */
+static bool is_in_temporary(const char *path)
+{
+    char directory[PS_PATH_BYTES];
+    (void)snprintf(directory, sizeof(directory), "%s", path);
+    char *slash = strrchr(directory, '/');
+    if (slash)
+        *slash = '\0';
+    return is_temporary(directory);
+}
+
+/* ---- requests ---- */
+
+struct call {
+    const char *method, *key, *query; /* without "?"; NULL: none */
+    const void *body;
+    size_t body_bytes;
+    bool has_body;
+    const char *header; /* NULL: none further */
+    void *into;
+    size_t into_bytes;
+};
+
+#define HASH_HEADER_BYTES 96u
+
+static void hash_header(const struct s3 *s, const struct call *c, char out[HASH_HEADER_BYTES])
+{
+    unsigned char hash[crypto_hash_sha256_BYTES];
+    char hex[2 * sizeof(hash) + 1] = "UNSIGNED-PAYLOAD";
+    if (s->is_payload_signed || c->body_bytes == 0) {
+        (void)crypto_hash_sha256(hash, c->body, c->body_bytes);
+        (void)sodium_bin2hex(hex, sizeof(hex), hash, sizeof(hash));
+    }
+    (void)snprintf(out, HASH_HEADER_BYTES, "x-amz-content-sha256: %.64s", hex);
+}
+
+static int perform(const struct ps_remote *r, const struct call *c, struct ps_http_answer *answer)
+{
+    const struct s3 *s = r->kind;
+    char url[PS_HTTP_URL_BYTES], hash[HASH_HEADER_BYTES];
+    if ((size_t)snprintf(url, sizeof(url), "%s/", s->base) >= sizeof(url) ||
+        !ps_store_url_escape(url, sizeof(url), c->key, true))
+        return -ENAMETOOLONG;
+    const size_t at = strlen(url);
+    if (c->query && (size_t)snprintf(url + at, sizeof(url) - at, "?%s", c->query) >= sizeof(url) - at)
+        return -ENAMETOOLONG;
+    hash_header(s, c, hash);
+    const struct ps_http_request request = {
+        .method = c->method,
+        .url = url,
+        .headers = {hash, s->token_header[0] != '\0' ? s->token_header : NULL, c->header, NULL},
+        .body = c->body,
+        .body_bytes = c->body_bytes,
+        .has_body = c->has_body,
+        .into = c->into,
+        .into_bytes = c->into_bytes};
+    return ps_http_perform(r->http, &request, answer);
+}
+
+/* A request whose answer is XML: *xml is to be freed. */
+static int ask(const struct ps_remote *r, struct call *c, char **xml)
+{
+    struct ps_http_answer answer;
+    *xml = malloc(ANSWER_BYTES);
+    if (!*xml)
+        return -ENOMEM;
+    c->into = *xml;
+    c->into_bytes = ANSWER_BYTES - 1;
+    const int error = perform(r, c, &answer);
+    (*xml)[error == 0 ? answer.body_bytes : 0] = '\0';
+    if (error != -ENOENT || answer.error_body[0] == '<')
+        return error;
+    ps_store_explain(EPROTO, "this is not S3 (HTTP status 404); is the endpoint right?");
+    return -EPROTO;
+}
+
+static int head(const struct ps_remote *r, const char *key, uint64_t *bytes, int64_t *written_s)
+{
+    struct ps_http_answer answer;
+    const struct call c = {.method = "HEAD", .key = key};
+    const int error = perform(r, &c, &answer);
+    if (error == 0) {
+        *bytes = answer.length;
+        *written_s = answer.modified_s;
+    }
+    return error;
+}
+
+static int delete_key(const struct ps_remote *r, const char *key)
+{
+    struct ps_http_answer answer;
+    const struct call c = {.method = "DELETE", .key = key};
+    return perform(r, &c, &answer);
+}
+
+static int put(const struct ps_remote *r, const char *key, const void *data, size_t bytes, const char *header)
+{
+    struct ps_http_answer answer;
+    const struct call c = {
+        .method = "PUT", .key = key, .body = data, .body_bytes = bytes, .has_body = true, .header = header};
+    return perform(r, &c, &answer);
+}
+
+/* ---- what errors mean ---- */
+
+struct meaning {
+    const char *code;
+    int error_number;
+    bool is_transient;
+    const char *remedy;
+};
+
+static const struct meaning meanings[] = {
+    {"NoSuchBucket", ENXIO, false, "make the bucket, or name another one"},
+    {"NoSuchKey", ENOENT, false, "there is no such object"},
+    {"InvalidAccessKeyId", EACCES, false, "the store does not know this access key: check the credentials"},
+    {"SignatureDoesNotMatch", EACCES, false, "the secret key is wrong, or the region: check both"},
+    {"AccessDenied", EACCES, false, "allow this key s3:ListBucket, GetObject, PutObject and DeleteObject"},
+    {"ExpiredToken", EACCES, false, "the session token has expired: get another one"},
+    {"RequestTimeTooSkewed", EACCES, false, "this machine's clock is wrong: set it"},
+    {"AuthorizationHeaderMalformed", EACCES, false, "the region is wrong: set region in the URL"},
+    {"PermanentRedirect", EXDEV, false, "the bucket is in another region: set region in the URL"},
+    {"TemporaryRedirect", EAGAIN, true, "the bucket is new, and its name not known everywhere yet"},
+    {"QuotaExceeded", EDQUOT, false, "the bucket's quota is used up"},
+    {"RequestTimeout", EIO, true, "the store has waited for our bytes in vain"},
+    {"SlowDown", EAGAIN, true, "the store asks to slow down: lower checkpoint.remote_rate_mib_s"},
+};
+
+static int explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
+                   size_t text_bytes)
+{
+    char code[64] = "", message[128] = "";
+    s3_xml_text(answer->error_body, "Code", code, sizeof(code));
+    s3_xml_text(answer->error_body, "Message", message, sizeof(message));
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(*meanings); i++) {
+        if (strcmp(code, meanings[i].code) != 0)
+            continue;
+        *is_transient = meanings[i].is_transient;
+        (void)snprintf(text, text_bytes, "%s; %s", code, meanings[i].remedy);
+        return meanings[i].error_number;
+    }
+    if (code[0] != '\0')
+        (void)snprintf(text, text_bytes, "%s: %s (HTTP status %ld)", code, message, answer->status);
+    else if (error_number == EACCES)
+        (void)snprintf(text, text_bytes,
+                       "not let in (HTTP status %ld); check the credentials, and what they may do",
+                       answer->status);
+    return error_number;
+}
+
+/* ---- listing ---- */
+
+struct listing {
+    struct ps_remote *r;
+    char prefix[PS_PATH_BYTES]; /* with its slash */
+    void (*visit)(void *arg, const char *name);
+    void *arg;
+    uint64_t id; /* of the checkpoint whose keys are being read; 0: none */
+    bool has_manifest;
+    bool is_checkpoint, is_of_temporary; /* the directory that is listed is one */
+    bool is_published;                   /* it has a MANIFEST */
+};
+
+static void end_checkpoint(struct listing *l)
+{
+    char name[64];
+    if (l->id == 0)
+        return;
+    (void)snprintf(name, sizeof(name), "%sckpt-%llu", l->has_manifest ? "" : ".tmp-",
+                   (unsigned long long)l->id);
+    l->visit(l->arg, name);
+    l->id = 0;
+}
+
+/* Keys come in the order of their bytes: those of a checkpoint together, its MANIFEST first. */
+static void take_key(void *arg, const char *key)
+{
+    struct listing *l = arg;
+    const size_t prefix_bytes = strlen(l->prefix);
+    if (strncmp(key, l->prefix, prefix_bytes) != 0)
+        return;
+    char name[PS_PATH_BYTES];
+    const char *rest = key + prefix_bytes, *slash = strchr(rest, '/');
+    if (!slash) {
+        l->is_published = l->is_published || strcmp(rest, PS_MANIFEST_NAME) == 0;
+        if (*rest != '\0' && (!l->is_checkpoint || l->is_published != l->is_of_temporary))
+            l->visit(l->arg, rest);
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(slash - rest), rest);
+    const uint64_t id = ps_name_published(name);
+    if (id != l->id)
+        end_checkpoint(l);
+    if (id == 0)
+        return;
+    if (l->id == 0)
+        l->has_manifest = false;
+    l->id = id;
+    l->has_manifest = l->has_manifest || strcmp(slash + 1, PS_MANIFEST_NAME) == 0;
+}
+
+static int list_keys(struct ps_remote *r, const char *prefix, void (*visit)(void *arg, const char *key),
+                     void *arg)
+{
+    char token[S3_TOKEN_BYTES] = "", query[PS_HTTP_URL_BYTES];
+    for (uint32_t i = 0; i < PAGES_MAX; i++) {
+        char *xml;
+        query[0] = '\0';
+        bool fits = true;
+        if (token[0] != '\0') { /* in the order of their names, as signatures want them */
+            (void)strcat(query, "continuation-token=");
+            fits = ps_store_url_escape(query, sizeof(query) - 32, token, false);
+            (void)strcat(query, "&");
+        }
+        (void)strcat(query, "list-type=2&prefix=");
+        if (!fits || !ps_store_url_escape(query, sizeof(query), prefix, false))
+            return -ENAMETOOLONG;
+        struct call c = {.method = "GET", .key = "", .query = query};
+        int error = ask(r, &c, &xml);
+        if (error == 0 && !s3_xml_listing(xml, visit, arg, token)) {
+            ps_store_explain(EPROTO, "this is no listing of S3; is the endpoint right?");
+            error = -EPROTO;
+        }
+        free(xml);
+        if (error != 0 || token[0] == '\0')
+            return error;
+    }
+    return -EOVERFLOW;
+}
+
+/* Uploads that were begun and not ended, by key. */
+static int list_uploads(struct ps_remote *r, const char *prefix,
+                        void (*visit)(void *arg, const char *key, const char *upload), void *arg)
+{
+    char query[PS_HTTP_URL_BYTES] = "prefix=", *xml;
+    if (!ps_store_url_escape(query, sizeof(query) - 16, prefix, false))
+        return -ENAMETOOLONG;
+    (void)strcat(query, "&uploads=");
+    struct call c = {.method = "GET", .key = "", .query = query};
+    const int error = ask(r, &c, &xml);
+    if (error == 0)
+        s3_xml_uploads(xml, visit, arg);
+    free(xml);
+    return error;
+}
+
+struct left {
+    struct listing *l;
+    uint64_t last;
+};
+
+/* An upload without any finished object leaves a temporary checkpoint, too. */
+static void take_upload(void *arg, const char *key, const char *upload)
+{
+    struct left *left = arg;
+    const size_t prefix_bytes = strlen(left->l->prefix);
+    char name[PS_PATH_BYTES], manifest[PS_PATH_BYTES];
+    uint64_t bytes;
+    int64_t written_s;
+    (void)upload;
+    if (strncmp(key, left->l->prefix, prefix_bytes) != 0)
+        return;
+    (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(key + prefix_bytes, "/"), key + prefix_bytes);
+    const uint64_t id = ps_name_published(name);
+    if (id == 0 || id == left->last)
+        return;
+    left->last = id;
+    (void)snprintf(manifest, sizeof(manifest), "%.*s/%s", (int)(prefix_bytes + strlen(name)), key,
+                   PS_MANIFEST_NAME);
+    if (head(left->l->r, manifest, &bytes, &written_s) != -ENOENT)
+        return;
+    (void)snprintf(name, sizeof(name), ".tmp-ckpt-%llu", (unsigned long long)id);
+    left->l->visit(left->l->arg, name);
+}
+
+/* The temporary directory of a checkpoint that is published is not there, nor the other way round. */
+static int s3_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+{
+    const char *slash = strrchr(path, '/');
+    struct listing l = {.r = self, .visit = visit, .arg = arg, .is_of_temporary = is_temporary(path)};
+    char key[PS_PATH_BYTES];
+    l.is_checkpoint = l.is_of_temporary || ps_name_published(slash ? slash + 1 : path) != 0;
+    if (!key_of(self, path, key) || (size_t)snprintf(l.prefix, sizeof(l.prefix), "%s%s", key,
+                                                     key[0] != '\0' ? "/" : "") >= sizeof(l.prefix))
+        return -ENAMETOOLONG;
+    const int error = list_keys(self, l.prefix, take_key, &l);
+    if (error != 0)
+        return error;
+    end_checkpoint(&l);
+    if (l.is_checkpoint && l.is_published == l.is_of_temporary)
+        return l.is_published ? -EBUSY : -ENOENT;
+    struct left left = {.l = &l};
+    /* Who only reads need not be allowed to see uploads. */
+    if (!l.is_checkpoint)
+        (void)list_uploads(self, l.prefix, take_upload, &left);
+    return 0;
+}
+
+/* ---- MANIFESTs that are held back ---- */
+
+static struct held *find_held(struct s3 *s, const char *key)
+{
+    for (uint32_t i = 0; i < HELD_MAX; i++)
+        if (strcmp(s->held[i].key, key) == 0)
+            return &s->held[i];
+    return NULL;
+}
+
+static void clear_held(struct held *held)
+{
+    free(held->data);
+    *held = (struct held){0};
+}
+
+static void forget_held(struct s3 *s, const char *key)
+{
+    pthread_mutex_lock(&s->lock);
+    struct held *held = find_held(s, key);
+    if (held)
+        clear_held(held);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- names ---- */
+
+static void abort_upload(const struct ps_remote *r, const char *key, const char *upload)
+{
+    struct ps_http_answer answer;
+    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=";
+    const struct call c = {.method = "DELETE", .key = key, .query = query};
+    if (ps_store_url_escape(query, sizeof(query), upload, false))
+        (void)perform(r, &c, &answer);
+}
+
+static void sweep_upload(void *arg, const char *key, const char *upload)
+{
+    abort_upload(arg, key, upload);
+}
+
+static int s3_make_directory(void *self, const char *path)
+{
+    char key[PS_PATH_BYTES], manifest[PS_PATH_BYTES];
+    uint64_t bytes;
+    int64_t written_s;
+    if (!key_of(self, path, key) || !ps_path_join(key, PS_MANIFEST_NAME, manifest))
+        return -ENAMETOOLONG;
+    const int error = head(self, manifest, &bytes, &written_s);
+    return error == 0 ? -EEXIST : error == -ENOENT ? 0 : error;
+}
+
+/* What is published is not removed by its temporary name. */
+static int s3_remove(void *self, const char *path)
+{
+    struct ps_remote *r = self;
+    char key[PS_PATH_BYTES];
+    if (!key_of(r, path, key))
+        return -ENAMETOOLONG;
+    if (is_manifest(key) && is_in_temporary(path)) {
+        forget_held(r->kind, key);
+        return -ENOENT;
+    }
+    if (!is_temporary(path))
+        return delete_key(r, key);
+    if (strlen(key) + 1 >= sizeof(key))
+        return -ENAMETOOLONG;
+    (void)strcat(key, "/");
+    (void)list_uploads(r, key, sweep_upload, r); /* all that is left of the directory */
+    return 0;
+}
+
+static int s3_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
+{
+    char key[PS_PATH_BYTES];
+    return key_of(self, path, key) ? head(self, key, file_bytes, written_s) : -ENAMETOOLONG;
+}
+
+/* ---- publishing ---- */
+
+/* Holds a MANIFEST back: takes over the part of the file. */
+static int hold(struct ps_store_file *f)
+{
+    struct s3 *s = f->remote->kind;
+    pthread_mutex_lock(&s->lock);
+    struct held *held = find_held(s, f->key);
+    if (held)
+        clear_held(held);
+    else
+        held = find_held(s, "");
+    if (held) {
+        memcpy(held->key, f->key, sizeof(held->key));
+        held->data = f->part;
+        held->bytes = f->part_bytes;
+        f->part = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return held ? 0 : -EBUSY;
+}
+
+/* Whether the object has these bytes. */
+static int compare(struct ps_remote *r, const char *key, const struct held *held)
+{
+    struct ps_http_answer answer;
+    uint8_t *there = malloc(held->bytes + 1);
+    if (!there)
+        return -ENOMEM;
+    const struct call c = {.method = "GET", .key = key, .into = there, .into_bytes = held->bytes + 1};
+    int error = perform(r, &c, &answer);
+    if (error == 0 && (answer.body_bytes != held->bytes || memcmp(there, held->data, held->bytes) != 0)) {
+        ps_store_explain(EEXIST, "another checkpoint of this number is there: give each node its own prefix");
+        error = -EEXIST;
+    }
+    free(there);
+    return error;
+}
+
+static int publish(struct ps_remote *r, const char *key)
+{
+    struct s3 *s = r->kind;
+    struct held held = {0};
+    pthread_mutex_lock(&s->lock);
+    struct held *found = find_held(s, key);
+    if (found) {
+        held = *found;
+        *found = (struct held){0};
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!held.data)
+        return -ENOENT;
+    int error = put(r, key, held.data, held.bytes, "If-None-Match: *");
+    if (error == -EEXIST) /* also after a try whose answer was lost */
+        error = compare(r, key, &held);
+    free(held.data);
+    return error;
+}
+
+static int s3_rename(void *self, const char *from, const char *to)
+{
+    char key[PS_PATH_BYTES], manifest[PS_PATH_BYTES];
+    if (!key_of(self, to, key) || !ps_path_join(key, PS_MANIFEST_NAME, manifest))
+        return -ENAMETOOLONG;
+    if (is_temporary(from) && !is_temporary(to))
+        return publish(self, manifest);
+    return is_temporary(to) ? delete_key(self, manifest) : -ENOTSUP;
+}
+
+/* ---- files ---- */
+
+static struct ps_store_file *file_new(struct ps_remote *r, const char *path)
+{
+    struct ps_store_file *f = calloc(1, sizeof(*f));
+    if (!f)
+        return NULL;
+    f->remote = r;
+    if (key_of(r, path, f->key))
+        return f;
+    free(f);
+    return NULL;
+}
+
+static int s3_create(void *self, const char *path, bool direct, struct ps_store_file **file)
+{
+    (void)direct;
+    struct ps_store_file *f = file_new(self, path);
+    if (!f)
+        return -ENOMEM;
+    f->is_new = true;
+    f->is_held = is_manifest(f->key) && is_in_temporary(path);
+    f->part_room = f->is_held ? PS_MANIFEST_BYTES_MAX : PART_BYTES_MIN;
+    f->part = malloc(f->part_room);
+    if (!f->part) {
+        free(f);
+        return -ENOMEM;
+    }
+    *file = f;
+    return 0;
+}
+
+static int s3_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
+{
+    int64_t written_s;
+    struct ps_store_file *f = file_new(self, path);
+    if (!f)
+        return -ENOMEM;
+    const int error = head(self, f->key, file_bytes, &written_s);
+    if (error == 0)
+        *file = f;
+    else
+        free(f);
+    return error;
+}
+
+static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
+{
+    struct ps_http_answer answer;
+    char range[96];
+    (void)snprintf(range, sizeof(range), "Range: bytes=%llu-%llu", (unsigned long long)offset,
+                   (unsigned long long)(offset + bytes - 1));
+    const struct call c = {
+        .method = "GET", .key = f->key, .header = range, .into = data, .into_bytes = bytes};
+    const int error = perform(f->remote, &c, &answer);
+    if (error == 0 && answer.status != 206 && offset > 0) {
+        ps_store_explain(EPROTO, "the store does not know ranges");
+        return -EPROTO;
+    }
+    return error != 0 ? error : (int64_t)answer.body_bytes;
+}
+
+/* Room that was announced: parts are as long as their number asks for. */
+static int s3_reserve(struct ps_store_file *f, uint64_t bytes)
+{
+    const uint64_t wanted = bytes / PARTS_MAX + 1;
+    if (wanted > PART_BYTES_MAX) {
+        ps_store_explain(EFBIG, "a file of a core may have at most %llu GiB in S3: use more cores",
+                         (unsigned long long)PART_BYTES_MAX * PARTS_MAX >> 30);
+        return -EFBIG;
+    }
+    if (f->is_held || f->written > 0 || wanted <= f->part_room)
+        return 0;
+    uint8_t *part = realloc(f->part, PART_BYTES_MAX);
+    if (!part)
+        return -ENOMEM;
+    f->part = part;
+    f->part_room = PART_BYTES_MAX;
+    return 0;
+}
+
+static int set_nothing(struct ps_store_file *f, uint64_t bytes)
+{
+    (void)f;
+    (void)bytes;
+    return 0;
+}
+
+static int begin_upload(struct ps_store_file *f)
+{
+    char *xml;
+    struct call c = {.method = "POST", .key = f->key, .query = "uploads=", .has_body = true};
+    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
+    if (!f->parts)
+        return -ENOMEM;
+    int error = ask(f->remote, &c, &xml);
+    if (error == 0 && !s3_xml_text(xml, "UploadId", f->upload, sizeof(f->upload))) {
+        ps_store_explain(EPROTO, "the store does not begin an upload in parts; is it S3?");
+        error = -EPROTO;
+    }
+    free(xml);
+    return error;
+}
+
+static int send_part(struct ps_store_file *f)
+{
+    struct ps_http_answer answer;
+    char query[S3_UPLOAD_ID_BYTES * 3 + 48];
+    int error = f->upload[0] == '\0' ? begin_upload(f) : 0;
+    if (error != 0)
+        return error;
+    if (f->part_count == PARTS_MAX)
+        return -EFBIG;
+    (void)snprintf(query, sizeof(query), "partNumber=%u&uploadId=", f->part_count + 1);
+    if (!ps_store_url_escape(query, sizeof(query), f->upload, false))
+        return -ENAMETOOLONG;
+    const struct call c = {.method = "PUT",
+                           .key = f->key,
+                           .query = query,
+                           .body = f->part,
+                           .body_bytes = f->part_bytes,
+                           .has_body = true};
+    error = perform(f->remote, &c, &answer);
+    if (error != 0)
+        return error;
+    (void)snprintf(f->parts[f->part_count++].etag, sizeof(f->parts->etag), "%s", answer.etag);
+    f->part_bytes = 0;
+    return 0;
+}
+
+static int64_t s3_write(struct ps_store_file *f, const void *data, size_t bytes, uint64_t offset)
+{
+    if (offset != f->written)
+        return -ESPIPE;
+    if (f->part_bytes == f->part_room) {
+        const int error = f->is_held ? -EFBIG : send_part(f);
+        if (error != 0)
+            return error;
+    }
+    const size_t room = f->part_room - f->part_bytes, taken = bytes < room ? bytes : room;
+    memcpy(f->part + f->part_bytes, data, taken);
+    f->part_bytes += taken;
+    f->written += taken;
+    return (int64_t)taken;
+}
+
+/* An upload whose end was answered, but not heard, is gone when it is ended again: then the object is there. */
+static int complete(struct ps_store_file *f)
+{
+    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=", *xml, code[64];
+    uint64_t bytes;
+    int64_t written_s;
+    char *body = s3_xml_parts(f->parts, f->part_count);
+    if (!body || !ps_store_url_escape(query, sizeof(query), f->upload, false)) {
+        free(body);
+        return -ENOMEM;
+    }
+    struct call c = {.method = "POST",
+                     .key = f->key,
+                     .query = query,
+                     .body = body,
+                     .body_bytes = strlen(body),
+                     .has_body = true,
+                     .header = "Content-Type: application/xml"};
+    int error = ask(f->remote, &c, &xml);
+    if (error == 0 &&
+        s3_xml_text(xml, "Code", code, sizeof(code))) { /* an error in an answer of status 200 */
+        ps_store_explain(EIO, "the upload could not be ended: %s", code);
+        error = -EIO;
+    }
+    free(xml);
+    free(body);
+    if (error == -ENOENT && head(f->remote, f->key, &bytes, &written_s) == 0 && bytes == f->written)
+        return 0;
+    return error;
+}
+
+static int s3_sync(struct ps_store_file *f)
+{
+    int error = 0;
+    if (!f->is_new || f->is_complete)
+        return 0;
+    if (f->is_held)
+        error = hold(f);
+    else if (f->part_count == 0 && f->upload[0] == '\0')
+        error = put(f->remote, f->key, f->part, f->part_bytes, NULL);
+    else
+        error = f->part_bytes > 0 ? send_part(f) : 0;
+    if (error == 0 && f->upload[0] != '\0')
+        error = complete(f);
+    f->is_complete = error == 0;
+    return error;
+}
+
+static int s3_close(struct ps_store_file *f)
+{
+    if (f->upload[0] != '\0' && !f->is_complete)
+        abort_upload(f->remote, f->key, f->upload);
+    free(f->parts);
+    free(f->part);
+    free(f);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static const char *environment(const char *first, const char *second, const char *otherwise)
+{
+    const char *value = getenv(first);
+    if (!value || *value == '\0')
+        value = getenv(second);
+    return value && *value ? value : otherwise;
+}
+
+/* Where the bucket is. An endpoint of one's own has it in the path, unless told otherwise. */
+static bool set_base(struct s3 *s, const struct ps_store_url *u, const char *region)
+{
+    char amazon[160];
+    (void)snprintf(amazon, sizeof(amazon), "https://s3.%s.amazonaws.com", region);
+    const char *endpoint =
+        u->endpoint[0] != '\0' ? u->endpoint : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", amazon);
+    const bool is_in_path = u->path_style >= 0 ? u->path_style != 0 : strcmp(endpoint, amazon) != 0;
+    const char *host = strstr(endpoint, "://");
+    if (!host)
+        return false;
+    host += strlen("://");
+    s->is_payload_signed = strncmp(endpoint, "https://", 8) != 0;
+    const int host_bytes = (int)strcspn(host, "/");
+    const int n = is_in_path ? snprintf(s->base, sizeof(s->base), "%.*s/%s",
+                                        (int)(host - endpoint) + host_bytes, endpoint, u->bucket)
+                             : snprintf(s->base, sizeof(s->base), "%.*s%s.%.*s", (int)(host - endpoint),
+                                        endpoint, u->bucket, host_bytes, host);
+    return n > 0 && (size_t)n < sizeof(s->base);
+}
+
+static enum mr_status refuse(const struct ps_remote *remote, const char *why, char *text)
+{
+    ps_text_path(text, remote->directory, why);
+    return MR_INVALID_ARGUMENT;
+}
+
+enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_options *options,
+                          const struct ps_credentials *credentials, char *text)
+{
+    const struct ps_store_url *u = &remote->url;
+    const char *region =
+        u->region[0] != '\0' ? u->region : environment("AWS_REGION", "AWS_DEFAULT_REGION", "us-east-1");
+    char sigv4[128];
+    if (credentials->access_key[0] == '\0' || credentials->secret_key[0] == '\0')
+        return refuse(remote,
+                      "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a "
+                      "file with them (checkpoint.remote_credentials, AWS_SHARED_CREDENTIALS_FILE)",
+                      text);
+    struct s3 *s = calloc(1, sizeof(*s));
+    (void)snprintf(sigv4, sizeof(sigv4), "aws:amz:%.64s:s3", region);
+    const struct ps_http_options http = {.user = credentials->access_key,
+                                         .password = credentials->secret_key,
+                                         .sigv4 = sigv4,
+                                         .explain = explain,
+                                         .tries = options->tries,
+                                         .pause_ms_max = options->pause_ms_max,
+                                         .stop = options->stop};
+    remote->kind = s;
+    remote->http = s ? ps_http_create(&http) : NULL;
+    if (!remote->http)
+        return refuse(remote, "no memory", text);
+    pthread_mutex_init(&s->lock, NULL);
+    if (credentials->session_token[0] != '\0')
+        (void)snprintf(s->token_header, sizeof(s->token_header), "x-amz-security-token: %s",
+                       credentials->session_token);
+    if (!set_base(s, u, region))
+        return refuse(remote, "AWS_ENDPOINT_URL is no URL: write http(s)://HOST:PORT", text);
+    struct ps_store *store = &remote->store;
+    store->make_directory = s3_make_directory;
+    store->create = s3_create;
+    store->open = s3_open;
+    store->write = s3_write;
+    store->read = s3_read;
+    store->sync = s3_sync;
+    store->reserve = s3_reserve;
+    store->set_length = set_nothing;
+    store->close = s3_close;
+    store->rename = s3_rename;
+    store->list = s3_list;
+    store->remove = s3_remove;
+    store->facts = s3_facts;
+    return MR_OK;
+}
+
+void ps_s3_close(struct ps_remote *remote)
+{
+    struct s3 *s = remote->kind;
+    if (!s)
+        return;
+    for (uint32_t i = 0; i < HELD_MAX; i++)
+        clear_held(&s->held[i]);
+    if (remote->http)
+        pthread_mutex_destroy(&s->lock);
+    explicit_bzero(s->token_header, sizeof(s->token_header));
+    free(s);
+}

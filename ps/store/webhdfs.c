@@ -1,0 +1,403 @@
+/* HDFS as a store, through WebHDFS: the NameNode answers for names, and sends reads and writes on to a
+ * DataNode. HttpFS speaks the same, and does all by itself. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/store/credentials.h"
+#include "ps/store/remote_store.h"
+
+#define ANSWER_BYTES (4u << 20) /* of JSON: a page of a listing */
+#define PAGES_MAX    100000u    /* of one listing */
+
+struct webhdfs {
+    char token[PS_SECRET_BYTES];
+};
+
+struct ps_store_file {
+    struct ps_remote *remote;
+    char path[PS_PATH_BYTES];
+    struct ps_http_stream *stream; /* of a file that is being written */
+    uint64_t written;
+    bool is_new, is_complete;
+};
+
+/* ---- requests ---- */
+
+/* The URL of an operation: op=... and further parameters; false: it is too long. */
+static bool url_of(const struct ps_remote *r, const char *path, const char *op, char url[PS_HTTP_URL_BYTES])
+{
+    const struct webhdfs *w = r->kind;
+    const char *name = path + r->url.root_bytes;
+    (void)snprintf(url, PS_HTTP_URL_BYTES, "%s/webhdfs/v1", r->url.endpoint);
+    bool fits = ps_store_url_escape(url, PS_HTTP_URL_BYTES, *name ? name : "/", true);
+    size_t at = strlen(url);
+    at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "?op=%s", op);
+    if (fits && at < PS_HTTP_URL_BYTES && w->token[0] != '\0') {
+        at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "&delegation=");
+        return at < PS_HTTP_URL_BYTES && ps_store_url_escape(url, PS_HTTP_URL_BYTES, w->token, false);
+    }
+    if (fits && at < PS_HTTP_URL_BYTES && r->url.user[0] != '\0') {
+        at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "&user.name=");
+        return at < PS_HTTP_URL_BYTES && ps_store_url_escape(url, PS_HTTP_URL_BYTES, r->url.user, false);
+    }
+    return fits && at < PS_HTTP_URL_BYTES;
+}
+
+/* A request on a name; its JSON, if it has any, to be given to json_decref(). */
+static int ask(const struct ps_remote *r, const char *method, const char *path, const char *op, json_t **json)
+{
+    char url[PS_HTTP_URL_BYTES];
+    struct ps_http_answer answer;
+    if (!url_of(r, path, op, url))
+        return -ENAMETOOLONG;
+    char *into = malloc(ANSWER_BYTES);
+    if (!into)
+        return -ENOMEM;
+    const struct ps_http_request request = {
+        .method = method, .url = url, .into = into, .into_bytes = ANSWER_BYTES};
+    int error = ps_http_perform(r->http, &request, &answer);
+    if (error == 0) {
+        *json = json_loadb(into, answer.body_bytes, 0, NULL);
+        if (!*json) {
+            ps_store_explain(EPROTO, "this is no answer of WebHDFS; is it the NameNode's HTTP port?");
+            error = -EPROTO;
+        }
+    }
+    free(into);
+    return error;
+}
+
+/* One that answers whether it was done. */
+static int ask_whether(const struct ps_remote *r, const char *method, const char *path, const char *op,
+                       bool *is_done)
+{
+    json_t *json = NULL;
+    int error = ask(r, method, path, op, &json);
+    if (error == 0)
+        *is_done = json_is_true(json_object_get(json, "boolean"));
+    json_decref(json);
+    return error;
+}
+
+static int status_of(const struct ps_remote *r, const char *path, uint64_t *bytes, int64_t *written_s,
+                     bool *is_directory)
+{
+    json_t *json = NULL;
+    int error = ask(r, "GET", path, "GETFILESTATUS", &json);
+    if (error == 0) {
+        const json_t *status = json_object_get(json, "FileStatus");
+        const char *type = json_string_value(json_object_get(status, "type"));
+        *bytes = (uint64_t)json_integer_value(json_object_get(status, "length"));
+        *written_s = json_integer_value(json_object_get(status, "modificationTime")) / 1000;
+        *is_directory = type && strcmp(type, "DIRECTORY") == 0;
+    }
+    json_decref(json);
+    return error;
+}
+
+static int exists(const struct ps_remote *r, const char *path, bool *is_there)
+{
+    uint64_t bytes;
+    int64_t written_s;
+    bool is_directory;
+    const int error = status_of(r, path, &bytes, &written_s, &is_directory);
+    *is_there = error == 0;
+    return error == -ENOENT ? 0 : error;
+}
+
+/* ---- what errors mean ---- */
+
+struct meaning {
+    const char *exception;
+    int error_number;
+    bool is_transient;
+    const char *remedy;
+};
+
+static const struct meaning meanings[] = {
+    {"SafeModeException", EROFS, true, "HDFS is in safe mode: see hdfs dfsadmin -safemode get"},
+    {"StandbyException", EHOSTDOWN, true, "this NameNode is the standby: name the active one"},
+    {"RetriableException", EAGAIN, true, "the NameNode is busy"},
+    {"AccessControlException", EACCES, false, "give the user the right to write to this directory"},
+    {"SecurityException", EACCES, false, "set user.name in the URL, a delegation token, or auth=negotiate"},
+    {"InvalidToken", EACCES, false, "the delegation token has expired: get another one"},
+    {"DSQuotaExceededException", EDQUOT, false, "the directory's space quota is used up"},
+    {"NSQuotaExceededException", EDQUOT, false, "the directory's quota of names is used up"},
+    {"FileNotFoundException", ENOENT, false, "there is no such file"},
+    {"FileAlreadyExistsException", EEXIST, false, "it is there already"},
+};
+
+static int meaning_of(const char *exception, const char *message, int error_number, bool *is_transient,
+                      char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(*meanings); i++) {
+        if (strcmp(exception, meanings[i].exception) != 0)
+            continue;
+        *is_transient = meanings[i].is_transient;
+        (void)snprintf(text, text_bytes, "%s; %s", exception, meanings[i].remedy);
+        return meanings[i].error_number;
+    }
+    (void)snprintf(text, text_bytes, "%s: %.*s", exception, (int)strcspn(message, "\r\n"), message);
+    return error_number;
+}
+
+static int explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
+                   size_t text_bytes)
+{
+    json_t *json = json_loads(answer->error_body, 0, NULL);
+    const json_t *remote = json_object_get(json, "RemoteException");
+    const char *exception = json_string_value(json_object_get(remote, "exception"));
+    const char *message = json_string_value(json_object_get(remote, "message"));
+    if (exception) {
+        error_number =
+            meaning_of(exception, message ? message : "", error_number, is_transient, text, text_bytes);
+    } else if (error_number == ENOENT) { /* that nothing of that name is there, WebHDFS says in words */
+        error_number = EPROTO;
+        (void)snprintf(text, text_bytes,
+                       "this is not WebHDFS (HTTP status 404); name the NameNode's HTTP port");
+    } else if (answer->status == 401)
+        (void)snprintf(text, text_bytes,
+                       "not let in (401); use auth=negotiate with a Kerberos ticket, or a delegation token");
+    json_decref(json);
+    return error_number;
+}
+
+/* ---- names ---- */
+
+static int hdfs_make_directory(void *self, const char *path)
+{
+    struct ps_remote *r = self;
+    bool is_there, is_done = false;
+    int error = exists(r, path, &is_there);
+    if (error != 0 || is_there)
+        return error != 0 ? error : -EEXIST;
+    error = ask_whether(r, "PUT", path, "MKDIRS", &is_done);
+    return error != 0 || is_done ? error : -EIO;
+}
+
+/* HDFS would move a directory into one that has its new name already. A rename whose answer was lost is found
+ * to be done when it is tried again. */
+static int hdfs_rename(void *self, const char *from, const char *to)
+{
+    struct ps_remote *r = self;
+    char op[PS_HTTP_URL_BYTES] = "RENAME&destination=";
+    bool is_from, is_to, is_done = false;
+    int error = exists(r, to, &is_to);
+    if (error != 0 || is_to)
+        return error != 0 ? error : -EEXIST;
+    if (!ps_store_url_escape(op, sizeof(op), to + r->url.root_bytes, true))
+        return -ENAMETOOLONG;
+    error = ask_whether(r, "PUT", from, op, &is_done);
+    if (error != 0 || is_done)
+        return error;
+    error = exists(r, from, &is_from);
+    if (error == 0)
+        error = exists(r, to, &is_to);
+    return error != 0 ? error : is_to && !is_from ? 0 : is_from ? -EIO : -ENOENT;
+}
+
+static int hdfs_remove(void *self, const char *path)
+{
+    bool is_done = false;
+    const int error = ask_whether(self, "DELETE", path, "DELETE&recursive=false", &is_done);
+    return error != 0 ? error : is_done ? 0 : -ENOENT;
+}
+
+static int hdfs_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
+{
+    bool is_directory;
+    return status_of(self, path, file_bytes, written_s, &is_directory);
+}
+
+/* One page, after the name `last`, which becomes its last. */
+static int list_page(struct ps_remote *r, const char *path, char last[PS_PATH_BYTES],
+                     void (*visit)(void *arg, const char *name), void *arg, bool *is_last)
+{
+    char op[PS_HTTP_URL_BYTES] = "LISTSTATUS_BATCH";
+    json_t *json = NULL, *entry;
+    size_t i;
+    if (last[0] != '\0') {
+        (void)strcat(op, "&startAfter=");
+        if (!ps_store_url_escape(op, sizeof(op), last, false))
+            return -ENAMETOOLONG;
+    }
+    int error = ask(r, "GET", path, op, &json);
+    if (error != 0)
+        return error;
+    const json_t *listing = json_object_get(json, "DirectoryListing");
+    const json_t *statuses = json_object_get(
+        json_object_get(json_object_get(listing, "partialListing"), "FileStatuses"), "FileStatus");
+    json_array_foreach(statuses, i, entry)
+    {
+        const char *name = json_string_value(json_object_get(entry, "pathSuffix"));
+        if (!name || strlen(name) >= PS_PATH_BYTES)
+            continue;
+        visit(arg, name);
+        (void)snprintf(last, PS_PATH_BYTES, "%s", name);
+    }
+    *is_last = json_array_size(statuses) == 0 ||
+               json_integer_value(json_object_get(listing, "remainingEntries")) <= 0;
+    json_decref(json);
+    return 0;
+}
+
+static int hdfs_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+{
+    char last[PS_PATH_BYTES] = "";
+    bool is_last = false;
+    for (uint32_t i = 0; i < PAGES_MAX; i++) {
+        const int error = list_page(self, path, last, visit, arg, &is_last);
+        if (error != 0 || is_last)
+            return error;
+    }
+    return -EOVERFLOW;
+}
+
+/* ---- files ---- */
+
+static struct ps_store_file *file_new(struct ps_remote *r, const char *path)
+{
+    struct ps_store_file *f = calloc(1, sizeof(*f));
+    if (!f)
+        return NULL;
+    f->remote = r;
+    (void)snprintf(f->path, sizeof(f->path), "%s", path);
+    return f;
+}
+
+/* Asks the NameNode where to write. */
+static int find_place(const struct ps_remote *r, const char *path, struct ps_http_answer *answer)
+{
+    char url[PS_HTTP_URL_BYTES];
+    if (!url_of(r, path, "CREATE&overwrite=true", url))
+        return -ENAMETOOLONG;
+    const struct ps_http_request request = {.method = "PUT", .url = url, .asks_whither = true};
+    const int error = ps_http_perform(r->http, &request, answer);
+    if (error == 0 && (answer->status != 307 || answer->location[0] == '\0')) {
+        ps_store_explain(EPROTO, "the NameNode names no DataNode to write to; is it WebHDFS?");
+        return -EPROTO;
+    }
+    return error;
+}
+
+static int hdfs_create(void *self, const char *path, bool direct, struct ps_store_file **file)
+{
+    (void)direct;
+    struct ps_remote *r = self;
+    struct ps_http_answer answer;
+    int error = find_place(r, path, &answer);
+    if (error != 0)
+        return error;
+    struct ps_store_file *f = file_new(r, path);
+    if (!f)
+        return -ENOMEM;
+    f->is_new = true;
+    error =
+        ps_http_stream_open(r->http, answer.location, "Content-Type: application/octet-stream", &f->stream);
+    if (error == 0)
+        *file = f;
+    else
+        free(f);
+    return error;
+}
+
+static int hdfs_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
+{
+    int64_t written_s;
+    bool is_directory;
+    const int error = status_of(self, path, file_bytes, &written_s, &is_directory);
+    if (error != 0 || is_directory)
+        return error != 0 ? error : -EISDIR;
+    *file = file_new(self, path);
+    return *file ? 0 : -ENOMEM;
+}
+
+static int64_t hdfs_write(struct ps_store_file *f, const void *data, size_t bytes, uint64_t offset)
+{
+    if (offset != f->written)
+        return -ESPIPE;
+    const int error = ps_http_stream_write(f->stream, data, bytes);
+    f->written += error == 0 ? bytes : 0;
+    return error != 0 ? error : (int64_t)bytes;
+}
+
+static int64_t hdfs_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
+{
+    char url[PS_HTTP_URL_BYTES], op[96];
+    struct ps_http_answer answer;
+    (void)snprintf(op, sizeof(op), "OPEN&offset=%llu&length=%zu", (unsigned long long)offset, bytes);
+    if (!url_of(f->remote, f->path, op, url))
+        return -ENAMETOOLONG;
+    const struct ps_http_request request = {
+        .method = "GET", .url = url, .follow = true, .into = data, .into_bytes = bytes};
+    const int error = ps_http_perform(f->remote->http, &request, &answer);
+    return error != 0 ? error : (int64_t)answer.body_bytes;
+}
+
+static int hdfs_sync(struct ps_store_file *f)
+{
+    uint64_t bytes;
+    int64_t written_s;
+    bool is_directory;
+    if (!f->is_new || f->is_complete)
+        return 0;
+    int error = ps_http_stream_finish(f->stream);
+    if (error == 0)
+        error = status_of(f->remote, f->path, &bytes, &written_s, &is_directory);
+    if (error == 0 && bytes != f->written) {
+        ps_store_explain(EIO, "HDFS has %llu of its %llu bytes", (unsigned long long)bytes,
+                         (unsigned long long)f->written);
+        error = -EIO;
+    }
+    f->is_complete = error == 0;
+    return error;
+}
+
+static int hdfs_close(struct ps_store_file *f)
+{
+    ps_http_stream_close(f->stream);
+    free(f);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_options *options,
+                               const struct ps_credentials *credentials, char *text)
+{
+    struct webhdfs *w = calloc(1, sizeof(*w));
+    const struct ps_http_options http = {.negotiate = remote->url.negotiate,
+                                         .explain = explain,
+                                         .tries = options->tries,
+                                         .pause_ms_max = options->pause_ms_max,
+                                         .stop = options->stop};
+    remote->kind = w;
+    remote->http = w ? ps_http_create(&http) : NULL;
+    if (!remote->http) {
+        ps_text_path(text, remote->directory, "no memory");
+        return MR_NO_MEMORY;
+    }
+    memcpy(w->token, credentials->hdfs_token, sizeof(w->token));
+    struct ps_store *s = &remote->store;
+    s->make_directory = hdfs_make_directory;
+    s->create = hdfs_create;
+    s->open = hdfs_open;
+    s->write = hdfs_write;
+    s->read = hdfs_read;
+    s->sync = hdfs_sync;
+    s->close = hdfs_close;
+    s->rename = hdfs_rename;
+    s->list = hdfs_list;
+    s->remove = hdfs_remove;
+    s->facts = hdfs_facts;
+    return MR_OK;
+}
+
+void ps_webhdfs_close(struct ps_remote *remote)
+{
+    if (remote->kind)
+        explicit_bzero(remote->kind, sizeof(struct webhdfs));
+    free(remote->kind);
+}

@@ -1,0 +1,236 @@
+/* What both stores of other machines do alike: the life of a checkpoint's files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "remote_fixture.h"
+
+enum { FILE_BYTES = 300000 };
+
+static uint8_t content[FILE_BYTES];
+
+static int set_up(void **state, enum ps_store_kind kind)
+{
+    static struct remote_fixture x;
+
+    remote_fixture_start(&x, kind, 2);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        content[i] = (uint8_t)(i * i >> 7);
+    *state = &x;
+    return 0;
+}
+
+static int set_up_hdfs(void **state)
+{
+    return set_up(state, PS_STORE_HDFS);
+}
+
+static int set_up_s3(void **state)
+{
+    return set_up(state, PS_STORE_S3);
+}
+
+static int tear_down(void **state)
+{
+    remote_fixture_stop(*state);
+    return 0;
+}
+
+/* A path below the directory, in one of a few static buffers. */
+static const char *path_of(const struct remote_fixture *x, const char *name)
+{
+    static char paths[4][PS_PATH_BYTES];
+    static uint32_t next;
+    char *path = paths[next++ % 4];
+
+    (void)snprintf(path, PS_PATH_BYTES, "%s/%s", x->remote->directory, name);
+    return path;
+}
+
+static void save(struct remote_fixture *x, uint32_t id)
+{
+    const struct ps_store *s = &x->remote->store;
+    char from[64], to[64], name[96];
+
+    (void)snprintf(from, sizeof(from), ".tmp-ckpt-%u", id);
+    (void)snprintf(to, sizeof(to), "ckpt-%u", id);
+    assert_int_equal(s->make_directory(s->self, path_of(x, from)), 0);
+    (void)snprintf(name, sizeof(name), "%s/core-000.mrc", from);
+    assert_int_equal(remote_fixture_write(s, path_of(x, name), content, FILE_BYTES), 0);
+    (void)snprintf(name, sizeof(name), "%s/core-001.mrc", from);
+    assert_int_equal(remote_fixture_write(s, path_of(x, name), content, 0), 0);
+    (void)snprintf(name, sizeof(name), "%s/MANIFEST", from);
+    assert_int_equal(remote_fixture_write(s, path_of(x, name), "{}", 2), 0);
+    assert_int_equal(s->rename(s->self, path_of(x, from), path_of(x, to)), 0);
+}
+
+static void a_checkpoint_is_there_once_it_is_published(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    struct ps_store_file *file;
+    uint64_t bytes;
+
+    assert_int_equal(s->make_directory(s->self, x->remote->directory), 0);
+    assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-7")), 0);
+    assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-7/core-000.mrc"), content, FILE_BYTES), 0);
+    assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-7/MANIFEST"), "{}", 2), 0);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory), ".tmp-ckpt-7 ");
+    assert_int_equal(s->open(s->self, path_of(x, "ckpt-7/MANIFEST"), &file, &bytes), -ENOENT);
+    assert_int_equal(s->rename(s->self, path_of(x, ".tmp-ckpt-7"), path_of(x, "ckpt-7")), 0);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-7 ");
+    assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-7")), "MANIFEST core-000.mrc ");
+    assert_int_equal(s->make_directory(s->self, path_of(x, "ckpt-7")), -EEXIST);
+    assert_int_equal(ps_store_look(s, path_of(x, "ckpt-7")), 0);
+    assert_int_equal(ps_store_look(s, path_of(x, "ckpt-8")), -ENOENT);
+}
+
+static void ranges_are_read(void **state)
+{
+    static uint8_t got[FILE_BYTES];
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    struct ps_store_file *file;
+    uint64_t bytes;
+    int64_t written_s;
+
+    save(x, 3);
+    assert_int_equal(s->facts(s->self, path_of(x, "ckpt-3/core-000.mrc"), &bytes, &written_s), 0);
+    assert_int_equal(bytes, FILE_BYTES);
+    assert_int_equal(written_s, 100);
+    assert_int_equal(s->open(s->self, path_of(x, "ckpt-3/core-000.mrc"), &file, &bytes), 0);
+    assert_int_equal(bytes, FILE_BYTES);
+    assert_int_equal(ps_store_read_all(s, file, got, 1000, 4096), 0);
+    assert_memory_equal(got, content + 4096, 1000);
+    assert_int_equal(ps_store_read_all(s, file, got, FILE_BYTES, 0), 0);
+    assert_memory_equal(got, content, FILE_BYTES);
+    assert_int_equal(s->close(file), 0);
+    assert_int_equal(s->open(s->self, path_of(x, "ckpt-3/core-001.mrc"), &file, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(s->close(file), 0);
+}
+
+/* More checkpoints than a page of a listing has. */
+static void all_checkpoints_are_listed_and_removed(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    for (uint32_t id = 1; id <= 5; id++)
+        save(x, id);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-1 ckpt-2 ckpt-3 ckpt-4 ckpt-5 ");
+    assert_int_equal(s->rename(s->self, path_of(x, "ckpt-2"), path_of(x, ".tmp-ckpt-2")), 0);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory),
+                        ".tmp-ckpt-2 ckpt-1 ckpt-3 ckpt-4 ckpt-5 ");
+    (void)ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-2"), PS_MANIFEST_NAME);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-1 ckpt-3 ckpt-4 ckpt-5 ");
+}
+
+/* In S3 both names have the same keys. */
+static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    save(x, 4);
+    assert_int_not_equal(ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-4"), PS_MANIFEST_NAME), 0);
+    assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-4")), "MANIFEST core-000.mrc core-001.mrc ");
+}
+
+static void a_published_one_is_not_replaced(void **state)
+{
+    struct remote_fixture *x = *state;
+    struct ps_store_file *file;
+    uint64_t bytes;
+    char got[3] = "";
+
+    save(x, 5);
+    remote_fixture_reopen(x, 2);
+    const struct ps_store *s = &x->remote->store;
+
+    if (x->kind == PS_STORE_S3)
+        assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-5")), -EEXIST);
+    else
+        assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-5")), 0);
+    assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-5/MANIFEST"), "[]", 2), 0);
+    assert_int_equal(s->rename(s->self, path_of(x, ".tmp-ckpt-5"), path_of(x, "ckpt-5")), -EEXIST);
+    assert_int_equal(s->open(s->self, path_of(x, "ckpt-5/MANIFEST"), &file, &bytes), 0);
+    assert_int_equal(ps_store_read_all(s, file, got, 2, 0), 0);
+    assert_string_equal(got, "{}");
+    assert_int_equal(s->close(file), 0);
+}
+
+/* A rename whose answer is lost has been done: the next try finds it so. */
+static void publishing_is_done_once(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    const uint32_t publishing =
+        x->kind == PS_STORE_S3 ? 1 : 2; /* HDFS looks first whether the name is taken */
+
+    assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-6")), 0);
+    assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-6/core-000.mrc"), content, 10), 0);
+    assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-6/MANIFEST"), "{}", 2), 0);
+    http_server_fail(x->server, HTTP_FAULT_CUT_ANSWER, publishing, publishing);
+    assert_int_equal(s->rename(s->self, path_of(x, ".tmp-ckpt-6"), path_of(x, "ckpt-6")), 0);
+    assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-6 ");
+}
+
+static void a_file_that_is_not_synced_is_not_there(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    struct ps_store_file *file;
+    uint64_t bytes;
+
+    assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-8")), 0);
+    assert_int_equal(s->create(s->self, path_of(x, ".tmp-ckpt-8/core-000.mrc"), false, &file), 0);
+    assert_int_equal(ps_store_write_all(s, file, content, FILE_BYTES, 0), 0);
+    assert_int_equal(s->write(file, content, 1, 5), -ESPIPE);
+    (void)s->close(file);
+    assert_int_equal(s->open(s->self, path_of(x, ".tmp-ckpt-8/core-000.mrc"), &file, &bytes), -ENOENT);
+}
+
+static void a_wrong_url_is_refused(void **state)
+{
+    const struct ps_remote_options options = {0};
+    struct remote_fixture *x = *state;
+    struct ps_remote *remote = NULL;
+    char text[PS_TEXT_BYTES];
+
+    assert_int_equal(ps_remote_open("ftp://x", &options, &remote, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_remote_open("/data/ckpt", &options, &remote, text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "/data/ckpt"));
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "", 1);
+    if (x->kind == PS_STORE_S3) {
+        assert_int_equal(ps_remote_open(x->url, &options, &remote, text), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(text, "there are no credentials"));
+    }
+    assert_null(remote);
+}
+
+#define BOTH(test)                                                                                           \
+    cmocka_unit_test_setup_teardown(test, set_up_hdfs, tear_down),                                           \
+        cmocka_unit_test_setup_teardown(test, set_up_s3, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(a_checkpoint_is_there_once_it_is_published),
+        BOTH(ranges_are_read),
+        BOTH(all_checkpoints_are_listed_and_removed),
+        BOTH(a_published_one_is_not_removed_by_its_temporary_name),
+        BOTH(a_published_one_is_not_replaced),
+        BOTH(publishing_is_done_once),
+        BOTH(a_file_that_is_not_synced_is_not_there),
+        BOTH(a_wrong_url_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

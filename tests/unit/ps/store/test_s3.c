@@ -1,0 +1,189 @@
+/* What only S3 has: signatures, uploads in parts, and errors in XML. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "remote_fixture.h"
+
+enum { FILE_BYTES = 9 << 20 }; /* two parts */
+
+static uint8_t *content;
+
+static int set_up(void **state)
+{
+    static struct remote_fixture x;
+
+    remote_fixture_start(&x, PS_STORE_S3, 2);
+    content = malloc(FILE_BYTES);
+    assert_non_null(content);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        content[i] = (uint8_t)(i * i >> 9);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    remote_fixture_stop(*state);
+    free(content);
+    return 0;
+}
+
+/* The examples of AWS's documentation: what judges the store's signatures judges these right. */
+static void the_fake_knows_signatures(void **state)
+{
+    static const struct http_server_request requests[] = {
+        {.method = "GET",
+         .target = "/test.txt",
+         .headers =
+             "Host: examplebucket.s3.amazonaws.com\r\nRange: bytes=0-9\r\n"
+             "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\r\n"
+             "x-amz-date: 20130524T000000Z\r\n"
+             "Authorization: AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/"
+             "aws4_request,SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
+             "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41\r\n"},
+        {.method = "GET",
+         .target = "/?max-keys=2&prefix=J",
+         .headers =
+             "Host: examplebucket.s3.amazonaws.com\r\n"
+             "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\r\n"
+             "x-amz-date: 20130524T000000Z\r\n"
+             "Authorization: AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/"
+             "aws4_request,SignedHeaders=host;x-amz-content-sha256;x-amz-date,"
+             "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7\r\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
+        assert_true(fake_s3_is_signed(&requests[i], FAKE_S3_SECRET_KEY));
+        assert_false(fake_s3_is_signed(&requests[i], "another"));
+    }
+}
+
+static void a_large_file_goes_up_in_parts(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
+    assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
+                     0);
+    const struct fake_s3_bytes *object = fake_s3_object(&x->s3, "ads/ckpt-1/core-000.mrc");
+
+    assert_non_null(object);
+    assert_int_equal(object->bytes, FILE_BYTES);
+    assert_memory_equal(object->data, content, FILE_BYTES);
+    assert_int_equal(http_server_count(x->server), 4); /* begin, two parts, end */
+    assert_int_equal(fake_s3_upload_count(&x->s3), 0);
+    assert_int_equal(x->s3.bad_signatures, 0);
+}
+
+/* At each request of the upload, in each way: with a second try it succeeds, and bytes are right. */
+static void an_upload_survives_a_fault_at_each_request(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    for (uint32_t fault = HTTP_FAULT_503; fault <= HTTP_FAULT_CUT_ANSWER; fault++) {
+        for (uint32_t at = 1; at <= 4; at++) {
+            http_server_fail(x->server, fault, at, at);
+            assert_int_equal(
+                remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES), 0);
+            const struct fake_s3_bytes *object = fake_s3_object(&x->s3, "ads/ckpt-1/core-000.mrc");
+
+            assert_int_equal(object->bytes, FILE_BYTES);
+            assert_memory_equal(object->data, content, FILE_BYTES);
+            fake_s3_clear(&x->s3);
+        }
+    }
+}
+
+static void an_upload_that_is_given_up_leaves_nothing(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    http_server_fail(x->server, HTTP_FAULT_503, 3, 4); /* both tries of the second part */
+    assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
+                     -EIO);
+    assert_null(fake_s3_object(&x->s3, "ads/ckpt-1/core-000.mrc"));
+    assert_int_equal(fake_s3_upload_count(&x->s3), 0);
+}
+
+/* A process that dies leaves an upload: it is seen as a temporary checkpoint, and removed with it. */
+static void uploads_that_were_left_are_swept(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    http_server_fail(x->server, HTTP_FAULT_503, 3, UINT32_MAX); /* also the request that would abort it */
+    assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
+                     -EIO);
+    http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
+    assert_int_equal(fake_s3_upload_count(&x->s3), 1);
+    assert_string_equal(remote_fixture_names(s, "s3://models/ads"), ".tmp-ckpt-1 ");
+    (void)ps_store_remove_tree(s, "s3://models/ads/.tmp-ckpt-1", "MANIFEST");
+    assert_int_equal(fake_s3_upload_count(&x->s3), 0);
+    assert_string_equal(remote_fixture_names(s, "s3://models/ads"), "");
+}
+
+static void errors_say_what_to_do(void **state)
+{
+    static const struct {
+        const char *code, *says;
+        int error;
+    } errors[] = {
+        {"AccessDenied", "PutObject and DeleteObject", EACCES},
+        {"InvalidAccessKeyId", "does not know this access key", EACCES},
+        {"RequestTimeTooSkewed", "clock is wrong", EACCES},
+        {"ExpiredToken", "has expired", EACCES},
+        {"NoSuchBucket", "make the bucket", ENXIO},
+        {"QuotaExceeded", "quota is used up", EDQUOT},
+        {"PermanentRedirect", "set region", EXDEV},
+        {"Unheard", "Unheard: no (HTTP status 403)", EACCES},
+    };
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+        x->s3.error = errors[i].code;
+        assert_int_equal(remote_fixture_write(s, "s3://models/ads/x", "x", 1), -errors[i].error);
+        const char *text = ps_store_explanation(errors[i].error);
+
+        if (!text || !strstr(text, errors[i].says))
+            fail_msg("%s: \"%s\"", errors[i].code, text ? text : "");
+    }
+}
+
+static void a_wrong_key_is_found_by_the_signature(void **state)
+{
+    struct remote_fixture *x = *state;
+
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "hunter2", 1);
+    remote_fixture_reopen(x, 2);
+    assert_int_equal(remote_fixture_write(&x->remote->store, "s3://models/ads/x", "x", 1), -EACCES);
+    const char *text = ps_store_explanation(EACCES);
+
+    assert_non_null(strstr(text, "the secret key is wrong, or the region"));
+    assert_null(strstr(text, "hunter2"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_fake_knows_signatures, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_large_file_goes_up_in_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_upload_survives_a_fault_at_each_request, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_upload_that_is_given_up_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(uploads_that_were_left_are_swept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_wrong_key_is_found_by_the_signature, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/* S3's XML: what is read from answers, and what hostile ones do not do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/store/s3_xml.h"
+
+static void collect(void *arg, const char *key)
+{
+    (void)strcat(strcat(arg, key), " ");
+}
+
+static void collect_upload(void *arg, const char *key, const char *upload)
+{
+    (void)strcat(strcat(strcat(strcat(arg, key), "="), upload), " ");
+}
+
+static void a_text_is_found_by_its_element(void **state)
+{
+    char out[16] = "untouched";
+
+    (void)state;
+    assert_true(s3_xml_text("<?xml version=\"1.0\"?>\n<Error><Code>Slow&lt;Down</Code></Error>", "Code", out,
+                            sizeof(out)));
+    assert_string_equal(out, "Slow<Down");
+    assert_false(
+        s3_xml_text("<Error><Code>longer than there is room</Code></Error>", "Code", out, sizeof(out)));
+    assert_false(s3_xml_text("<Error/>", "Code", out, sizeof(out)));
+    assert_string_equal(out, "Slow<Down");
+    assert_true(s3_xml_text("<Error><Code>A</Code><Mess", "Code", out, sizeof(out))); /* cut off */
+    assert_string_equal(out, "A");
+}
+
+static void a_listing_has_keys_and_perhaps_more_pages(void **state)
+{
+    char keys[200] = "", next[S3_TOKEN_BYTES] = "old";
+
+    (void)state;
+    assert_true(
+        s3_xml_listing("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+                       "<Contents><Key>a/b</Key><Size>1</Size></Contents><Contents><Key>c&amp;d</Key>"
+                       "</Contents><NextContinuationToken>t/1=</NextContinuationToken></ListBucketResult>",
+                       collect, keys, next));
+    assert_string_equal(keys, "a/b c&d ");
+    assert_string_equal(next, "t/1=");
+    assert_true(s3_xml_listing("<ListBucketResult></ListBucketResult>", collect, keys, next));
+    assert_string_equal(next, "");
+}
+
+static void what_is_no_listing_is_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "",
+        "<html><body>Welcome</body></html>",
+        "<Error><Key>a</Key></Error>",
+        "<ListBucketResult><Contents><Key>a</Key></Contents>",
+        "<ListBucketResult><Contents></ListBucketResult>",
+        "{\"keys\":[]}",
+        "<!DOCTYPE x [<!ENTITY a \"aaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]><ListBucketResult><Key>&b;</Key>"
+        "</ListBucketResult>",
+        "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><ListBucketResult></ListBucketResult>",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        char keys[200] = "", next[S3_TOKEN_BYTES];
+
+        if (s3_xml_listing(wrong[i], collect, keys, next))
+            fail_msg("taken for a listing: %s", wrong[i]);
+        assert_null(strstr(keys, "aaaa"));
+    }
+}
+
+/* Keys have at most 1,024 bytes: one that is longer is not shortened to another one. */
+static void a_key_that_is_too_long_is_left_out(void **state)
+{
+    char xml[6000] = "<ListBucketResult><Key>", keys[200] = "", next[S3_TOKEN_BYTES];
+    const size_t at = strlen(xml);
+
+    (void)state;
+    memset(xml + at, 'k', 5000);
+    (void)strcat(xml + at + 5000, "</Key><Key>short</Key></ListBucketResult>");
+    assert_true(s3_xml_listing(xml, collect, keys, next));
+    assert_string_equal(keys, "short ");
+}
+
+static void uploads_have_key_and_id(void **state)
+{
+    char uploads[200] = "";
+
+    (void)state;
+    s3_xml_uploads("<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>1</UploadId></Upload><Upload>"
+                   "<Key>b</Key><UploadId/></Upload></ListMultipartUploadsResult>",
+                   collect_upload, uploads);
+    assert_string_equal(uploads, "a=1 ");
+}
+
+static void parts_are_listed_with_their_etags(void **state)
+{
+    const struct s3_part parts[2] = {{"\"a<&\""}, {"b"}};
+    char *xml = s3_xml_parts(parts, 2);
+
+    (void)state;
+    assert_string_equal(xml, "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>&quot;a&lt;&amp;"
+                             "&quot;</ETag></Part><Part><PartNumber>2</PartNumber><ETag>b</ETag></Part>"
+                             "</CompleteMultipartUpload>");
+    free(xml);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_is_found_by_its_element),
+        cmocka_unit_test(a_listing_has_keys_and_perhaps_more_pages),
+        cmocka_unit_test(what_is_no_listing_is_refused),
+        cmocka_unit_test(a_key_that_is_too_long_is_left_out),
+        cmocka_unit_test(uploads_have_key_and_id),
+        cmocka_unit_test(parts_are_listed_with_their_etags),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* What only HDFS has: redirects to DataNodes, tokens, and errors in JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "remote_fixture.h"
+
+static int set_up(void **state)
+{
+    static struct remote_fixture x;
+
+    remote_fixture_start(&x, PS_STORE_HDFS, 2);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    remote_fixture_stop(*state);
+    return 0;
+}
+
+static const char *file_of(const struct remote_fixture *x)
+{
+    static char path[PS_PATH_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%s/file", x->remote->directory);
+    return path;
+}
+
+static void requests_name_the_user_or_have_a_token(void **state)
+{
+    struct remote_fixture *x = *state;
+
+    assert_int_equal(x->remote->store.make_directory(x->remote->store.self, x->remote->directory), 0);
+    assert_non_null(strstr(x->hdfs.last_query, "&user.name=me"));
+    (void)setenv("MILLRACE_HDFS_TOKEN", "se/cret", 1);
+    remote_fixture_reopen(x, 2);
+    (void)ps_store_look(&x->remote->store, x->remote->directory);
+    assert_non_null(strstr(x->hdfs.last_query, "&delegation=se%2Fcret"));
+    assert_null(strstr(x->hdfs.last_query, "user.name"));
+}
+
+/* HDFS closes a file whose writer is gone with what has come: it must not be taken for the whole. */
+static void a_file_that_lost_bytes_is_an_error(void **state)
+{
+    struct remote_fixture *x = *state;
+
+    x->hdfs.lost = 1;
+    assert_int_equal(remote_fixture_write(&x->remote->store, file_of(x), "0123456789", 10), -EIO);
+    assert_non_null(strstr(ps_store_explanation(EIO), "9 of its 10 bytes"));
+}
+
+/* At each request, in each way: a stream is never sent again, so the write may fail; written again it is right. */
+static void a_write_fails_or_is_whole(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    uint32_t failed = 0;
+
+    for (uint32_t fault = HTTP_FAULT_503; fault <= HTTP_FAULT_CUT_ANSWER; fault++) {
+        for (uint32_t at = 1; at <= 3; at++) { /* where to, the bytes, how many there are */
+            http_server_fail(x->server, fault, at, at);
+            if (remote_fixture_write(s, file_of(x), "0123456789", 10) != 0) {
+                failed++;
+                assert_int_equal(remote_fixture_write(s, file_of(x), "0123456789", 10), 0);
+            }
+            const uint32_t i = fake_hdfs_find(&x->hdfs, "/ads/file");
+
+            assert_true(i < FAKE_HDFS_ENTRIES_MAX);
+            assert_int_equal(x->hdfs.entries[i].bytes, 10);
+            assert_memory_equal(x->hdfs.entries[i].data, "0123456789", 10);
+        }
+    }
+    assert_int_equal(failed, 4); /* each fault of a stream */
+}
+
+static void errors_say_what_to_do(void **state)
+{
+    static const struct {
+        const char *exception, *says;
+        int status, error;
+    } errors[] = {
+        {"SafeModeException", "hdfs dfsadmin -safemode get", 403, EROFS},
+        {"StandbyException", "name the active one", 403, EHOSTDOWN},
+        {"AccessControlException", "the right to write", 403, EACCES},
+        {"SecurityException", "auth=negotiate", 401, EACCES},
+        {"InvalidToken", "has expired", 403, EACCES},
+        {"DSQuotaExceededException", "space quota", 403, EDQUOT},
+        {"FileNotFoundException", "no such file", 404, ENOENT},
+        {"UnheardException", "UnheardException: no", 400, EIO},
+    };
+    struct remote_fixture *x = *state;
+    struct ps_store_file *file;
+    uint64_t bytes;
+
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+        x->hdfs.exception = errors[i].exception;
+        x->hdfs.exception_status = errors[i].status;
+        assert_int_equal(x->remote->store.open(x->remote->store.self, file_of(x), &file, &bytes),
+                         -errors[i].error);
+        const char *text = ps_store_explanation(errors[i].error);
+
+        if (!text || !strstr(text, errors[i].says) || strchr(text, '\n'))
+            fail_msg("%s: \"%s\"", errors[i].exception, text ? text : "");
+    }
+}
+
+static void answer_with_html(void *arg, const struct http_server_request *r, struct http_server_answer *a)
+{
+    (void)r;
+    http_server_say(a, *(const int *)arg, "<html>Welcome</html>");
+}
+
+static void what_is_not_webhdfs_is_recognised(void **state)
+{
+    static int statuses[] = {200, 404};
+    struct remote_fixture *x = *state;
+    const struct ps_remote_options options = {.tries = 1};
+
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
+        struct http_server *server = http_server_start(answer_with_html, &statuses[i]);
+        struct ps_remote *remote;
+        struct ps_store_file *file;
+        char url[64], text[PS_TEXT_BYTES];
+        uint64_t bytes;
+
+        (void)snprintf(url, sizeof(url), "hdfs://127.0.0.1:%u/ads", http_server_port(server));
+        assert_int_equal(ps_remote_open(url, &options, &remote, text), MR_OK);
+        assert_int_equal(remote->store.open(remote->store.self, url, &file, &bytes), -EPROTO);
+        assert_non_null(strstr(ps_store_explanation(EPROTO), "WebHDFS"));
+        ps_remote_close(remote);
+        http_server_stop(server);
+    }
+    assert_non_null(x->remote);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(requests_name_the_user_or_have_a_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_lost_bytes_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
