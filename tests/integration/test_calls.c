@@ -450,12 +450,8 @@ static void test_variables(void **state)
 
 static void wait_until_saved(struct fixture *x, uint64_t id)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_status status = node_fixture_wait_saved(x->client);
 
-    do {
-        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
-    } while (status.last_good_id != id &&
-             (status.state == MR_CHECKPOINT_SAVING || status.last_status == MR_OK));
     assert_int_equal(status.last_good_id, id);
     assert_true(status.bytes_done > 0);
 }

@@ -103,19 +103,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static uint64_t save(struct fixture *x)
-{
-    struct mr_checkpoint_status status;
-    uint64_t id;
-
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
-    do {
-        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
-    } while (status.state == MR_CHECKPOINT_SAVING);
-    assert_int_equal(status.last_status, MR_OK);
-    return id;
-}
-
 static void look_up(struct fixture *x, uint32_t table, float *out)
 {
     struct mr_reply *reply;
@@ -218,7 +205,7 @@ static void test_what_a_node_saved(void **state)
     static struct values v;
     const char *d = x->node.checkpoints;
     char path[PATH_BYTES];
-    const uint64_t id = save(x);
+    const uint64_t id = node_fixture_save(x->client);
 
     read_values(x, &v);
     run(x, 0, ": ok, ", "verify %s", d);
@@ -247,12 +234,12 @@ static void test_what_changed(void **state)
     struct fixture *x = *state;
     static struct values before, after;
     const char *d = x->node.checkpoints;
-    const uint64_t first = save(x);
+    const uint64_t first = node_fixture_save(x->client);
     double largest = 0;
 
     read_values(x, &before);
     push(x, 200, PUSHED);
-    const uint64_t second = save(x);
+    const uint64_t second = node_fixture_save(x->client);
     read_values(x, &after);
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         largest = fmax(largest, fabs((double)before.user[i] - (double)after.user[i]));
@@ -301,12 +288,12 @@ static void test_deltas_of_a_node(void **state)
     static struct values v;
     const char *d = x->node.checkpoints, *own = x->node.directory;
     char path[PATH_BYTES];
-    const uint64_t first = save(x);
+    const uint64_t first = node_fixture_save(x->client);
     uint64_t id = first;
 
     for (uint32_t i = 1; i <= DELTAS; i++) {
         push(x, i * 100, PUSHED);
-        id = save(x);
+        id = node_fixture_save(x->client);
         run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
         json_t *diff = parse(x);
         const json_t *user = feature(json_object_get(diff, "features"), "user");
@@ -333,11 +320,11 @@ static void test_rows_that_went(void **state)
     static uint64_t others[NEW_KEYS];
     const char *d = x->node.checkpoints;
 
-    (void)save(x);
+    node_fixture_save(x->client);
     for (uint32_t i = 0; i < NEW_KEYS; i++)
         others[i] = (KEYS + i) * UINT64_C(0x9e3779b97f4a7c15);
     assert_int_equal(mr_lookup(x->client, NULL, x->half, others, NEW_KEYS, NULL), MR_OK);
-    const uint64_t id = save(x);
+    const uint64_t id = node_fixture_save(x->client);
 
     run(x, 0, "delta", "info %s/ckpt-%" PRIu64, d, id);
     run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
@@ -359,9 +346,9 @@ static void test_restoring_what_was_compacted(void **state)
     char other[PATH_BYTES];
     uint64_t restored = 0;
 
-    save(x);
+    node_fixture_save(x->client);
     push(x, 100, PUSHED);
-    const uint64_t id = save(x);
+    const uint64_t id = node_fixture_save(x->client);
     push(x, 150, PUSHED);
     read_values(x, &on);
     snprintf(other, sizeof(other), "%s/other", x->node.directory);
@@ -428,7 +415,7 @@ static void test_restoring_what_was_imported(void **state)
     uint64_t restored = 0;
     char in[PATH_BYTES];
 
-    const uint64_t id = save(x);
+    const uint64_t id = node_fixture_save(x->client);
     read_values(x, &v);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
     snprintf(in, sizeof(in), "%s/in", own);
@@ -469,7 +456,7 @@ static void test_damage(void **state)
     struct fixture *x = *state;
     const char *d = x->node.checkpoints;
     char path[PATH_BYTES];
-    const uint64_t id = save(x);
+    const uint64_t id = node_fixture_save(x->client);
 
     snprintf(path, sizeof(path), "%s/ckpt-%" PRIu64 "/core-001.mrc", d, id);
     FILE *file = fopen(path, "r+");

@@ -89,17 +89,13 @@ static void check_rows(struct fixture *x, uint32_t table, const float *expected)
 /* Pushes, saves and pushes on; what was saved of `rows` is in values[0]. */
 static uint64_t save_and_go_on(struct fixture *x)
 {
-    struct mr_checkpoint_status status;
     float one = -1;
     uint64_t id;
 
     assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 1, &one), MR_OK);
     read_rows(x, x->rows, values[0]);
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
-    do {
-        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
-    } while (status.last_good_id != id);
+    id = node_fixture_save(x->client);
     assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
     return id;
 }

@@ -28,16 +28,13 @@ static void expect_line(const char *says)
 static void save(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
-    struct mr_checkpoint_status status = {.state = MR_CHECKPOINT_SAVING};
     enum mr_status saved;
     uint64_t id;
 
-    while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) {
-        /* the plug-in's own, of tables that it has made */
-    }
+    while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
+        node_fixture_wait_saved(client); /* the plug-in's own, of tables that it has made */
     assert_int_equal(saved, MR_OK);
-    while (status.state != MR_CHECKPOINT_IDLE || status.last_good_id < id)
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+    assert_true(node_fixture_wait_saved(client).last_good_id >= id);
     mr_client_destroy(client);
 }
 
@@ -45,10 +42,14 @@ static void save(void)
 static void wait_until_saved(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
-    struct mr_checkpoint_status status = {.last_good_id = 0};
+    struct mr_checkpoint_status status;
 
-    while (status.last_good_id == 0 || status.state != MR_CHECKPOINT_IDLE)
+    for (;;) {
         assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+        if (status.last_good_id != 0 && status.state == MR_CHECKPOINT_IDLE)
+            break;
+        usleep(1000);
+    }
     mr_client_destroy(client);
 }
 

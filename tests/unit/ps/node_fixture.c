@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_dp.h"
@@ -331,22 +332,33 @@ uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name)
     return 0;
 }
 
+void node_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+const uint64_t *node_wait_saved(struct node_fixture *n)
+{
+    for (;;) {
+        const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
+        node_check(reply, MR_OK, NULL);
+        const uint64_t *view = reply->tensors[0].data;
+        if (view[0] == 0)
+            return view;
+        node_pause();
+    }
+}
+
 uint64_t node_save(struct node_fixture *n)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
     const struct node_reply *reply = node_call(n, 0, MR_OP_SAVE, 0, &t, 1);
     node_check(reply, MR_OK, NULL);
     uint64_t id = *(const uint64_t *)reply->tensors[0].data;
-    for (;;) {
-        reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
-        node_check(reply, MR_OK, NULL);
-        const uint64_t *view = reply->tensors[0].data;
-        if (view[0] == 0) {
-            assert_int_equal(view[6], MR_OK);
-            assert_int_equal(view[5], id);
-            return id;
-        }
-    }
+    const uint64_t *view = node_wait_saved(n);
+    assert_int_equal(view[6], MR_OK);
+    assert_int_equal(view[5], id);
+    return id;
 }
 
 const struct node_reply *node_restore(struct node_fixture *n, uint64_t id)

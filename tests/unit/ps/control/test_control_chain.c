@@ -29,11 +29,14 @@ static struct saved save_to(struct node_fixture *n, const char *directory, uint6
     node_check(reply, MR_OK, NULL);
     uint64_t number = *(const uint64_t *)reply->tensors[1].data;
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
-    do {
+    for (;;) {
         reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
         node_check(reply, MR_OK, NULL);
         memcpy(&saved, reply->tensors[3].data, sizeof(saved));
-    } while (saved.state != 0);
+        if (saved.state == 0)
+            break;
+        node_pause();
+    }
     assert_int_equal(((const uint64_t *)reply->tensors[3].data)[9], MR_OK);
     return saved;
 }

@@ -56,9 +56,8 @@ static void look(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
 /* The test's own time limit ends it otherwise. */
 static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
 {
-    do {
-        look(n, number, out);
-    } while (out[STATE] != ENDED);
+    for (look(n, number, out); out[STATE] != ENDED; look(n, number, out))
+        node_pause();
 }
 
 static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t key,
@@ -295,8 +294,8 @@ static void one_being_written_can_be_cancelled(void **state)
 
 static void wait_for_automatic(struct node_fixture *n, uint64_t count)
 {
-    while (node_counter(n, 0, "checkpoint.saves_automatic") < count) {
-    }
+    while (node_counter(n, 0, "checkpoint.saves_automatic") < count)
+        node_pause();
 }
 
 /* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has
@@ -497,8 +496,8 @@ static void a_second_save_is_refused_or_waits(void **state)
 
 static void wait_for_saves(struct node_fixture *n, uint64_t count)
 {
-    while (node_counter(n, 0, "checkpoint.saves_good") < count) {
-    }
+    while (node_counter(n, 0, "checkpoint.saves_good") < count)
+        node_pause();
 }
 
 static void every_so_many_steps_by_itself(void **state)

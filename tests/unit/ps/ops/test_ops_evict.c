@@ -40,8 +40,8 @@ static uint64_t sum(struct node_fixture *n, const char *counter)
 /* Turns of the poll loop go by; the test's own time limit ends it otherwise. */
 static void wait_for(struct node_fixture *n, const char *counter, uint64_t value)
 {
-    while (sum(n, counter) != value) {
-    }
+    while (sum(n, counter) != value)
+        node_pause();
 }
 
 static void freeze(struct node_fixture *n, uint32_t level)

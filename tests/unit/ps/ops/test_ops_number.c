@@ -240,8 +240,7 @@ static void only_a_checkpoint_that_a_start_finds_is_durable(void **state)
     snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", n->directory);
     struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(elsewhere), elsewhere);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
-    while (*(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data != 0) {
-    }
+    node_wait_saved(n);
     assert_int_equal(durable(n, 2), 0);
     node_save(n);
     const struct node_reply *reply = push(n, 3, table, 5);

@@ -68,9 +68,7 @@ static void holds_what_was_before_the_cut_and_nothing_after(void **state)
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
     assert_int_equal(learn(n, table, BATCH(1)), 1); /* the cut was made when Save returned */
     check_values(n, table, 98);
-    uint64_t state_now = 1;
-    while (state_now != 0)
-        state_now = *(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
+    node_wait_saved(n);
     node_restart(n, 1);
     check_values(n, table, 99);
     assert_int_equal(learn(n, table, BATCH(0)), 0);
@@ -288,8 +286,7 @@ static void a_second_save_waits_for_the_first(void **state)
     assert_int_equal(view[0], 1);
     assert_int_equal(view[1], 1);
     fake_dp_release(2);
-    while (*(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data != 0) {
-    }
+    node_wait_saved(n);
     assert_int_equal(node_save(n), 2);
 }
 

@@ -215,7 +215,6 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
     uint32_t table = make_table(n);
     char path[300];
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
-    const uint64_t *view;
     push_all(n, table, 3, 1);
     node_save(n);
     push_all(n, table, 3, 2);
@@ -234,10 +233,7 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
     assert_true(fd >= 0);
     close(fd);
     fake_dp_release(2);
-    do {
-        view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
-    } while (view[0] != 0);
-    assert_int_equal(view[6], MR_IO_ERROR);
+    assert_int_equal(node_wait_saved(n)[6], MR_IO_ERROR);
     for (uint32_t core = 0; core < 3; core++)
         assert_int_equal(durable_on(n, core, 2), 1);
 }

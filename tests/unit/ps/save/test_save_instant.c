@@ -21,15 +21,6 @@ static void push(struct node_fixture *n, uint32_t core, uint32_t table, uint64_t
     node_post(n, core, call, &options, tensors, 4);
 }
 
-static void wait_until_saved(struct node_fixture *n)
-{
-    const struct node_reply *reply;
-    do {
-        reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
-        node_check(reply, MR_OK, NULL);
-    } while (*(const uint64_t *)reply->tensors[0].data != 0);
-}
-
 /* Core 2 stands still when the cut is asked for: what comes to core 1 then has to wait for it. Core 1 would
  * answer at once if it had made its cut alone, and a push sent behind that answer could be in core 2's. */
 static void no_core_goes_on_before_all_have_cut(void **state)
@@ -68,7 +59,7 @@ static void no_core_goes_on_before_all_have_cut(void **state)
     node_check(node_wait(n, &behind), MR_OK, NULL);
     assert_true(node_value(n, table, key) == 2);
 
-    wait_until_saved(n);
+    node_wait_saved(n);
     node_check(node_restore(n, 1), MR_OK, NULL);
     assert_true(node_value(n, table, key) == 1);
     node_call_end(&before);
