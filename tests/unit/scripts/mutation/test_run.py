@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/mutation"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "scripts/mutation"))
 from faults import Fault, faults_of  # noqa: E402 (found by the line above)
 from run import (
     AREAS,

@@ -5,7 +5,7 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/mutation"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "scripts/mutation"))
 from faults import faults_of  # noqa: E402 (found by the line above)
 
 
@@ -95,7 +95,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(len(set(names)), 2)
 
     def test_the_whole_tree_can_be_read(self):
-        root = Path(__file__).resolve().parents[3]
+        root = Path(__file__).resolve().parents[4]
         for folder in ("dataplane/wire", "dataplane/rpc", "ps", "trainer_client"):
             for path in root.glob(f"{folder}/**/*.c"):
                 with self.subTest(path=path):
