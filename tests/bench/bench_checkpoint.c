@@ -27,34 +27,13 @@
 #define WAIT_MS       600000u
 #define CALL_MS       60000u
 
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "bench_checkpoint: %s\n", what);
-    exit(1);
-}
-
-double checkpoint_resident_bytes(const struct checkpoint_bench *b)
-{
-    char path[64], line[256];
-    double kib = 0;
-    snprintf(path, sizeof(path), "/proc/%lu/status", b->pid);
-    FILE *status = fopen(path, "r");
-    if (status == NULL)
-        give_up("the server's process is not there");
-    while (fgets(line, sizeof(line), status) != NULL)
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kib = strtod(line + 6, NULL);
-    fclose(status);
-    return kib * 1024;
-}
-
 bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status)
 {
     bench_check(mr_checkpoint_status(b->client, NULL, status), "status");
     if (status->state != MR_CHECKPOINT_IDLE)
         return false;
     if (status->last_status != MR_OK)
-        give_up(status->last_error);
+        bench_give_up(status->last_error);
     return true;
 }
 
@@ -133,7 +112,7 @@ static void fill(struct checkpoint_bench *b)
 {
     each_key(b, false, 1);
     if (rows_held(b) != b->rows)
-        give_up("not all rows were made");
+        bench_give_up("not all rows were made");
 }
 
 static void touch(struct checkpoint_bench *b)
@@ -144,7 +123,7 @@ static void touch(struct checkpoint_bench *b)
 static void check(struct checkpoint_bench *b)
 {
     if (rows_held(b) != b->rows)
-        give_up("other rows than were saved");
+        bench_give_up("other rows than were saved");
 }
 
 /* ---- checkpoints ---- */
@@ -205,7 +184,7 @@ static void run(struct checkpoint_bench *b, const char *name)
             return;
         }
     }
-    give_up("no such thing to do");
+    bench_give_up("no such thing to do");
 }
 
 int main(int argc, char **argv)

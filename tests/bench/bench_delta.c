@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "bench_keys.h"
+#include "bench_print.h"
 #include "ps/save/save.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
@@ -43,31 +43,12 @@ struct bench {
     uint64_t rows_out;
 };
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (p == NULL) {
-        fprintf(stderr, "bench_delta: out of memory\n");
-        exit(1);
-    }
-    memset(p, 0, bytes);
-    return p;
-}
-
 static void report(const struct bench *b, const char *name, double value, const char *unit, double limit,
                    const char *better, double target)
 {
-    printf("{\"name\": \"delta_%s_%" PRIu64 "k\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, "
-           "\"ratio\": %.4f, \"better\": \"%s\", \"target\": %.2f}\n",
-           name, b->row_count / 1000, value, unit, limit, value / limit, better, target);
-    fflush(stdout);
+    char full[80];
+    (void)snprintf(full, sizeof(full), "delta_%s_%" PRIu64 "k", name, b->row_count / 1000);
+    bench_print_ratio(full, value, unit, limit, better, target);
 }
 
 static void bench_open(struct bench *b, enum mr_eviction eviction, bool keeps_marks)
@@ -85,10 +66,10 @@ static void bench_open(struct bench *b, enum mr_eviction eviction, bool keeps_ma
     }
     if (keeps_marks)
         ps_table_keep_marks(b->table, b->arena);
-    b->keys = allocate(KEYS * sizeof(uint64_t));
-    b->out = allocate(CALL_KEYS * DIM * sizeof(float));
-    b->gradients = allocate(CALL_KEYS * DIM * sizeof(float));
-    b->buffer = allocate(2 * PS_BLOCK_BYTES);
+    b->keys = bench_allocate(KEYS * sizeof(uint64_t));
+    b->out = bench_allocate(CALL_KEYS * DIM * sizeof(float));
+    b->gradients = bench_allocate(CALL_KEYS * DIM * sizeof(float));
+    b->buffer = bench_allocate(2 * PS_BLOCK_BYTES);
     bench_keys_uniform(b->keys, KEYS, b->row_count, 42);
     for (uint32_t i = 0; i < CALL_KEYS * DIM; i++)
         b->gradients[i] = 1e-3f * (float)(i % 17);
@@ -130,11 +111,11 @@ static double cut_us(struct bench *b, enum ps_save_kind kind)
 {
     struct ps_cut cut = {.self = b, .emit = emit};
     b->rows_out = 0;
-    double t0 = now_us();
+    double t0 = bench_now_us();
     ps_table_cut_begin(b->table, &cut, kind);
     while (!ps_table_cut_step(b->table, PS_SAVE_STEP_BUCKETS)) {
     }
-    return now_us() - t0;
+    return bench_now_us() - t0;
 }
 
 static void touch_some(struct bench *b, uint64_t *seed)
@@ -181,9 +162,9 @@ static void lookup(struct bench *b, const uint64_t *keys)
 static void turn_of(struct bench *b, void (*call)(struct bench *b, const uint64_t *keys), double *best_us)
 {
     for (uint32_t i = 0; i < CALLS; i++) {
-        double t0 = now_us();
+        double t0 = bench_now_us();
         call(b, b->keys + (size_t)i * CALL_KEYS);
-        best_us[i] = fmin(best_us[i], now_us() - t0);
+        best_us[i] = fmin(best_us[i], bench_now_us() - t0);
     }
 }
 

@@ -13,8 +13,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include "bench_keys.h"
+#include "bench_print.h"
 #include "ps/memory/prefault.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
@@ -39,13 +39,6 @@ struct growth {
     float out[FILL_KEYS * DIM];
 };
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 static void table_open(struct growth *g, uint64_t rows_last)
 {
     struct mr_feature feature = mr_feature_table("bench", DIM);
@@ -68,9 +61,9 @@ static double lookup_us(struct growth *g, uint64_t first, uint32_t count)
     uint64_t keys[FILL_KEYS];
     for (uint32_t i = 0; i < count; i++)
         keys[i] = bench_key_at(first + i);
-    double t0 = now_us();
+    double t0 = bench_now_us();
     table_lookup(g->table, keys, count, true, g->out);
-    return now_us() - t0;
+    return bench_now_us() - t0;
 }
 
 static void grow_once(struct growth *g, uint64_t rows_first)

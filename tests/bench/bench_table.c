@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "bare_table.h"
 #include "bench_keys.h"
+#include "bench_print.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
@@ -47,41 +47,22 @@ struct side {
     const uint64_t *keys; /* [CALLS, CALL_KEYS] */
 };
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (p == NULL) {
-        fprintf(stderr, "bench_table: out of memory\n");
-        exit(1);
-    }
-    memset(p, 0, bytes);
-    return p;
-}
-
 static void report(const struct bench *b, const char *name, double value, const char *unit, double limit,
                    const char *better, double target)
 {
-    printf("{\"name\": \"table_%s_%s_%" PRIu64 "k\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, "
-           "\"ratio\": %.3f, \"better\": \"%s\", \"target\": %.2f}\n",
-           b->adagrad ? "adagrad" : "sgd", name, b->row_count / 1000, value, unit, limit, value / limit,
-           better, target);
-    fflush(stdout);
+    char full[80];
+    (void)snprintf(full, sizeof(full), "table_%s_%s_%" PRIu64 "k", b->adagrad ? "adagrad" : "sgd", name,
+                   b->row_count / 1000);
+    bench_print_ratio(full, value, unit, limit, better, target);
 }
 
 /* Lowers best_us[call] to this turn's time of each call. */
 static void turn_of(struct bench *b, const struct side *side, double *best_us)
 {
     for (uint32_t i = 0; i < CALLS; i++) {
-        double t0 = now_us();
+        double t0 = bench_now_us();
         side->call(b, side->keys + (size_t)i * CALL_KEYS);
-        best_us[i] = fmin(best_us[i], now_us() - t0);
+        best_us[i] = fmin(best_us[i], bench_now_us() - t0);
     }
 }
 
@@ -179,11 +160,11 @@ static void bench_open(struct bench *b)
         exit(1);
     }
     b->bare = bare_table_create(b->row_count, b->adagrad, feature.learning_rate);
-    b->uniform = allocate(KEYS * sizeof(uint64_t));
-    b->zipf = allocate(KEYS * sizeof(uint64_t));
-    b->offsets = allocate((BAGS + 1) * sizeof(uint32_t));
-    b->out = allocate(CALL_KEYS * DIM * sizeof(float));
-    b->gradients = allocate(CALL_KEYS * DIM * sizeof(float));
+    b->uniform = bench_allocate(KEYS * sizeof(uint64_t));
+    b->zipf = bench_allocate(KEYS * sizeof(uint64_t));
+    b->offsets = bench_allocate((BAGS + 1) * sizeof(uint32_t));
+    b->out = bench_allocate(CALL_KEYS * DIM * sizeof(float));
+    b->gradients = bench_allocate(CALL_KEYS * DIM * sizeof(float));
     bench_keys_uniform(b->uniform, KEYS, b->row_count, 42);
     bench_keys_zipf(b->zipf, KEYS, b->row_count, ZIPF_SHAPE, 43);
     for (uint32_t i = 0; i <= BAGS; i++)

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include "bench_keys.h"
+#include "bench_print.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
@@ -33,23 +33,6 @@ struct side {
     struct ps_table *table;
     enum mr_dtype out_dtype;
 };
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (p == NULL) {
-        fprintf(stderr, "bench_types: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
 
 static void look_up(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, const uint64_t *keys)
 {
@@ -87,9 +70,9 @@ static void push(struct bench *b, struct ps_table *t, enum mr_dtype out_dtype, c
 static void turn_of(struct bench *b, const struct side *side, double *best_us)
 {
     for (uint32_t i = 0; i < CALLS; i++) {
-        double t0 = now_us();
+        double t0 = bench_now_us();
         side->call(b, side->table, side->out_dtype, b->keys + (size_t)i * CALL_KEYS);
-        best_us[i] = fmin(best_us[i], now_us() - t0);
+        best_us[i] = fmin(best_us[i], bench_now_us() - t0);
     }
 }
 
@@ -110,11 +93,9 @@ static void compare(struct bench *b, const char *name, struct side side, struct 
         turn_of(b, &side, side_us);
         turn_of(b, &limit, limit_us);
     }
-    double value = keys_per_us(side_us), beside = keys_per_us(limit_us);
-    printf("{\"name\": \"types_%s_%" PRIu64 "k\", \"value\": %.2f, \"unit\": \"Mkeys/s\", \"limit\": %.2f, "
-           "\"ratio\": %.3f, \"better\": \"higher\", \"target\": %.2f}\n",
-           name, b->row_count / 1000, value, beside, value / beside, target);
-    fflush(stdout);
+    char full[80];
+    (void)snprintf(full, sizeof(full), "types_%s_%" PRIu64 "k", name, b->row_count / 1000);
+    bench_print_ratio(full, keys_per_us(side_us), "Mkeys/s", keys_per_us(limit_us), "higher", target);
 }
 
 static struct ps_table *make_table(struct bench *b, enum mr_dtype dtype)
@@ -167,15 +148,13 @@ static void run(uint64_t row_count)
 {
     struct bench b = {.row_count = row_count};
     b.arena = ps_arena_create((size_t)row_count * 640 + ((size_t)64 << 20));
-    if (b.arena == NULL) {
-        fprintf(stderr, "bench_types: out of memory\n");
-        exit(1);
-    }
-    b.keys = allocate((size_t)CALLS * CALL_KEYS * sizeof(uint64_t));
-    b.offsets = allocate((BAGS + 1) * sizeof(uint32_t));
-    b.out = allocate(CALL_KEYS * DIM * sizeof(float));
-    b.gradients = allocate(CALL_KEYS * DIM * sizeof(float));
-    b.scales = allocate(CALL_KEYS * sizeof(float));
+    if (b.arena == NULL)
+        bench_give_up("out of memory");
+    b.keys = bench_allocate((size_t)CALLS * CALL_KEYS * sizeof(uint64_t));
+    b.offsets = bench_allocate((BAGS + 1) * sizeof(uint32_t));
+    b.out = bench_allocate(CALL_KEYS * DIM * sizeof(float));
+    b.gradients = bench_allocate(CALL_KEYS * DIM * sizeof(float));
+    b.scales = bench_allocate(CALL_KEYS * sizeof(float));
     bench_keys_uniform(b.keys, (size_t)CALLS * CALL_KEYS, row_count, 42);
     for (uint32_t i = 0; i <= BAGS; i++)
         b.offsets[i] = i * BAG_KEYS;

@@ -37,27 +37,6 @@ struct big {
     float gradients[CALL_KEYS * DIM];
 };
 
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "big_table: %s\n", what);
-    exit(1);
-}
-
-static double resident_bytes(const struct big *b)
-{
-    char path[64], line[256];
-    double kib = 0;
-    snprintf(path, sizeof(path), "/proc/%lu/status", b->pid);
-    FILE *status = fopen(path, "r");
-    if (status == NULL)
-        give_up("the server's process is not there");
-    while (fgets(line, sizeof(line), status) != NULL)
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kib = strtod(line + 6, NULL);
-    fclose(status);
-    return kib * 1024;
-}
-
 static uint64_t rows_held(const struct big *b)
 {
     struct mr_feature_info *infos = NULL;
@@ -108,7 +87,7 @@ static void finish(struct mr_future *future, float expected)
         const float *value = rows->data;
         for (uint64_t i = 0; i < (uint64_t)rows->dims[0] * DIM; i++)
             if (fabsf(value[i] - expected) > 1e-6f)
-                give_up("a row is not what it should be");
+                bench_give_up("a row is not what it should be");
     }
     mr_reply_free(reply);
     mr_future_destroy(future);
@@ -137,11 +116,11 @@ static void each_key(struct big *b, const char *name, enum work work, uint64_t f
 /* The half that stays is used at a later step; the rest goes while the server does little else. */
 static void wait_for_eviction(struct big *b, uint64_t kept)
 {
-    double t0 = bench_now_us(), before = resident_bytes(b), after = before, last = 0;
+    double t0 = bench_now_us(), before = bench_resident_bytes(b->pid), after = before, last = 0;
     uint64_t step = STEP_EVICT;
     while (rows_held(b) > kept) {
         if (bench_now_us() - t0 > EVICT_SECONDS * 1e6)
-            give_up("the unused rows are still there");
+            bench_give_up("the unused rows are still there");
         finish(begin(b, WORK_LOOKUP, b->rows - 1, 1, step), NAN);
         step += step < STEP_LAST ? 1 : 0;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -152,7 +131,7 @@ static void wait_for_eviction(struct big *b, uint64_t kept)
         for (uint32_t i = 0; i < 200; i++)
             finish(begin(b, WORK_LOOKUP, b->rows - 1, 1, STEP_LAST), NAN);
         nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
-        after = resident_bytes(b);
+        after = bench_resident_bytes(b->pid);
     }
     bench_print_rate("big_evict", (double)(b->rows - kept) / evicted_us * 1e6, "keys/s", 1);
     printf("{\"name\": \"big_memory_after_eviction\", \"value\": %.0f, \"unit\": \"MB\", \"limit\": %.0f, "
@@ -167,13 +146,13 @@ static void run(struct big *b)
     make_table(b);
     each_key(b, "big_fill", WORK_LOOKUP, 0, STEP_FILL, 1.0f);
     if (rows_held(b) != b->rows)
-        give_up("not all rows were made");
+        bench_give_up("not all rows were made");
     each_key(b, "big_push", WORK_PUSH, 0, STEP_FILL, NAN);
     each_key(b, "big_lookup", WORK_LOOKUP, 0, STEP_FILL, pushed);
     each_key(b, "big_lookup_half", WORK_LOOKUP, half, STEP_USE, pushed);
     wait_for_eviction(b, b->rows - half);
     if (rows_held(b) != b->rows - half)
-        give_up("rows were evicted that were in use");
+        bench_give_up("rows were evicted that were in use");
     each_key(b, "big_lookup_after_eviction", WORK_LOOKUP, half, STEP_LAST, pushed);
 }
 

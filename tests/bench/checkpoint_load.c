@@ -80,7 +80,7 @@ static int compare(const void *a, const void *b)
 static void look(struct load *l, struct stretch *s)
 {
     struct mr_core_memory memory;
-    double resident = checkpoint_resident_bytes(l->bench), own = 0;
+    double resident = bench_resident_bytes(l->bench->pid), own = 0;
     for (uint32_t core = 0; core < mr_client_core_count(l->bench->client); core++) {
         bench_check(mr_memory(l->bench->client, NULL, core, &memory, NULL, NULL), "memory");
         own += (double)memory.checkpoint_bytes;

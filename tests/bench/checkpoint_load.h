@@ -20,8 +20,6 @@ struct checkpoint_bench {
     float gradients[CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM];
 };
 
-/* Of the server's process, as the kernel tells it. */
-double checkpoint_resident_bytes(const struct checkpoint_bench *b);
 /* How the save or restore stands; ends the program when it failed. True: it is over. */
 bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status);
 void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind);

@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "bench_print.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
@@ -36,14 +36,6 @@ struct options {
     struct sockaddr_in server;
     uint32_t payload_bytes, bytes, mtu, runs;
 };
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -82,7 +74,7 @@ static void print_latency(const char *name, double *us, uint32_t runs, uint32_t 
 /* Spins until a datagram is there; false when it must be lost. */
 static bool spin_receive(int fd, uint8_t *in, size_t bytes_max, ssize_t *bytes)
 {
-    double deadline = now_us() + LOST_AFTER_US;
+    double deadline = bench_now_us() + LOST_AFTER_US;
 
     do {
         *bytes = recv(fd, in, bytes_max, MSG_DONTWAIT);
@@ -92,7 +84,7 @@ static bool spin_receive(int fd, uint8_t *in, size_t bytes_max, ssize_t *bytes)
             give_up("receive");
         /* The packet may wait for the kernel's own thread on this CPU. */
         (void)sched_yield();
-    } while (now_us() < deadline);
+    } while (bench_now_us() < deadline);
     return false;
 }
 
@@ -106,7 +98,7 @@ static void echo_one(int fd, const struct options *options)
     if (us == NULL)
         give_up("memory");
     while (done < options->runs + WARM_UP_RUNS) {
-        double start = now_us();
+        double start = bench_now_us();
 
         if (send(fd, out, options->payload_bytes, 0) < 0 && errno != ECONNREFUSED)
             give_up("send");
@@ -116,7 +108,7 @@ static void echo_one(int fd, const struct options *options)
             continue;
         }
         if (done >= WARM_UP_RUNS)
-            us[done - WARM_UP_RUNS] = now_us() - start;
+            us[done - WARM_UP_RUNS] = bench_now_us() - start;
         done++;
     }
     print_latency("raw_echo_1", us, options->runs, lost);
@@ -162,7 +154,7 @@ static void echo_many(int fd, const struct options *options)
     struct window *out = window_make(options->payload_bytes), *in = window_make(2048);
     uint64_t wanted = (uint64_t)options->runs * 50, done = 0;
     uint32_t in_flight = 0, lost = 0;
-    double start = now_us(), heard = start;
+    double start = bench_now_us(), heard = start;
 
     while (done < wanted) {
         in_flight += send_some(fd, out, OUTSTANDING - in_flight);
@@ -170,18 +162,18 @@ static void echo_many(int fd, const struct options *options)
         if (n > 0) {
             in_flight -= (uint32_t)n < in_flight ? (uint32_t)n : in_flight;
             done += (uint32_t)n;
-            heard = now_us();
-        } else if (sched_yield() == 0 && now_us() - heard > LOST_AFTER_US) {
+            heard = bench_now_us();
+        } else if (sched_yield() == 0 && bench_now_us() - heard > LOST_AFTER_US) {
             lost += in_flight;
             in_flight = 0;
-            heard = now_us();
+            heard = bench_now_us();
             if (lost > 100000)
                 give_up("the server does not answer");
         }
     }
     printf(
         "{\"name\": \"raw_echo_64\", \"value\": %.0f, \"unit\": \"calls/s\", \"runs\": %llu, \"lost\": %u}\n",
-        (double)done / (now_us() - start) * 1e6, (unsigned long long)done, lost);
+        (double)done / (bench_now_us() - start) * 1e6, (unsigned long long)done, lost);
     fflush(stdout);
     free(out);
     free(in);
@@ -191,7 +183,7 @@ static void echo_many(int fd, const struct options *options)
 static bool blast_once(int fd, const uint32_t order[2], uint8_t *in, double *us)
 {
     uint64_t wanted = (uint64_t)order[0] * order[1], got = 0;
-    double start = now_us();
+    double start = bench_now_us();
     ssize_t bytes;
 
     if (send(fd, order, 2 * sizeof(order[0]), 0) < 0)
@@ -201,7 +193,7 @@ static bool blast_once(int fd, const uint32_t order[2], uint8_t *in, double *us)
             return false;
         got += (uint64_t)bytes;
     }
-    *us = now_us() - start;
+    *us = bench_now_us() - start;
     return true;
 }
 
