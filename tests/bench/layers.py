@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+import torch_rpc
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = 1.0  # at least torch's own speed
 
@@ -26,31 +28,16 @@ TARGET = 1.0  # at least torch's own speed
 def torch_trainer(batch):
     """A function that trains so many steps."""
     import torch
-    from torch import nn
 
     torch.set_num_threads(1)
-    network = nn.Sequential(
-        nn.Conv2d(1, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Dropout(0.25),
-        nn.Flatten(),
-        nn.Linear(9216, 128),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(128, 10),
-        nn.LogSoftmax(1),
-    )
+    network = torch_rpc.mnist_network()
     optimizer = torch.optim.SGD(network.parameters(), 0.03, momentum=0.5)
-    images = (torch.rand(batch, 1, 28, 28) < 0.2).float()
-    labels = torch.arange(batch) % 10
+    images, labels = torch_rpc.mnist_pictures(batch)
 
     def train(steps):
         for _ in range(steps):
             optimizer.zero_grad()
-            nn.functional.nll_loss(network(images), labels).backward()
+            torch.nn.functional.nll_loss(network(images), labels).backward()
             optimizer.step()
 
     return train

@@ -53,6 +53,33 @@ def call_async(rpc):
         future.wait()
 
 
+def mnist_network():
+    """The network of torch's parameter server tutorial."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(9216, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, 10),
+        nn.LogSoftmax(1),
+    )
+
+
+def mnist_pictures(batch):
+    """So many pictures that are made up here, and their labels."""
+    import torch
+
+    return (torch.rand(batch, 1, 28, 28) < 0.2).float(), torch.arange(batch) % 10
+
+
 class Server:
     """The model, and what trainers call."""
 
@@ -61,22 +88,8 @@ class Server:
     @classmethod
     def parameters(cls):
         import torch.distributed.rpc as rpc
-        from torch import nn
 
-        cls.model = nn.Sequential(
-            nn.Conv2d(1, 32, 3),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 3),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Dropout(0.25),
-            nn.Flatten(),
-            nn.Linear(9216, 128),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            nn.Linear(128, 10),
-            nn.LogSoftmax(1),
-        )
+        cls.model = mnist_network()
         return [rpc.RRef(parameter) for parameter in cls.model.parameters()]
 
     @classmethod
@@ -90,8 +103,7 @@ def train(rpc, batch, steps):
     from torch.distributed.optim import DistributedOptimizer
 
     optimizer = DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync("worker0", Server.parameters), lr=0.03)
-    images = (torch.rand(batch, 1, 28, 28) < 0.2).float()
-    labels = torch.arange(batch) % 10
+    images, labels = mnist_pictures(batch)
     start = 0.0
     for step in range(WARM_STEPS + steps):
         if step == WARM_STEPS:
