@@ -383,22 +383,23 @@ class Bench:
             self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
             self.rounds.setdefault(name, []).append((line["value"], line["limit"]))
 
-    def table_round(self):
+    def rpc_round(self, directory):
+        remote.Remote(self, sys.modules[__name__], directory).round()
+
+    def table_round(self, _directory):
         self.in_process("bench_table", "--optimizer", "sgd", "1000", "10000")
         self.in_process("bench_table", "--optimizer", "adagrad", "1000", "10000")
 
-    def table_large(self):
+    def table_large_round(self, directory):
         self.in_process("bench_skew")
         if available_bytes() < TABLE_LARGE_BYTES:
             print("bench: not enough memory for tables of 50 M rows: left out", file=sys.stderr)
             return
         self.in_process("bench_table", "--optimizer", "sgd", "50000")
         self.in_process("bench_growth")
+        self.table_through_wire(directory)
 
     def table_through_wire(self, directory):
-        if available_bytes() < TABLE_LARGE_BYTES:
-            print("bench: not enough memory for a node with 50 M rows: left out", file=sys.stderr)
-            return
         node = self.node_arguments(directory, self.driver, "server0", **{"memory.limit_mib": 12288})
         with Cable(self.mtu) as cable, serving(cable.server, node, "ready") as (_, pid):
             lines = client_lines(
@@ -410,14 +411,14 @@ class Bench:
                 self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
                 self.rounds.setdefault(name, []).append((line["value"], line["limit"]))
 
-    def checkpoints(self):
+    def checkpoint_round(self, _directory):
         reason = checkpoint.why_not(self.build, self.checkpoint_bytes, available_bytes())
         if reason:
             print(f"bench: checkpoints left out: {reason}", file=sys.stderr)
             return
         checkpoint.Checkpoints(self, sys.modules[__name__], self.checkpoint_bytes).round()
 
-    def demo(self):
+    def demo_round(self, _directory):
         done = subprocess.run(
             ["scripts/demo.sh"],
             env=dict(os.environ, MILLRACE_BUILD=self.build),
@@ -436,19 +437,7 @@ class Bench:
         self.add("demo_samples", float(fields["samples_per_s"]), limit)
 
     def measure(self, part, directory):
-        if part == "rpc":
-            remote.Remote(self, sys.modules[__name__], directory).round()
-        elif part == "table":
-            self.table_round()
-        elif part == "table_large":
-            self.table_large()
-            self.table_through_wire(directory)
-        elif part == "checkpoint":
-            self.checkpoints()
-        elif part == "demo":
-            self.demo()
-        else:
-            getattr(self, f"{part}_round")(directory)
+        getattr(self, f"{part}_round")(directory)
 
     def measure_beside_noise(self, part, directory):
         """The part once more while another process takes half of a CPU."""
