@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,6 +27,17 @@ static void remove_leftover(void)
     snprintf(command, sizeof(command), "rm -rf %s", leftover);
     if (system(command) == 0)
         leftover[0] = '\0';
+}
+
+bool node_fixture_arguments(int argc, char **argv, uint32_t *cores)
+{
+    if (argc != 3 || (*cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
+        fprintf(stderr, "usage: %s MILLRACED CORES\n", program_invocation_short_name);
+        return false;
+    }
+    node_fixture_server = argv[1];
+    netns_require_root();
+    return true;
 }
 
 static void make_directory(struct node_fixture *f)

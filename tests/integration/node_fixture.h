@@ -2,6 +2,7 @@
 #ifndef TESTS_NODE_FIXTURE_H
 #define TESTS_NODE_FIXTURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "tests/integration/netns.h"
 #include "trainer_client/millrace.h"
@@ -22,6 +23,9 @@ struct node_fixture {
 
 /* Path of millraced; set by the test's main. */
 extern const char *node_fixture_server;
+/* Reads the command line MILLRACED CORES, and skips the test without root. Returns false after a line on how to
+ * use the program. */
+bool node_fixture_arguments(int argc, char **argv, uint32_t *cores);
 
 /* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL =
  * none). */

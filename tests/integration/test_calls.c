@@ -576,11 +576,7 @@ int main(int argc, char **argv)
         CALLS_TEST(test_kill_and_restart),
     };
 
-    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_calls MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -372,11 +372,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_checkpoints_at_steps_are_whole),
     };
 
-    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_cuts MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

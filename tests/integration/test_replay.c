@@ -527,11 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_small_buffer_and_other_cores),
     };
 
-    if (argc != 3) {
-        fprintf(stderr, "usage: test_replay MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    cores = (uint32_t)strtoul(argv[2], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,11 +282,7 @@ int main(int argc, char **argv)
                                        RESTORE_TEST(test_into_an_empty_node), RESTORE_TEST(test_damage),
                                        RESTORE_TEST(test_serve)};
 
-    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_restore MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

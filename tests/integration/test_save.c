@@ -236,11 +236,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {SAVE_TEST(test_save_while_pushing), SAVE_TEST(test_directory),
                                        SAVE_TEST(test_two_saves), SAVE_TEST(test_queue)};
 
-    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_save MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

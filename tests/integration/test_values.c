@@ -550,11 +550,7 @@ int main(int argc, char **argv)
         VALUES_TEST(test_variable),     VALUES_TEST(test_gradients_that_are_no_numbers),
     };
 
-    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
-        fprintf(stderr, "usage: test_values MILLRACED CORES\n");
+    if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
-    }
-    node_fixture_server = argv[1];
-    netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
