@@ -52,7 +52,7 @@ APART = {
     ("trainer_client", "dataplane"): (),
     ("trainer_client", "ps"): (),
     ("tools", "dataplane"): (),
-    ("tools", "ps"): ("ps/checkpoint/", "ps/row/"),
+    ("tools", "ps"): ("ps/checkpoint/", "ps/row/", "ps/store/"),
 }  # files and rows: millrace ckpt reads them without a node
 
 # (folder, folder above it): why. Fewer is better.

@@ -4,14 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
+#include "tools/ckpt/ckpt_store.h"
 #include "tools/commands.h"
 #include "dataplane/wire/base/cli.h"
 
 static const struct tool_command list[] = {
-    {"list", ckpt_list, "list the checkpoints of a directory"},
+    {"list", ckpt_list, "list the checkpoints of a directory or a store"},
     {"verify", ckpt_verify, "read every block, and name the file and block of any damage"},
     {"info", ckpt_info, "show what a checkpoint holds"},
     {"diff", ckpt_diff, "show what differs between two checkpoints"},
@@ -19,13 +19,17 @@ static const struct tool_command list[] = {
     {"export", ckpt_export, "write a table as one .safetensors or .npy file"},
     {"compact", ckpt_compact, "write a checkpoint and those that it builds on as one full checkpoint"},
     {"import", ckpt_import, "make a checkpoint with a table from .npy files"},
+    {"push", ckpt_push, "copy a checkpoint to a store: HDFS or S3"},
+    {"pull", ckpt_pull, "copy a checkpoint from a store"},
 };
 
 int tool_ckpt(int argc, char **argv)
 {
     const struct tool_commands commands = {
         .program = "millrace ckpt",
-        .summary = "Inspects checkpoints on disk, and makes new ones; no server is needed.",
+        .summary =
+            "Inspects checkpoints on disk or in a store, copies them, and makes new ones; no server is\n"
+            "needed.",
         .list = list,
         .count = sizeof(list) / sizeof(*list),
         .name_width = 12};
@@ -36,8 +40,9 @@ int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain)
 {
     char directory[PS_PATH_BYTES], text[PS_TEXT_BYTES];
     uint64_t id;
-    if (!ckpt_path_split(path, directory, &id))
-        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    const int exit_code = ckpt_place_open(command, path, directory, &id);
+    if (exit_code != 0)
+        return exit_code;
     if (ckpt_chain_open(directory, id, chain, text) != MR_OK)
         return cli_fail(command, "%s", text);
     return 0;
@@ -63,20 +68,23 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
 
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
 {
+    const struct ps_store *store = ckpt_store_of(link->path);
     char path[PS_PATH_BYTES];
-    struct stat st;
+    uint64_t bytes;
+    int64_t written_s, ignored;
     struct tm utc;
-    if (!ps_path_join(link->path, PS_MANIFEST_NAME, path) || stat(path, &st) != 0)
+    if (!ps_path_join(link->path, PS_MANIFEST_NAME, path) ||
+        store->facts(store->self, path, disk_bytes, &written_s) != 0)
         return false;
-    (void)gmtime_r(&st.st_mtim.tv_sec, &utc);
+    const time_t time_s = written_s;
+    (void)gmtime_r(&time_s, &utc);
     (void)strftime(time_text, CKPT_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &utc);
-    *disk_bytes = (uint64_t)st.st_size;
     for (uint32_t core = 0; core < link->manifest.file_count; core++) {
         char name[PS_FILE_NAME_BYTES];
         ps_file_name(core, name);
-        if (!ps_path_join(link->path, name, path) || stat(path, &st) != 0)
+        if (!ps_path_join(link->path, name, path) || store->facts(store->self, path, &bytes, &ignored) != 0)
             return false;
-        *disk_bytes += (uint64_t)st.st_size;
+        *disk_bytes += bytes;
     }
     return true;
 }

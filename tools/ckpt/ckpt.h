@@ -1,4 +1,4 @@
-/* The commands of `millrace ckpt`: checkpoints on disk, without a server. Same convention as
+/* The commands of `millrace ckpt`: checkpoints on disk or in a store, without a server. Same convention as
  * tools/commands.h. */
 #ifndef TOOL_CKPT_H
 #define TOOL_CKPT_H
@@ -14,6 +14,8 @@ int ckpt_dump(int argc, char **argv);
 int ckpt_export(int argc, char **argv);
 int ckpt_compact(int argc, char **argv);
 int ckpt_import(int argc, char **argv);
+int ckpt_push(int argc, char **argv);
+int ckpt_pull(int argc, char **argv);
 
 #define CKPT_MEMORY_MIB_DEFAULT 1024u
 /* A row of an option table. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_format.h"
+#include "tools/ckpt/ckpt_store.h"
 
 #define STREAM_BATCH 8u /* blocks */
 
@@ -57,7 +58,7 @@ enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_c
 {
     struct ckpt_chain chain = {0};
     uint32_t count = 1;
-    int error = id == 0 ? ps_checkpoint_list_all(NULL, directory, &id, 1, &count) : 0;
+    int error = id == 0 ? ps_checkpoint_list_all(ckpt_store_of(directory), directory, &id, 1, &count) : 0;
     if (error != 0) {
         ps_text_io(text, "open", directory, -error);
         return MR_IO_ERROR;
@@ -67,7 +68,7 @@ enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_c
                      "there is no checkpoint here; name one as DIR/ckpt-N, or its directory");
         return MR_CHECKPOINT_NOT_FOUND;
     }
-    enum mr_status status = ps_chain_open(ps_store_local(), directory, id, &chain.files, text);
+    enum mr_status status = ps_chain_open(ckpt_store_of(directory), directory, id, &chain.files, text);
     if (status == MR_CHECKPOINT_NOT_FOUND)
         (void)snprintf(text, PS_TEXT_BYTES,
                        "%.150s: there is no ckpt-%" PRIu64 " here; see millrace ckpt list", directory, id);
@@ -117,8 +118,8 @@ enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_recor
     const uint8_t *blocks[PS_STREAM_BATCH_MAX];
     struct ps_stream *stream;
     uint32_t count;
-    enum mr_status status =
-        ps_stream_open(ps_store_local(), link->path, &link->manifest, STREAM_BATCH, 1, &stream, text);
+    enum mr_status status = ps_stream_open(ckpt_store_of(link->path), link->path, &link->manifest,
+                                           STREAM_BATCH, 1, &stream, text);
     if (status != MR_OK)
         return status;
     while (status == MR_OK && (count = ps_stream_take(stream, blocks)) > 0) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/checkpoint/checkpoint_format.h"
+#include "tools/ckpt/ckpt_store.h"
 #include "dataplane/wire/base/cli.h"
 
 void ckpt_check_begin(struct ckpt_check *check, uint64_t total_bytes)
@@ -63,16 +64,19 @@ static int compare_ids(const void *a, const void *b)
 /* All published checkpoints of a directory, oldest first. */
 static int all_ids(const char *command, const char *directory, uint64_t **ids, uint32_t *count)
 {
-    const struct ps_store *store = ps_store_local();
+    const struct ps_store *store = ckpt_store_of(directory);
     int error = store->list(store->self, directory, ignore_name, NULL);
+    const char *explained = ps_store_explanation(-error);
+    if (error != 0 && explained)
+        return cli_fail(command, "%s: %s", directory, explained);
     if (error != 0)
         return cli_fail(command, "%s: %s; name a directory of checkpoints, or one of them as DIR/ckpt-N",
                         directory, strerror(-error));
-    const uint32_t room = ps_checkpoint_list(NULL, directory, NULL, 0);
+    const uint32_t room = ps_checkpoint_list(store, directory, NULL, 0);
     *ids = malloc((room + 1u) * sizeof **ids);
     if (!*ids)
         return cli_fail(command, "no memory");
-    *count = ps_checkpoint_list(NULL, directory, *ids, room);
+    *count = ps_checkpoint_list(store, directory, *ids, room);
     if (*count > room) /* some have come since they were counted */
         *count = room;
     qsort(*ids, *count, sizeof(**ids), compare_ids);
@@ -83,8 +87,9 @@ int ckpt_find_ids(const char *command, const char *path, char directory[PS_PATH_
                   uint32_t *count)
 {
     uint64_t id;
-    if (!ckpt_path_split(path, directory, &id))
-        return cli_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    const int exit_code = ckpt_place_open(command, path, directory, &id);
+    if (exit_code != 0)
+        return exit_code;
     if (id == 0)
         return all_ids(command, directory, ids, count);
     *ids = malloc(sizeof **ids);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/store/store_url.h"
 
 #define PENDING_ROWS  256u
 #define PENDING_BYTES (64u << 10)
@@ -29,6 +30,11 @@ static void nap(void)
 enum mr_status ckpt_make_start(struct ckpt_make *make, struct ps_writer_options *options, char *text)
 {
     *make = (struct ckpt_make){.core_count = options->core_count};
+    if (ps_store_url_is_remote(options->directory)) {
+        ps_text_path(text, options->directory,
+                     "checkpoints are made on this machine's disk; millrace ckpt pull and push copy them");
+        return MR_INVALID_ARGUMENT;
+    }
     options->buffers_per_core = CKPT_MAKE_BUFFERS;
     make->cores = calloc(make->core_count, sizeof(*make->cores));
     if (!make->cores)

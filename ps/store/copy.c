@@ -1,0 +1,417 @@
+#include "ps/store/copy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+#include "dataplane/wire/base/clock.h"
+#include "ps/base/byte_rate.h"
+#include "ps/base/cpu_affinity.h"
+
+#define READ_ALIGN   4096u
+#define RATE_LOOK_NS 2000000 /* how often a copy looks whether it may go on */
+
+/* The copy of one checkpoint: its threads take one file after the other. */
+struct job {
+    const struct ps_copy *copy;
+    const struct ps_manifest *manifest;
+    const char *from_path;
+    char to_path[PS_PATH_BYTES]; /* the temporary directory */
+    pthread_mutex_t lock;        /* of what follows */
+    struct ps_byte_rate rate;
+    uint32_t next;
+    enum mr_status status; /* the first that is not MR_OK */
+    char text[PS_TEXT_BYTES];
+};
+
+static bool is_stopped(const struct ps_copy *copy)
+{
+    return copy->stop && atomic_load(copy->stop);
+}
+
+/* ---- one file ---- */
+
+struct moving {
+    struct job *job;
+    uint32_t core;
+    char from_path[PS_PATH_BYTES], to_path[PS_PATH_BYTES];
+    struct ps_store_file *from, *to;
+    uint8_t *buffer;
+    struct ps_manifest_file found;
+    XXH3_state_t *hash;
+};
+
+static bool wait_for_rate(struct job *job, uint64_t bytes)
+{
+    for (;;) {
+        pthread_mutex_lock(&job->lock);
+        const bool may_go = ps_byte_rate_take(&job->rate, bytes, mr_clock_us());
+        pthread_mutex_unlock(&job->lock);
+        if (is_stopped(job->copy))
+            return false;
+        if (may_go)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = RATE_LOOK_NS}, NULL);
+    }
+}
+
+static enum mr_status check_blocks(struct moving *m, uint32_t count, char *text)
+{
+    const struct ps_manifest *manifest = m->job->manifest;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *block = m->buffer + (size_t)i * PS_BLOCK_BYTES;
+        const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
+        const char *wrong = ps_block_check(block, manifest->version, manifest->id, m->core, m->found.blocks);
+        if (wrong) {
+            char why[128];
+            (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", m->found.blocks, wrong);
+            return ps_checkpoint_corrupt(text, m->from_path, why);
+        }
+        m->found.blocks++;
+        m->found.payload_bytes += header->payload_bytes;
+        m->found.records += header->record_count;
+        (void)XXH3_128bits_update(m->hash, &header->hash, sizeof(header->hash));
+    }
+    return MR_OK;
+}
+
+static enum mr_status check_whole(const struct moving *m, char *text)
+{
+    const struct ps_manifest_file *expected = &m->job->manifest->files[m->core];
+    const XXH128_hash_t hash = XXH3_128bits_digest(m->hash);
+    if (m->found.payload_bytes == expected->payload_bytes && m->found.records == expected->records &&
+        hash.low64 == expected->hash.low && hash.high64 == expected->hash.high)
+        return MR_OK;
+    return ps_checkpoint_corrupt(text, m->from_path, "its blocks are not those that the MANIFEST names");
+}
+
+static void report(struct job *job, uint64_t bytes)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->copy->progress)
+        job->copy->progress(job->copy->arg, bytes);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static enum mr_status move_some(struct moving *m, uint32_t count, char *text)
+{
+    const struct ps_copy *copy = m->job->copy;
+    const uint64_t offset = (uint64_t)m->found.blocks * PS_BLOCK_BYTES;
+    const size_t bytes = (size_t)count * PS_BLOCK_BYTES;
+    if (!wait_for_rate(m->job, bytes))
+        return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
+    int error = ps_store_read_all(copy->from, m->from, m->buffer, bytes, offset);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "read", m->from_path, error);
+    const enum mr_status status = check_blocks(m, count, text);
+    if (status != MR_OK)
+        return status;
+    error = ps_store_write_all(copy->to, m->to, m->buffer, bytes, offset);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "write", m->to_path, error);
+    report(m->job, bytes);
+    return MR_OK;
+}
+
+static enum mr_status move_blocks(struct moving *m, char *text)
+{
+    const uint32_t blocks = m->job->manifest->files[m->core].blocks, most = PS_COPY_BYTES / PS_BLOCK_BYTES;
+    enum mr_status status = MR_OK;
+    while (status == MR_OK && m->found.blocks < blocks)
+        status = move_some(m, blocks - m->found.blocks < most ? blocks - m->found.blocks : most, text);
+    if (status == MR_OK)
+        status = check_whole(m, text);
+    if (status != MR_OK)
+        return status;
+    const int error = m->job->copy->to->sync(m->to);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "write", m->to_path, error);
+}
+
+static enum mr_status open_both(struct moving *m, char *text)
+{
+    const struct ps_copy *copy = m->job->copy;
+    const uint64_t expected = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES;
+    uint64_t file_bytes;
+    int error = copy->from->open(copy->from->self, m->from_path, &m->from, &file_bytes);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "open", m->from_path, error);
+    if (file_bytes != expected)
+        return ps_checkpoint_corrupt(text, m->from_path, PS_WRONG_LENGTH);
+    error = copy->to->create(copy->to->self, m->to_path, false, &m->to);
+    /* A disk without that room may have it yet; a store that refuses such a length does so here. */
+    if (error == 0 && copy->to->reserve && copy->to->reserve(m->to, expected) == -EFBIG)
+        error = -EFBIG;
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", m->to_path, error);
+}
+
+static enum mr_status move_file(struct job *job, uint32_t core, uint8_t *buffer, char *text)
+{
+    char name[PS_FILE_NAME_BYTES];
+    struct moving m = {.job = job, .core = core, .buffer = buffer, .hash = XXH3_createState()};
+    ps_file_name(core, name);
+    enum mr_status status = MR_OK;
+    if (!m.hash || XXH3_128bits_reset(m.hash) != XXH_OK)
+        status = ps_checkpoint_fail(text, "copy", job->to_path, -ENOMEM);
+    else if (!ps_path_join(job->from_path, name, m.from_path) || !ps_path_join(job->to_path, name, m.to_path))
+        status = ps_checkpoint_fail(text, "copy", job->to_path, -ENAMETOOLONG);
+    else
+        status = open_both(&m, text);
+    if (status == MR_OK)
+        status = move_blocks(&m, text);
+    if (m.from)
+        (void)job->copy->from->close(m.from);
+    if (m.to) {
+        const int error = job->copy->to->close(m.to);
+        if (status == MR_OK && error != 0)
+            status = ps_checkpoint_fail(text, "close", m.to_path, error);
+    }
+    XXH3_freeState(m.hash);
+    return status;
+}
+
+/* ---- all files ---- */
+
+/* The next file to copy; false: there is none, or one has failed. */
+static bool take_next(struct job *job, uint32_t *core)
+{
+    pthread_mutex_lock(&job->lock);
+    const bool is_left = job->status == MR_OK && job->next < job->manifest->file_count;
+    if (is_left)
+        *core = job->next++;
+    pthread_mutex_unlock(&job->lock);
+    return is_left;
+}
+
+static void fail(struct job *job, enum mr_status status, const char *text)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->status == MR_OK) {
+        job->status = status;
+        memcpy(job->text, text, PS_TEXT_BYTES);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void *move_files(void *arg)
+{
+    struct job *job = arg;
+    char text[PS_TEXT_BYTES];
+    uint32_t core;
+    ps_cpu_affinity_avoid(pthread_self(), job->copy->avoid_cpus, job->copy->avoid_cpu_count);
+    uint8_t *buffer = aligned_alloc(READ_ALIGN, PS_COPY_BYTES);
+    if (!buffer)
+        fail(job, ps_checkpoint_fail(text, "copy", job->to_path, -ENOMEM), text);
+    while (buffer && take_next(job, &core)) {
+        const enum mr_status status = move_file(job, core, buffer, text);
+        if (status != MR_OK)
+            fail(job, status, text);
+    }
+    free(buffer);
+    return NULL;
+}
+
+static enum mr_status move_all_files(struct job *job, char *text)
+{
+    pthread_t threads[PS_COPY_THREADS];
+    uint32_t count = 0;
+    while (count < PS_COPY_THREADS && count < job->manifest->file_count &&
+           pthread_create(&threads[count], NULL, move_files, job) == 0)
+        count++;
+    if (count == 0)
+        return ps_checkpoint_fail(text, "copy", job->to_path, -EAGAIN);
+    for (uint32_t i = 0; i < count; i++)
+        (void)pthread_join(threads[i], NULL);
+    if (job->status != MR_OK)
+        memcpy(text, job->text, PS_TEXT_BYTES);
+    return job->status;
+}
+
+/* ---- MANIFESTs ---- */
+
+/* All of a file, to be freed. */
+static int read_whole(const struct ps_store *store, const char *path, uint8_t **data, uint64_t *bytes)
+{
+    struct ps_store_file *file;
+    int error = store->open(store->self, path, &file, bytes);
+    if (error != 0)
+        return error;
+    *data = *bytes <= PS_MANIFEST_BYTES_MAX ? malloc(*bytes + 1) : NULL;
+    error = *data ? ps_store_read_all(store, file, *data, *bytes, 0) : -ENOMEM;
+    (void)store->close(file);
+    if (error != 0) {
+        free(*data);
+        *data = NULL;
+    }
+    return error;
+}
+
+static int write_whole(const struct ps_store *store, const char *path, const uint8_t *data, uint64_t bytes)
+{
+    struct ps_store_file *file;
+    int error = store->create(store->self, path, false, &file);
+    if (error != 0)
+        return error;
+    error = ps_store_write_all(store, file, data, bytes, 0);
+    if (error == 0)
+        error = store->sync(file);
+    const int closed = store->close(file);
+    return error != 0 ? error : closed;
+}
+
+/* The MANIFEST may have been replaced since it was read: its files go only with the one that they were checked
+ * against. */
+static enum mr_status copy_manifest(const struct job *job, char *text)
+{
+    char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
+    struct ps_manifest found;
+    uint8_t *data = NULL;
+    uint64_t bytes = 0;
+    if (!ps_path_join(job->from_path, PS_MANIFEST_NAME, from) ||
+        !ps_path_join(job->to_path, PS_MANIFEST_NAME, to))
+        return ps_checkpoint_fail(text, "copy", job->to_path, -ENAMETOOLONG);
+    int error = read_whole(job->copy->from, from, &data, &bytes);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "read", from, error);
+    enum mr_status status = MR_CHECKPOINT_CORRUPT;
+    if (ps_manifest_parse((const char *)data, bytes, &found, text)) {
+        const bool is_same =
+            found.hash.low == job->manifest->hash.low && found.hash.high == job->manifest->hash.high;
+        status = is_same ? MR_OK : ps_checkpoint_corrupt(text, from, "it was replaced meanwhile");
+        ps_manifest_clear(&found);
+    }
+    error = status == MR_OK ? write_whole(job->copy->to, to, data, bytes) : 0;
+    free(data);
+    return error == 0 ? status : ps_checkpoint_fail(text, "write", to, error);
+}
+
+/* ---- one checkpoint ---- */
+
+static enum mr_status publish(const struct job *job, char *text)
+{
+    const struct ps_copy *copy = job->copy;
+    char path[PS_PATH_BYTES];
+    if (!ps_path_published(copy->to_directory, job->manifest->id, path))
+        return ps_checkpoint_fail(text, "rename", job->to_path, -ENAMETOOLONG);
+    int error = copy->to->sync_directory(copy->to->self, job->to_path);
+    if (error == 0)
+        error = copy->to->rename(copy->to->self, job->to_path, path);
+    if (error == 0)
+        error = copy->to->sync_directory(copy->to->self, copy->to_directory);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "publish", path, error);
+}
+
+static enum mr_status make_temporary(const struct job *job, char *text)
+{
+    const struct ps_copy *copy = job->copy;
+    (void)ps_store_remove_tree(copy->to, job->to_path, PS_MANIFEST_NAME); /* what a copy before left */
+    const int error = copy->to->make_directory(copy->to->self, job->to_path);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", job->to_path, error);
+}
+
+static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chain_link *link, char *text)
+{
+    struct job job = {.copy = copy,
+                      .manifest = &link->manifest,
+                      .from_path = link->path,
+                      .rate = {.bytes_per_s_max = copy->bytes_per_s_max}};
+    if (!ps_path_temporary(copy->to_directory, link->manifest.id, job.to_path))
+        return ps_checkpoint_fail(text, "copy", link->path, -ENAMETOOLONG);
+    enum mr_status status = make_temporary(&job, text);
+    if (status != MR_OK)
+        return status;
+    pthread_mutex_init(&job.lock, NULL);
+    status = move_all_files(&job, text);
+    pthread_mutex_destroy(&job.lock);
+    if (status == MR_OK)
+        status = copy_manifest(&job, text);
+    if (status != MR_OK && !is_stopped(copy))
+        (void)ps_store_remove_tree(copy->to, job.to_path, PS_MANIFEST_NAME);
+    /* A publication that failed may yet arrive there, and must then find its files. */
+    return status == MR_OK ? publish(&job, text) : status;
+}
+
+/* A checkpoint that is there has all its files, unless somebody has removed some. */
+static enum mr_status check_files(const struct ps_copy *copy, const struct ps_manifest *manifest, char *text)
+{
+    char directory[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], path[PS_PATH_BYTES];
+    if (!ps_path_published(copy->to_directory, manifest->id, directory))
+        return ps_checkpoint_fail(text, "open", copy->to_directory, -ENAMETOOLONG);
+    for (uint32_t core = 0; core < manifest->file_count; core++) {
+        uint64_t bytes = 0;
+        int64_t written_s;
+        ps_file_name(core, name);
+        if (!ps_path_join(directory, name, path))
+            return ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
+        const int error = copy->to->facts(copy->to->self, path, &bytes, &written_s);
+        if (error != 0 && error != -ENOENT)
+            return ps_checkpoint_fail(text, "open", path, error);
+        if (error != 0 || bytes != (uint64_t)manifest->files[core].blocks * PS_BLOCK_BYTES)
+            return ps_checkpoint_corrupt(text, path, "it is missing or has lost bytes; remove this copy");
+    }
+    return MR_OK;
+}
+
+/* Whether a checkpoint is there already. */
+static enum mr_status look_for(const struct ps_copy *copy, const struct ps_manifest *wanted, bool *is_there,
+                               char *text)
+{
+    struct ps_manifest found;
+    const enum mr_status status = ps_manifest_read(copy->to, copy->to_directory, wanted->id, &found, text);
+    *is_there = status == MR_OK;
+    if (status != MR_OK)
+        return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
+    const bool is_same = found.hash.low == wanted->hash.low && found.hash.high == wanted->hash.high;
+    ps_manifest_clear(&found);
+    if (is_same)
+        return check_files(copy, wanted, text);
+    (void)snprintf(text, PS_TEXT_BYTES,
+                   "%.120s holds another checkpoint %" PRIu64 ": give each node a directory of its own there",
+                   copy->to_directory, wanted->id);
+    return MR_INVALID_ARGUMENT;
+}
+
+static enum mr_status make_directory(const struct ps_copy *copy, char *text)
+{
+    const int error = copy->to->make_directory(copy->to->self, copy->to_directory);
+    if (error == 0 || error == -EEXIST)
+        return MR_OK;
+    ps_text_io(text, "create", copy->to_directory, -error);
+    return MR_IO_ERROR;
+}
+
+enum mr_status ps_copy_chain(const struct ps_copy *copy, uint64_t id, char *text)
+{
+    struct ps_chain chain;
+    enum mr_status status = ps_chain_open(copy->from, copy->from_directory, id, &chain, text);
+    if (status != MR_OK)
+        return status;
+    status = make_directory(copy, text);
+    for (uint32_t i = 0; i < chain.count && status == MR_OK; i++) {
+        bool is_there;
+        status = look_for(copy, &chain.links[i]->manifest, &is_there, text);
+        if (status == MR_OK && !is_there)
+            status = copy_link(copy, chain.links[i], text);
+    }
+    ps_chain_close(&chain);
+    return status;
+}
+
+enum mr_status ps_copy_measure(const struct ps_copy *copy, uint64_t id, uint64_t *bytes, char *text)
+{
+    struct ps_chain chain;
+    *bytes = 0;
+    enum mr_status status = ps_chain_open(copy->from, copy->from_directory, id, &chain, text);
+    if (status != MR_OK)
+        return status;
+    for (uint32_t i = 0; i < chain.count && status == MR_OK; i++) {
+        bool is_there;
+        status = look_for(copy, &chain.links[i]->manifest, &is_there, text);
+        *bytes += status == MR_OK && !is_there ? ps_manifest_block_bytes(&chain.links[i]->manifest) : 0;
+    }
+    ps_chain_close(&chain);
+    return status;
+}
