@@ -324,11 +324,6 @@ uint64_t dp_now_us(void)
     return mr_clock_us();
 }
 
-uint32_t dp_segment_bytes(const struct dp *dp)
-{
-    return dp_net_udp_bytes_max(&dp->net) - MR_HEADER_BYTES;
-}
-
 uint32_t dp_core_index(const struct dp_core *core)
 {
     return core->index;
@@ -342,9 +337,4 @@ struct mr_endpoint *dp_core_endpoint(struct dp_core *core)
 void dp_core_due(struct dp_core *core, uint64_t due_us)
 {
     core->app_due_us = due_us;
-}
-
-struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
-{
-    return &dp->cores[index];
 }

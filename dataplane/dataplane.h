@@ -134,7 +134,6 @@ const char *dp_driver_why(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);
-uint32_t dp_segment_bytes(const struct dp *dp);
 /* The address that always answers, "fe80::...". */
 #define DP_ADDRESS_BYTES 46
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES]);
@@ -145,7 +144,6 @@ struct mr_endpoint *dp_core_endpoint(struct dp_core *core);
 uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 /* Share of the last second that the core spent working, in parts per million. Any thread. */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
-struct dp_core *dp_core_at(struct dp *dp, uint32_t index);
 
 /* Runs `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
  * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it

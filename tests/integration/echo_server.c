@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "dataplane/dataplane.h"
+#include "dataplane/loop/core.h"
 #include "tests/integration/server_options.h"
 
 static void echo(void *core_app, struct mr_endpoint *endpoint, const struct mr_request *request)
@@ -95,12 +95,12 @@ int main(int argc, char **argv)
     }
     printf("ready driver=%s (%s) memory=%s steering=%s (%s) segment_bytes=%u\n", dp_driver_name(dp),
            dp_driver_why(dp), dp_memory_name(dp), dp_steering_name(dp), dp_steering_why(dp),
-           dp_segment_bytes(dp));
+           dp_net_udp_bytes_max(&dp->net) - MR_HEADER_BYTES);
     fflush(stdout);
     sigwait(&signals, &signal);
     for (uint32_t i = 0; i < config.core_count; i++) {
-        printf("core=%u busy_ppm=%u", i, dp_core_busy_ppm(dp_core_at(dp, i)));
-        dp_core_each_counter(dp_core_at(dp, i), print_counter, NULL);
+        printf("core=%u busy_ppm=%u", i, dp_core_busy_ppm(&dp->cores[i]));
+        dp_core_each_counter(&dp->cores[i], print_counter, NULL);
         printf("\n");
     }
     printf("done\n");

@@ -259,12 +259,6 @@ void dp_destroy(struct dp *dp)
 
 /* ---- what else there is to ask ---- */
 
-uint32_t dp_segment_bytes(const struct dp *dp)
-{
-    (void)dp;
-    return NET_UDP_BYTES - MR_HEADER_BYTES;
-}
-
 uint32_t dp_core_index(const struct dp_core *core)
 {
     return core->index;
@@ -284,11 +278,6 @@ uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     (void)core;
     return 0;
-}
-
-struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
-{
-    return &dp->cores[index];
 }
 
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)

@@ -345,12 +345,6 @@ void dp_destroy(struct dp *dp)
     free(dp);
 }
 
-uint32_t dp_segment_bytes(const struct dp *dp)
-{
-    (void)dp;
-    return MR_UDP_BYTES_MAX - MR_HEADER_BYTES;
-}
-
 uint32_t dp_core_index(const struct dp_core *core)
 {
     return core->index;
@@ -372,11 +366,6 @@ uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     (void)core;
     return 250000;
-}
-
-struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
-{
-    return &dp->cores[index];
 }
 
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
