@@ -132,9 +132,9 @@ enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options
                      call, mr_dtype_name(dtype), (unsigned)dtype);
 }
 
-enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
-                              size_t context_bytes, struct mr_future **out)
+enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                             const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
+                             const void *context, size_t context_bytes)
 {
     struct mr_future *f;
     enum mr_status status = mrc_future_new(client, options, op, 0, 1, tensor_count, context_bytes, &f);
@@ -144,6 +144,7 @@ enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options 
     for (uint32_t t = 0; t < tensor_count; t++)
         mrc_part_add(f, 0, tensors[t]);
     f->finish = finish;
-    *out = f;
-    return MR_OK;
+    if (context_bytes > 0)
+        memcpy(f->context, context, context_bytes);
+    return mrc_future_run(f, options, NULL);
 }

@@ -71,9 +71,10 @@ static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct m
                                  .learning_rate = has_rate ? options->learning_rate : 0};
 }
 
-/* Makes a call to core 0 with these tensors, if any, which must stay valid until it is run. */
-enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
-                              size_t context_bytes, struct mr_future **out);
+/* Makes a call to core 0 with these tensors, if any, and runs it. `finish` finds a copy of `context` in the
+ * future. */
+enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                             const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
+                             const void *context, size_t context_bytes);
 
 #endif

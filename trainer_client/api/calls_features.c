@@ -6,12 +6,12 @@
 struct create_context {
     uint32_t *ids;
     uint32_t count;
+    struct mr_feature features[];
 };
 
 static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply)
 {
     const struct create_context *context = f->context;
-    const struct mr_feature *features = f->memory;
     const struct mr_tensor *ids = mrc_part_tensor(f, 0, 0, MR_U32, 1);
 
     if (ids == NULL || ids->dims[0] != context->count)
@@ -22,7 +22,8 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
         return status;
     pthread_mutex_lock(&f->client->lock);
     for (uint32_t i = 0; i < context->count; i++)
-        mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &features[i], f->parts[0].start_id);
+        mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &context->features[i],
+                        f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     memcpy(context->ids, ids->data, context->count * sizeof(*context->ids));
     return MR_OK;
@@ -51,38 +52,30 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
                              MR_NAME_BYTES - 1, features[i].name, text);
         }
     }
-    struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof(*features), features);
-    enum mr_status status = mrc_call_core0(client, options, MR_OP_CREATE, &tensor, 1, finish_create,
-                                           sizeof(struct create_context), &f);
+    enum mr_status status = mrc_future_new(client, options, MR_OP_CREATE, 0, 1, 1,
+                                           sizeof(struct create_context) + count * sizeof(*features), &f);
 
     if (status != MR_OK)
         return status;
-    f->memory = malloc(count * sizeof(*features));
-    if (f->memory == NULL) {
-        mrc_future_free(f);
-        return mrc_error(MR_NO_MEMORY, "mr_create: no memory for the call");
-    }
-    memcpy(f->memory, features, count * sizeof(*features));
     struct create_context *context = f->context;
 
     context->ids = ids;
     context->count = count;
+    memcpy(context->features, features, count * sizeof(*features));
+    mrc_part_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
+    f->finish = finish_create;
     return mrc_future_run(f, options, NULL);
 }
 
 enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *options, uint32_t level)
 {
-    struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_freeze", "client is NULL");
     if (level > MR_FREEZE_ALL)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_freeze: level is %u; 0 is off, 1 admit, 2 all", level);
     struct mr_tensor tensor = mr_tensor_1d(MR_U32, 1, &level);
-    enum mr_status status =
-        mrc_call_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, sizeof(level), &f);
 
-    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, NULL, 0);
 }
 
 struct list_context {
@@ -161,20 +154,11 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                        struct mr_feature_info **infos, uint32_t *count)
 {
-    struct mr_future *f;
+    const struct list_context context = {infos, count};
 
     if (client == NULL)
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))
         return mrc_bad_argument("mr_list", "infos and count must be given both, or neither");
-    enum mr_status status =
-        mrc_call_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, sizeof(struct list_context), &f);
-
-    if (status != MR_OK)
-        return status;
-    struct list_context *context = f->context;
-
-    context->infos = infos;
-    context->count = count;
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &context, sizeof(context));
 }

@@ -13,13 +13,9 @@
 
 /* ---- StartSample ---- */
 
-struct start_context {
-    struct mr_sample_info *info;
-};
-
 static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_sample_info *info = ((const struct start_context *)f->context)->info;
+    struct mr_sample_info *const *info = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
     (void)reply;
@@ -27,14 +23,14 @@ static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
 
-    if (info != NULL)
-        *info = (struct mr_sample_info){.samples = w[0],
-                                        .slots = (uint32_t)w[1],
-                                        .dense = (uint32_t)w[2],
-                                        .stream = (uint32_t)w[3],
-                                        .batches = w[4],
-                                        .keys = w[5],
-                                        .broken_lines = w[6]};
+    if (*info != NULL)
+        **info = (struct mr_sample_info){.samples = w[0],
+                                         .slots = (uint32_t)w[1],
+                                         .dense = (uint32_t)w[2],
+                                         .stream = (uint32_t)w[3],
+                                         .batches = w[4],
+                                         .keys = w[5],
+                                         .broken_lines = w[6]};
     return MR_OK;
 }
 
@@ -67,7 +63,6 @@ static struct mr_tensor text_tensor(const char *text)
 enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *options,
                                const struct mr_sample_plan *plan, struct mr_sample_info *info)
 {
-    struct mr_future *f;
     enum mr_status status = check_plan(hub, plan);
 
     if (status != MR_OK)
@@ -79,23 +74,14 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
     struct mr_tensor tensors[4] = {text_tensor(plan->path), text_tensor(plan->format),
                                    mr_tensor_1d(MR_U64, PLAN_WORDS, words), text_tensor(plan->table)};
 
-    status = mrc_call_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start,
-                            sizeof(struct start_context), &f);
-    if (status != MR_OK)
-        return status;
-    ((struct start_context *)f->context)->info = info;
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start, &info, sizeof(info));
 }
 
 /* ---- ReadSample ---- */
 
-struct read_context {
-    struct mr_batch *batch;
-};
-
 static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct read_context *context = f->context;
+    struct mr_batch *const *batch = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *dense = mrc_part_tensor(f, 0, 1, MR_F32, 2);
     const struct mr_tensor *labels = mrc_part_tensor(f, 0, 2, MR_F32, 1);
@@ -111,43 +97,32 @@ static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 
     if (view == NULL)
         return MR_NO_MEMORY;
-    *context->batch = (struct mr_batch){.id = w[0],
-                                        .samples = (uint32_t)w[1],
-                                        .epoch = (uint32_t)w[2],
-                                        .dense = dense->data,
-                                        .labels = labels->data,
-                                        .reply = view};
+    **batch = (struct mr_batch){.id = w[0],
+                                .samples = (uint32_t)w[1],
+                                .epoch = (uint32_t)w[2],
+                                .dense = dense->data,
+                                .labels = labels->data,
+                                .reply = view};
     return MR_OK;
 }
 
 enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options, const uint64_t *done,
                               uint32_t done_count, struct mr_batch *batch)
 {
-    struct mr_future *f;
-
     if (hub == NULL || batch == NULL)
         return mrc_bad_argument("mr_read_sample", hub == NULL ? "hub is NULL" : "batch is NULL");
     if (done == NULL && done_count > 0)
         return mrc_bad_argument("mr_read_sample", "done is NULL");
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, done_count, done);
-    enum mr_status status = mrc_call_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read,
-                                           sizeof(struct read_context), &f);
 
-    if (status != MR_OK)
-        return status;
-    ((struct read_context *)f->context)->batch = batch;
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read, &batch, sizeof(batch));
 }
 
 /* ---- state ---- */
 
-struct status_context {
-    struct mr_hub_status *status;
-};
-
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct status_context *context = f->context;
+    struct mr_hub_status *const *status = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
     (void)reply;
@@ -155,32 +130,24 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
 
-    *context->status = (struct mr_hub_status){.samples_read = w[0],
-                                              .batches_handed_out = w[1],
-                                              .batches_learnt = w[2],
-                                              .batches_handed_again = w[3],
-                                              .batches_expired = w[4],
-                                              .broken_lines = w[5],
-                                              .trainers = w[6],
-                                              .batches_fed = w[7],
-                                              .batches_waiting = w[8],
-                                              .epoch = w[9],
-                                              .at_end = w[10] != 0};
+    **status = (struct mr_hub_status){.samples_read = w[0],
+                                      .batches_handed_out = w[1],
+                                      .batches_learnt = w[2],
+                                      .batches_handed_again = w[3],
+                                      .batches_expired = w[4],
+                                      .broken_lines = w[5],
+                                      .trainers = w[6],
+                                      .batches_fed = w[7],
+                                      .batches_waiting = w[8],
+                                      .epoch = w[9],
+                                      .at_end = w[10] != 0};
     return MR_OK;
 }
 
 enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options,
                              struct mr_hub_status *status)
 {
-    struct mr_future *f;
-
     if (hub == NULL || status == NULL)
         return mrc_bad_argument("mr_hub_status", hub == NULL ? "hub is NULL" : "status is NULL");
-    enum mr_status made = mrc_call_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status,
-                                         sizeof(struct status_context), &f);
-
-    if (made != MR_OK)
-        return made;
-    ((struct status_context *)f->context)->status = status;
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status, &status, sizeof(status));
 }

@@ -57,7 +57,6 @@ static enum mr_status run(struct mr_client *client, const struct mr_options *opt
     const char *path = what->directory == NULL ? "" : what->directory;
     size_t bytes = strlen(path);
     uint32_t flags = what->replace ? MR_RESTORE_REPLACE : 0;
-    struct mr_future *f;
 
     if (bytes > DIRECTORY_BYTES_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "restore: directory has %zu bytes; at most %u", bytes,
@@ -65,13 +64,9 @@ static enum mr_status run(struct mr_client *client, const struct mr_options *opt
     struct mr_tensor tensors[4] = {
         mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &what->id),
         mr_tensor_2d(MR_U8, what->name_count, sizeof(*pairs), pairs), mr_tensor_1d(MR_U32, 1, &flags)};
-    enum mr_status status = mrc_call_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4,
-                                           finish_restore, sizeof(context), &f);
 
-    if (status != MR_OK)
-        return status;
-    *(struct restore_context *)f->context = context;
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4, finish_restore,
+                         &context, sizeof(context));
 }
 
 enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,

@@ -82,7 +82,6 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
 {
     struct mr_options left = {.deadline_ms = 0};
     uint64_t deadline_us = mrc_deadline_us(client, options, mrc_now_us()), now_us;
-    struct mr_future *f;
 
     if (options != NULL)
         left = *options;
@@ -100,13 +99,8 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
         if (context.start_id == before)
             break;
     }
-    enum mr_status status =
-        mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof(context), &f);
-
-    if (status != MR_OK)
-        return status;
-    *(struct save_context *)f->context = context;
-    return mrc_future_run(f, &left, NULL);
+    return mrc_run_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, &context,
+                         sizeof(context));
 }
 
 static enum mr_status check_directory(const char *call, const char *directory)
@@ -164,14 +158,11 @@ enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_op
 {
     uint64_t words[5] = {0, 0, 0, 0, number};
     const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_tensor_1d(MR_U64, 5, words)};
-    struct mr_future *f;
 
     if (client == NULL || number == 0)
         return mrc_bad_argument("mr_checkpoint_cancel",
                                 client == NULL ? "client is NULL" : "number is 0; saves count from 1");
-    enum mr_status status = mrc_call_core0(client, options, MR_OP_SAVE, tensors, 2, take_any, 0, &f);
-
-    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_SAVE, tensors, 2, take_any, NULL, 0);
 }
 
 /* ---- the list ---- */
@@ -258,30 +249,21 @@ enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_opti
                                   void (*visit)(void *arg, const struct mr_save_info *save), void *arg)
 {
     struct mr_tensor one = mr_tensor_1d(MR_U64, 1, &number);
-    struct mr_future *f;
+    const struct info_context context = {info, visit, arg};
 
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_info", "client is NULL");
     if (info != NULL && info->bytes < sizeof(info->bytes))
         return mrc_bad_argument("mr_checkpoint_info", "info->bytes is not set to its size");
-    enum mr_status status = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, &one,
-                                           number != 0 ? 1 : 0, finish_info, sizeof(struct info_context), &f);
-
-    if (status != MR_OK)
-        return status;
-    *(struct info_context *)f->context = (struct info_context){info, visit, arg};
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_CHECKPOINT_STATUS, &one, number != 0 ? 1 : 0, finish_info,
+                         &context, sizeof(context));
 }
 
 /* ---- the progress of saves and restores ---- */
 
-struct status_context {
-    struct mr_checkpoint_status *out;
-};
-
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct status_context *context = f->context;
+    struct mr_checkpoint_status *const *out = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
 
@@ -299,22 +281,15 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
 
     snprintf(status.last_error, sizeof(status.last_error), "%.*s", (int)text->bytes,
              (const char *)text->data);
-    *context->out = status;
+    **out = status;
     return MR_OK;
 }
 
 enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
                                     struct mr_checkpoint_status *status)
 {
-    struct mr_future *f;
-
     if (client == NULL || status == NULL)
         return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
-    enum mr_status made = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status,
-                                         sizeof(struct status_context), &f);
-
-    if (made != MR_OK)
-        return made;
-    *(struct status_context *)f->context = (struct status_context){status};
-    return mrc_future_run(f, options, NULL);
+    return mrc_run_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, &status,
+                         sizeof(status));
 }

@@ -104,19 +104,11 @@ static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
 enum mr_status mr_world(struct mr_client *client, const struct mr_options *options, struct mr_world *world,
                         const struct mr_world_visitor *visitor)
 {
-    struct mr_future *f;
+    struct world_context context = {.world = world};
 
     if (client == NULL || world == NULL)
         return mrc_bad_argument("mr_world", client == NULL ? "client is NULL" : "world is NULL");
-    enum mr_status status =
-        mrc_future_new(client, options, MR_OP_RPC_STATUS, 0, 1, 0, sizeof(struct world_context), &f);
-
-    if (status != MR_OK)
-        return status;
-    *(struct world_context *)f->context = (struct world_context){.world = world};
     if (visitor != NULL)
-        ((struct world_context *)f->context)->visitor = *visitor;
-    f->parts[0].core = 0;
-    f->finish = finish_world;
-    return mrc_future_run(f, options, NULL);
+        context.visitor = *visitor;
+    return mrc_run_core0(client, options, MR_OP_RPC_STATUS, NULL, 0, finish_world, &context, sizeof(context));
 }
