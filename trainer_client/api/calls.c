@@ -1,5 +1,5 @@
 #include "trainer_client/api/calls.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,7 @@ bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_
 
     if (status == MRC_STALE_MAP)
         return true;
-    if (status == MR_OK || !mr_op_repeatable(op) || mrc_now_us() >= attempt->deadline_us)
+    if (status == MR_OK || !mr_op_repeatable(op) || mr_clock_us() >= attempt->deadline_us)
         return false;
     (void)mrc_cores_of_map(client, NULL, &changes);
     return changes != attempt->map_changes;

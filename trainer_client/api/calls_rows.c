@@ -10,7 +10,7 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/shard.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define PART_TENSORS_MAX 7u /* head, keys, offsets, gradients, scales, weights, divisors */
 
@@ -426,7 +426,7 @@ static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
 
     if (status != MR_OK)
         return status;
-    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
+    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
     do {
         status = run_once(c, reply);
     } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "trainer_client/api/calls.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define DIRECTORY_BYTES_MAX 4096u
 /* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
@@ -81,7 +81,7 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
                                struct save_context context)
 {
     struct mr_options left = {.deadline_ms = 0};
-    uint64_t deadline_us = mrc_deadline_us(client, options, mrc_now_us()), now_us;
+    uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us()), now_us;
 
     if (options != NULL)
         left = *options;
@@ -94,7 +94,7 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
         if (caught_up != MR_OK)
             return caught_up;
         context.start_id = start_of(client);
-        now_us = mrc_now_us();
+        now_us = mr_clock_us();
         left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
         if (context.start_id == before)
             break;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/api/calls.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 struct variable_context {
     uint64_t range[2];
@@ -67,7 +67,7 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
 
 static struct place begin(struct mr_client *client, const struct mr_options *options)
 {
-    struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+    struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
     (void)mrc_cores_of_map(client, NULL, &place.attempt.map_changes);
     return place;

@@ -8,7 +8,7 @@
 #include "trainer_client/call/forks.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/socket/environment.h"
 
 static uint32_t or_default(uint32_t value, uint32_t default_value)
@@ -141,7 +141,7 @@ enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t
         return status;
     if (mrc_progress_watch(&client->progress, link->socket.fd) != MR_OK) {
         snprintf(error, error_bytes, "%s: cannot wait for the socket", link->name);
-        mrc_link_close(link, mrc_now_us());
+        mrc_link_close(link, mr_clock_us());
         mrc_link_destroy(link);
         return MR_NO_MEMORY;
     }
@@ -162,7 +162,7 @@ static void *progress_main(void *arg)
     struct mr_client *client = arg;
 
     pthread_mutex_lock(&client->lock);
-    (void)mrc_wait(client, should_stop, client, MRC_NEVER_US);
+    (void)mrc_wait(client, should_stop, client, UINT64_MAX);
     pthread_mutex_unlock(&client->lock);
     return NULL;
 }
@@ -207,7 +207,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     pthread_mutex_lock(&c->lock);
     status = mrc_client_add_link(c, text, sizeof(text));
     if (status == MR_OK)
-        status = mrc_node_connect(c, mrc_now_us() + connect_ms * 1000u, text, sizeof(text));
+        status = mrc_node_connect(c, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
     pthread_mutex_unlock(&c->lock);
     if (status != MR_OK)
         goto failed;
@@ -247,7 +247,7 @@ void mr_client_destroy(struct mr_client *client)
     stop_progress_thread(client);
     pthread_mutex_lock(&client->lock);
     for (uint32_t i = 0; i < client->link_count; i++)
-        mrc_link_close(client->links[i], mrc_now_us());
+        mrc_link_close(client->links[i], mr_clock_us());
     client->closed = true;
     bool last = client->calls_held == 0;
 
@@ -361,11 +361,11 @@ int mr_client_timeout_ms(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return -1;
     pthread_mutex_lock(&c->lock);
-    uint64_t next_us = mrc_progress_next_us(c), now_us = mrc_now_us();
+    uint64_t next_us = mrc_progress_next_us(c), now_us = mr_clock_us();
 
     c->progress.reported_us = next_us;
     pthread_mutex_unlock(&c->lock);
-    if (next_us == MRC_NEVER_US)
+    if (next_us == UINT64_MAX)
         return -1;
     if (next_us <= now_us)
         return 0;

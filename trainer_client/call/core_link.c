@@ -8,7 +8,7 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
 /* Three probes at maximum back-off, minus a margin: silence this long means that the server is gone. */
@@ -85,7 +85,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
         goto no_memory;
     link->client = client;
     link->core = core;
-    link->port_us = MRC_NEVER_US;
+    link->port_us = UINT64_MAX;
     mr_list_init(&link->parts);
     mrc_resend_init(link);
     link->address = *address;
@@ -105,7 +105,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     status = create_endpoint(link, config);
     if (status != MR_OK)
         goto no_memory;
-    status = mrc_link_reopen(link, mrc_now_us());
+    status = mrc_link_reopen(link, mr_clock_us());
     if (status != MR_OK)
         goto no_memory;
     *out = link;
@@ -142,7 +142,7 @@ void mrc_link_close(struct mrc_link *link, uint64_t now_us)
     mr_client_session_close(link->ep, session, now_us);
     mr_endpoint_flush(link->ep, now_us);
     (void)mr_udp_send_flush(link->sender);
-    link->next_us = MRC_NEVER_US;
+    link->next_us = UINT64_MAX;
     link->unsent = false;
 }
 
@@ -237,7 +237,7 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
 
-    link->port_us = MRC_NEVER_US;
+    link->port_us = UINT64_MAX;
     if (link->session == NULL)
         return;
     mr_client_session_info(link->session, &info);

@@ -9,7 +9,7 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
@@ -61,7 +61,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     f->context = (uint8_t *)sources + sources_bytes;
     f->options = (struct mr_call_options){.op = (uint8_t)op,
                                           .table = (uint16_t)feature,
-                                          .deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+                                          .deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
     if (options != NULL) {
         f->options.priority = options->priority;
         f->options.step = options->step;
@@ -259,7 +259,7 @@ enum mr_status mrc_future_begin(struct mr_future *f)
 
 static void send_parts(struct mr_future *f)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     f->sent = true;
     f->sent_us = now_us;
@@ -347,7 +347,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
 
     part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
     if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
-        mrc_link_was_silent(part->link, f->sent_us, mrc_now_us()))
+        mrc_link_was_silent(part->link, f->sent_us, mr_clock_us()))
         part->status = MR_UNREACHABLE;
     if (part->is_void)
         part->status = MR_UNKNOWN_TABLE;
@@ -483,7 +483,7 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
         *options->future = f;
         return MR_OK;
     }
-    (void)mrc_wait(client, has_ended, f, MRC_NEVER_US);
+    (void)mrc_wait(client, has_ended, f, UINT64_MAX);
     pthread_mutex_unlock(&client->lock);
     status = conclude(f, reply);
 failed:
@@ -545,7 +545,7 @@ void mrc_future_free(struct mr_future *f)
  * for another reason, or could not be made again. Not under the lock. */
 static struct mr_future *successor_of(struct mr_future *f)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
         !mrc_outcome_is_overtaken(f))
@@ -571,7 +571,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     if (mrc_is_inherited(future->client))
         return mrc_check_process(future->client, mr_op_name(future->options.op));
     pthread_mutex_lock(&future->client->lock);
-    (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
+    (void)mrc_wait(future->client, has_ended, future, UINT64_MAX);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
     if (successor_of(future) != NULL)
@@ -611,7 +611,7 @@ bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
     if (future == NULL || mrc_is_inherited(future->client))
         return true;
-    uint64_t until_us = mrc_now_us() + timeout_ms * UINT64_C(1000);
+    uint64_t until_us = mr_clock_us() + timeout_ms * UINT64_C(1000);
 
     for (;;) {
         pthread_mutex_lock(&future->client->lock);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/call/client.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define IN_VAIN_US                                                                                           \
     1000000u /* a silence of this length may be due to keys; also how often the file is then checked */
@@ -42,33 +42,33 @@ void mrc_keys_close(struct mrc_keys *keys)
     keys->path = NULL;
 }
 
-/* Returns since when this link's core has been silent in spite of a handshake; MRC_NEVER_US: it is not
+/* Returns since when this link's core has been silent in spite of a handshake; UINT64_MAX: it is not
  * silent. */
 static uint64_t silent_since_us(const struct mrc_link *link)
 {
     struct mr_client_session_info info;
 
     if (link->session == NULL)
-        return MRC_NEVER_US;
+        return UINT64_MAX;
     mr_client_session_info(link->session, &info);
     if (info.up)
-        return MRC_NEVER_US;
+        return UINT64_MAX;
     return info.silent_since_us > link->opened_us ? info.silent_since_us : link->opened_us;
 }
 
 uint64_t mrc_keys_next_us(const struct mr_client *client)
 {
-    uint64_t since_us = MRC_NEVER_US;
+    uint64_t since_us = UINT64_MAX;
 
     if (client->keys.path == NULL)
-        return MRC_NEVER_US;
+        return UINT64_MAX;
     for (uint32_t i = 0; i < client->link_count; i++) {
         uint64_t link_us = silent_since_us(client->links[i]);
 
         since_us = link_us < since_us ? link_us : since_us;
     }
-    if (since_us == MRC_NEVER_US)
-        return MRC_NEVER_US;
+    if (since_us == UINT64_MAX)
+        return UINT64_MAX;
     return since_us + IN_VAIN_US > client->keys.check_us ? since_us + IN_VAIN_US : client->keys.check_us;
 }
 
@@ -84,7 +84,7 @@ static void go_over(struct mr_client *client, const uint8_t key[1][MR_PSK_BYTES]
 void mrc_keys_look_after(struct mr_client *client)
 {
     struct mrc_keys *keys = &client->keys;
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     uint8_t key[1][MR_PSK_BYTES];
     struct timespec time;
     char error[256];

@@ -5,7 +5,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/remap.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define ASK_PAUSE_US     20000u /* after a question without an answer; doubled each time, up to: */
 #define ASK_PAUSE_MAX_US 1000000u
@@ -72,7 +72,7 @@ static void ask_later(struct mrc_node *node)
 
     node->stale = true;
     node->asked_in_vain++;
-    node->ask_us = mrc_now_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
+    node->ask_us = mr_clock_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
 }
 
 static void info_came(struct mr_future *f)
@@ -114,7 +114,7 @@ static void ask(struct mr_client *client)
 static void match_links(struct mr_client *client)
 {
     uint32_t core_count = client->node.core_count;
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     char error[128];
 
     while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof(error)) == MR_OK) {
@@ -133,7 +133,7 @@ void mrc_node_look_after(struct mr_client *client)
 {
     struct mrc_node *node = &client->node;
 
-    if (node->stale && !node->asking && node->ask_us <= mrc_now_us())
+    if (node->stale && !node->asking && node->ask_us <= mr_clock_us())
         ask(client);
     if (node->core_count == 0)
         return;
@@ -148,7 +148,7 @@ uint64_t mrc_node_next_us(const struct mr_client *client)
     const struct mrc_node *node = &client->node;
 
     if (node->asking)
-        return MRC_NEVER_US;
+        return UINT64_MAX;
     uint64_t survey_us = mrc_survey_next_us(client),
              next_us = node->stale ? node->ask_us : mrc_remap_next_us(client);
 
@@ -191,7 +191,7 @@ static bool find_narrow(const struct mr_client *client, char *error, size_t erro
 enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
                                 size_t error_bytes)
 {
-    uint64_t begin_us = mrc_now_us();
+    uint64_t begin_us = mr_clock_us();
     const struct mrc_link *silent = client->links[0];
 
     if (mrc_wait(client, connected, client, deadline_us)) {
@@ -209,7 +209,7 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
             break;
         }
     }
-    double waited_s = (double)(mrc_now_us() - begin_us) * 1e-6;
+    double waited_s = (double)(mr_clock_us() - begin_us) * 1e-6;
     char text[MRC_PATH_TEXT_BYTES];
 
     if (mrc_link_describe_version(silent, text, sizeof(text))) {

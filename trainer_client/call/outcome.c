@@ -6,7 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/buddy.h"
 #include "trainer_client/call/last_error.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define TEXT_BYTES 480u
 
@@ -21,7 +21,7 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     struct mrc_link *link = part->link;
     struct mr_client_session_info info = {.silent_since_us = 0};
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     pthread_mutex_lock(&link->client->lock);
     if (link->session != NULL)
@@ -98,7 +98,7 @@ static enum mr_status report_failure(const struct mr_future *f, const struct mrc
     struct mr_client *client = f->client;
 
     pthread_mutex_lock(&client->lock);
-    bool contested = !failed->replied && mrc_link_is_contested(failed->link, mrc_now_us());
+    bool contested = !failed->replied && mrc_link_is_contested(failed->link, mr_clock_us());
 
     pthread_mutex_unlock(&client->lock);
     if (failed->status == MR_UNKNOWN_OUTCOME) {

@@ -9,7 +9,7 @@
 #include "trainer_client/call/keys.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/socket/epoll_sleep.h"
 
 #define SPIN_ROUND_US 1000u /* timers are checked at least this often while spinning */
@@ -127,7 +127,7 @@ static bool over(const struct mrc_waiter *w, uint64_t now_us)
 /* Wakes the threads whose condition has come true. */
 static void wake_waiters(struct mr_client *client)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
@@ -152,7 +152,7 @@ static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uin
 
 void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     if (!client->progress.driving)
         catch_up_beside(client, link, now_us);
@@ -174,7 +174,7 @@ static void poll_links(struct mr_client *client, uint64_t now_us)
 /* Handles what was received, and then all timers: an answer may have made room for the next request. */
 static void process_links(struct mr_client *client)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     uint32_t links = client->link_count;
 
     for (uint32_t i = 0; i < links; i++)
@@ -192,7 +192,7 @@ static void process_links(struct mr_client *client)
  * sleeping driver to wake. */
 static bool somebody_is_done(const struct mr_client *client)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
@@ -204,7 +204,7 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
 {
     struct mrc_progress *p = &client->progress;
     struct epoll_event events[EVENTS_MAX];
-    uint64_t now_us = mrc_now_us(), count;
+    uint64_t now_us = mr_clock_us(), count;
 
     if (until_us <= now_us)
         return;
@@ -222,7 +222,7 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
 /* Makes one round of the driver: does whatever can be done now, and waits otherwise. */
 static void drive(struct mr_client *client)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     poll_links(client, now_us);
 
@@ -235,7 +235,7 @@ static void drive(struct mr_client *client)
     pthread_mutex_unlock(&client->lock);
     do {
         got = receive_links(client, links);
-    } while (!got && mrc_now_us() < spin_until_us);
+    } while (!got && mr_clock_us() < spin_until_us);
     pthread_mutex_lock(&client->lock);
 
     if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client)) {
@@ -287,7 +287,7 @@ bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const voi
 
     pthread_cond_init(&self.ready, NULL);
     p->waiters = &self;
-    while (!over(&self, mrc_now_us())) {
+    while (!over(&self, mr_clock_us())) {
         if (p->driving) {
             if (p->sleeping && deadline_us < p->sleep_until_us)
                 interrupt_driver(p);

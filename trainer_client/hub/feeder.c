@@ -14,7 +14,6 @@
 #include "dataplane/wire/format/op.h"
 #include "trainer_client/hub/stream.h"
 #include "trainer_client/millrace.h"
-#include "trainer_client/socket/clock.h"
 
 #define IDLE_WAIT_US       20000u
 #define CALL_DEADLINE_MS   1000u
@@ -107,7 +106,7 @@ static bool connect_server(struct feeder *f)
             hub_log("waiting for the parameter server: %s", error);
         wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
-        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
         return false;
     }
     wait_for(f, "%s", "");
@@ -233,7 +232,7 @@ static bool claim_stream(struct feeder *f)
         if (status != MR_ALREADY_STARTED)
             break;
     }
-    f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+    f->retry_us = mr_clock_us() + SERVER_RETRY_US;
     return false;
 }
 
@@ -341,7 +340,7 @@ static void open_plan(struct feeder *f)
 /* The plan's samples are open: it can start once it has its stream. */
 static void find_stream(struct feeder *f)
 {
-    if (mrc_now_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
+    if (mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
         return;
     pthread_mutex_lock(&f->hub->lock);
     if (f->hub->plan_number == f->plan_number)
@@ -396,7 +395,7 @@ static void ask_record(struct feeder *f)
     enum mr_status status = mr_batch_state(f->client, &options, f->stream, &watermark, &bitmap, &words);
     server_answered(f, status);
     check_stream(f, status);
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     if (status != MR_OK) {
         f->retry_us = now_us + SERVER_RETRY_US;
         return;
@@ -486,7 +485,7 @@ static bool feed_next(struct feeder *f)
     if (!begun) {
         hub_plan_fed(&hub->plan, sequence, feed->generation, false);
         feed->used = false;
-        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
     }
     pthread_mutex_unlock(&hub->lock);
     return begun;
@@ -507,7 +506,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
-        f->retry_us = mrc_now_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
     }
     pthread_mutex_lock(&hub->lock);
@@ -535,7 +534,7 @@ static bool end_oldest_feed(struct feeder *f)
 static bool run_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     if (now_us < f->retry_us || !connect_server(f))
         return end_oldest_feed(f);
     pthread_mutex_lock(&hub->lock);

@@ -10,7 +10,7 @@
 
 bool hub_init(struct hub *hub, const struct hub_config *config)
 {
-    *hub = (struct hub){.config = *config, .started_us = mrc_now_us(), .incarnation = (uint32_t)time(NULL)};
+    *hub = (struct hub){.config = *config, .started_us = mr_clock_us(), .incarnation = (uint32_t)time(NULL)};
     pthread_condattr_t attributes;
     bool ok = getrandom(&hub->start_id, sizeof(hub->start_id), 0) == sizeof(hub->start_id) &&
               pthread_condattr_init(&attributes) == 0 &&

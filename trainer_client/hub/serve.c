@@ -42,7 +42,7 @@ static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub
     while (!atomic_load(&hub->stop)) {
         mrc_socket_server_run(server, SERVE_WAIT_MS);
         hub_service_poll(service, mrc_socket_server_endpoint(server));
-        show_progress(hub, &progress, mrc_now_us());
+        show_progress(hub, &progress, mr_clock_us());
     }
 }
 

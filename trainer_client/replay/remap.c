@@ -9,7 +9,7 @@
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/replay/remap_split.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define ASK_AGAIN_US 100000u
 
@@ -167,7 +167,7 @@ void mrc_remap_go_on(struct mr_client *client)
         !mrc_survey_is_over(client))
         return;
     if (client->link_count < client->node.core_count) { /* without descriptors or memory */
-        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
         return;
     }
     if (remap->lane_count > 0 && client->node.core_count > 1 && !client->features.complete) {
@@ -177,7 +177,7 @@ void mrc_remap_go_on(struct mr_client *client)
     mrc_remap_split(client);
     remap->asks = !mrc_remap_ask(client);
     if (remap->asks)
-        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
     client->room_made++;
 }
 
@@ -186,7 +186,7 @@ uint64_t mrc_remap_next_us(const struct mr_client *client)
     const struct mrc_remap *remap = &client->remap;
     const bool waits = remap->lane_count > 0 || remap->asks;
 
-    return waits && mrc_survey_is_over(client) ? remap->ask_us : MRC_NEVER_US;
+    return waits && mrc_survey_is_over(client) ? remap->ask_us : UINT64_MAX;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
@@ -252,7 +252,7 @@ bool mrc_remap_has_settled(const struct mr_future *f)
 
         settled = settling.sequence == 0 || has_settled(&settling);
     }
-    return settled || mrc_now_us() >= f->options.deadline_us;
+    return settled || mr_clock_us() >= f->options.deadline_us;
 }
 
 void mrc_remap_settle(struct mr_future *f)

@@ -6,7 +6,7 @@
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/replay/remap_gone.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 /* A repetition in flight. */
 struct resend {
@@ -20,7 +20,7 @@ void mrc_resend_init(struct mrc_link *link)
 {
     mrc_replay_init(&link->own, 0, link->client->replay_bytes);
     mr_list_init(&link->resends);
-    link->resend_us = MRC_NEVER_US;
+    link->resend_us = UINT64_MAX;
 }
 
 void mrc_resend_fini(struct mrc_link *link)
@@ -237,7 +237,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         uint64_t durable = reply == NULL ? 0 : take_floor(part);
 
         part->push = NULL;
-        mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
+        mrc_replay_answered(lane, push, part->status, durable, mr_clock_us());
     } else if (!mrc_resend_was_refused(part)) {
         mrc_resend_keep(part);
     }
@@ -277,7 +277,7 @@ static void resend_ended(struct mr_future *f)
         if (part->status == MR_OK ||
             part->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
             resend->push->restores = part->restores;
-        mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mrc_now_us());
+        mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mr_clock_us());
         if (resend->lane->dropped != dropped)
             mrc_remap_failed(f->client, f->options.sequence, part->status);
     } else {
@@ -301,7 +301,7 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
 
     *resend = (struct resend){.future = f, .lane = lane, .push = push};
     f->parts[0].core = link->core;
-    f->options.deadline_us = MRC_NEVER_US;
+    f->options.deadline_us = UINT64_MAX;
     f->options.sequence = mrc_replay_sequence(lane, push);
     f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
                                   (uint8_t)link->client->survey.restores << MR_PUSH_RESTORES_SHIFT);
@@ -398,7 +398,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
 
-    link->resend_us = MRC_NEVER_US;
+    link->resend_us = UINT64_MAX;
     if (link->session == NULL)
         return;
     mr_client_session_info(link->session, &info);
@@ -415,7 +415,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
 
 void mrc_resend_look_after(struct mr_client *client)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     for (uint32_t i = 0; i < client->link_count; i++)
         look_after(client->links[i], now_us);
@@ -458,7 +458,7 @@ void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info
 
 uint64_t mrc_resend_next_us(const struct mr_client *client)
 {
-    uint64_t next_us = MRC_NEVER_US;
+    uint64_t next_us = UINT64_MAX;
 
     for (uint32_t i = 0; i < client->link_count; i++)
         if (client->links[i]->resend_us < next_us)
@@ -507,7 +507,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
     link->start_id = info->start_id;
     link->held = info->held;
     if (again && !restarted)
-        mrc_link_was_forgotten(link, mrc_now_us());
+        mrc_link_was_forgotten(link, mr_clock_us());
     if (!restarted)
         return;
     mrc_resend_stop(link);

@@ -7,7 +7,7 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define ASK_AGAIN_US 100000u
 
@@ -61,7 +61,7 @@ uint64_t mrc_survey_next_us(const struct mr_client *client)
 {
     const bool waits = client->survey.due && !client->survey.asking && !mrc_resend_in_flight(client);
 
-    return waits ? client->survey.ask_us : MRC_NEVER_US;
+    return waits ? client->survey.ask_us : UINT64_MAX;
 }
 
 /* ---- numbers ---- */
@@ -274,7 +274,7 @@ static void answer_came(struct mr_future *f)
         take_over(client, &review);
     } else {
         s->due = true;
-        s->ask_us = mrc_now_us() + ASK_AGAIN_US;
+        s->ask_us = mr_clock_us() + ASK_AGAIN_US;
     }
     mrc_future_free_locked(f);
 }
@@ -284,11 +284,11 @@ void mrc_survey_look_after(struct mr_client *client)
     struct mrc_survey *s = &client->survey;
     struct mr_future *f;
 
-    if (!s->due || s->asking || client->node.core_count == 0 || mrc_now_us() < s->ask_us)
+    if (!s->due || s->asking || client->node.core_count == 0 || mr_clock_us() < s->ask_us)
         return;
     if (mrc_resend_in_flight(client)) /* a push that comes back unapplied must not miss the review */
         return;
-    s->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    s->ask_us = mr_clock_us() + ASK_AGAIN_US;
     if (mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
         return;
     f->on_end = answer_came;

@@ -10,7 +10,7 @@
 #include "dataplane/wire/session/key_file.h"
 #include "trainer_client/rpc/rpc_driver.h"
 #include "dataplane/udp/address.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/udp/udp_socket.h"
 
 #define INIT_TIMEOUT_MS      60000u
@@ -235,7 +235,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (status != MR_OK)
         return status;
     uint64_t deadline_us =
-        mrc_now_us() + (uint64_t)or_default(options->init_timeout_ms, INIT_TIMEOUT_MS) * 1000u;
+        mr_clock_us() + (uint64_t)or_default(options->init_timeout_ms, INIT_TIMEOUT_MS) * 1000u;
 
     config.is_rendezvous = rank == 0 && !options->rendezvous_is_node;
     config.timeout_ms = or_default(options->timeout_ms, TIMEOUT_MS);

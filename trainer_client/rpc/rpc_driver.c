@@ -16,7 +16,6 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/fence.h"
 #include "trainer_client/call/forks.h"
-#include "trainer_client/socket/clock.h"
 #include "trainer_client/socket/environment.h"
 #include "trainer_client/socket/epoll_sleep.h"
 #include "dataplane/udp/udp_receive.h"
@@ -87,7 +86,7 @@ static void signal_fd(int event_fd)
 static void settle_inside(struct mrc_rpc_driver *d)
 {
     for (uint32_t i = 0; i < SETTLE_ROUNDS_MAX; i++) {
-        uint64_t now_us = mrc_now_us();
+        uint64_t now_us = mr_clock_us();
         uint64_t next_us = mr_agent_poll(d->agent, now_us);
         uint64_t endpoint_us = mr_endpoint_poll(d->ep, now_us, SEGMENT_BUDGET);
 
@@ -146,7 +145,7 @@ static void settle(struct mrc_rpc_driver *d)
 
 static uint64_t now_us_of(void *self)
 {
-    return mrc_now_us();
+    return mr_clock_us();
 }
 
 static bool is_inherited(void *self)
@@ -168,7 +167,7 @@ static void leave_with_call(void *self, bool more)
     struct mrc_rpc_driver *d = self;
 
     d->unsent++;
-    if (!more && (d->unsent >= FLUSH_CALLS || mrc_now_us() - d->flushed_us >= FLUSH_US)) {
+    if (!more && (d->unsent >= FLUSH_CALLS || mr_clock_us() - d->flushed_us >= FLUSH_US)) {
         settle_and_leave(d);
         return;
     }
@@ -232,7 +231,7 @@ static void process(struct mrc_rpc_driver *d)
 
     pthread_mutex_lock(&d->inside);
     for (uint32_t i = 0; i < BURSTS_MAX; i++) {
-        uint64_t now_us = mrc_now_us();
+        uint64_t now_us = mr_clock_us();
 
         while (mr_udp_receive_next(d->receiver, &from, &datagram, &bytes))
             mr_endpoint_receive(d->ep, now_us, &from, datagram, bytes);
@@ -255,7 +254,7 @@ static bool something_to_do(struct mrc_rpc_driver *d, uint64_t now_us)
 static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t until_us)
 {
     struct epoll_event events[2];
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     if (until_us > now_us + SLEEP_MAX_US)
         until_us = now_us + SLEEP_MAX_US;
@@ -279,7 +278,7 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
 static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t spin_us,
                       uint64_t deadline_us)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     if (something_to_do(d, now_us)) {
         pthread_mutex_lock(&d->inside);
@@ -292,7 +291,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
         got = mr_udp_receive(d->receiver);
         if (got || is_done(done))
             break;
-        now_us = mrc_now_us();
+        now_us = mr_clock_us();
         if (something_to_do(d, now_us) || now_us >= deadline_us)
             return;
         if (now_us >= spin_until_us) {
@@ -345,7 +344,7 @@ static void poke_sleeper(struct mrc_rpc_driver *d)
 static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t deadline_us)
 {
     struct sleeper sleeper = {.done = done};
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
     struct timespec left;
 
     if (deadline_us <= now_us) /* it has passed since the caller looked */
@@ -391,9 +390,9 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
     if (is_done(done))
         return true;
     atomic_fetch_add(&d->waiters, 1);
-    while (!is_done(done) && mrc_now_us() < deadline_us) {
+    while (!is_done(done) && mr_clock_us() < deadline_us) {
         if (take_role(d)) {
-            while (!is_done(done) && mrc_now_us() < deadline_us)
+            while (!is_done(done) && mr_clock_us() < deadline_us)
                 run_round(d, done, d->busy_poll_us, deadline_us);
             give_role(d);
             continue;
@@ -402,7 +401,7 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
             settle(d);
         sleep_on(d, done, deadline_us);
     }
-    atomic_store(&d->waited_us, mrc_now_us());
+    atomic_store(&d->waited_us, mr_clock_us());
     atomic_fetch_sub(&d->waiters, 1);
     if (atomic_load(&d->keeps_out))
         signal_fd(d->own_fd);
@@ -420,7 +419,7 @@ static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
     if (ppoll(&own, 1, &left, NULL) > 0)
         (void)!read(d->own_fd, &count, sizeof(count));
     if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent) ||
-        atomic_load(&d->next_us) <= mrc_now_us())
+        atomic_load(&d->next_us) <= mr_clock_us())
         settle(d);
 }
 
@@ -429,7 +428,7 @@ static void *run_thread(void *arg)
     struct mrc_rpc_driver *d = arg;
 
     while (!atomic_load(&d->stopping)) {
-        if (mrc_now_us() - atomic_load(&d->waited_us) < OUT_US) {
+        if (mr_clock_us() - atomic_load(&d->waited_us) < OUT_US) {
             keep_out(d, OUT_US);
             continue;
         }

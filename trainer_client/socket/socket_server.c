@@ -125,7 +125,7 @@ static uint32_t receive(struct mrc_socket_server *s)
     size_t bytes;
 
     for (uint32_t i = 0; i < BURSTS_MAX && mr_udp_receive(s->receiver); i++) {
-        uint64_t now_us = mrc_now_us();
+        uint64_t now_us = mr_clock_us();
 
         while (mr_udp_receive_next(s->receiver, &from, &datagram, &bytes)) {
             if (s->arrived_at != NULL)
@@ -133,14 +133,14 @@ static uint32_t receive(struct mrc_socket_server *s)
             mr_endpoint_receive(s->ep, now_us, &from, datagram, bytes);
             packets++;
         }
-        mr_endpoint_flush(s->ep, mrc_now_us());
+        mr_endpoint_flush(s->ep, mr_clock_us());
     }
     return packets;
 }
 
 static void send_what_waits(struct mrc_socket_server *s)
 {
-    uint64_t now_us = mrc_now_us();
+    uint64_t now_us = mr_clock_us();
 
     s->next_us = mr_endpoint_poll(s->ep, now_us, SEGMENT_BUDGET);
     s->send_blocked = !mr_udp_send_flush(s->sender);
@@ -151,7 +151,7 @@ static void send_what_waits(struct mrc_socket_server *s)
 static void wait_for_packets(const struct mrc_socket_server *s, int timeout_ms)
 {
     struct pollfd pollfd = {.fd = s->socket.fd, .events = s->send_blocked ? POLLIN | POLLOUT : POLLIN};
-    uint64_t now_us = mrc_now_us(), left_us = (uint64_t)timeout_ms * 1000u;
+    uint64_t now_us = mr_clock_us(), left_us = (uint64_t)timeout_ms * 1000u;
 
     if (s->next_us <= now_us)
         return;

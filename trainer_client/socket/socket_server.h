@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 struct mrc_socket_server;
 

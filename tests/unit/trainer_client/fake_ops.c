@@ -7,7 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/format/rows.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 #define KEPT_US            300000u
 #define KEPT_AFTER_LIST_US 50000u
@@ -204,7 +204,7 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 {
     struct fake_node *node = core->node;
     uint32_t count = node->feature_count;
-    node->kept.until_us = mrc_now_us() + KEPT_AFTER_LIST_US;
+    node->kept.until_us = mr_clock_us() + KEPT_AFTER_LIST_US;
     struct mr_feature features[FAKE_FEATURES_MAX] = {0};
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
@@ -355,7 +355,7 @@ static bool keep_back(struct fake_core *core, struct mr_endpoint *ep, const stru
         return false;
     node->takes_back_under = false;
     fake_node_take_back_now(node);
-    node->kept = (struct fake_kept){.ep = ep, .ref = r->ref, .until_us = mrc_now_us() + KEPT_US};
+    node->kept = (struct fake_kept){.ep = ep, .ref = r->ref, .until_us = mr_clock_us() + KEPT_US};
     (void)mr_reply_later(ep, r);
     return true;
 }
@@ -364,7 +364,7 @@ void fake_node_answer_kept(struct fake_node *node)
 {
     struct mr_endpoint *ep = node->kept.ep;
 
-    if (ep == NULL || mrc_now_us() < node->kept.until_us)
+    if (ep == NULL || mr_clock_us() < node->kept.until_us)
         return;
     node->kept.ep = NULL;
     mr_reply_status(ep, node->kept.ref, MR_BUSY);

@@ -12,7 +12,7 @@
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
 {
@@ -446,7 +446,7 @@ static void test_driver_does_not_sleep_over_its_own_end(void **state)
     (void)state;
     pthread_mutex_lock(&client->lock);
     client->progress.sleep_until_us = 0;
-    assert_true(mrc_wait(client, third_time, &counter, MRC_NEVER_US));
+    assert_true(mrc_wait(client, third_time, &counter, UINT64_MAX));
     assert_true(client->progress.sleep_until_us == 0); /* it has not slept */
     pthread_mutex_unlock(&client->lock);
     mr_client_destroy(client);

@@ -11,7 +11,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/resend.h"
-#include "trainer_client/socket/clock.h"
+#include "dataplane/wire/base/clock.h"
 
 enum { FUTURES = 64 };
 
@@ -411,11 +411,11 @@ static void test_refused_when_sent_again(void **state)
 
 static void test_the_earliest_link_wakes_the_client(void **state)
 {
-    static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = MRC_NEVER_US}};
+    static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
     static struct mr_client client;
 
     (void)state;
-    assert_int_equal(mrc_resend_next_us(&client), MRC_NEVER_US);
+    assert_int_equal(mrc_resend_next_us(&client), UINT64_MAX);
     for (client.link_count = 0; client.link_count < 3; client.link_count++)
         client.links[client.link_count] = &links[client.link_count];
     assert_int_equal(mrc_resend_next_us(&client), 5);
