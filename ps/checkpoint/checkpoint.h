@@ -141,6 +141,7 @@ void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
 struct ps_reader; /* of a chain: link 0 is its full, the last link the checkpoint that was asked for */
+struct ps_chain;  /* of ps/checkpoint/checkpoint_manifest.h */
 struct ps_manifest;
 
 #define PS_CHAIN_LINKS_MAX 1024u
@@ -157,15 +158,9 @@ enum mr_status ps_reader_open(const struct ps_store *store /* NULL: local */, co
  * have read if a block turns out to be bad. */
 enum mr_status ps_reader_open_unread(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t id, struct ps_reader **out, char *text);
-uint32_t ps_reader_link_count(const struct ps_reader *r); /* at least 1 */
-const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t link);
-/* Of the last link: */
-uint64_t ps_reader_id(const struct ps_reader *r);
-uint32_t ps_reader_feature_count(const struct ps_reader *r);
-const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id);
-uint32_t ps_reader_core_count(const struct ps_reader *r); /* cores that wrote it */
-/* Of all blocks' payload, in all links. */
-uint64_t ps_reader_bytes(const struct ps_reader *r);
+/* Returns the MANIFESTs of the chain, and that of its last link, the checkpoint that was asked for. */
+const struct ps_chain *ps_reader_chain(const struct ps_reader *r);
+const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r);
 /* Visits all blocks, `batch` (1..16) at a time, each verified as it is read, while other threads read ahead.
  * The blocks of a link come after all of the link before, and a batch has blocks of one link only. Within a
  * link the first blocks of all files come before their second ones. A batch stays valid until the `held`-th
@@ -189,13 +184,6 @@ static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
 {
     return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_SIGHTINGS;
 }
-/* Visits every record that counts, link by link; each block is verified once more. `bytes` points at its
- * content, 8-byte aligned, valid during the call. Stops at the first status that is not MR_OK and returns it;
- * then the visitor fills `text`. */
-enum mr_status ps_reader_each(struct ps_reader *r,
-                              enum mr_status (*visit)(void *arg, const struct ps_record *record,
-                                                      const uint8_t *bytes),
-                              void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
 /* Tries the checkpoints of a directory, newest first, until one succeeds. After a failure it tries the next

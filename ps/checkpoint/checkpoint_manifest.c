@@ -671,6 +671,14 @@ enum mr_status ps_chain_open(const struct ps_store *store, const char *directory
     return MR_OK;
 }
 
+uint64_t ps_chain_bytes(const struct ps_chain *c)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        bytes += ps_manifest_bytes(&c->links[i]->manifest);
+    return bytes;
+}
+
 static enum mr_status check_file(const struct ps_store *store, const struct ps_chain_link *link,
                                  uint32_t core, char *text)
 {

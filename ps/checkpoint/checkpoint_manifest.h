@@ -103,6 +103,13 @@ struct ps_chain {
     bool claimed;
 };
 
+static inline const struct ps_chain_link *ps_chain_last(const struct ps_chain *c)
+{
+    return c->links[c->count - 1];
+}
+/* Returns the payload of all blocks of all links. */
+uint64_t ps_chain_bytes(const struct ps_chain *c);
+
 /* Reads the MANIFESTs of a chain; no block is read. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
  * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
  * on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where,

@@ -1,6 +1,5 @@
 /* Reading checkpoints. ps_reader_open() verifies all of a checkpoint before it returns; blocks are verified
  * once more when they are visited. */
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,11 +34,6 @@ enum mr_status ps_block_each(const uint8_t *block, visit_fn visit, void *arg)
     return MR_OK;
 }
 
-static const struct ps_manifest *last_manifest(const struct ps_reader *r)
-{
-    return &r->chain.links[r->chain.count - 1]->manifest;
-}
-
 /* Reads and checks all blocks of a link. The visitor fills `text` when it fails. */
 static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t batch, uint32_t held,
                                 ps_visit_blocks visit, void *arg, char *text)
@@ -69,7 +63,7 @@ static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t b
         memcpy(text, why, sizeof(why));
     else
         (void)snprintf(text, PS_TEXT_BYTES, "checkpoint %" PRIu64 " is based on %" PRIu64 ": %.190s",
-                       last_manifest(r)->id, link->manifest.id, why);
+                       ps_reader_manifest(r)->id, link->manifest.id, why);
     return read;
 }
 
@@ -129,75 +123,14 @@ enum mr_status ps_reader_open_unread(const struct ps_store *store, const char *d
     return open_one(store, directory, id, false, out, text);
 }
 
-uint32_t ps_reader_link_count(const struct ps_reader *r)
+const struct ps_chain *ps_reader_chain(const struct ps_reader *r)
 {
-    return r->chain.count;
+    return &r->chain;
 }
 
-const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t link)
+const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r)
 {
-    assert(link < r->chain.count);
-    return &r->chain.links[link]->manifest;
-}
-
-uint64_t ps_reader_id(const struct ps_reader *r)
-{
-    return last_manifest(r)->id;
-}
-
-uint32_t ps_reader_core_count(const struct ps_reader *r)
-{
-    return last_manifest(r)->file_count;
-}
-
-uint32_t ps_reader_feature_count(const struct ps_reader *r)
-{
-    return last_manifest(r)->feature_count;
-}
-
-const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id)
-{
-    const struct ps_manifest *m = last_manifest(r);
-    assert(index < m->feature_count);
-    *feature_id = m->feature_ids[index];
-    return &m->features[index];
-}
-
-uint64_t ps_reader_bytes(const struct ps_reader *r)
-{
-    uint64_t bytes = 0;
-    for (uint32_t link = 0; link < r->chain.count; link++)
-        bytes += ps_manifest_bytes(&r->chain.links[link]->manifest);
-    return bytes;
-}
-
-struct record_visit {
-    visit_fn visit;
-    void *arg;
-    uint32_t last_link;
-    bool is_last;
-};
-
-static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
-{
-    const struct record_visit *v = arg;
-    return ps_record_counts(record->kind, v->is_last) ? v->visit(v->arg, record, bytes) : MR_OK;
-}
-
-static enum mr_status visit_records(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
-{
-    struct record_visit *v = arg;
-    enum mr_status status = MR_OK;
-    v->is_last = link == v->last_link;
-    for (uint32_t i = 0; i < count && status == MR_OK; i++)
-        status = ps_block_each(blocks[i], visit_record, v);
-    return status;
-}
-
-enum mr_status ps_reader_each(struct ps_reader *r, visit_fn visit, void *arg, char *text)
-{
-    struct record_visit v = {.visit = visit, .arg = arg, .last_link = r->chain.count - 1};
-    return ps_reader_blocks(r, VERIFY_BATCH, 1, visit_records, &v, text);
+    return &ps_chain_last(&r->chain)->manifest;
 }
 
 bool ps_reader_is_damaged(const struct ps_reader *r)

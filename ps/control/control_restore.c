@@ -90,7 +90,7 @@ static void move_on_core(struct ps_core *core, void *arg)
 /* Creates the plan's features in the shadow of every core, empty. */
 static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
 {
-    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    const struct ps_manifest *last = ps_reader_manifest(reader);
     struct stage_order order = {.plan = &a->plan, .clock_s = last->clock_s};
     ps_node_each_core(a->c->node, stage_on_core, &order);
     for (uint32_t i = 0; i < a->c->node->core_count; i++) {
@@ -180,7 +180,7 @@ static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_node *node = a->c->node;
     struct room room;
-    uint64_t need = ps_reader_bytes(reader) / node->core_count * 5 / 4;
+    uint64_t need = ps_chain_bytes(ps_reader_chain(reader)) / node->core_count * 5 / 4;
     ps_node_each_core(a->c->node, room_on_core, &room);
     for (uint32_t i = 0; i < node->core_count; i++)
         if (room.bytes[i] < need)
@@ -312,19 +312,20 @@ static void restored_on_core(struct ps_core *core, void *arg)
 /* The next save may be a delta on what was restored: the newest of the configured directory. */
 static void follow(struct ps_control *c, const char *directory, const struct ps_reader *reader)
 {
-    uint32_t links = ps_reader_link_count(reader);
+    const struct ps_chain *chain = ps_reader_chain(reader);
     uint64_t newest = 0, delta_bytes = 0;
     (void)ps_checkpoint_list(NULL, directory, &newest, 1);
     ps_save_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
-    if (newest != ps_reader_id(reader) || strcmp(directory, c->node->config->checkpoint_directory) != 0)
+    if (newest != ps_reader_manifest(reader)->id ||
+        strcmp(directory, c->node->config->checkpoint_directory) != 0)
         return;
-    for (uint32_t i = 1; i < links; i++)
-        delta_bytes += ps_manifest_block_bytes(ps_reader_manifest(reader, i));
-    ps_save_chain_restored(&c->saves.chain, directory, newest, links - 1,
-                           ps_manifest_block_bytes(ps_reader_manifest(reader, 0)), delta_bytes);
-    ps_save_chain_set_hash(&c->saves.chain, ps_reader_manifest(reader, links - 1)->hash);
+    for (uint32_t i = 1; i < chain->count; i++)
+        delta_bytes += ps_manifest_block_bytes(&chain->links[i]->manifest);
+    ps_save_chain_restored(&c->saves.chain, directory, newest, chain->count - 1,
+                           ps_manifest_block_bytes(&chain->links[0]->manifest), delta_bytes);
+    ps_save_chain_set_hash(&c->saves.chain, ps_reader_manifest(reader)->hash);
     ps_node_each_core(c->node, begin_marks, NULL);
 }
 
@@ -337,7 +338,7 @@ static void restored_some(struct ps_control *c)
 static void restored_whole(struct ps_control *c, const char *directory, const struct ps_reader *reader)
 {
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    const struct ps_manifest *last = ps_reader_manifest(reader);
     uint64_t step = last->step;
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
@@ -353,7 +354,7 @@ static void restored_whole(struct ps_control *c, const char *directory, const st
 
 static void note_restored(const struct attempt *a, const struct ps_reader *reader)
 {
-    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    const struct ps_manifest *last = ps_reader_manifest(reader);
     struct ps_restored restored = {.id = last->id, .step = last->step, .is_at_step = last->is_at_step};
     for (uint32_t i = 0; i < a->plan.count; i++) {
         restored.tables += a->plan.entries[i].feature.kind == MR_TABLE;
@@ -370,8 +371,8 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
     if (status != MR_OK)
         return status;
-    a->view->id = ps_reader_id(reader);
-    a->view->bytes_total = ps_reader_bytes(reader);
+    a->view->id = ps_reader_manifest(reader)->id;
+    a->view->bytes_total = ps_chain_bytes(ps_reader_chain(reader));
     ps_control_set_view(a->c, a->view);
     status = load(a, reader);
     a->is_damaged |= ps_reader_is_damaged(reader);

@@ -372,12 +372,12 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->node = node;
     l->named_only = !whole;
     l->makes_room = makes_room;
-    l->last_link = ps_reader_link_count(reader) - 1;
+    l->last_link = ps_reader_chain(reader)->count - 1;
     l->held = whole ? ROUNDS : 1;
     l->progress = progress;
     l->text = text;
-    l->applied = ps_applied_batches_merge_create(ps_reader_core_count(reader), node->core_count);
-    l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
+    l->applied = ps_applied_batches_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
+    l->pushes = ps_push_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
     l->records = calloc(node->core_count, sizeof(*l->records));
     if (l->applied == NULL || l->pushes == NULL || l->records == NULL)
         goto out;

@@ -26,7 +26,7 @@
  * several times as long.
  *
  * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
- * about ps_reader_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
+ * about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
                                _Atomic uint64_t *progress, char *text);

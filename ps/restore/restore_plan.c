@@ -2,13 +2,15 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 enum mr_status ps_restore_read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
 {
+    const struct ps_manifest *m = ps_reader_manifest(reader);
     catalog->count = 0;
-    for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
-        uint32_t id;
-        const struct mr_feature *f = ps_reader_feature(reader, i, &id);
+    for (uint32_t i = 0; i < m->feature_count; i++) {
+        const uint32_t id = m->feature_ids[i];
+        const struct mr_feature *f = &m->features[i];
         const char *field = mr_feature_check(f);
         bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_ID_MAX &&
                        catalog->count < MR_FEATURE_MAX && ps_catalog_find_id(catalog, id) == catalog->count &&

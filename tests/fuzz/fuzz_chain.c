@@ -11,6 +11,7 @@
 #include <string.h>
 #include "fuzz_assert.h"
 #include "memory_checkpoint.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define LINKS_MAX 6u
 #define IDS       8u /* ids are 1..7 */
@@ -88,21 +89,21 @@ static enum mr_status visit(void *arg, const struct ps_record *record, const uin
 {
     const struct ps_reader *r = arg;
     memory_check_record(record, bytes);
-    FUZZ_ASSERT(record->kind != PS_RECORD_GONE || ps_reader_link_count(r) > 1);
+    FUZZ_ASSERT(record->kind != PS_RECORD_GONE || ps_reader_chain(r)->count > 1);
     return MR_OK;
 }
 
 /* Any chain that is opened is one. */
 static void check_chain(const struct directory *d, const struct ps_reader *r)
 {
-    const uint32_t count = ps_reader_link_count(r);
+    const uint32_t count = ps_reader_chain(r)->count;
     FUZZ_ASSERT(count >= 1 && count <= d->count);
-    FUZZ_ASSERT(ps_reader_manifest(r, count - 1)->id == ps_reader_id(r));
     for (uint32_t i = 0; i < count; i++) {
-        const struct ps_manifest *m = ps_reader_manifest(r, i);
-        FUZZ_ASSERT(m->parent == (i == 0 ? 0 : ps_reader_manifest(r, i - 1)->id));
+        const struct ps_manifest *m = &ps_reader_chain(r)->links[i]->manifest;
+        FUZZ_ASSERT(m->parent == (i == 0 ? 0 : ps_reader_chain(r)->links[i - 1]->manifest.id));
         FUZZ_ASSERT(m->parent < m->id);
-        const struct ps_hash *hash = i == 0 ? &m->parent_hash : &ps_reader_manifest(r, i - 1)->hash;
+        const struct ps_hash *hash =
+            i == 0 ? &m->parent_hash : &ps_reader_chain(r)->links[i - 1]->manifest.hash;
         FUZZ_ASSERT(m->parent_hash.low == hash->low && m->parent_hash.high == hash->high);
     }
 }
@@ -118,9 +119,9 @@ static void read_chain(struct directory *d, uint64_t id)
     FUZZ_ASSERT(status == MR_OK || text[0] != '\0');
     if (!r)
         return;
-    FUZZ_ASSERT(id == 0 || (ps_reader_id(r) == id && text[0] == '\0'));
+    FUZZ_ASSERT(id == 0 || (ps_reader_manifest(r)->id == id && text[0] == '\0'));
     check_chain(d, r);
-    FUZZ_ASSERT(ps_reader_each(r, visit, r, text) == MR_OK);
+    FUZZ_ASSERT(reader_each(r, visit, r, text) == MR_OK);
     ps_reader_close(r);
 }
 

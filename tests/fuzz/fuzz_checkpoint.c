@@ -11,6 +11,7 @@
 #include <string.h>
 #include "fuzz_assert.h"
 #include "memory_checkpoint.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define LINKS 2u /* checkpoints 1 and 2 */
 
@@ -54,8 +55,8 @@ static void read_checkpoint(struct memory_store *links, uint64_t id)
     if (!r)
         return;
     uint64_t records = 0;
-    FUZZ_ASSERT(ps_reader_id(r) == id && ps_reader_link_count(r) <= id);
-    FUZZ_ASSERT(ps_reader_each(r, visit, &records, text) == MR_OK);
+    FUZZ_ASSERT(ps_reader_manifest(r)->id == id && ps_reader_chain(r)->count <= id);
+    FUZZ_ASSERT(reader_each(r, visit, &records, text) == MR_OK);
     ps_reader_close(r);
 }
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "tests/integration/checkpoint_content.h"
+#include "tests/unit/ps/reader_each.h"
 
 static void add(struct content *c, const struct content_piece *piece)
 {
@@ -89,7 +90,7 @@ void content_read(const char *directory, uint64_t id, struct content *content)
     memset(content, 0, sizeof(*content));
     if (ps_reader_open(NULL, directory, id, &reader, text) != MR_OK || text[0] != '\0')
         fail_msg("%s", text);
-    if (ps_reader_each(reader, add_record, content, text) != MR_OK)
+    if (reader_each(reader, add_record, content, text) != MR_OK)
         fail_msg("%s", text);
     ps_reader_close(reader);
     assert_true(content->count > 0);

@@ -196,7 +196,7 @@ static uint64_t step_of(const struct fixture *x, uint64_t id)
 
     if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
-    const struct ps_manifest *m = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    const struct ps_manifest *m = ps_reader_manifest(reader);
     uint64_t step = m->is_at_step ? m->step : 0;
 
     ps_reader_close(reader);
@@ -210,7 +210,7 @@ static bool is_delta(const struct fixture *x, uint64_t id)
 
     if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
-    bool delta = ps_reader_link_count(reader) > 1;
+    bool delta = ps_reader_chain(reader)->count > 1;
 
     ps_reader_close(reader);
     return delta;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "tests/integration/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
@@ -155,7 +156,7 @@ static bool is_delta(const struct fixture *x, uint64_t id)
 
     if (ps_reader_open_unread(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
-    bool delta = ps_reader_link_count(reader) > 1;
+    bool delta = ps_reader_chain(reader)->count > 1;
 
     ps_reader_close(reader);
     return delta;

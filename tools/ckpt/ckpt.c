@@ -52,7 +52,7 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
 {
     char names[512] = "";
     size_t at = 0;
-    const struct ps_manifest *m = &ckpt_chain_last(chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
     if (!name)
         cli_refuse(command, "--table is missing");
     *index = ckpt_chain_table(chain, name);
@@ -62,8 +62,9 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
         if (m->features[i].kind == MR_TABLE)
             at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at > 0 ? ", " : "",
                                    m->features[i].name);
-    return cli_fail(command, "%s: it has no table %s; its tables are: %s%s", ckpt_chain_last(chain)->path,
-                    name, at > 0 ? names : "none", at >= sizeof(names) ? ".." : "");
+    return cli_fail(command, "%s: it has no table %s; its tables are: %s%s",
+                    ps_chain_last(&chain->files)->path, name, at > 0 ? names : "none",
+                    at >= sizeof(names) ? ".." : "");
 }
 
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)

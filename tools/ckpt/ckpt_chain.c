@@ -37,7 +37,7 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
 
 static enum mr_status describe_rows(struct ckpt_chain *chain, char *text)
 {
-    const struct ps_chain_link *last = ckpt_chain_last(chain);
+    const struct ps_chain_link *last = ps_chain_last(&chain->files);
     chain->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*chain->rows));
     if (!chain->rows)
         return ps_checkpoint_fail(text, "open", last->path, -ENOMEM);
@@ -88,17 +88,9 @@ void ckpt_chain_close(struct ckpt_chain *chain)
     *chain = (struct ckpt_chain){0};
 }
 
-uint64_t ckpt_chain_bytes(const struct ckpt_chain *chain)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < chain->files.count; i++)
-        bytes += ps_manifest_bytes(&chain->files.links[i]->manifest);
-    return bytes;
-}
-
 uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name)
 {
-    const struct ps_manifest *m = &ckpt_chain_last(chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
     for (uint32_t i = 0; i < m->feature_count; i++)
         if (m->features[i].kind == MR_TABLE && strncmp(m->features[i].name, name, MR_NAME_BYTES) == 0)
             return i;

@@ -31,12 +31,6 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
 enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_chain *out, char *text);
 void ckpt_chain_close(struct ckpt_chain *chain); /* one of zeros is fine */
 
-static inline const struct ps_chain_link *ckpt_chain_last(const struct ckpt_chain *chain)
-{
-    return chain->files.links[chain->files.count - 1];
-}
-/* Payload of all blocks of all links. */
-uint64_t ckpt_chain_bytes(const struct ckpt_chain *chain);
 /* The place of a table among the last link's features; UINT32_MAX when it has none of that name. */
 uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name);
 

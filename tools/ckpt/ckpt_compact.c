@@ -42,7 +42,7 @@ static enum mr_status copy(struct compacting *c, const struct ckpt_chain *chain,
 {
     struct ckpt_progress progress;
     struct ckpt_live live;
-    ckpt_progress_begin(&progress, "compact", ckpt_chain_bytes(chain));
+    ckpt_progress_begin(&progress, "compact", ps_chain_bytes(&chain->files));
     enum mr_status status = ckpt_live_open(&live, chain, 0, (uint64_t)memory_mib << 20, &progress, text);
     if (status == MR_OK)
         status = ckpt_live_all(&live, take_rows, take_small, c, text);
@@ -55,7 +55,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
 {
     char text[PS_TEXT_BYTES] = "", why[PS_TEXT_BYTES] = "", size[16];
     uint64_t bytes;
-    const struct ps_manifest *last = &ckpt_chain_last(chain)->manifest;
+    const struct ps_manifest *last = &ps_chain_last(&chain->files)->manifest;
     struct compacting c = {.manifest = last};
     struct ps_writer_options options = {.directory = directory,
                                         .features = last->features,
@@ -87,9 +87,9 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
 {
     char text[PS_TEXT_BYTES];
     uint64_t next;
-    const uint64_t id = ckpt_chain_last(chain)->manifest.id;
+    const uint64_t id = ps_chain_last(&chain->files)->manifest.id;
     if (chain->files.count == 1) {
-        (void)printf("%s is a full already\n", ckpt_chain_last(chain)->path);
+        (void)printf("%s is a full already\n", ps_chain_last(&chain->files)->path);
         return 0;
     }
     if (ps_checkpoint_next_id(NULL, directory, &next, text) != MR_OK)
@@ -99,7 +99,7 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
                         "%s: ckpt-%" PRIu64
                         " is newer, and a full made of this one would be restored instead of it; "
                         "name another directory with --out",
-                        ckpt_chain_last(chain)->path, next - 1);
+                        ps_chain_last(&chain->files)->path, next - 1);
     return write_full(chain, directory, next, memory_mib);
 }
 
@@ -133,7 +133,7 @@ int ckpt_compact(int argc, char **argv)
     if (exit_code != 0)
         return exit_code;
     (void)ckpt_path_split(path, directory, &id);
-    exit_code = out ? write_full(&chain, out, ckpt_chain_last(&chain)->manifest.id, memory_mib)
+    exit_code = out ? write_full(&chain, out, ps_chain_last(&chain.files)->manifest.id, memory_mib)
                     : write_beside(&chain, directory, memory_mib);
     ckpt_chain_close(&chain);
     return exit_code;

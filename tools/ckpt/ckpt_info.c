@@ -40,7 +40,7 @@ static enum mr_status count_name(struct info *x, uint32_t what, uint64_t name)
     if (!ckpt_map_add(x->names, what, name, 0, &is_new)) {
         (void)snprintf(x->text, PS_TEXT_BYTES,
                        "%.150s: it knows more clients and streams than any server has",
-                       ckpt_chain_last(&x->chain)->path);
+                       ps_chain_last(&x->chain.files)->path);
         return MR_NO_MEMORY;
     }
     x->counts[what] += is_new;
@@ -79,7 +79,7 @@ static enum mr_status count_all(struct info *x, uint32_t memory_mib)
 {
     struct ckpt_progress progress;
     struct ckpt_live live;
-    ckpt_progress_begin(&progress, "info", ckpt_chain_bytes(&x->chain));
+    ckpt_progress_begin(&progress, "info", ps_chain_bytes(&x->chain.files));
     enum mr_status status =
         ckpt_live_open(&live, &x->chain, 0, (uint64_t)memory_mib << 20, &progress, x->text);
     if (status == MR_OK)
@@ -93,7 +93,7 @@ static enum mr_status count_all(struct info *x, uint32_t memory_mib)
 
 static uint64_t feature_bytes(const struct info *x, uint32_t index)
 {
-    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
     const uint32_t id = m->feature_ids[index];
     return x->rows[id] * (sizeof(uint64_t) + x->chain.rows[id].bytes);
 }
@@ -101,7 +101,7 @@ static uint64_t feature_bytes(const struct info *x, uint32_t index)
 static json_t *feature_info_json(const struct info *x, uint32_t index)
 {
     char options[TOOL_FEATURE_OPTIONS_BYTES];
-    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
     const struct mr_feature *f = &m->features[index];
     json_t *o = tool_feature_json(f);
     tool_feature_options(f, options, sizeof(options));
@@ -116,7 +116,7 @@ static json_t *feature_info_json(const struct info *x, uint32_t index)
 
 static int print_json(const struct info *x)
 {
-    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
     json_t *chain = json_array(), *features = json_array();
     for (uint32_t i = 0; i < x->chain.files.count; i++)
         json_array_append_new(chain, json_integer((json_int_t)x->chain.files.links[i]->manifest.id));
@@ -136,7 +136,7 @@ static int print_json(const struct info *x)
 
 static void print_head(const struct info *x)
 {
-    const struct ps_chain_link *last = ckpt_chain_last(&x->chain);
+    const struct ps_chain_link *last = ps_chain_last(&x->chain.files);
     const struct ps_manifest *m = &last->manifest;
     char disk[16];
     ckpt_size_text(x->disk_bytes, disk);
@@ -160,7 +160,7 @@ static void print_head(const struct info *x)
 
 static void print_text(const struct info *x)
 {
-    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
     print_head(x);
     if (m->feature_count > 0)
         (void)printf("\n%5s  %-24s %-24s %12s %12s  %s\n", "id", "name", "shape", "rows", "bytes", "options");

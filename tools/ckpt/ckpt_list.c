@@ -28,7 +28,7 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
     l->is_good = l->is_known;
     if (!l->is_known)
         return;
-    const struct ps_chain_link *last = ckpt_chain_last(&chain);
+    const struct ps_chain_link *last = ps_chain_last(&chain.files);
     l->parent = last->manifest.parent;
     l->step = last->manifest.step;
     l->is_at_step = last->manifest.is_at_step;

@@ -22,7 +22,7 @@ enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *c
     if (chain->files.count == 1)
         return MR_OK;
     live->map = ckpt_map_create(memory_bytes);
-    return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ckpt_chain_last(chain)->path, -ENOMEM);
+    return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ps_chain_last(&chain->files)->path, -ENOMEM);
 }
 
 void ckpt_live_close(struct ckpt_live *live)

@@ -16,7 +16,7 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     struct ckpt_chain chain = {0};
     enum mr_status status = ckpt_chain_open(directory, id, &chain, text);
     const uint32_t links = chain.files.count;
-    const uint64_t bytes = ckpt_chain_bytes(&chain);
+    const uint64_t bytes = ps_chain_bytes(&chain.files);
     if (status == MR_OK) {
         check->progress.total_bytes = check->progress.done_bytes + bytes;
         status = ckpt_check_chain(check, &chain, text);

@@ -532,8 +532,8 @@ static uint64_t step_of(uint64_t id)
 
     if (ps_reader_open_unread(NULL, world.config.checkpoint_directory, id, &reader, text) != MR_OK)
         cuts_fail("%s", text);
-    const uint32_t links = ps_reader_link_count(reader);
-    const struct ps_manifest *m = ps_reader_manifest(reader, links - 1);
+    const uint32_t links = ps_reader_chain(reader)->count;
+    const struct ps_manifest *m = &ps_reader_chain(reader)->links[links - 1]->manifest;
     const uint64_t step = m->is_at_step ? m->step : 0;
 
     world.outcome->deltas += links > 1;

@@ -1,4 +1,5 @@
 #include "chain_fixture.h"
+#include "tests/unit/ps/reader_each.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,8 +137,8 @@ void chain_read(struct ps_reader *r, uint64_t id, uint8_t values[CHAIN_KEYS])
     struct seen seen = {.id = id, .values = values};
     char text[PS_TEXT_BYTES] = "";
     memset(values, 0, CHAIN_KEYS);
-    assert_int_equal(ps_reader_id(r), id);
-    assert_int_equal(ps_reader_each(r, see, &seen, text), MR_OK);
+    assert_int_equal(ps_reader_manifest(r)->id, id);
+    assert_int_equal(reader_each(r, see, &seen, text), MR_OK);
     assert_int_equal(seen.clients, FIXTURE_CORES);
     assert_int_equal(seen.variables, 1);
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
@@ -156,7 +157,7 @@ void chain_check(const char *directory, uint64_t asked_id, uint64_t id, uint32_t
                 expected[key] = changes[link][key] == CHAIN_GONE ? 0 : changes[link][key];
     if (ps_reader_open(NULL, directory, asked_id, &r, text) != MR_OK)
         fail_msg("%s", text);
-    assert_int_equal(ps_reader_link_count(r), link_count);
+    assert_int_equal(ps_reader_chain(r)->count, link_count);
     chain_read(r, id, values);
     assert_memory_equal(values, expected, CHAIN_KEYS);
     ps_reader_close(r);

@@ -1,4 +1,5 @@
 #include "checkpoint_fixture.h"
+#include "tests/unit/ps/reader_each.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -197,8 +198,8 @@ void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows)
     char text[PS_TEXT_BYTES] = "";
     struct seen seen = {.id = id, .rows = rows, .times = calloc(rows + 1u, 1)};
     assert_non_null(seen.times);
-    assert_int_equal(ps_reader_id(r), id);
-    assert_int_equal(ps_reader_each(r, check_record, &seen, text), MR_OK);
+    assert_int_equal(ps_reader_manifest(r)->id, id);
+    assert_int_equal(reader_each(r, check_record, &seen, text), MR_OK);
     for (uint32_t key = 0; key < rows; key++)
         assert_int_equal(seen.times[key], 1);
     assert_int_equal(seen.variables, 1);

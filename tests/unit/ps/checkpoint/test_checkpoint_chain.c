@@ -76,15 +76,15 @@ static void test_bytes_and_manifests_are_those_of_all_links(void **state)
     save_chain(*state);
     assert_int_equal(ps_reader_open_unread(NULL, *state, 3, &r, text), MR_OK);
     assert_string_equal(text, "");
-    assert_int_equal(ps_reader_link_count(r), 3);
+    assert_int_equal(ps_reader_chain(r)->count, 3);
     for (uint32_t link = 0; link < 3; link++) {
-        const struct ps_manifest *m = ps_reader_manifest(r, link);
+        const struct ps_manifest *m = &ps_reader_chain(r)->links[link]->manifest;
         assert_int_equal(m->id, link + 1);
         assert_int_equal(m->parent, link);
         for (uint32_t core = 0; core < FIXTURE_CORES; core++)
             bytes += m->files[core].payload_bytes;
     }
-    assert_int_equal(ps_reader_bytes(r), bytes);
+    assert_int_equal(ps_chain_bytes(ps_reader_chain(r)), bytes);
     ps_reader_close(r);
 }
 
@@ -347,9 +347,9 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
     ps_writer_core_done(w, 0);
     assert_int_equal(fixture_finish(w).status, MR_OK);
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
-    assert_int_equal(ps_reader_link_count(r), 2);
-    assert_int_equal(ps_reader_manifest(r, 0)->version, PS_FORMAT_VERSION_2);
-    assert_int_equal(ps_reader_manifest(r, 1)->version, PS_FORMAT_VERSION);
+    assert_int_equal(ps_reader_chain(r)->count, 2);
+    assert_int_equal(ps_reader_chain(r)->links[0]->manifest.version, PS_FORMAT_VERSION_2);
+    assert_int_equal(ps_reader_chain(r)->links[1]->manifest.version, PS_FORMAT_VERSION);
     ps_reader_close(r);
 }
 

@@ -12,6 +12,7 @@
 
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 #define MANY 70000u /* more than a file system lists in a few calls, and than 16 bits count */
 
@@ -112,7 +113,7 @@ static void test_retain_keeps_the_newest(void **state)
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
     assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
-    assert_int_equal(ps_reader_id(r), 5);
+    assert_int_equal(ps_reader_manifest(r)->id, 5);
     ps_reader_close(r);
 }
 

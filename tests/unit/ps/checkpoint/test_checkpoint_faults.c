@@ -22,7 +22,7 @@ static uint64_t newest(const char *directory, uint64_t a, uint64_t b)
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES];
     assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_OK);
-    uint64_t id = ps_reader_id(r);
+    uint64_t id = ps_reader_manifest(r)->id;
     assert_true(id == a || id == b);
     fixture_check(r, id, id == 1 ? OLD_ROWS : NEW_ROWS);
     ps_reader_close(r);
@@ -166,7 +166,7 @@ static void test_reading_with_an_error_at_each_call(void **state)
         enum mr_status status = ps_reader_open(&f.store, directory, 0, &r, text);
         if (status == MR_OK) {
             f.fail_at = 0;
-            uint64_t id = ps_reader_id(r);
+            uint64_t id = ps_reader_manifest(r)->id;
             assert_true(id == 2 || (id == 1 && f.triggered && text[0] != '\0'));
             fixture_check(r, id, id == 1 ? OLD_ROWS : NEW_ROWS);
             ps_reader_close(r);

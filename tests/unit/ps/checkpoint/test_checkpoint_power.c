@@ -141,7 +141,7 @@ static bool goes_on(struct power_store *after)
         print_error("the next save cannot be read: %s\n", text);
         return false;
     }
-    bool ok = ps_reader_id(r) == newest + 1;
+    bool ok = ps_reader_manifest(r)->id == newest + 1;
     ps_reader_close(r);
     uint32_t names = fixture_count_on(store, DIRECTORY, "");
     if (!ok || names != 1)
@@ -167,7 +167,7 @@ static bool is_whole(const struct story *s, struct ps_reader *r, uint32_t change
 {
     uint64_t begun;
     const struct save *published = newest_published(s, changes, &begun);
-    const uint64_t id = ps_reader_id(r);
+    const uint64_t id = ps_reader_manifest(r)->id;
     if (published && id < published->id) {
         print_error("checkpoint %llu was published, %llu is found\n", (unsigned long long)published->id,
                     (unsigned long long)id);
@@ -194,7 +194,7 @@ static bool goes_on_with_delta(struct power_store *after, const struct save *res
         print_error("the delta on checkpoint %llu cannot be read\n", (unsigned long long)restored->id);
         return false;
     }
-    bool ok = ps_reader_id(r) == s.saves[0].id && holds(r, &s.saves[0]);
+    bool ok = ps_reader_manifest(r)->id == s.saves[0].id && holds(r, &s.saves[0]);
     ps_reader_close(r);
     return ok && fixture_count_on(store, DIRECTORY, ".tmp-") == 0;
 }
@@ -208,7 +208,7 @@ static bool restores(const struct story *s, struct power_store *after, uint32_t 
     bool ok;
     enum mr_status status = ps_reader_open(store, DIRECTORY, 0, &r, text);
     if (status == MR_OK) {
-        id = ps_reader_id(r);
+        id = ps_reader_manifest(r)->id;
         ok = is_whole(s, r, changes);
         ps_reader_close(r);
     } else {

@@ -14,6 +14,7 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define OLD_ROWS 300u
 #define NEW_ROWS 60000u /* two blocks on each core */
@@ -252,7 +253,7 @@ static void fail_each_call_and_fall_back_never(const char *directory, int error)
         enum mr_status status = ps_reader_open(&f.store, directory, 0, &r, text);
         refused += status == MR_IO_ERROR;
         if (status == MR_OK)
-            assert_int_equal(ps_reader_id(r), 2);
+            assert_int_equal(ps_reader_manifest(r)->id, 2);
         ps_reader_close(r);
         if (!f.triggered)
             break;
@@ -283,7 +284,7 @@ static void test_the_visitor_can_stop(void **state)
     char text[PS_TEXT_BYTES];
     uint32_t seen = 0;
     assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
-    assert_int_equal(ps_reader_each(r, stop_at_third, &seen, text), MR_OUT_OF_MEMORY);
+    assert_int_equal(reader_each(r, stop_at_third, &seen, text), MR_OUT_OF_MEMORY);
     assert_int_equal(seen, 3);
     ps_reader_close(r);
 }
@@ -299,7 +300,7 @@ static void test_damage_after_opening(void **state)
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
     swap_byte(fixture_path(directory, 2, "core-000.mrc"), 200, 0xEE);
     swap_byte(fixture_path(directory, 2, "core-000.mrc"), 201, 0xEE);
-    assert_int_equal(ps_reader_each(r, stop_at_third, &seen, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(reader_each(r, stop_at_third, &seen, text), MR_CHECKPOINT_CORRUPT);
     assert_int_equal(seen, 10);
     assert_non_null(strstr(text, "core-000.mrc: block 0: its hash"));
     ps_reader_close(r);

@@ -184,7 +184,7 @@ static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
             struct ps_reader *r;
             char text[PS_TEXT_BYTES];
             assert_int_equal(ps_reader_open_unread(NULL, directory, first + 2, &r, text), MR_OK);
-            assert_int_equal(ps_reader_id(r), first + 2);
+            assert_int_equal(ps_reader_manifest(r)->id, first + 2);
             ps_reader_close(r);
             ps_checkpoint_retain(NULL, directory, 1);
         }

@@ -57,15 +57,16 @@ static void test_cores_write_at_the_same_time(void **state)
     struct ps_reader *r;
     assert_int_equal(ps_reader_open(NULL, directory, 4, &r, text), MR_OK);
     assert_string_equal(text, "");
-    assert_int_equal(ps_reader_manifest(r, 0)->incarnation, 5);
-    assert_int_equal(ps_reader_core_count(r), FIXTURE_CORES);
+    assert_int_equal(ps_reader_chain(r)->links[0]->manifest.incarnation, 5);
+    assert_int_equal(ps_reader_manifest(r)->file_count, FIXTURE_CORES);
     struct mr_feature features[2];
-    uint32_t ids[2], id;
+    uint32_t ids[2];
+    const struct ps_manifest *m = ps_reader_manifest(r);
     fixture_features(features, ids);
-    assert_int_equal(ps_reader_feature_count(r), 2);
+    assert_int_equal(m->feature_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_memory_equal(ps_reader_feature(r, i, &id), &features[i], sizeof(features[i]));
-        assert_int_equal(id, ids[i]);
+        assert_memory_equal(&m->features[i], &features[i], sizeof(features[i]));
+        assert_int_equal(m->feature_ids[i], ids[i]);
     }
     fixture_check(r, 4, ROWS);
     ps_reader_close(r);
@@ -253,7 +254,7 @@ static void test_a_core_may_have_nothing_to_write(void **state)
         ps_writer_core_done(w, core);
     assert_int_equal(fixture_finish(w).status, MR_OK);
     assert_int_equal(ps_reader_open(NULL, *state, 0, &r, text), MR_OK);
-    assert_int_equal(ps_reader_bytes(r), 0);
+    assert_int_equal(ps_chain_bytes(ps_reader_chain(r)), 0);
     ps_reader_close(r);
 }
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define GONE_KEY 1005u /* keys[5] */
 
@@ -86,7 +87,7 @@ static struct ps_writer *start_delta(const struct node_fixture *n, const struct 
 {
     struct ps_writer *writer;
     char text[256];
-    const struct ps_manifest *m = ps_reader_manifest(r, ps_reader_link_count(r) - 1);
+    const struct ps_manifest *m = ps_reader_manifest(r);
     const struct ps_writer_options options = {.directory = n->config.checkpoint_directory,
                                               .id = id,
                                               .parent_id = parent,
@@ -117,13 +118,13 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     char text[256], command[300];
     memset(&old, 0, sizeof(old));
     assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 1, &r, text), MR_OK);
-    assert_int_equal(ps_reader_each(r, note_rows, &old, text), MR_OK);
+    assert_int_equal(reader_each(r, note_rows, &old, text), MR_OK);
     ps_reader_close(r);
     assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 2, &r, text), MR_OK);
     struct delta d = {.old = &old, .writer = start_delta(n, r, 3, 1)};
-    assert_int_equal(ps_reader_each(r, add_record, &d, text), MR_OK);
+    assert_int_equal(reader_each(r, add_record, &d, text), MR_OK);
     add_gone(d.writer, table, GONE_KEY);
-    publish(d.writer, ps_reader_core_count(r));
+    publish(d.writer, ps_reader_manifest(r)->file_count);
     assert_int_equal(d.changed, changed);
     ps_reader_close(r);
     snprintf(command, sizeof(command), "rm -r %.200s/ckpt-2", n->config.checkpoint_directory);
@@ -201,7 +202,7 @@ static void a_link_may_be_of_another_number_of_cores(void **state)
     static struct old_rows nothing;
     memset(&nothing, 0, sizeof(nothing));
     struct delta d = {.old = &nothing, .writer = start_delta(n, r, 5, 3)};
-    assert_int_equal(ps_reader_each(r, add_record, &d, text), MR_OK);
+    assert_int_equal(reader_each(r, add_record, &d, text), MR_OK);
     publish(d.writer, 3);
     ps_reader_close(r);
     node_check(node_restore(n, 5), MR_OK, NULL);

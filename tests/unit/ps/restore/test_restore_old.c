@@ -10,6 +10,7 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/row/row_layout.h"
 #include "restore_fixture.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define BLOCK_BYTES (1 << 20)
 
@@ -151,13 +152,13 @@ static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
     struct ps_reader *r;
     char text[256];
     assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, id, &r, text), MR_OK);
-    struct stamps stamps = {.feature = feature_id, .clock_s = ps_reader_manifest(r, 0)->clock_s};
-    for (uint32_t i = 0, found; i < ps_reader_feature_count(r); i++) {
-        const struct mr_feature *f = ps_reader_feature(r, i, &found);
-        stamps.seen_offset = found == feature_id ? ps_row_layout_of(f, 0).seen_offset : stamps.seen_offset;
-    }
+    struct stamps stamps = {.feature = feature_id, .clock_s = ps_reader_chain(r)->links[0]->manifest.clock_s};
+    const struct ps_manifest *m = ps_reader_manifest(r);
+    for (uint32_t i = 0; i < m->feature_count; i++)
+        if (m->feature_ids[i] == feature_id)
+            stamps.seen_offset = ps_row_layout_of(&m->features[i], 0).seen_offset;
     assert_in_range(stamps.clock_s, 0, 1000); /* so long the test has run, at most */
-    assert_int_equal(ps_reader_each(r, check_stamps, &stamps, text), MR_OK);
+    assert_int_equal(reader_each(r, check_stamps, &stamps, text), MR_OK);
     assert_int_equal(stamps.rows, KEYS);
     ps_reader_close(r);
 }

@@ -12,6 +12,7 @@
 #include "ps/server/poll.h"
 #include "tests/unit/ps/table_calls.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/ps/reader_each.h"
 
 #define POLLS 100000u /* enough for all background work, whatever comes between */
 
@@ -127,7 +128,7 @@ static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t
     struct ps_reader *reader;
     seen = (struct seen){0};
     assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
-    assert_int_equal(ps_reader_each(reader, see, &seen, text), MR_OK);
+    assert_int_equal(reader_each(reader, see, &seen, text), MR_OK);
     ps_reader_close(reader);
     for (uint32_t i = 0; i < ROWS; i++)
         assert_int_equal(seen.times[i], 1);
@@ -450,7 +451,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
     assert_int_equal(finish(f).status, MR_OK);
     struct variable_seen seen = {.bytes = calloc(1, ps_variable_stored_bytes(v->variable))};
     assert_int_equal(ps_reader_open(NULL, f->directory, 1, &reader, text), MR_OK);
-    assert_int_equal(ps_reader_each(reader, see_variable, &seen, text), MR_OK);
+    assert_int_equal(reader_each(reader, see_variable, &seen, text), MR_OK);
     ps_reader_close(reader);
     assert_int_equal(seen.count, ps_variable_stored_bytes(v->variable));
     assert_memory_equal(seen.bytes, values, sizeof(values));
