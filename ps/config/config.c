@@ -146,9 +146,10 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
 struct rule {
     bool is_broken;
     const char *what;
-    uint32_t key_count;
-    uint32_t keys[3]; /* that it is about */
+    uint32_t keys[3]; /* that it is about, as ABOUT() gives them */
 };
+
+#define ABOUT(name) (KEY(name) + 1) /* 0: no key */
 
 void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes)
 {
@@ -164,8 +165,8 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
                              char error[PS_CONFIG_ERROR_BYTES])
 {
     uint32_t line = 0;
-    for (uint32_t i = 0; i < rule->key_count && line == 0; i++)
-        line = config->lines[rule->keys[i]];
+    for (uint32_t i = 0; i < 3 && rule->keys[i] != 0 && line == 0; i++)
+        line = config->lines[rule->keys[i] - 1];
     char place[PS_CONFIG_PLACE_BYTES];
     ps_config_place(config, line, place, sizeof(place));
     if (place[0] != '\0')
@@ -230,70 +231,53 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
     int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
     uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
     const struct rule rules[] = {
-        {c->port_device[0] == '\0' && c->port_driver != PS_DRIVER_SOCKET,
-         texts.device,
-         1,
-         {KEY(port_device)}},
-        {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
+        {c->port_device[0] == '\0' && c->port_driver != PS_DRIVER_SOCKET, texts.device, {ABOUT(port_device)}},
+        {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", {ABOUT(port_mtu)}},
         {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
          "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",
-         2,
-         {KEY(cores_cpus), KEY(cores_count)}},
+         {ABOUT(cores_cpus), ABOUT(cores_count)}},
         {c->batches_memory_mib >= c->memory_limit_mib,
          texts.batches,
-         2,
-         {KEY(batches_memory_mib), KEY(memory_limit_mib)}},
+         {ABOUT(batches_memory_mib), ABOUT(memory_limit_mib)}},
         {core_mib < PS_CORE_MEMORY_MIB_MIN,
          texts.per_core,
-         3,
-         {KEY(memory_limit_mib), KEY(batches_memory_mib), KEY(cores_count)}},
+         {ABOUT(memory_limit_mib), ABOUT(batches_memory_mib), ABOUT(cores_count)}},
         {c->memory_messages_mib < 2 * c->transport_message_mib_max,
          texts.messages,
-         2,
-         {KEY(memory_messages_mib), KEY(transport_message_mib_max)}},
+         {ABOUT(memory_messages_mib), ABOUT(transport_message_mib_max)}},
         {c->checkpoint_every_steps != 0 && c->checkpoint_directory[0] == '\0',
          "checkpoint.every_steps saves to checkpoint.directory: set it",
-         2,
-         {KEY(checkpoint_every_steps), KEY(checkpoint_directory)}},
+         {ABOUT(checkpoint_every_steps), ABOUT(checkpoint_directory)}},
         {c->node_key_file[0] == '\0' && c->node_key_file_next[0] != '\0',
          "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
-         2,
-         {KEY(node_key_file_next), KEY(node_key_file)}},
+         {ABOUT(node_key_file_next), ABOUT(node_key_file)}},
         {c->rpc_world_size == 0 &&
              (c->rpc_name[0] != '\0' || c->rpc_module.count > 0 || c->rpc_rendezvous[0] != '\0'),
          "rpc.world_size is 0, so that the node takes no part in remote calls: say how many workers there "
          "are",
-         3,
-         {KEY(rpc_name), KEY(rpc_module), KEY(rpc_world_size)}},
+         {ABOUT(rpc_name), ABOUT(rpc_module), ABOUT(rpc_world_size)}},
         {c->rpc_name[0] != '\0' && c->rpc_rank >= c->rpc_world_size,
          "rpc.rank must be 0 to rpc.world_size - 1",
-         2,
-         {KEY(rpc_rank), KEY(rpc_world_size)}},
+         {ABOUT(rpc_rank), ABOUT(rpc_world_size)}},
         {c->rpc_world_size != 0 && c->transport_message_mib_max < 8,
          "remote calls need transport.message_mib_max of 8 at least: other workers send that much at once",
-         2,
-         {KEY(transport_message_mib_max), KEY(rpc_world_size)}},
+         {ABOUT(transport_message_mib_max), ABOUT(rpc_world_size)}},
         {c->rpc_long_memory_mib != 0 && c->rpc_long_memory_mib < c->rpc_message_mib_max,
          "rpc.long_memory_mib has to hold one message of rpc.message_mib_max: raise it, or lower that",
-         2,
-         {KEY(rpc_long_memory_mib), KEY(rpc_message_mib_max)}},
+         {ABOUT(rpc_long_memory_mib), ABOUT(rpc_message_mib_max)}},
         {c->rpc_name[0] == '\0' && c->rpc_rank != 0,
          "rpc.rank: the node is a worker only with a name: give it one with rpc.name",
-         1,
-         {KEY(rpc_rank)}},
+         {ABOUT(rpc_rank)}},
         {c->rpc_rendezvous[0] != '\0' && c->rpc_name[0] == '\0',
          "rpc.rendezvous: a node that is not where the workers meet is one of them: give it a name with "
          "rpc.name, and rpc.rank",
-         1,
-         {KEY(rpc_rendezvous)}},
+         {ABOUT(rpc_rendezvous)}},
         {c->rpc_rendezvous[0] != '\0' && c->port_ipv4[0] == '\0',
          "rpc.rendezvous is reached over IPv4: set port.ipv4",
-         1,
-         {KEY(rpc_rendezvous)}},
+         {ABOUT(rpc_rendezvous)}},
         {c->rpc_name[0] == '\0' && c->rpc_module.count > 0,
          "rpc.module: the node offers functions only as a worker: give it a name with rpc.name, and rpc.rank",
-         1,
-         {KEY(rpc_module)}},
+         {ABOUT(rpc_module)}},
     };
     for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         if (rules[i].is_broken)
