@@ -54,7 +54,6 @@ static struct {
 
 static ssize_t log_write(void *cookie, const char *text, size_t bytes)
 {
-    (void)cookie;
     if (eal_log.to_stderr)
         (void)fwrite(text, 1, bytes, stderr);
     if (rte_log_cur_msg_loglevel() > (int)RTE_LOG_ERR || bytes <= 1)

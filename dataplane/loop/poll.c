@@ -141,7 +141,6 @@ static void fill_random(void *self, void *out, size_t bytes)
 {
     uint8_t *at = out;
 
-    (void)self;
     while (bytes > 0) {
         ssize_t got = getrandom(at, bytes, 0);
 

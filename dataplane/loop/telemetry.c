@@ -61,8 +61,6 @@ static void describe_core(struct rte_tel_data *cores, const struct dp_core *core
 
 static int handle_cores(const char *command, const char *parameters, struct rte_tel_data *data)
 {
-    (void)command;
-    (void)parameters;
     rte_tel_data_start_dict(data); /* DPDK 22.11 knows no arrays of objects */
     pthread_mutex_lock(&served.lock);
     for (uint32_t i = 0; served.dp != NULL && i < served.dp->config.core_count; i++)
@@ -73,8 +71,6 @@ static int handle_cores(const char *command, const char *parameters, struct rte_
 
 static int handle_port(const char *command, const char *parameters, struct rte_tel_data *data)
 {
-    (void)command;
-    (void)parameters;
     rte_tel_data_start_dict(data);
     pthread_mutex_lock(&served.lock);
     if (served.dp != NULL) {
@@ -123,7 +119,6 @@ static int handle_counters(const char *command, const char *parameters, struct r
     char *end = NULL;
     unsigned long core = parameters != NULL ? strtoul(parameters, &end, 10) : 0;
 
-    (void)command;
     if (parameters != NULL && (end == parameters || *end != '\0'))
         return -1;
     rte_tel_data_start_dict(data);

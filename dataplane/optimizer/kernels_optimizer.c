@@ -6,7 +6,6 @@
 INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
                     const float *restrict gradient, size_t dim, bool transforms)
 {
-    (void)state;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     for (size_t i = 0; i < dim; i++)
         w[i] -= lr * transformed(t, gradient[i], w[i]);
@@ -86,10 +85,6 @@ INLINE void rowwise_adagrad_row(const struct mr_rule *o, float lr, float *restri
 INLINE void assign_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
                        const float *restrict gradient, size_t dim, bool transforms)
 {
-    (void)o;
-    (void)lr;
-    (void)state;
-    (void)transforms;
     memcpy(w, gradient, dim * sizeof(*w));
 }
 

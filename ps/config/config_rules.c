@@ -23,7 +23,6 @@ bool ps_number_parse(const char *text, uint64_t *value)
 
 const char *ps_rule_any(const char *text)
 {
-    (void)text;
     return NULL;
 }
 

@@ -60,7 +60,6 @@ static void look_at_marks(struct ps_core *core, void *arg)
 
 static void lose_marks(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_save_marks_lost(core);
 }
 
@@ -147,7 +146,6 @@ static void chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
 
 static void end_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     if (core->save.writer != NULL)
         ps_save_end(core);
 }

@@ -50,14 +50,12 @@ static void stage_on_core(struct ps_core *core, void *arg)
 
 static void end_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_shadow_end(core);
 }
 
 /* Batches that were fed belong to the tables that were there before. */
 static void keep_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_batch_cache_clear(core->batches);
     ps_save_marks_lost(core); /* the caller may know which checkpoint the marks count from */
     ps_shadow_end(core);
@@ -65,7 +63,6 @@ static void keep_on_core(struct ps_core *core, void *arg)
 
 static void clear_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_core_clear(core);
 }
 
@@ -299,7 +296,6 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 
 static void begin_marks(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_save_is_as_saved(core);
 }
 

@@ -33,7 +33,6 @@ static void arm_on_core(struct ps_core *core, void *arg)
 
 static void disarm_on_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     core->step_gate = NULL;
     atomic_store_explicit(&core->clients_held, 0, memory_order_relaxed);
 }

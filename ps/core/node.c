@@ -32,7 +32,6 @@ static void wait_for_all(_Atomic uint32_t *missing)
 
 static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
 {
-    (void)core;
     struct ps_core_task *t = MR_CONTAINER(task, struct ps_core_task, task);
     ps_coop_tasks_settle(core_app); /* what it does must not fall into the middle of a call */
     if (t->missing != NULL)

@@ -245,7 +245,6 @@ static void take_over(struct ps_core *core, void *arg)
 
 static void give_back(struct ps_core *core, void *arg)
 {
-    (void)arg;
     ps_shadow_swap(core);
 }
 

@@ -59,21 +59,17 @@ struct ps_rpc {
 
 static uint64_t now_us(void *self)
 {
-    (void)self;
     return dp_now_us();
 }
 
 /* Core 0 is always inside. */
 static bool enter(void *self)
 {
-    (void)self;
     return false;
 }
 
 static void leave(void *self, bool more)
 {
-    (void)self;
-    (void)more;
 }
 
 static void wake(void *self)
@@ -83,7 +79,6 @@ static void wake(void *self)
 
 static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
 {
-    (void)self;
     while ((atomic_load(done) & MR_DONE) == 0) {
         uint64_t now = dp_now_us();
         if (now >= deadline_us)
@@ -294,8 +289,6 @@ struct order {
 static void run_order(struct dp_task *task, void *core_app, struct dp_core *core)
 {
     struct order *order = (struct order *)task;
-    (void)core_app;
-    (void)core;
     order->rpc->stirred = true;
     order->answer = order->run(order->rpc);
     sem_post(&order->done);

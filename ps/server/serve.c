@@ -39,7 +39,6 @@ void ps_serve_config(struct ps_config *config)
 
 static void freeze_core(struct ps_core *core, void *arg)
 {
-    (void)arg;
     core->freeze = MR_FREEZE_ALL;
     core->counters.read_only = 1;
 }

@@ -51,8 +51,6 @@ enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chai
 
 static void ignore_name(void *arg, const char *name)
 {
-    (void)arg;
-    (void)name;
 }
 
 static int compare_ids(const void *a, const void *b)

@@ -161,7 +161,6 @@ static void read_nic(struct reader *r, struct doctor_facts *f, const char *name)
 /* PCI devices are links named by their address below the driver's directory. */
 static void count_device(struct reader *r, struct doctor_facts *f, const char *name)
 {
-    (void)r;
     if (strchr(name, ':'))
         f->dpdk_nic_count++;
 }

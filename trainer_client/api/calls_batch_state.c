@@ -15,7 +15,6 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
     const struct state_context *context = f->context;
     struct mrc_applied_batches applied[MR_CORE_MAX], all;
 
-    (void)reply;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *head = mrc_part_tensor(f, i, 0, MR_U64, 1);
         const struct mr_tensor *bits = mrc_part_tensor(f, i, 1, MR_U64, 1);

@@ -115,7 +115,6 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const struct list_context *context = f->context;
     const struct mr_tensor *t[3];
 
-    (void)reply;
     if (!list_tensors(f, t))
         return mrc_part_garbled(f, 0);
 

@@ -18,7 +18,6 @@ static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
     struct mr_sample_info *const *info = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
-    (void)reply;
     if (words == NULL || words->dims[0] < INFO_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
@@ -86,7 +85,6 @@ static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *dense = mrc_part_tensor(f, 0, 1, MR_F32, 2);
     const struct mr_tensor *labels = mrc_part_tensor(f, 0, 2, MR_F32, 1);
 
-    (void)reply;
     if (words == NULL || dense == NULL || labels == NULL || words->dims[0] < BATCH_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
@@ -125,7 +123,6 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
     struct mr_hub_status *const *status = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
-    (void)reply;
     if (words == NULL || words->dims[0] < STATUS_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;

@@ -40,7 +40,6 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
 {
     struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
 
-    (void)reply;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
 
@@ -101,7 +100,6 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *names = mrc_part_tensor(f, 0, 0, MR_U8, 1);
     const struct mr_tensor *values = mrc_part_tensor(f, 0, 1, MR_U64, 1);
 
-    (void)reply;
     if (names == NULL || values == NULL)
         return mrc_part_garbled(f, 0);
     const char *at = names->data, *end = at + names->bytes;
@@ -171,7 +169,6 @@ static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply
     const struct mr_tensor *core = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *tables = mrc_part_tensor(f, 0, 1, MR_U64, 2);
 
-    (void)reply;
     if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
         tables->dims[1] < MR_MEMORY_TABLE_WORDS)
         return mrc_part_garbled(f, 0);

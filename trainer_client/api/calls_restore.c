@@ -35,7 +35,6 @@ static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **repl
     const struct restore_context *context = f->context;
     const struct mr_tensor *answer = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
-    (void)reply;
     if (answer == NULL || answer->dims[0] < 1)
         return mrc_part_garbled(f, 0);
     /* The checkpoint's features may have other numbers and descriptors. */

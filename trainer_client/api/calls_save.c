@@ -32,7 +32,6 @@ static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *number = mrc_part_tensor(f, 0, 1, MR_U64, 1);
 
-    (void)reply;
     if (id == NULL || id->dims[0] != 1 ||
         (context->number != NULL && (number == NULL || number->dims[0] != 1)))
         return mrc_part_garbled(f, 0);
@@ -51,8 +50,6 @@ static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
 
 static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
 {
-    (void)f;
-    (void)reply;
     return MR_OK;
 }
 
@@ -234,7 +231,6 @@ static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *saves = mrc_part_tensor(f, 0, 3, MR_U64, 2);
     const struct mr_tensor *lines = mrc_part_tensor(f, 0, 4, MR_U8, 1);
 
-    (void)reply;
     if (status == NULL || details == NULL || saves == NULL || lines == NULL ||
         status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
         return mrc_part_garbled(f, 0);
@@ -267,7 +263,6 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
 
-    (void)reply;
     if (words == NULL || text == NULL || words->dims[0] < STATUS_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;

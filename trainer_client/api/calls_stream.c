@@ -56,7 +56,6 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
     const struct streams_context *context = f->context;
     uint32_t total = 0, filled = 0;
 
-    (void)reply;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *t = mrc_part_tensor(f, i, 0, MR_U64, 2);
 

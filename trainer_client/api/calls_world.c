@@ -92,7 +92,6 @@ static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *members = mrc_part_tensor(f, 0, 1, MR_U8, 2);
     const struct mr_tensor *functions = mrc_part_tensor(f, 0, 2, MR_U8, 1);
 
-    (void)reply;
     if (words == NULL || words->dims[0] < MR_WORLD_WORDS || members == NULL ||
         members->dims[1] < sizeof(struct mr_member_wire) || functions == NULL)
         return mrc_part_garbled(f, 0);

@@ -46,7 +46,6 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
-    (void)app;
     mrc_part_ended(user, call, status, reply);
 }
 

@@ -36,7 +36,6 @@ const char *mrc_of_steps(uint64_t from, uint64_t to, char *text)
 
 static void end_with_failure(int status, void *arg)
 {
-    (void)arg;
     if (status == 0) {
         (void)fflush(NULL);
         _exit(1);

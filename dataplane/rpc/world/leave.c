@@ -79,7 +79,6 @@ static void count_leaving(struct mr_rpc *agent)
 
 void mr_leave_died(struct mr_rpc *agent, uint32_t rank)
 {
-    (void)rank;
     if (agent->config.is_rendezvous)
         count_leaving(agent);
 }

@@ -31,13 +31,9 @@ static void asan_unpoison(const void *p, size_t bytes)
 #else
 static void asan_poison(const void *p, size_t bytes)
 {
-    (void)p;
-    (void)bytes;
 }
 static void asan_unpoison(const void *p, size_t bytes)
 {
-    (void)p;
-    (void)bytes;
 }
 #endif
 

@@ -70,7 +70,6 @@ static enum mr_status run_network(struct mr_rpc_call *call, const struct mr_valu
     uint32_t parts = (uint32_t)(uintptr_t)mr_rpc_user(call);
     struct ps_model *model;
     char error[ERROR_BYTES];
-    (void)argument_count;
     if (arguments[0].string.bytes > PS_MODEL_TEXT_BYTES ||
         strlen(arguments[0].string.text) != arguments[0].string.bytes)
         return mr_rpc_fail(call, "the network's text is no text of up to %u bytes", PS_MODEL_TEXT_BYTES);
@@ -84,7 +83,6 @@ static enum mr_status run_parameter(struct mr_rpc_call *call, const struct mr_va
                                     uint32_t argument_count)
 {
     struct ps_model *model = model_of(call, &arguments[0]);
-    (void)argument_count;
     if (model == NULL)
         return MR_FUNCTION_FAILED;
     enum mr_status status = mr_rpc_return(call, mr_value_rref(ps_model_parameter(model)));
@@ -98,7 +96,6 @@ static enum mr_status run_evaluate(struct mr_rpc_call *call, const struct mr_val
     const struct mr_tensor *input = &arguments[1].tensor;
     struct ps_model *model = model_of(call, &arguments[0]);
     void *output;
-    (void)argument_count;
     if (model == NULL)
         return MR_FUNCTION_FAILED;
     uint32_t batch = batch_of(call, model, input);
@@ -140,7 +137,6 @@ static enum mr_status run_forward(struct mr_rpc_call *call, const struct mr_valu
     struct ps_model *model = model_of(call, &arguments[0]);
     struct ps_forward_pass *forward_pass;
     void *output;
-    (void)argument_count;
     if (model == NULL)
         return MR_FUNCTION_FAILED;
     uint32_t batch = batch_of(call, model, input);
@@ -165,7 +161,6 @@ static enum mr_status back(struct mr_rpc_call *call, void *p, const struct mr_te
     const struct saved *saved = p;
     void *input_gradient = NULL;
     enum mr_status status = mr_rpc_return(call, mr_value_none()); /* the network */
-    (void)gradient_count;
     if (status == MR_OK)
         status = mr_rpc_return(call, mr_value_none()); /* the step */
     if (status == MR_OK && saved->wants_input && gradients[0].data != NULL)
