@@ -48,7 +48,6 @@ static const char *check_port(const struct dp_config *config)
 static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
     const char *why = check_port(config);
-
     if (strpbrk(config->device, ", =") != NULL)
         why = "port: device must not contain commas, blanks or equals signs";
     else if (config->core_count == 0 || config->core_count > DP_CORES_MAX)
@@ -68,7 +67,6 @@ static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYT
 static bool open_sockets(struct dp *dp, char error[DP_ERROR_BYTES])
 {
     uint32_t cores = dp->config.core_count;
-
     if (!dp_socket_port_settle(&dp->config, &dp->net, error))
         return false;
     dp->port.driver = DP_DRIVER_SOCKET;
@@ -110,10 +108,8 @@ static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
 {
     uint32_t cores = dp->config.core_count;
     uint16_t queues = dp->port.queue_count;
-
     for (uint32_t i = 0; i < cores; i++) {
         struct dp_core *core = &dp->cores[i];
-
         core->dp = dp;
         core->index = i;
         core->counters.steering = dp->port.steering.steering;
@@ -158,7 +154,6 @@ static const char *settle_driver(struct dp_config *config, const struct dp_net *
 static struct dp *allocate(const struct dp_config *config, const struct dp_net *net)
 {
     struct dp *dp = calloc(1, sizeof(*dp));
-
     if (dp == NULL)
         return NULL;
     dp->config = *config;
@@ -194,7 +189,6 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
 {
     struct dp_net net;
     struct dp *dp;
-
     if (!check_config(config, error) || !dp_net_from_config(&net, config, error))
         return MR_INVALID_ARGUMENT;
     dp = allocate(config, &net);
@@ -233,7 +227,6 @@ static bool start_thread(struct dp_core *core, char error[DP_ERROR_BYTES])
     pthread_attr_t attributes;
     cpu_set_t set;
     int result;
-
     pthread_attr_init(&attributes);
     if (cpu >= 0) {
         CPU_ZERO(&set);
@@ -255,7 +248,6 @@ static void stop_threads(struct dp *dp)
     atomic_store(&dp->stop, true);
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         struct dp_core *core = &dp->cores[i];
-
         dp_waiter_ring(&core->waiter);
         if (core->thread_started)
             pthread_join(core->thread, NULL);
@@ -266,7 +258,6 @@ static void stop_threads(struct dp *dp)
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES])
 {
     uint32_t started = 0;
-
     dp->app = *app;
     while (started < dp->config.core_count && start_thread(&dp->cores[started], error))
         started++;

@@ -74,7 +74,6 @@ static ssize_t log_write(void *cookie, const char *text, size_t bytes)
 const char *dp_eal_last_error(void)
 {
     static char copy[LOG_LINE_BYTES];
-
     pthread_mutex_lock(&eal_log.lock);
     memcpy(copy, eal_log.line, sizeof(copy));
     pthread_mutex_unlock(&eal_log.lock);
@@ -94,13 +93,11 @@ static uint64_t hugepages_free_mib(void)
     static const char root[] = "/sys/kernel/mm/hugepages";
     DIR *dir = opendir(root);
     uint64_t kib = 0;
-
     if (dir == NULL)
         return 0;
     for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         unsigned long page_kib, count = 0;
         char path[320];
-
         if (sscanf(entry->d_name, "hugepages-%lukB", &page_kib) != 1)
             continue;
         snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, entry->d_name);
@@ -118,7 +115,6 @@ static uint64_t hugepages_free_mib(void)
 static bool choose_memory(const struct dp_config *config, bool *hugepages, char error[DP_ERROR_BYTES])
 {
     uint64_t free_mib = hugepages_free_mib();
-
     *hugepages = config->hugepages != 0 && free_mib >= config->hugepage_memory_mib;
     if (config->hugepages == 1 && !*hugepages) {
         snprintf(
@@ -140,7 +136,6 @@ struct arguments {
 __attribute__((format(printf, 2, 3))) static void add_argument(struct arguments *a, const char *format, ...)
 {
     va_list list;
-
     if (a->argc == EAL_ARGUMENTS_MAX)
         abort();
     va_start(list, format);
@@ -153,7 +148,6 @@ __attribute__((format(printf, 2, 3))) static void add_argument(struct arguments 
 static void make_arguments(struct arguments *a, const struct dp_config *config, bool hugepages, int cpu)
 {
     const char *level = getenv("MILLRACE_DPDK_LOG");
-
     eal_log.to_stderr = level != NULL && level[0] != '\0';
     add_argument(a, "millraced");
     add_argument(a, "--lcores=0@%d", cpu);
@@ -182,7 +176,6 @@ static void silence_library(const char *library_name, const char *setter_name)
 {
     void *library = dlopen(library_name, RTLD_LAZY | RTLD_NOLOAD);
     void *(*set_print)(void *);
-
     if (library == NULL)
         return;
     void *symbol = dlsym(library, setter_name);
@@ -207,7 +200,6 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     struct rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
     cpu_set_t affinity;
     bool hugepages;
-
     if (eal_started) {
         snprintf(error, DP_ERROR_BYTES, "the data plane can be started once per process");
         return false;
@@ -249,7 +241,6 @@ static bool is_others(const char *directory, const char *name)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory, name);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
     if (fd < 0)
         return false;
     struct ucred peer = {0};
@@ -266,7 +257,6 @@ static bool is_others(const char *directory, const char *name)
 static void remove_runtime_directory(const char *path)
 {
     DIR *dir = opendir(path);
-
     if (dir == NULL)
         return;
     for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
@@ -279,7 +269,6 @@ static void remove_runtime_directory(const char *path)
 void dp_eal_stop(void)
 {
     char runtime[PATH_MAX];
-
     snprintf(runtime, sizeof(runtime), "%s", rte_eal_get_runtime_dir());
     (void)rte_eal_cleanup();
     remove_runtime_directory(runtime);

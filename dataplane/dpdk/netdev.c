@@ -39,7 +39,6 @@ int dp_netdev_get_mtu(const char *name, uint16_t *mtu)
 {
     struct ifreq ifr = {0};
     int result = interface_ioctl(name, SIOCGIFMTU, &ifr);
-
     if (result == 0)
         *mtu = (uint16_t)(ifr.ifr_mtu < UINT16_MAX ? ifr.ifr_mtu : UINT16_MAX);
     return result;
@@ -48,7 +47,6 @@ int dp_netdev_get_mtu(const char *name, uint16_t *mtu)
 int dp_netdev_set_mtu(const char *name, uint16_t mtu)
 {
     struct ifreq ifr = {.ifr_mtu = mtu};
-
     return interface_ioctl(name, SIOCSIFMTU, &ifr);
 }
 
@@ -56,7 +54,6 @@ int dp_netdev_set_up(const char *name)
 {
     struct ifreq ifr = {0};
     int result = interface_ioctl(name, SIOCGIFFLAGS, &ifr);
-
     if (result != 0 || (ifr.ifr_flags & IFF_UP) != 0)
         return result;
     ifr.ifr_flags = (short)(ifr.ifr_flags | IFF_UP);
@@ -67,7 +64,6 @@ uint16_t dp_netdev_queue_count(const char *name, bool *combined)
 {
     struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
     struct ifreq ifr = {.ifr_data = (char *)&channels};
-
     *combined = true;
     if (interface_ioctl(name, SIOCETHTOOL, &ifr) != 0)
         return 1;
@@ -80,11 +76,9 @@ uint16_t dp_netdev_queue_count(const char *name, bool *combined)
 static const struct rtattr *find_attribute(const void *from, size_t bytes, uint16_t type)
 {
     const uint8_t *at = from;
-
     while (bytes >= sizeof(struct rtattr)) {
         const struct rtattr *attribute = (const void *)at;
         size_t step = RTA_ALIGN((size_t)attribute->rta_len);
-
         if (attribute->rta_len < sizeof(struct rtattr) || attribute->rta_len > bytes)
             return NULL;
         if ((attribute->rta_type & NLA_TYPE_MASK) == type)
@@ -99,7 +93,6 @@ static const struct rtattr *find_attribute(const void *from, size_t bytes, uint1
 static uint32_t xdp_program_of(const struct rtattr *xdp)
 {
     uint32_t program = 0;
-
     if (xdp == NULL)
         return 0;
     const struct rtattr *id = find_attribute(RTA_DATA(xdp), RTA_PAYLOAD(xdp), IFLA_XDP_PROG_ID);
@@ -151,7 +144,6 @@ void dp_netdev_xdp_name(uint32_t program, char name[16])
     union bpf_attr attr = {.prog_id = program};
     struct bpf_prog_info info = {0};
     long fd = syscall(SYS_bpf, BPF_PROG_GET_FD_BY_ID, &attr, sizeof(attr));
-
     name[0] = '\0';
     if (fd < 0)
         return;
@@ -165,7 +157,6 @@ void dp_netdev_xdp_name(uint32_t program, char name[16])
 static int compare_int(const void *a, const void *b)
 {
     int left = *(const int *)a, right = *(const int *)b;
-
     return (left > right) - (left < right);
 }
 
@@ -173,14 +164,12 @@ uint32_t dp_netdev_sockets(int family, int *fds, uint32_t fds_max)
 {
     DIR *dir = opendir("/proc/self/fd");
     uint32_t count = 0;
-
     if (dir == NULL)
         return 0;
     for (struct dirent *entry = readdir(dir); entry != NULL && count < fds_max; entry = readdir(dir)) {
         char *end;
         int fd = (int)strtol(entry->d_name, &end, 10), domain;
         socklen_t bytes = sizeof(domain);
-
         if (*end == '\0' && end != entry->d_name &&
             getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == family)
             fds[count++] = fd;

@@ -33,7 +33,6 @@ const char *dp_port_driver_text(enum dp_driver driver)
         [DP_DRIVER_TAP] = "tap",       [DP_DRIVER_MEMIF] = "memif",   [DP_DRIVER_PCI] = "pci",
         [DP_DRIVER_SOCKET] = "socket",
     };
-
     return text[driver];
 }
 
@@ -62,7 +61,6 @@ static bool check_mtu(enum dp_driver driver, const struct dp_config *config, uin
 static bool check_queues(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
     bool combined;
-
     if (driver != DP_DRIVER_AF_XDP)
         return true;
     uint16_t count = dp_netdev_queue_count(config->device, &combined);
@@ -80,7 +78,6 @@ static bool check_xdp(enum dp_driver driver, const struct dp_config *config, cha
 {
     struct dp_netdev_link link;
     char name[16];
-
     if (driver != DP_DRIVER_AF_XDP || dp_netdev_get_link(if_nametoindex(config->device), &link) != 0 ||
         link.xdp_program == 0)
         return true;
@@ -101,7 +98,6 @@ static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, st
     bool kernel_device = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
     uint16_t mtu = config->mtu;
     int result = 0;
-
     if (kernel_device && !dp_netdev_exists(config->device)) {
         snprintf(
             error, DP_ERROR_BYTES,
@@ -136,7 +132,6 @@ static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *con
     if (driver == DP_DRIVER_AF_XDP) {
         bool combined;
         uint16_t count = dp_netdev_queue_count(config->device, &combined);
-
         return count < DP_QUEUES_MAX ? count : DP_QUEUES_MAX;
     }
     return driver == DP_DRIVER_PCI || driver == DP_DRIVER_TAP ? (uint16_t)config->core_count : 1;
@@ -146,7 +141,6 @@ static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *con
 static uint32_t af_packet_frame_bytes(uint32_t mtu)
 {
     uint32_t bytes = 2048;
-
     while (bytes < mtu + 256)
         bytes *= 2;
     return bytes;
@@ -156,7 +150,6 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
                              char *out, size_t out_bytes)
 {
     uint32_t frame_bytes = af_packet_frame_bytes(net->mtu);
-
     switch (driver) {
     case DP_DRIVER_AF_XDP:
         snprintf(out, out_bytes, "iface=%s,start_queue=0,queue_count=%u,busy_budget=0", config->device,
@@ -182,7 +175,6 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
 static bool attach(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
 {
     char arguments[256];
-
     dp_eal_forget_error();
     if (port->driver == DP_DRIVER_PCI) {
         snprintf(port->device_name, sizeof(port->device_name), "%.63s", config->device);
@@ -210,10 +202,8 @@ static void find_fds(struct dp_port *port, const int *before, uint32_t before_co
     int now[SOCKETS_MAX];
     uint32_t now_count = dp_netdev_sockets(socket_family(port->driver), now, SOCKETS_MAX);
     uint16_t queue = 0;
-
     for (uint32_t i = 0; i < now_count && queue < port->queue_count; i++) {
         bool old = false;
-
         for (uint32_t j = 0; j < before_count; j++)
             old |= before[j] == now[i];
         if (!old)
@@ -230,7 +220,6 @@ static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info
         .udp_ipv4 = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
         .udp_ipv6 = RTE_ETH_RSS_NONFRAG_IPV6_UDP,
     };
-
     if (port->queue_count == 1)
         return;
     port->rss = port->driver == DP_DRIVER_AF_XDP || port->driver == DP_DRIVER_TAP;
@@ -247,7 +236,6 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     struct rte_eth_conf conf = {0};
     struct rte_eth_dev_info info;
     int result = rte_eth_dev_info_get(port->id, &info);
-
     if (result != 0)
         return result;
     uint16_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
@@ -260,7 +248,6 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
         port->checksums = DP_CHECKSUMS_NO_UDP;
     if (port->driver == DP_DRIVER_PCI) {
         uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-
         if ((info.tx_offload_capa & tx_wanted) == tx_wanted) {
             port->checksums = DP_CHECKSUMS_BY_CARD;
             conf.txmode.offloads = tx_wanted;
@@ -313,7 +300,6 @@ static int setup_queues(struct dp_port *port, const struct dp_config *config, co
     uint16_t rx = config->rx_descriptors, tx = config->tx_descriptors;
     unsigned socket = (unsigned)rte_eth_dev_socket_id(port->id);
     int result = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx, &tx);
-
     for (uint16_t queue = 0; result == 0 && queue < port->queue_count; queue++) {
         port->pools[queue] = make_pool(port, net, queue);
         if (port->pools[queue] == NULL)
@@ -331,7 +317,6 @@ static int settle_mac(const struct dp_port *port, struct dp_net *net)
 {
     struct rte_ether_addr mac;
     int result = rte_eth_macaddr_get(port->id, &mac);
-
     if (result != 0)
         return result;
     if (memcmp(net->mac, "\0\0\0\0\0", 6) != 0) {
@@ -374,7 +359,6 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
         [DP_DRIVER_AUTO] = "",
     };
     const char *cause = dp_eal_last_error();
-
     snprintf(error, DP_ERROR_BYTES, "port: cannot open \"%s\" with %s: %s%s%s%s%s; it %s", config->device,
              dp_port_driver_text(driver), step, result != 0 ? ": " : "",
              result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause,
@@ -385,7 +369,6 @@ static void settle_steering(struct dp_port *port, const struct dp_net *net)
 {
     struct dp_steering_facts facts = {
         .core_count = net->core_count, .queue_count = port->queue_count, .rss = port->rss};
-
     if (net->core_count > 1 && port->queue_count >= net->core_count) {
         facts.flow_error = dp_port_add_flow_rules(port, net);
         facts.flow_rules = facts.flow_error == NULL;
@@ -401,7 +384,6 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     struct dp_net settled = *net;
     const char *step = "probing";
     int result = 0;
-
     *port = (struct dp_port){.driver = driver,
                              .kernel_driven = driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF};
     for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
@@ -446,7 +428,6 @@ static bool is_pci_address(const char *device)
 {
     unsigned domain, bus, slot, function;
     char rest;
-
     return sscanf(device, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &rest) == 4 ||
            sscanf(device, "%x:%x.%x%c", &bus, &slot, &function, &rest) == 3;
 }

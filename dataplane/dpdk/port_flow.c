@@ -22,7 +22,6 @@ static bool add_rule(uint16_t port_id, enum rte_flow_item_type ip, uint16_t udp_
         {.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &to_queue},
         {.type = RTE_FLOW_ACTION_TYPE_END},
     };
-
     return rte_flow_create(port_id, &attributes, pattern, actions, error) != NULL;
 }
 
@@ -34,11 +33,9 @@ static const char *text_of(const struct rte_flow_error *error)
 const char *dp_port_add_flow_rules(const struct dp_port *port, const struct dp_net *net)
 {
     static char why[DP_STEERING_WHY_BYTES];
-
     for (uint16_t core = 0; core < net->core_count; core++) {
         uint16_t udp_port = (uint16_t)(net->udp_port + core);
         struct rte_flow_error error = {0};
-
         if ((net->has_ipv4 && !add_rule(port->id, RTE_FLOW_ITEM_TYPE_IPV4, udp_port, core, &error)) ||
             !add_rule(port->id, RTE_FLOW_ITEM_TYPE_IPV6, udp_port, core, &error)) {
             snprintf(why, sizeof(why), "%s", text_of(&error));

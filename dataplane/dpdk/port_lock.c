@@ -24,7 +24,6 @@
 static void canonical_pci(const char *device, char *out, size_t out_bytes)
 {
     bool short_form = strchr(device, ':') == strrchr(device, ':');
-
     snprintf(out, out_bytes, "%s%s", short_form ? "0000:" : "", device);
     for (char *c = out; *c != '\0'; c++)
         *c = (char)tolower((unsigned char)*c);
@@ -35,7 +34,6 @@ static void canonical_path(const char *path, char *out, size_t out_bytes)
 {
     char directory[PATH_MAX], resolved[PATH_MAX];
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-
     snprintf(directory, sizeof(directory), "%.*s/", slash != NULL ? (int)(slash - path) : 1,
              slash != NULL ? path : ".");
     if (realpath(directory, resolved) == NULL)
@@ -49,11 +47,9 @@ static void device_key(const struct dp_config *config, char *out, size_t out_byt
 {
     char text[PATH_MAX + sizeof(config->device)], interface[IF_NAMESIZE];
     enum dp_driver driver = dp_port_choose_bus(config);
-
     if (driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF) {
         unsigned index = if_nametoindex(config->device);
         bool named = index != 0 && if_indextoname(index, interface) != NULL;
-
         snprintf(out, out_bytes, "%.32s", named ? interface : config->device);
         return;
     }
@@ -70,7 +66,6 @@ static int take_name(const char *name)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t bytes = strnlen(name, NAME_BYTES);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
     if (fd < 0)
         return -errno;
     memcpy(address.sun_path + 1, name, bytes);
@@ -89,13 +84,11 @@ static bool find_label(const char *prefix, char *label, size_t label_bytes)
     FILE *file = fopen("/proc/thread-self/net/unix", "re");
     char line[LINE_BYTES], wanted[LINE_BYTES];
     bool found = false;
-
     if (file == NULL)
         return false;
     snprintf(wanted, sizeof(wanted), " @%s", prefix);
     while (!found && fgets(line, sizeof(line), file) != NULL) {
         const char *at = strstr(line, wanted);
-
         if (at == NULL)
             continue;
         at += strlen(wanted);
@@ -110,7 +103,6 @@ static void describe_holder(const char *device, const char *prefix, char error[D
 {
     char label[NAME_BYTES + 1] = "";
     int pid, name_at = 0;
-
     if (find_label(prefix, label, sizeof(label)) && sscanf(label, "%d/%n", &pid, &name_at) == 1 &&
         name_at > 0)
         snprintf(
@@ -128,7 +120,6 @@ static void describe_holder(const char *device, const char *prefix, char error[D
 bool dp_port_lock(struct dp_port_lock *lock, const struct dp_config *config, char error[DP_ERROR_BYTES])
 {
     char key[KEY_BYTES], name[PREFIX_BYTES], prefix[PREFIX_BYTES], label[NAME_BYTES + 1];
-
     *lock = (struct dp_port_lock){.device = -1, .label = -1};
     /* A socket's address has one owner anyway; a memif's client does not own it. */
     if (config->driver == DP_DRIVER_SOCKET || (config->driver == DP_DRIVER_MEMIF && config->memif_client))

@@ -16,7 +16,6 @@ static int find_tun(void)
 {
     DIR *dir = opendir("/proc/self/fd");
     int found = -1;
-
     if (dir == NULL)
         return -1;
     for (struct dirent *entry = readdir(dir); entry != NULL && found < 0; entry = readdir(dir)) {
@@ -24,7 +23,6 @@ static int find_tun(void)
         struct ifreq ifr;
         ssize_t bytes = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
         int fd = atoi(entry->d_name);
-
         if (bytes <= 0)
             continue;
         target[bytes] = '\0';
@@ -38,7 +36,6 @@ static int find_tun(void)
 void dp_port_watch_start(struct dp_port_watch *watch, const struct dp_port *port, const char *device)
 {
     struct dp_netdev_link link;
-
     *watch = (struct dp_port_watch){.driver = port->driver, .port_id = port->id, .tun = -1};
     if (port->driver == DP_DRIVER_TAP)
         watch->tun = find_tun();
@@ -53,7 +50,6 @@ static enum dp_port_state look_at_interface(const struct dp_port_watch *watch, c
 {
     struct dp_netdev_link link;
     int result = dp_netdev_get_link(watch->interface, &link);
-
     if (result == -ENODEV) {
         snprintf(why, DP_ERROR_BYTES, "the interface is gone: it was deleted, or moved to another namespace");
         return DP_PORT_LOST;
@@ -75,7 +71,6 @@ enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char wh
 {
     struct rte_eth_link link = {0};
     struct ifreq ifr;
-
     switch (watch->driver) {
     case DP_DRIVER_AF_XDP:
     case DP_DRIVER_AF_PACKET:

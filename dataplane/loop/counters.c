@@ -24,7 +24,6 @@ void dp_core_add_counters(struct dp_core *core, const char *set, const char *con
                           const uint64_t *values, uint32_t count)
 {
     uint32_t index = atomic_load_explicit(&core->set_count, memory_order_relaxed);
-
     assert(index < DP_COUNTER_SETS_MAX);
     core->sets[index] = (struct dp_counter_set){set, names, values, count};
     atomic_store_explicit(&core->set_count, index + 1, memory_order_release);
@@ -42,10 +41,8 @@ void dp_core_each_counter(const struct dp_core *core,
                           void *arg)
 {
     uint32_t sets = atomic_load_explicit(&core->set_count, memory_order_acquire);
-
     for (uint32_t i = 0; i < sets; i++) {
         const struct dp_counter_set *set = &core->sets[i];
-
         for (uint32_t j = 0; j < set->count; j++)
             visit(arg, set->name, set->names[j], __atomic_load_n(&set->values[j], __ATOMIC_RELAXED));
     }

@@ -37,7 +37,6 @@ struct dp_fault_choice dp_fault_choose(struct dp_fault *fault)
                                               DP_FAULT_DELAY};
     uint32_t drawn = random_below(fault, DP_FAULT_PPM);
     struct dp_fault_choice choice = {.corrupt = random_below(fault, DP_FAULT_PPM) < rates->corrupt_ppm};
-
     fault->passed++;
     for (size_t i = 0; i < sizeof(share) / sizeof(share[0]); i++) {
         if (drawn < share[i]) {
@@ -53,7 +52,6 @@ struct dp_fault_choice dp_fault_choose(struct dp_fault *fault)
 bool dp_fault_hold(struct dp_fault *fault, enum dp_fault_kind kind, void *packet, uint64_t now_us)
 {
     struct dp_fault_held *held = &fault->held[fault->held_count];
-
     if (fault->held_count == DP_FAULT_HELD_MAX)
         return false;
     held->packet = packet;
@@ -72,7 +70,6 @@ void *dp_fault_release(struct dp_fault *fault, uint64_t now_us)
 {
     for (uint32_t i = 0; i < fault->held_count; i++) {
         struct dp_fault_held *held = &fault->held[i];
-
         if (held->due_us > now_us && held->overtaken_at > fault->passed)
             continue;
         void *packet = held->packet;
@@ -86,10 +83,8 @@ void *dp_fault_release(struct dp_fault *fault, uint64_t now_us)
 static void flip_bits(struct dp_fault *fault, uint8_t *bytes, uint32_t count)
 {
     uint32_t flips = 1 + random_below(fault, 4);
-
     for (uint32_t i = 0; i < flips; i++) {
         uint32_t bit = random_below(fault, count * 8);
-
         bytes[bit / 8] = (uint8_t)(bytes[bit / 8] ^ 1u << bit % 8);
     }
 }
@@ -97,12 +92,10 @@ static void flip_bits(struct dp_fault *fault, uint8_t *bytes, uint32_t count)
 static bool exchange_words(struct dp_fault *fault, uint8_t *bytes, uint32_t count)
 {
     uint32_t words = count / 2;
-
     for (uint32_t i = 0; i < SWAP_TRIES && words > 1; i++) {
         uint8_t *a = bytes + (size_t)random_below(fault, words) * 2;
         uint8_t *b = bytes + (size_t)random_below(fault, words) * 2;
         uint8_t kept[2];
-
         if (memcmp(a, b, 2) == 0)
             continue;
         memcpy(kept, a, 2);

@@ -24,7 +24,6 @@ static void damage(struct dp_core *core, struct dp_fault *fault, struct rte_mbuf
 static struct rte_mbuf *second_of(struct dp_core *core, struct rte_mbuf *packet)
 {
     struct rte_mbuf *copy = rte_pktmbuf_copy(packet, core->pool, 0, UINT32_MAX);
-
     if (copy == NULL)
         core->counters.no_buffer++;
     return copy;
@@ -36,7 +35,6 @@ static void decide(struct dp_core *core, struct dp_fault *fault, struct rte_mbuf
 {
     struct dp_fault_choice choice = dp_fault_choose(fault);
     struct rte_mbuf *second;
-
     if (choice.kind == DP_FAULT_LOSE) {
         core->counters.fault_lost++;
         rte_pktmbuf_free(packet);
@@ -63,7 +61,6 @@ static uint32_t apply(struct dp_core *core, struct dp_fault *fault, struct line 
 {
     uint32_t count = line.count;
     struct rte_mbuf *released;
-
     line.count = from;
     for (uint32_t i = from; i < count; i++)
         decide(core, fault, line.packets[i], now_us, &line);
@@ -76,14 +73,12 @@ uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, 
                                uint64_t now_us)
 {
     struct line line = {packets, count, DP_BURST + DP_FAULT_EXTRA};
-
     return apply(core, core->rx_fault, line, 0, now_us);
 }
 
 void dp_fault_port_transmit(struct dp_core *core)
 {
     struct line line = {core->tx, core->tx_count, DP_TX_BATCH + DP_FAULT_EXTRA};
-
     core->tx_count = apply(core, core->tx_fault, line, core->tx_decided, mr_clock_us());
     core->tx_decided = core->tx_count;
 }
@@ -92,7 +87,6 @@ uint64_t dp_fault_port_due_us(const struct dp_core *core)
 {
     const struct dp_fault *const faults[] = {core->rx_fault, core->tx_fault};
     uint64_t due_us = UINT64_MAX;
-
     for (int i = 0; i < 2; i++) {
         for (uint32_t j = 0; faults[i] != NULL && j < faults[i]->held_count; j++)
             if (faults[i]->held[j].due_us < due_us)
@@ -104,7 +98,6 @@ uint64_t dp_fault_port_due_us(const struct dp_core *core)
 static struct dp_fault *make(const struct dp_fault_config *config, uint64_t seed)
 {
     struct dp_fault *made = calloc(1, sizeof(*made));
-
     if (made != NULL)
         dp_fault_init(made, &config->rates, seed);
     return made;
@@ -132,7 +125,6 @@ bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES])
 static void destroy(struct dp_fault **fault)
 {
     void *packet;
-
     while (*fault != NULL && (packet = dp_fault_release(*fault, UINT64_MAX)) != NULL)
         rte_pktmbuf_free(packet);
     free(*fault);

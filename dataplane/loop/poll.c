@@ -27,10 +27,8 @@ static uint32_t run_tasks(struct dp_core *core)
 {
     void *tasks[TASKS_PER_POLL];
     uint32_t count = rte_ring_dequeue_burst(core->tasks, tasks, TASKS_PER_POLL, NULL);
-
     for (uint32_t i = 0; i < count; i++) {
         struct dp_task *task = tasks[i];
-
         task->run(task, core->app, core);
     }
     return count;
@@ -39,7 +37,6 @@ static uint32_t run_tasks(struct dp_core *core)
 static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 {
     uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
-
     if (core->socket != NULL)
         return SEGMENTS_PER_POLL_SOCKET;
     if (!core->dp->port.kernel_driven)
@@ -55,7 +52,6 @@ static bool poll_once(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_app *app = &core->dp->app;
     uint32_t work = dp_receive(core, now_us);
-
     work += run_tasks(core);
     if (work > 0)
         dp_transmit_answers(core, now_us); /* answers leave before the background work */
@@ -70,7 +66,6 @@ static bool poll_once(struct dp_core *core, uint64_t now_us)
         core->endpoint_due_us = core->app_due_us;
     if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
         uint64_t due_us = dp_fault_port_due_us(core);
-
         core->endpoint_due_us = due_us < core->endpoint_due_us ? due_us : core->endpoint_due_us;
     }
     work += dp_transmit_handed(core);
@@ -116,11 +111,9 @@ static void loop(struct dp_core *core)
 {
     const struct dp_config *config = &core->dp->config;
     uint64_t now_us = mr_clock_us();
-
     core->poll_us = core->window_start_us = now_us;
     while (!atomic_load_explicit(&core->dp->stop, memory_order_relaxed)) {
         bool busy = poll_once(core, now_us);
-
         if (busy)
             core->idle_since_us = 0;
         else if (core->idle_since_us == 0)
@@ -140,10 +133,8 @@ static void loop(struct dp_core *core)
 static void fill_random(void *self, void *out, size_t bytes)
 {
     uint8_t *at = out;
-
     while (bytes > 0) {
         ssize_t got = getrandom(at, bytes, 0);
-
         if (got > 0) {
             at += got;
             bytes -= (size_t)got;
@@ -155,28 +146,24 @@ static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status
                      const struct mr_message *reply)
 {
     const struct dp_core *core = arg;
-
     core->dp->app.on_reply(core->app, call, user, status, reply);
 }
 
 static void on_session(void *arg, struct mr_client_session *session, enum mr_client_session_event event)
 {
     const struct dp_core *core = arg;
-
     core->dp->app.on_session(core->app, session, event);
 }
 
 static uint64_t last_push_step(void *arg, const uint8_t *client_uuid)
 {
     const struct dp_core *core = arg;
-
     return core->dp->app.last_push_step(core->app, client_uuid);
 }
 
 static void let_it_call(const struct dp *dp, struct mr_endpoint_config *config)
 {
     uint32_t sessions = config->sessions_max + dp->config.calling_sessions;
-
     config->on_reply = on_reply;
     config->on_session = on_session;
     config->sessions_max = sessions < DP_SESSIONS_MAX ? sessions : DP_SESSIONS_MAX;
@@ -187,7 +174,6 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
 {
     const struct dp *dp = core->dp;
     struct mr_endpoint_config config = dp->config.endpoint;
-
     config.io = (struct mr_endpoint_io){
         .self = core, .tx_begin = dp_transmit_begin, .tx_end = dp_transmit_end, .random = fill_random};
     config.app = core;
@@ -216,7 +202,6 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
 static void report_start(struct dp_core *core, const char *error)
 {
     struct dp *dp = core->dp;
-
     pthread_mutex_lock(&dp->lock);
     dp->cores_ready++;
     if (error != NULL && !dp->start_failed) {
@@ -243,7 +228,6 @@ void *dp_core_run(void *arg)
     const struct dp_app *app = &core->dp->app;
     char error[DP_ERROR_BYTES] = "";
     char name[16];
-
     snprintf(name, sizeof(name), "data-core-%u", core->index);
     (void)prctl(PR_SET_NAME, name);
     (void)prctl(PR_SET_TIMERSLACK, 1000ul); /* naps of tens of microseconds mean what they say */

@@ -16,7 +16,6 @@ static struct dp_checked checked_by_port(const struct rte_mbuf *packet)
 {
     uint64_t ip = packet->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
     uint64_t l4 = packet->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
-
     return (struct dp_checked){.ip = ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
                                .udp = l4 == RTE_MBUF_F_RX_L4_CKSUM_GOOD};
 }
@@ -53,7 +52,6 @@ __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_f
     uint64_t *answered;
     uint32_t bytes;
     uint8_t ip[4], mac[6];
-
     if (verdict == DP_FRAME_ARP && dp_arp_read_reply(net, frame, ip, mac)) {
         dp_neighbour_learn(&core->dp->neighbours, ip, mac);
         rte_pktmbuf_free(packet);
@@ -95,7 +93,6 @@ __attribute__((cold)) static bool take_report(struct dp_core *core, struct rte_m
                                               bool steered, uint64_t now_us)
 {
     struct dp_too_long report;
-
     if ((verdict != DP_FRAME_ICMP && verdict != DP_FRAME_ICMPV6) ||
         !dp_icmp_too_long(&core->dp->net, frame, verdict, &report))
         return false;
@@ -119,13 +116,11 @@ static void receive_packet(struct dp_core *core, struct rte_mbuf *packet, bool s
     enum dp_verdict verdict = DP_FRAME_MALFORMED;
     struct mr_address from;
     struct dp_frame frame = {0};
-
     if (packet->nb_segs == 1)
         verdict = dp_frame_parse(net, rte_pktmbuf_mtod(packet, const uint8_t *), packet->data_len,
                                  checked_by_port(packet), &frame);
     if (verdict == DP_FRAME_UDP) {
         uint32_t owner = (uint32_t)frame.destination_port - net->udp_port;
-
         if (owner != core->index && !steered) {
             dp_steer(core, owner, packet);
             return;
@@ -151,10 +146,8 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
     const struct dp_port *port = &core->dp->port;
     struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
     uint32_t total = 0;
-
     for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
         uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
-
         core->counters.rx_frames += count;
         if (unlikely(core->rx_fault != NULL))
             count = dp_fault_port_receive(core, packets, count, now_us);
@@ -172,7 +165,6 @@ static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 {
     void *packets[DP_BURST];
     uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
-
     for (uint32_t i = 0; i < count; i++)
         receive_packet(core, packets[i], true, now_us);
     core->counters.steered_in += count;
@@ -183,7 +175,6 @@ uint32_t dp_receive(struct dp_core *core, uint64_t now_us)
 {
     if (core->socket != NULL) {
         uint32_t datagrams = dp_socket_port_receive(core->socket, core->endpoint, now_us);
-
         core->counters.rx_frames += datagrams;
         return datagrams;
     }
@@ -196,7 +187,6 @@ void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_r
 {
     const struct dp_core *core = arg;
     uint8_t op = request->message->preamble.op;
-
     if (op < MR_OP_COUNT && core->dp->app.dispatch[op] != NULL)
         core->dp->app.dispatch[op](core->app, endpoint, request);
     else
@@ -206,6 +196,5 @@ void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_r
 void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_t count)
 {
     const struct dp_core *core = arg;
-
     core->dp->app.prefetch(core->app, requests, count);
 }

@@ -35,12 +35,10 @@ static bool is_ours(const struct mr_address *address, const char *interface)
 {
     struct ifaddrs *all = NULL;
     bool found = false;
-
     if (getifaddrs(&all) != 0)
         return interface[0] == '\0'; /* bind() says so if not */
     for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
         struct mr_address has;
-
         if (i->ifa_addr == NULL || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
             continue;
         if (interface[0] != '\0' && strcmp(i->ifa_name, interface) != 0)
@@ -103,7 +101,6 @@ static void configured_addresses(const struct dp_net *net, struct mr_address *ip
 bool dp_socket_port_suits(const struct dp_config *config, const struct dp_net *net)
 {
     struct mr_address ipv4, ipv6;
-
     if (config->device[0] == '\0' || (!net->has_ipv4 && !net->has_ipv6) || config->mac[0] != '\0' ||
         config->vlan != 0 || config->fault.direction != DP_FAULT_OFF)
         return false;
@@ -115,7 +112,6 @@ bool dp_socket_port_suits(const struct dp_config *config, const struct dp_net *n
 bool dp_socket_port_settle(const struct dp_config *config, struct dp_net *net, char error[DP_ERROR_BYTES])
 {
     struct mr_address ipv4, ipv6;
-
     configured_addresses(net, &ipv4, &ipv6);
     return choose_mtu(config, net, error) && (!net->has_ipv4 || check_address(&ipv4, config->ipv4, error)) &&
            (!net->has_ipv6 || check_address(&ipv6, config->ipv6, error));
@@ -128,7 +124,6 @@ static bool open_socket(struct dp_socket_port *port, const struct dp_config *con
                                            .udp_bytes_max = dp_net_udp_bytes_max(net)};
     struct mr_address local;
     char why[DP_ERROR_BYTES / 2];
-
     choose_address(net, &local);
     local.port = (uint16_t)(net->udp_port + index);
     if (mr_udp_bind(&local, &options, &port->socket, why, sizeof(why)) != MR_OK) {
@@ -155,7 +150,6 @@ struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, const
                                            uint32_t index, char error[DP_ERROR_BYTES])
 {
     struct dp_socket_port *port = calloc(1, sizeof(*port));
-
     if (port == NULL) {
         snprintf(error, DP_ERROR_BYTES, "memory: none left for a socket");
         return NULL;
@@ -189,7 +183,6 @@ static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_ma
 {
     struct dp_socket_port *port = self;
     uint8_t *room = mr_udp_send_begin(port->sender, to, bytes_max);
-
     port->full |= room == NULL;
     return room;
 }
@@ -197,7 +190,6 @@ static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_ma
 static void end(void *self, uint32_t bytes)
 {
     struct dp_socket_port *port = self;
-
     mr_udp_send_end(port->sender, bytes);
     if (bytes == 0)
         return;
@@ -222,7 +214,6 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
     const uint8_t *datagram;
     size_t bytes;
     uint32_t count = 0;
-
     if (!mr_udp_receive(port->receiver))
         return 0;
     while (mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
@@ -235,7 +226,6 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
 uint32_t dp_socket_port_flush(struct dp_socket_port *port)
 {
     uint32_t written = port->written;
-
     port->written = 0;
     if (written > 0 && !port->urgent && mr_udp_send_waiting_bytes(port->sender) < RUN_BYTES)
         return written;

@@ -7,7 +7,6 @@
 void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet)
 {
     struct dp_core *to = &from->dp->cores[index];
-
     /* Its checksums have been looked at. */
     packet->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
     packet->hash.usr = from->index;
@@ -23,7 +22,6 @@ void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet)
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
 {
     struct dp_core *core = &dp->cores[index];
-
     if (rte_ring_enqueue(core->tasks, task) != 0)
         return false;
     dp_waiter_ring(&core->waiter);
@@ -33,7 +31,6 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
 void dp_wake(struct dp *dp, uint32_t index)
 {
     struct dp_core *core = &dp->cores[index];
-
     atomic_store(&core->woken, true);
     dp_waiter_ring(&core->waiter);
 }
@@ -41,7 +38,6 @@ void dp_wake(struct dp *dp, uint32_t index)
 static struct rte_ring *make_ring(const char *what, uint32_t core, uint32_t count)
 {
     char name[RTE_RING_NAMESIZE];
-
     /* Several threads put; one takes. RTS: a producer that is switched out in the middle holds up nobody. */
     snprintf(name, sizeof(name), "%s_%u", what, core);
     return rte_ring_create(name, count, SOCKET_ID_ANY, RING_F_MP_RTS_ENQ | RING_F_SC_DEQ);
@@ -51,7 +47,6 @@ bool dp_rings_create(struct dp *dp, char error[DP_ERROR_BYTES])
 {
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         struct dp_core *core = &dp->cores[i];
-
         core->steered = make_ring("steered", i, DP_RING_PACKETS);
         core->tx_handed = make_ring("handed", i, DP_RING_PACKETS);
         core->tasks = make_ring("tasks", i, DP_RING_TASKS);
@@ -67,7 +62,6 @@ bool dp_rings_create(struct dp *dp, char error[DP_ERROR_BYTES])
 static void drop_packets(struct rte_ring *ring)
 {
     void *packet;
-
     while (ring != NULL && rte_ring_dequeue(ring, &packet) == 0)
         rte_pktmbuf_free(packet);
 }
@@ -76,7 +70,6 @@ void dp_rings_destroy(struct dp *dp)
 {
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         struct dp_core *core = &dp->cores[i];
-
         drop_packets(core->steered);
         drop_packets(core->tx_handed);
         rte_ring_free(core->steered);

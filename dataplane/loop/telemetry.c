@@ -48,7 +48,6 @@ static void describe_core(struct rte_tel_data *cores, const struct dp_core *core
 {
     struct rte_tel_data *entry = rte_tel_data_alloc();
     char name[16];
-
     if (entry == NULL)
         return;
     rte_tel_data_start_dict(entry);
@@ -101,7 +100,6 @@ static void close_set(struct writer *writer)
 static void write_counter(void *arg, const char *set, const char *name, uint64_t value)
 {
     struct writer *writer = arg;
-
     if (writer->set == NULL || strcmp(set, writer->set_name) != 0) {
         close_set(writer);
         writer->set = rte_tel_data_alloc();
@@ -118,7 +116,6 @@ static int handle_counters(const char *command, const char *parameters, struct r
     struct writer writer = {.root = data};
     char *end = NULL;
     unsigned long core = parameters != NULL ? strtoul(parameters, &end, 10) : 0;
-
     if (parameters != NULL && (end == parameters || *end != '\0'))
         return -1;
     rte_tel_data_start_dict(data);

@@ -15,7 +15,6 @@ static uint32_t send_burst(struct dp_core *core)
     if (core->tx_owner == core) {
         uint32_t sent =
             rte_eth_tx_burst(core->dp->port.id, core->tx_queue, core->tx, (uint16_t)core->tx_count);
-
         core->counters.tx_frames += sent;
         return sent;
     }
@@ -29,7 +28,6 @@ static uint32_t send_burst(struct dp_core *core)
 static uint32_t flush_socket(struct dp_core *core)
 {
     uint32_t datagrams = dp_socket_port_flush(core->socket);
-
     core->counters.tx_frames += datagrams;
     core->tx_refused |= dp_socket_port_is_full(core->socket);
     return datagrams;
@@ -67,14 +65,12 @@ static bool make_room(struct dp_core *core)
 uint32_t dp_transmit_handed(struct dp_core *core)
 {
     uint32_t taken = 0;
-
     if (core->tx_owner != core || rte_ring_empty(core->tx_handed))
         return 0;
     for (uint32_t turn = 0; turn < DP_RING_PACKETS / DP_TX_BATCH && make_room(core); turn++) {
         uint32_t room = DP_TX_BATCH - core->tx_count;
         uint32_t got =
             rte_ring_dequeue_burst(core->tx_handed, (void **)(core->tx + core->tx_count), room, NULL);
-
         core->tx_count += got;
         taken += got;
         if (got < room)
@@ -96,7 +92,6 @@ void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet)
 __attribute__((cold)) static void ask_for(struct dp_core *core, const uint8_t ip[4])
 {
     struct rte_mbuf *packet = rte_pktmbuf_alloc(core->pool);
-
     if (packet == NULL) {
         core->counters.no_buffer++;
         return;
@@ -114,7 +109,6 @@ __attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_addre
                            .local_port = (uint16_t)(dp->net.udp_port + core->index),
                            .local = DP_LOCAL_IPV4};
     bool ask;
-
     if (core->index != 0 || !dp->net.has_ipv4 || !mr_address_is_ipv4(to))
         return false;
     bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, mr_clock_us(), path.peer_mac, &ask);
@@ -128,7 +122,6 @@ __attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_addre
 uint8_t *dp_transmit_begin(void *arg, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_core *core = arg;
-
     assert(bytes_max <= dp_net_udp_bytes_max(&core->dp->net));
     if (!make_room(core)) {
         core->tx_refused = true;
@@ -152,7 +145,6 @@ static void request_offload(struct rte_mbuf *packet, const struct mr_address *to
 {
     struct dp_path path;
     bool ipv4;
-
     dp_path_get(to, &path);
     ipv4 = path.local == DP_LOCAL_IPV4;
     packet->l2_len = DP_ETHER_BYTES + (path.tci != 0 ? DP_VLAN_BYTES : 0);
@@ -166,7 +158,6 @@ void dp_transmit_end(void *arg, uint32_t bytes)
     struct dp_core *core = arg;
     struct rte_mbuf *packet = core->tx_open;
     const struct dp *dp = core->dp;
-
     if (bytes == 0)
         return;
     if (unlikely(core->tx_open_lost)) { /* as on a network that loses it: it is sent again */

@@ -43,14 +43,12 @@ void dp_waiter_sleep(struct dp_waiter *waiter, uint64_t us_max)
     uint64_t bound_us = waiter->blind ? DP_NAP_BLIND_US : DP_NAP_MAX_US;
     uint64_t nap_us = us_max < bound_us ? us_max : bound_us;
     struct timespec nap = {.tv_nsec = (long)nap_us * 1000};
-
     for (uint32_t i = 0; i < waiter->fd_count; i++)
         fds[i + 1] = (struct pollfd){.fd = waiter->fds[i], .events = POLLIN};
     (void)ppoll(fds, waiter->fd_count + 1, &nap, NULL);
     dp_waiter_cancel(waiter);
     if (fds[0].revents != 0) {
         uint64_t rung;
-
         (void)!read(waiter->bell, &rung, sizeof(rung));
     }
 }
@@ -58,7 +56,6 @@ void dp_waiter_sleep(struct dp_waiter *waiter, uint64_t us_max)
 void dp_waiter_ring(struct dp_waiter *waiter)
 {
     static const uint64_t one = 1;
-
     mr_fence();
     /* Only the first to find it asleep rings. */
     if (atomic_load_explicit(&waiter->asleep, memory_order_relaxed) &&

@@ -20,7 +20,6 @@ uint32_t dp_arp_answer(const struct dp_net *net, const struct dp_frame *frame,
                        uint8_t out[DP_ARP_ANSWER_BYTES_MAX], enum dp_verdict *why)
 {
     const uint8_t *request = frame->payload;
-
     *why = DP_FRAME_MALFORMED;
     if (frame->payload_bytes < DP_ARP_BYTES || memcmp(request, kind, sizeof(kind)) != 0 ||
         (request[AT_SENDER_MAC] & 1) != 0)
@@ -49,7 +48,6 @@ uint32_t dp_arp_ask(const struct dp_net *net, const uint8_t ip[4], uint8_t out[D
 {
     static const uint8_t everybody[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     uint8_t *request = out + dp_frame_put_ether(net, out, everybody, net->vlan, DP_ETHERTYPE_ARP);
-
     memcpy(request, kind, sizeof(kind));
     dp_put16(request + AT_OPERATION, ARP_REQUEST);
     memcpy(request + AT_SENDER_MAC, net->mac, 6);
@@ -62,7 +60,6 @@ uint32_t dp_arp_ask(const struct dp_net *net, const uint8_t ip[4], uint8_t out[D
 bool dp_arp_read_reply(const struct dp_net *net, const struct dp_frame *frame, uint8_t ip[4], uint8_t mac[6])
 {
     const uint8_t *reply = frame->payload;
-
     if (frame->payload_bytes < DP_ARP_BYTES || memcmp(reply, kind, sizeof(kind)) != 0 ||
         (reply[AT_SENDER_MAC] & 1) != 0 || dp_get16(reply + AT_OPERATION) != ARP_REPLY || !net->has_ipv4 ||
         memcmp(reply + AT_TARGET_IP, net->ipv4, 4) != 0 || memcmp(reply + AT_SENDER_IP, net->ipv4, 4) == 0)

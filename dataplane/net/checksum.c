@@ -21,11 +21,9 @@ DP_WIDE static uint64_t sum_turns(const uint8_t *data, size_t turns)
 {
     lanes_t low[LANES_PER_TURN] = {0}, high[LANES_PER_TURN] = {0};
     uint64_t sum = 0;
-
     for (; turns > 0; turns--, data += LANES_PER_TURN * sizeof(lanes_t)) {
         for (size_t i = 0; i < LANES_PER_TURN; i++) {
             lanes_t piece;
-
             memcpy(&piece, data + i * sizeof(piece), sizeof(piece));
             low[i] += piece & UINT32_MAX;
             high[i] += piece >> 32;
@@ -33,7 +31,6 @@ DP_WIDE static uint64_t sum_turns(const uint8_t *data, size_t turns)
     }
     for (size_t i = 0; i < LANES_PER_TURN; i++) {
         lanes_t both = low[i] + high[i];
-
         for (size_t lane = 0; lane < LANES; lane++)
             sum += both[lane];
     }
@@ -49,7 +46,6 @@ static uint64_t sum_words(const uint8_t *data, size_t words)
 
     for (size_t i = summed; i < words; i++) {
         uint32_t word;
-
         memcpy(&word, data + i * sizeof(word), sizeof(word));
         sum += word;
     }
@@ -61,7 +57,6 @@ uint64_t dp_checksum_add(uint64_t sum, const uint8_t *data, size_t bytes)
     size_t words = bytes / sizeof(uint32_t);
     uint8_t tail[sizeof(uint32_t)] = {0};
     uint32_t last;
-
     sum += sum_words(data, words);
     if (bytes % sizeof(uint32_t) != 0)
         memcpy(tail, data + words * sizeof(uint32_t), bytes % sizeof(uint32_t));
@@ -73,7 +68,6 @@ uint64_t dp_checksum_add16(uint64_t sum, uint16_t value)
 {
     uint8_t field[2];
     uint16_t as_it_lies;
-
     dp_put16(field, value);
     memcpy(&as_it_lies, field, sizeof(field));
     return sum + as_it_lies;
@@ -91,7 +85,6 @@ uint16_t dp_checksum_fold(uint64_t sum)
 void dp_checksum_store(uint8_t *field, uint64_t sum, int zero_is_none)
 {
     uint16_t value = (uint16_t)~dp_checksum_fold(sum);
-
     if (value == 0 && zero_is_none)
         value = UINT16_MAX;
     memcpy(field, &value, sizeof(value));
@@ -101,7 +94,6 @@ uint64_t dp_checksum_pseudo4(const uint8_t *source, const uint8_t *destination, 
                              uint16_t bytes)
 {
     uint32_t from, to;
-
     memcpy(&from, source, sizeof(from));
     memcpy(&to, destination, sizeof(to));
     return dp_checksum_add16(dp_checksum_add16((uint64_t)from + to, protocol), bytes);
@@ -111,7 +103,6 @@ uint64_t dp_checksum_pseudo6(const uint8_t *source, const uint8_t *destination, 
                              uint16_t bytes)
 {
     uint64_t sum = dp_checksum_add(0, source, 16);
-
     sum = dp_checksum_add(sum, destination, 16);
     sum = dp_checksum_add16(sum, protocol);
     return dp_checksum_add16(sum, bytes);

@@ -28,7 +28,6 @@ static bool ipv4_is_host(const uint8_t *address)
 static bool ipv6_is_unspecified_or_loopback(const uint8_t *address)
 {
     static const uint8_t zero[15];
-
     return memcmp(address, zero, sizeof(zero)) == 0 && address[15] <= 1;
 }
 
@@ -42,7 +41,6 @@ static bool ipv6_is_mine(const struct dp_net *net, const uint8_t *address)
 static bool ipv6_is_solicited_node(const struct dp_net *net, const uint8_t *address)
 {
     static const uint8_t prefix[13] = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff};
-
     if (memcmp(address, prefix, sizeof(prefix)) != 0)
         return false;
     return memcmp(address + 13, net->link_local + 13, 3) == 0 ||
@@ -58,7 +56,6 @@ static bool port_is_mine(const struct dp_net *net, uint16_t port)
 static bool checksum_is_partial(const struct dp_net *net, const uint8_t *field, uint64_t pseudo)
 {
     uint16_t value;
-
     memcpy(&value, field, sizeof(value));
     return net->partial_checksums && value == dp_checksum_fold(pseudo);
 }
@@ -247,7 +244,6 @@ void dp_frame_sender(const struct dp_frame *frame, struct mr_address *out)
 {
     struct dp_path path = {
         .tci = frame->tci, .local_port = frame->destination_port, .local = (uint8_t)frame->local};
-
     memcpy(path.peer_mac, frame->peer_mac, 6);
     memset(out, 0, sizeof(*out));
     if (frame->local == DP_LOCAL_IPV4) {
@@ -264,7 +260,6 @@ void dp_frame_sender(const struct dp_frame *frame, struct mr_address *out)
 uint32_t dp_frame_header_bytes(const struct mr_address *to)
 {
     struct dp_path path;
-
     dp_path_get(to, &path);
     return DP_ETHER_BYTES + (path.tci != 0 ? DP_VLAN_BYTES : 0) +
            (path.local == DP_LOCAL_IPV4 ? DP_IPV4_BYTES : DP_IPV6_BYTES) + DP_UDP_BYTES;
@@ -324,7 +319,6 @@ void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8
     struct dp_path path;
     uint16_t udp_bytes = (uint16_t)(DP_UDP_BYTES + payload_bytes);
     uint64_t pseudo;
-
     dp_path_get(to, &path);
     const uint8_t *source = dp_net_address(net, (enum dp_local)path.local);
     if (path.local == DP_LOCAL_IPV4) {
@@ -347,11 +341,9 @@ void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8
         return;
     if (checksums == DP_CHECKSUMS_BY_CARD) {
         uint16_t partial = dp_checksum_fold(pseudo);
-
         memcpy(bytes + 6, &partial, sizeof(partial));
     } else {
         uint64_t sum = dp_checksum_add16(pseudo, path.local_port);
-
         sum = dp_checksum_add16(dp_checksum_add16(sum, to->port), udp_bytes);
         dp_checksum_store(bytes + 6, dp_checksum_add(sum, bytes + DP_UDP_BYTES, payload_bytes), 1);
     }

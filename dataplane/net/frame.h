@@ -70,7 +70,6 @@ void dp_path_set(struct mr_address *address, const struct dp_path *path);
 static inline bool dp_has_path(const struct mr_address *address)
 {
     struct dp_path path;
-
     memcpy(&path, address->path, sizeof(path));
     return path.local_port != 0;
 }

@@ -39,7 +39,6 @@ uint32_t dp_icmp_answer(const struct dp_net *net, const struct dp_frame *frame, 
                         size_t out_bytes_max, enum dp_verdict *why)
 {
     uint8_t *at = out;
-
     if (!is_echo(frame, ECHO_REQUEST, DP_ETHER_BYTES + DP_VLAN_BYTES + DP_IPV4_BYTES, out_bytes_max, why))
         return 0;
     at += dp_frame_put_ether(net, at, frame->peer_mac, frame->tci, DP_ETHERTYPE_IPV4);
@@ -53,7 +52,6 @@ uint32_t dp_icmpv6_answer(const struct dp_net *net, const struct dp_frame *frame
 {
     const uint8_t *source = dp_net_address(net, frame->local);
     uint8_t *at = out;
-
     if (!is_echo(frame, ECHO_REQUEST_V6, DP_ETHER_BYTES + DP_VLAN_BYTES + DP_IPV6_BYTES, out_bytes_max, why))
         return 0;
     at += dp_frame_put_ether(net, at, frame->peer_mac, frame->tci, DP_ETHERTYPE_IPV6);
@@ -106,7 +104,6 @@ static void fill_in(const struct dp_frame *frame, const struct quoted *quoted, u
                     struct dp_too_long *out)
 {
     uint32_t headers = (frame->local == DP_LOCAL_IPV4 ? DP_IPV4_BYTES : DP_IPV6_BYTES) + DP_UDP_BYTES;
-
     *out = (struct dp_too_long){.local_port = dp_get16(quoted->udp),
                                 .udp_bytes = mtu > headers ? mtu - headers : 0,
                                 .datagram = quoted->udp + DP_UDP_BYTES,
@@ -126,7 +123,6 @@ bool dp_icmp_too_long(const struct dp_net *net, const struct dp_frame *frame, en
 {
     const uint8_t *icmp = frame->payload;
     struct quoted quoted;
-
     if (frame->multicast || frame->payload_bytes < ERROR_BYTES)
         return false;
     uint32_t present = frame->payload_bytes - (uint32_t)ERROR_BYTES, mtu;

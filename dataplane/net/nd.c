@@ -24,7 +24,6 @@ static bool options_are_valid(const uint8_t *option, size_t bytes, bool source_u
 {
     for (int i = 0; i < OPTIONS_MAX && bytes >= 2; i++) {
         size_t option_bytes = (size_t)option[1] * 8;
-
         if (option_bytes == 0 || option_bytes > bytes ||
             (source_unspecified && option[0] == OPTION_SOURCE_MAC))
             return false;
@@ -50,7 +49,6 @@ uint32_t dp_nd_answer(const struct dp_net *net, const struct dp_frame *frame,
 {
     const uint8_t *request = frame->payload;
     bool probe = memcmp(frame->source, unspecified, 16) == 0;
-
     *why = DP_FRAME_MALFORMED;
     if (frame->payload_bytes < SOLICITATION_BYTES || request[1] != 0 || frame->hop_limit != HOP_LIMIT ||
         (probe && !frame->multicast) ||

@@ -8,7 +8,6 @@
 static uint64_t pack(const uint8_t mac[6])
 {
     uint64_t word = 0;
-
     for (int i = 0; i < 6; i++)
         word = word << 8 | mac[i];
     return word << 16 | KNOWN;
@@ -23,7 +22,6 @@ static void unpack(uint64_t word, uint8_t mac[6])
 static uint32_t ip_word(const uint8_t ip[4])
 {
     uint32_t word;
-
     memcpy(&word, ip, sizeof(word));
     return word;
 }
@@ -32,10 +30,8 @@ static uint32_t ip_word(const uint8_t ip[4])
 static struct dp_neighbour *find(struct dp_neighbours *neighbours, uint32_t ip, uint64_t *mac)
 {
     uint32_t count = atomic_load_explicit(&neighbours->count, memory_order_acquire);
-
     for (uint32_t i = 0; i < count; i++) {
         struct dp_neighbour *entry = &neighbours->entries[i];
-
         *mac = atomic_load_explicit(&entry->mac, memory_order_acquire);
         if (atomic_load_explicit(&entry->ip, memory_order_acquire) == ip)
             return entry;
@@ -46,7 +42,6 @@ static struct dp_neighbour *find(struct dp_neighbours *neighbours, uint32_t ip, 
 static struct dp_neighbour *least_used(struct dp_neighbours *neighbours)
 {
     struct dp_neighbour *least = &neighbours->entries[0];
-
     for (uint32_t i = 1; i < DP_NEIGHBOURS_MAX; i++)
         if (neighbours->entries[i].looked_us < least->looked_us)
             least = &neighbours->entries[i];
@@ -57,7 +52,6 @@ static struct dp_neighbour *least_used(struct dp_neighbours *neighbours)
 static void take_over(struct dp_neighbour *entry, uint32_t ip)
 {
     uint64_t turn = atomic_load_explicit(&entry->mac, memory_order_relaxed) & TURN_MASK;
-
     atomic_store(&entry->mac, (turn + TURN) & TURN_MASK);
     atomic_store(&entry->ip, ip);
     atomic_store(&entry->mac, (turn + 2 * TURN) & TURN_MASK);
@@ -67,10 +61,8 @@ static void take_over(struct dp_neighbour *entry, uint32_t ip)
 static struct dp_neighbour *add(struct dp_neighbours *neighbours, uint32_t ip)
 {
     uint32_t count = atomic_load_explicit(&neighbours->count, memory_order_relaxed);
-
     if (count == DP_NEIGHBOURS_MAX) {
         struct dp_neighbour *entry = least_used(neighbours);
-
         take_over(entry, ip);
         return entry;
     }
@@ -84,7 +76,6 @@ bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[4], ui
 {
     uint64_t word = 0;
     struct dp_neighbour *entry = find(neighbours, ip_word(ip), &word);
-
     if (entry == NULL) {
         entry = add(neighbours, ip_word(ip));
         word = 0;
@@ -104,7 +95,6 @@ void dp_neighbour_learn(struct dp_neighbours *neighbours, const uint8_t ip[4], c
 {
     uint64_t word;
     struct dp_neighbour *entry = find(neighbours, ip_word(ip), &word);
-
     if (entry == NULL || (word & TURN) != 0)
         return;
     /* Fails when the place has changed hands since, or another core has just learnt the same. */

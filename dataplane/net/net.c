@@ -11,7 +11,6 @@ static bool parse_address(int family, const char *text, unsigned prefix_max, uin
     char address[64];
     const char *slash = strchr(text, '/');
     size_t bytes = slash != NULL ? (size_t)(slash - text) : strlen(text);
-
     if (bytes >= sizeof(address))
         return false;
     memcpy(address, text, bytes);
@@ -19,7 +18,6 @@ static bool parse_address(int family, const char *text, unsigned prefix_max, uin
     if (slash != NULL) {
         char *end;
         unsigned long prefix = strtoul(slash + 1, &end, 10);
-
         if (end == slash + 1 || *end != '\0' || prefix > prefix_max)
             return false;
     }
@@ -30,7 +28,6 @@ static bool parse_mac(const char *text, uint8_t mac[6])
 {
     unsigned value[6];
     char rest;
-
     if (sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%c", &value[0], &value[1], &value[2], &value[3], &value[4],
                &value[5], &rest) != 6)
         return false;
@@ -46,7 +43,6 @@ bool dp_net_from_config(struct dp_net *net, const struct dp_config *config, char
                           .udp_port = config->udp_port,
                           .core_count = (uint16_t)config->core_count};
     uint8_t mac[6];
-
     if (config->ipv4[0] != '\0') {
         made.has_ipv4 = true;
         if (!parse_address(AF_INET, config->ipv4, 32, made.ipv4)) {
@@ -94,7 +90,6 @@ void dp_net_set_mac(struct dp_net *net, const uint8_t mac[6])
 uint32_t dp_net_udp_bytes_max(const struct dp_net *net)
 {
     uint32_t bytes = (net->mtu - DP_IPV6_BYTES - DP_UDP_BYTES) / 8 * 8;
-
     return bytes < MR_UDP_BYTES_MAX ? bytes : MR_UDP_BYTES_MAX;
 }
 

@@ -9,7 +9,6 @@ const char *dp_steering_text(enum dp_steering steering)
         [DP_STEERING_RSS] = "rss",           [DP_STEERING_RINGS] = "rings",
         [DP_STEERING_SOCKETS] = "sockets",
     };
-
     return text[steering];
 }
 

@@ -36,7 +36,6 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t rank = request->message->preamble.step;
-
     if (!atomic_load(&agent->complete))
         mr_reply_busy(ep, request->ref); /* this worker does not know yet that all have joined */
     else if (rank < agent->config.world_size && atomic_load(&agent->members[rank].dead))
@@ -58,7 +57,6 @@ static bool is_served(const struct mr_rpc *agent, uint8_t op)
 static bool comes_in_parts(const struct mr_message *message)
 {
     uint8_t op = message->preamble.op;
-
     return (op == MR_OP_RPC_CALL || op == MR_OP_RPC_BACKWARD) && mr_long_is_note(message);
 }
 
@@ -66,7 +64,6 @@ static void serve_member(struct mr_rpc *agent, const struct mr_request *request)
 {
     uint8_t op = request->message->preamble.op;
     struct mr_member *from = mr_member_of_request(agent, request);
-
     if (from == NULL)
         refuse(agent, request);
     else if (!is_served(agent, op))
@@ -81,7 +78,6 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     uint8_t op = request->message->preamble.op;
-
     if ((op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST) && op != MR_OP_RPC_PART && op != MR_OP_RPC_STATUS)
         return false;
     if (op == MR_OP_RPC_STATUS && !agent->closing)
@@ -109,7 +105,6 @@ static void jobs_done(void *self)
 static void thread_begins(void *self)
 {
     const struct mr_agent_driver *driver = &((const struct mr_rpc *)self)->config.driver;
-
     if (driver->thread_begins != NULL)
         driver->thread_begins(driver->self);
 }
@@ -118,7 +113,6 @@ static enum mr_status check_config(const struct mr_agent_config *config, char *e
 {
     size_t name_bytes = strlen(config->name);
     const char *wrong = NULL;
-
     if (config->world_size == 0 || config->world_size > MR_RPC_WORLD_MAX)
         wrong = "world_size must be 1 to 1024";
     else if (name_bytes >= MR_RPC_NAME_BYTES)
@@ -141,7 +135,6 @@ static enum mr_status create_parts(struct mr_rpc *agent)
     struct mr_executor_config executor = {
         .threads = agent->config.executor_threads, .self = agent, .done = jobs_done, .begins = thread_begins};
     enum mr_status status = mr_world_init(agent);
-
     if (status == MR_OK)
         status = mr_contexts_create(agent, &agent->contexts);
     if (status == MR_OK)
@@ -159,7 +152,6 @@ static void agent_free(struct mr_rpc *agent)
 {
     void (*freed)(void *driver) = agent->freed;
     void *driver = agent->config.driver.self;
-
     mr_agent_run_work(agent); /* ends of contexts, which nobody is notified of any more */
     mr_contexts_free(agent->contexts);
     mr_rrefs_free(agent->rrefs);
@@ -180,7 +172,6 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
                                size_t error_bytes)
 {
     enum mr_status status = check_config(config, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     struct mr_rpc *agent = aligned_alloc(64, (sizeof(*agent) + 63) / 64 * 64);
@@ -226,7 +217,6 @@ void mr_agent_release(struct mr_rpc *agent)
 enum mr_status mr_rpc_register(struct mr_rpc *agent, const struct mr_rpc_function *function)
 {
     char error[MR_RPC_ERROR_BYTES];
-
     if (mr_agent_is_inherited(agent))
         return mr_agent_check_process(agent, "mr_rpc_register");
     enum mr_status status = mr_functions_add(&agent->functions, function, false, error, sizeof(error));

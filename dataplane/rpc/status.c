@@ -22,7 +22,6 @@ void mr_agent_count(struct mr_rpc *agent)
     struct mr_agent_counters *counters = &agent->counters;
     struct mr_contexts_use contexts;
     struct mr_executor_use use;
-
     mr_executor_use(agent->executor, &use);
     counters->calls_under_way = atomic_load(&agent->in_flight);
     counters->functions_running = use.running + use.waiting;
@@ -43,7 +42,6 @@ void mr_agent_count(struct mr_rpc *agent)
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes)
 {
     bool others = false, alive = false;
-
     if (agent->join_status != MR_OK) {
         snprintf(why, why_bytes, "%s",
                  agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
@@ -68,7 +66,6 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     const struct mr_agent_counters *counters = &agent->counters;
     struct mr_contexts_use contexts;
     struct mr_executor_use use;
-
     mr_contexts_use(agent->contexts, &contexts);
     memset(words, 0, MR_WORLD_WORDS * sizeof(*words));
     mr_executor_use(agent->executor, &use);
@@ -101,7 +98,6 @@ static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lin
 {
     MR_MEMBER_EACH(m, agent) {
         struct mr_member_wire line = {.rank = m->rank};
-
         if (m->present) {
             mr_world_write_member(m, &line);
             line.flags |= MR_MEMBER_JOINED;
@@ -123,7 +119,6 @@ static void add_line(void *arg, const struct mr_function *f)
     struct lines *lines = arg;
     size_t bytes =
         strlen(f->name) + strlen(f->arguments_text) + strlen(f->results_text) + sizeof "() -> \n" - 1;
-
     if (lines->text != NULL && lines->bytes + bytes > lines->bytes_max)
         return; /* it was registered in the meantime */
     if (lines->text != NULL)
@@ -148,7 +143,6 @@ void mr_agent_serve_status(struct mr_rpc *agent, const struct mr_request *reques
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     struct lines lines;
-
     if (!write_lines(agent, &lines)) {
         mr_reply_status(ep, request->ref, MR_OUT_OF_MEMORY);
         return;

@@ -27,7 +27,6 @@ void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out)
 bool mr_address_is_any(const struct mr_address *a)
 {
     static const uint8_t zero[16];
-
     if (mr_address_is_ipv4(a))
         return memcmp(a->ip + 12, zero, 4) == 0;
     return memcmp(a->ip, zero, 16) == 0;
@@ -38,7 +37,6 @@ socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct 
     memset(out, 0, sizeof(*out));
     if (family == AF_INET) {
         struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(a->port)};
-
         memcpy(&in.sin_addr, a->ip + 12, 4);
         memcpy(out, &in, sizeof(in));
         return sizeof(in);
@@ -57,7 +55,6 @@ void mr_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
     memset(out, 0, sizeof(*out));
     if (sa->sa_family == AF_INET) {
         struct sockaddr_in in;
-
         memcpy(&in, sa, sizeof(in));
         mr_address_from_ipv4((const uint8_t *)&in.sin_addr, out);
         out->port = ntohs(in.sin_port);
@@ -75,7 +72,6 @@ void mr_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
 void mr_address_text(const struct mr_address *a, char text[MR_ADDRESS_TEXT_BYTES])
 {
     char ip[INET6_ADDRSTRLEN] = "?";
-
     if (mr_address_is_ipv4(a)) {
         inet_ntop(AF_INET, a->ip + 12, ip, sizeof(ip));
         snprintf(text, MR_ADDRESS_TEXT_BYTES, "%s:%u", ip, a->port);
@@ -89,7 +85,6 @@ static bool port_parse(const char *text, char *port, size_t port_bytes)
 {
     char *end;
     unsigned long value = strtoul(text, &end, 10);
-
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || value == 0 || value > 65535)
         return text[0] == '0' && text[1] == '\0' && snprintf(port, port_bytes, "0") > 0;
     snprintf(port, port_bytes, "%lu", value);
@@ -100,7 +95,6 @@ static bool port_parse(const char *text, char *port, size_t port_bytes)
 static bool split(const char *text, char host[MR_HOST_BYTES], char port[8])
 {
     const char *host_begin = text, *host_end, *port_text = NULL;
-
     if (text[0] == '[') {
         host_begin = text + 1;
         host_end = strchr(text, ']');
@@ -110,7 +104,6 @@ static bool split(const char *text, char host[MR_HOST_BYTES], char port[8])
             port_text = host_end + 2;
     } else {
         const char *colon = strchr(text, ':');
-
         host_end = text + strlen(text);
         if (colon != NULL && strchr(colon + 1, ':') == NULL) {
             host_end = colon;
@@ -134,7 +127,6 @@ static bool has_route(const struct addrinfo *ai)
 {
     int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bool ok = fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0;
-
     if (fd >= 0)
         close(fd);
     return ok;
@@ -159,7 +151,6 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
                                   size_t error_bytes)
 {
     char host[MR_HOST_BYTES], port[8];
-
     if (!split(text, host, port) || (host[0] == '\0' && !listening)) {
         snprintf(error, error_bytes,
                  "\"%.100s\" is no address: write host:port, for example 10.0.0.1:%u or "

@@ -30,7 +30,6 @@ struct mr_udp_receiver {
 struct mr_udp_receiver *mr_udp_receiver_create(const struct mr_udp_socket *socket)
 {
     struct mr_udp_receiver *r = calloc(1, sizeof(*r));
-
     if (r == NULL)
         return NULL;
     r->socket = socket;
@@ -94,25 +93,21 @@ bool mr_udp_receive(struct mr_udp_receiver *r)
 static void read_control(struct mr_udp_receiver *r, uint32_t i)
 {
     struct msghdr *header = &r->messages[i].msg_hdr;
-
     r->run_bytes = r->messages[i].msg_len;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
         if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment_bytes;
-
             memcpy(&segment_bytes, CMSG_DATA(c), sizeof(segment_bytes));
             if (segment_bytes > 0)
                 r->run_bytes = (uint32_t)segment_bytes;
         } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
             struct in_pktinfo info;
-
             memcpy(&info, CMSG_DATA(c), sizeof(info));
             r->from.path[2] = htonl(0xffff);
             memcpy(&r->from.path[3], &info.ipi_addr, 4);
             r->from.path[4] = (uint32_t)info.ipi_ifindex;
         } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
             struct in6_pktinfo info;
-
             memcpy(&info, CMSG_DATA(c), sizeof(info));
             memcpy(r->from.path, &info.ipi6_addr, 16);
             r->from.path[4] = (uint32_t)info.ipi6_ifindex;
@@ -125,7 +120,6 @@ bool mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, con
 {
     while (r->slot < r->filled) {
         uint32_t i = r->slot, slot_bytes = r->messages[i].msg_len;
-
         if (r->offset == 0) {
             if (!r->socket->connected)
                 mr_address_from_sockaddr((const struct sockaddr *)&r->names[i], &r->from);
@@ -133,7 +127,6 @@ bool mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, con
         }
         if (r->offset < slot_bytes) {
             uint32_t left = slot_bytes - r->offset;
-
             *from = r->from;
             *datagram = (const uint8_t *)r->vectors[i].iov_base + r->offset;
             *datagram_bytes = left < r->run_bytes ? left : r->run_bytes;
@@ -149,7 +142,6 @@ bool mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, con
 bool mr_udp_receive_refused(struct mr_udp_receiver *r)
 {
     bool refused = r->refused;
-
     r->refused = false;
     return refused;
 }
@@ -157,7 +149,6 @@ bool mr_udp_receive_refused(struct mr_udp_receiver *r)
 bool mr_udp_receive_too_long(struct mr_udp_receiver *r)
 {
     bool too_long = r->too_long;
-
     r->too_long = false;
     return too_long;
 }

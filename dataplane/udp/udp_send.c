@@ -46,7 +46,6 @@ struct mr_udp_sender {
 struct mr_udp_sender *mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload)
 {
     struct mr_udp_sender *s = calloc(1, sizeof(*s));
-
     if (s == NULL)
         return NULL;
     s->socket = socket;
@@ -102,7 +101,6 @@ static void fill_random(void *self, void *out, size_t n)
     (void)self;
     for (size_t done = 0; done < n;) {
         ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
-
         if (got > 0)
             done += (size_t)got;
     }
@@ -123,12 +121,10 @@ static uint32_t run_length(const struct mr_udp_sender *s, uint32_t first)
 {
     const struct packet *a = &s->packets[first];
     uint32_t n = 1, bytes = a->bytes;
-
     if (!s->offload || a->bytes % 8 != 0)
         return 1;
     while (first + n < s->count && n < RUN_PACKETS_MAX) {
         const struct packet *b = &s->packets[first + n];
-
         if (b->bytes > a->bytes || bytes + b->bytes > RUN_BYTES_MAX || !same_peer(s, a, b))
             break;
         n++;
@@ -142,7 +138,6 @@ static uint32_t run_length(const struct mr_udp_sender *s, uint32_t first)
 static void *append_control(struct msghdr *header, int level, int type, size_t bytes)
 {
     struct cmsghdr *c = (struct cmsghdr *)((uint8_t *)header->msg_control + header->msg_controllen);
-
     c->cmsg_level = level;
     c->cmsg_type = type;
     c->cmsg_len = CMSG_LEN(bytes);
@@ -154,18 +149,15 @@ static void *append_control(struct msghdr *header, int level, int type, size_t b
 static void append_source(const struct mr_udp_sender *s, struct msghdr *header, const struct mr_address *to)
 {
     struct mr_address local = {.port = 0};
-
     memcpy(local.ip, to->path, sizeof(local.ip));
     if (!s->socket->tells_local || mr_address_is_any(&local))
         return;
     if (mr_address_is_ipv4(&local)) {
         struct in_pktinfo info = {.ipi_ifindex = 0};
-
         memcpy(&info.ipi_spec_dst, local.ip + 12, 4);
         memcpy(append_control(header, IPPROTO_IP, IP_PKTINFO, sizeof(info)), &info, sizeof(info));
     } else {
         struct in6_pktinfo info = {.ipi6_ifindex = to->path[4]};
-
         memcpy(&info.ipi6_addr, local.ip, 16);
         memcpy(append_control(header, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(info)), &info, sizeof(info));
     }
@@ -175,7 +167,6 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
 {
     const struct packet *a = &s->packets[first], *last = &s->packets[first + count - 1];
     struct msghdr *header = &s->messages[i].msg_hdr;
-
     s->runs[i] = (struct run){.first = first, .count = count};
     s->vectors[i] =
         (struct iovec){.iov_base = s->memory + a->offset, .iov_len = last->offset + last->bytes - a->offset};
@@ -187,7 +178,6 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
     }
     if (count > 1) {
         uint16_t segment_bytes = (uint16_t)a->bytes;
-
         memcpy(append_control(header, IPPROTO_UDP, UDP_SEGMENT, sizeof(segment_bytes)), &segment_bytes,
                sizeof(segment_bytes));
     }
@@ -198,10 +188,8 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
 static uint32_t describe(struct mr_udp_sender *s)
 {
     uint32_t n = 0;
-
     for (uint32_t first = s->head; first < s->count && n < RUNS_MAX; n++) {
         uint32_t count = run_length(s, first);
-
         describe_run(s, n, first, count);
         first += count;
     }
@@ -220,11 +208,9 @@ static void runs_sent(struct mr_udp_sender *s, uint32_t runs)
 bool mr_udp_send_flush(struct mr_udp_sender *s)
 {
     uint32_t errors = 0;
-
     while (s->head < s->count) {
         uint32_t runs = describe(s);
         int sent = sendmmsg(s->socket->fd, s->messages, runs, MSG_DONTWAIT);
-
         s->too_long |= sent < 0 && errno == EMSGSIZE;
         if (sent > 0) {
             runs_sent(s, (uint32_t)sent);
@@ -253,7 +239,6 @@ void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload)
 bool mr_udp_send_too_long(struct mr_udp_sender *s)
 {
     bool too_long = s->too_long;
-
     s->too_long = false;
     return too_long;
 }

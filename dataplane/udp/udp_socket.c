@@ -23,7 +23,6 @@ static uint32_t get_int(int fd, int level, int option)
 {
     int value = 0;
     socklen_t bytes = sizeof(value);
-
     return getsockopt(fd, level, option, &value, &bytes) == 0 && value > 0 ? (uint32_t)value : 0;
 }
 
@@ -32,7 +31,6 @@ static uint32_t get_int(int fd, int level, int option)
 static void set_buffers(int fd, uint32_t bytes)
 {
     int value = bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)bytes;
-
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &value, sizeof(value)) != 0)
         set_int(fd, SOL_SOCKET, SO_RCVBUF, value);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &value, sizeof(value)) != 0)
@@ -59,7 +57,6 @@ uint32_t mr_udp_path_bytes(const struct mr_udp_socket *s)
 {
     uint32_t mtu = mr_udp_path_mtu(s);
     uint32_t headers = s->family == AF_INET ? IPV4_UDP_HEADER_BYTES : IPV6_UDP_HEADER_BYTES;
-
     return mtu > headers ? mtu - headers : 0;
 }
 
@@ -73,9 +70,7 @@ static uint32_t clamp_udp_bytes(uint32_t bytes)
 static void measure(struct mr_udp_socket *s, const struct mr_udp_options *options)
 {
     uint64_t kernel_bytes = get_int(s->fd, SOL_SOCKET, SO_RCVBUF);
-
     uint32_t route_bytes = s->connected ? mr_udp_path_bytes(s) : MR_UDP_BYTES_MAX;
-
     s->udp_bytes_max = clamp_udp_bytes(options->udp_bytes_max != 0 ? options->udp_bytes_max : route_bytes);
     uint64_t payload = s->udp_bytes_max;
     uint64_t charged = 2 * payload + SKB_FIXED_BYTES;
@@ -100,7 +95,6 @@ static enum mr_status open_socket(const struct tie *tie, const struct mr_address
 {
     struct sockaddr_storage sa;
     char text[MR_ADDRESS_TEXT_BYTES];
-
     *s = (struct mr_udp_socket){.family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6};
     s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->fd < 0) {
@@ -126,7 +120,6 @@ enum mr_status mr_udp_connect(const struct mr_address *peer, const struct mr_udp
     const struct tie tie = {connect, MR_UNREACHABLE, "no way there from this machine"};
     struct mr_udp_socket s;
     enum mr_status status = open_socket(&tie, peer, options, &s, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     s.connected = true;
@@ -141,7 +134,6 @@ enum mr_status mr_udp_bind(const struct mr_address *local, const struct mr_udp_o
     const struct tie tie = {bind, MR_INVALID_ARGUMENT, "cannot listen there"};
     struct mr_udp_socket s;
     enum mr_status status = open_socket(&tie, local, options, &s, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     if (mr_address_is_any(local)) {
@@ -159,7 +151,6 @@ void mr_udp_local(const struct mr_udp_socket *s, struct mr_address *out)
 {
     struct sockaddr_storage sa;
     socklen_t bytes = sizeof(sa);
-
     memset(&sa, 0, sizeof(sa));
     (void)getsockname(s->fd, (struct sockaddr *)&sa, &bytes);
     mr_address_from_sockaddr((const struct sockaddr *)&sa, out);

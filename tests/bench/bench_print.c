@@ -9,7 +9,6 @@
 double bench_now_us(void)
 {
     struct timespec t;
-
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
@@ -23,7 +22,6 @@ void bench_give_up(const char *what)
 void *bench_allocate(size_t bytes)
 {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-
     if (p == NULL)
         bench_give_up("out of memory");
     memset(p, 0, bytes);
@@ -33,7 +31,6 @@ void *bench_allocate(size_t bytes)
 static int compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 

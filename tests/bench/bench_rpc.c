@@ -27,7 +27,6 @@ static enum mr_status sum(struct mr_rpc_call *call, const struct mr_value *argum
     const float *in = t->data;
     void *out;
     enum mr_status status = mr_rpc_return_tensor(call, MR_F32, 1, t->dims, &out);
-
     for (uint32_t i = 0; status == MR_OK && i < t->dims[0]; i++)
         ((float *)out)[i] = in[i] + 1.0f;
     return status;
@@ -45,10 +44,8 @@ static void bench_sync(struct mr_rpc *rpc, const char *name, const char *functio
                        const struct mr_value *arguments, uint32_t argument_count, uint32_t runs)
 {
     double *us = calloc(runs, sizeof(*us));
-
     for (uint32_t i = 0; i < runs + WARM; i++) {
         double t0 = bench_now_us();
-
         check(mr_rpc_sync(rpc, 1, function, arguments, argument_count, NULL, NULL), name);
         if (i >= WARM)
             us[i - WARM] = bench_now_us() - t0;
@@ -62,7 +59,6 @@ static void bench_async(struct mr_rpc *rpc, const char *name, const char *functi
     struct mr_rpc_future *futures[OUTSTANDING] = {0};
     uint64_t calls = 0;
     double t0 = bench_now_us(), t1 = t0;
-
     for (uint32_t i = 0; t1 - t0 < seconds * 1e6; i = (i + 1) % OUTSTANDING) {
         if (futures[i] != NULL) {
             check(mr_rpc_wait(futures[i], NULL), name);
@@ -86,7 +82,6 @@ static void measure(struct mr_rpc *rpc, uint32_t runs, double seconds)
 {
     static float floats[1 << 18];
     struct mr_value megabyte = mr_value_tensor(mr_tensor_1d(MR_F32, 1 << 18, floats));
-
     bench_sync(rpc, "rpc_sync_empty", "empty", NULL, 0, runs);
     bench_sync(rpc, "rpc_sync_empty_inline", "empty_inline", NULL, 0, runs);
     bench_async(rpc, "rpc_async_64", "empty", seconds);
@@ -112,7 +107,6 @@ int main(int argc, char **argv)
     struct mr_rpc *rpc;
     char error[512];
     pid_t child = -1;
-
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         if (c == 'r')
             rank = (uint32_t)strtoul(optarg, NULL, 10);

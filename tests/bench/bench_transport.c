@@ -35,10 +35,8 @@ static void pull_8mb(struct bench *b)
 {
     uint32_t runs = 0;
     double start = bench_now_us(), took;
-
     do {
         struct mr_reply *reply = NULL;
-
         bench_check(mr_variable_pull(b->client, NULL, b->variable, 0, 0, &reply), "pull");
         mr_reply_free(reply);
         runs++;
@@ -52,7 +50,6 @@ static void push_8mb(struct bench *b)
     float *values = calloc(VARIABLE_ELEMENTS, sizeof(*values));
     uint32_t runs = 0;
     double start = bench_now_us(), took;
-
     do {
         bench_check(mr_variable_push(b->client, NULL, b->variable, 0, VARIABLE_ELEMENTS, values), "push");
         runs++;
@@ -68,7 +65,6 @@ static struct mr_future *begin_bulk(struct bench *b)
 {
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
-
     bench_check(mr_lookup(b->client, &options, b->table, b->keys, BULK_ROWS, NULL), "lookup");
     return future;
 }
@@ -76,7 +72,6 @@ static struct mr_future *begin_bulk(struct bench *b)
 static void end_bulk(struct mr_future *future)
 {
     struct mr_reply *reply = NULL;
-
     bench_check(mr_future_wait(future, &reply), "lookup");
     mr_reply_free(reply);
     mr_future_destroy(future);
@@ -87,7 +82,6 @@ static void bulk(struct bench *b)
     struct mr_future *futures[BULK_IN_FLIGHT];
     uint32_t runs = 0;
     double start = bench_now_us(), took;
-
     for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         futures[i] = begin_bulk(b);
     do {
@@ -105,7 +99,6 @@ static double empty_call_us(struct bench *b)
 {
     const struct mr_options options = {.priority = 7};
     double start = bench_now_us();
-
     bench_check(mr_echo(b->client, &options, 0, NULL, 0, NULL), "echo");
     return bench_now_us() - start;
 }
@@ -113,7 +106,6 @@ static double empty_call_us(struct bench *b)
 static void small_idle(struct bench *b)
 {
     uint32_t runs = 0;
-
     for (double end = bench_now_us() + b->seconds * 1e6; bench_now_us() < end && runs < LATENCIES_MAX; runs++)
         b->us[runs] = empty_call_us(b);
     bench_print_latency("small_idle", b->us, runs);
@@ -123,7 +115,6 @@ static void small_under_bulk(struct bench *b)
 {
     struct mr_future *futures[BULK_IN_FLIGHT];
     uint32_t runs = 0;
-
     for (uint32_t i = 0; i < BULK_IN_FLIGHT; i++)
         futures[i] = begin_bulk(b);
     for (double end = bench_now_us() + b->seconds * 1e6; bench_now_us() < end && runs < LATENCIES_MAX;
@@ -149,7 +140,6 @@ static void make_features(struct bench *b)
         mr_feature_table("bench_transport", DIM),
         mr_feature_variable("bench_transport_v", 1, (uint32_t[]){VARIABLE_ELEMENTS})};
     uint32_t ids[2];
-
     bench_check(mr_create(b->client, NULL, features, 2, ids), "create");
     b->table = ids[0];
     b->variable = ids[1];
@@ -179,7 +169,6 @@ int main(int argc, char **argv)
     struct mr_client_options options = {0};
     struct bench bench = {.seconds = 2.0};
     const char *only = NULL;
-
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
         if (c == 's')
             options.server = optarg;

@@ -15,7 +15,6 @@ struct mr_client *bench_connect(struct mr_client_options *options)
 {
     struct mr_client *client;
     char error[256];
-
     options->busy_poll_us = UINT32_MAX;
     if (mr_client_create(options, &client, error, sizeof(error)) == MR_OK)
         return client;
@@ -27,7 +26,6 @@ double bench_resident_bytes(unsigned long pid)
 {
     char path[64], line[256];
     double kib = 0;
-
     (void)snprintf(path, sizeof(path), "/proc/%lu/status", pid);
     FILE *status = fopen(path, "r");
     if (status == NULL)

@@ -41,7 +41,6 @@ __attribute__((noreturn)) static void give_up(const char *what)
 static bool flush(struct dpdk_client *client)
 {
     uint32_t sent = 0;
-
     if (client->tx_count > 0)
         sent = rte_eth_tx_burst(client->port.id, 0, client->tx, (uint16_t)client->tx_count);
     client->tx_count -= sent;
@@ -52,7 +51,6 @@ static bool flush(struct dpdk_client *client)
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dpdk_client *client = self;
-
     if (client->tx_count == TX_BATCH && !flush(client))
         return NULL;
     if (client->open == NULL)
@@ -74,7 +72,6 @@ static void send_open(struct dpdk_client *client, uint32_t bytes)
 static void tx_end(void *self, uint32_t bytes)
 {
     struct dpdk_client *client = self;
-
     if (bytes == 0)
         return;
     uint8_t *frame = rte_pktmbuf_mtod(client->open, uint8_t *);
@@ -95,7 +92,6 @@ static void fill_random(void *self, void *out, size_t bytes)
 static void send_arp_request(struct dpdk_client *client)
 {
     static const uint8_t broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-
     if (tx_begin(client, &client->server, 0) == NULL)
         return;
     uint8_t *frame = rte_pktmbuf_mtod(client->open, uint8_t *);
@@ -112,7 +108,6 @@ static void take_arp(struct dpdk_client *client, const struct dp_frame *frame)
 {
     const uint8_t *arp = frame->payload;
     struct dp_path path = {.local_port = client->net.udp_port, .local = DP_LOCAL_IPV4};
-
     if (frame->payload_bytes < DP_ARP_BYTES || dp_get16(arp + 6) != 2 ||
         memcmp(arp + 14, client->server.ip + 12, 4) != 0)
         return;
@@ -127,7 +122,6 @@ static void receive(struct dpdk_client *client, const struct rte_mbuf *packet, u
 {
     struct dp_frame frame = {0};
     struct mr_address from;
-
     enum dp_verdict verdict = dp_frame_parse(&client->net, rte_pktmbuf_mtod(packet, const uint8_t *),
                                              packet->data_len, (struct dp_checked){0}, &frame);
     if (verdict == DP_FRAME_UDP && client->endpoint != NULL) {
@@ -143,7 +137,6 @@ void dpdk_client_turn(struct dpdk_client *client)
     struct rte_mbuf *packets[BURST];
     uint64_t now_us = dp_now_us();
     uint16_t count = rte_eth_rx_burst(client->port.id, 0, packets, BURST);
-
     client->received += count;
     for (uint16_t i = 0; i < count; i++)
         receive(client, packets[i], now_us);
@@ -157,7 +150,6 @@ static void find_server(struct dpdk_client *client)
 {
     for (uint32_t i = 0; i < ARP_TRIES && !client->server_known; i++) {
         uint64_t start_us = dp_now_us();
-
         send_arp_request(client);
         while (!client->server_known && dp_now_us() - start_us < ARP_EVERY_US)
             dpdk_client_turn(client);
@@ -174,7 +166,6 @@ struct dpdk_client *dpdk_client_create(const struct dp_config *config,
     struct mr_endpoint_config wire = *endpoint;
     char error[DP_ERROR_BYTES];
     bool hugepages;
-
     if (client == NULL)
         give_up("no memory");
     client->server.port = server_port;
@@ -231,7 +222,6 @@ bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uin
     struct mr_address to = client->server;
     uint32_t header_bytes = dp_frame_header_bytes(&to);
     struct dp_path path;
-
     if (tx_begin(client, &to, bytes) == NULL)
         return false;
     uint8_t *frame = rte_pktmbuf_mtod(client->open, uint8_t *);

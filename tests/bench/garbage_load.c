@@ -92,7 +92,6 @@ static bool begin(struct load *load, uint32_t session, enum mr_op op)
     struct mr_call_options options = {
         .op = (uint8_t)op, .deadline_us = now_us + CALL_US, .user = (void *)(uintptr_t)session};
     struct mr_call *call;
-
     if (mr_call_begin(endpoint, load->sessions[session], &options, NULL, 0, &call) != MR_OK)
         return false;
     load->in_flight++;
@@ -105,12 +104,10 @@ static void take_stats(struct counters *out, const struct mr_message *reply)
 {
     const char *name = reply->tensors[0].data, *end = name + reply->tensors[0].bytes;
     const uint64_t *values = reply->tensors[1].data;
-
     out->count = 0;
     while (name < end && out->count < COUNTERS_MAX) {
         const char *stop = memchr(name, '\n', (size_t)(end - name));
         struct counter *c = &out->list[out->count];
-
         if (stop == NULL)
             break;
         snprintf(c->name, sizeof(c->name), "%.*s", (int)(stop - name), name);
@@ -123,7 +120,6 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
                      const struct mr_message *reply)
 {
     struct load *load = app;
-
     if (status != MR_OK)
         give_up(mr_status_text(status));
     if (reply->preamble.op == MR_OP_STATS && load->stats != NULL)
@@ -181,7 +177,6 @@ static uint64_t counter(const struct counters *counters, const char *name)
 static void see(void *arg, const uint8_t *datagram, uint32_t bytes)
 {
     struct load *load = arg;
-
     if (bytes < MR_HEADER_BYTES || bytes > KEPT_BYTES || datagram[3] != MR_PACKET_DATA)
         return;
     struct datagram *kept = &load->kept[load->seen++ % KEPT];
@@ -194,7 +189,6 @@ static bool send_noise(struct load *load)
 {
     static uint8_t noise[2 * NOISE_BYTES];
     uint64_t random = random_next(load);
-
     if (noise[0] == 0)
         for (size_t i = 0; i < sizeof(noise); i++)
             noise[i] = (uint8_t)(random_next(load) >> 56 | 0x80); /* no byte of the magic number */
@@ -207,7 +201,6 @@ static bool send_noise(struct load *load)
 static bool send_made(struct load *load, enum kind kind)
 {
     struct datagram d = load->kept[random_next(load) % load->kept_count];
-
     switch (kind) {
     case CUT:
         d.size /= 2;
@@ -229,7 +222,6 @@ static void send_garbage(struct load *load, uint64_t *left)
 {
     for (uint32_t i = 0; i<BURST && * left> 0; i++) {
         enum kind kind = (enum kind)(*left % KINDS);
-
         if (!(kind == NOISE ? send_noise(load) : send_made(load, kind)))
             return;
         load->sent[kind]++;
@@ -242,7 +234,6 @@ static void send_garbage(struct load *load, uint64_t *left)
 static double run_alone(struct load *load, double seconds)
 {
     uint64_t start_us = dp_now_us(), before = load->calls_done, now_us;
-
     start_calls(load);
     do {
         call_on(load);
@@ -262,7 +253,6 @@ static struct outcome run_among_garbage(struct load *load, uint64_t packets)
     const struct mr_wire_counters *wire = mr_endpoint_counters(dpdk_client_endpoint(load->client));
     uint64_t start_us = dp_now_us(), before = load->calls_done, sent_before = wire->tx_packets;
     uint64_t left = packets;
-
     start_calls(load);
     while (left > 0) {
         call_on(load);
@@ -282,7 +272,6 @@ static void run_unanswered(struct load *load)
 {
     struct counters ignored;
     uint64_t left = UNANSWERED, start = dpdk_client_received(load->client);
-
     read_counters(load, &ignored);
     uint64_t due = dpdk_client_received(load->client) - start;
     start += due;
@@ -312,7 +301,6 @@ static void check_counted(const struct load *load, const struct counters *before
 
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         uint64_t counted = counter(after, expected[i].name) - counter(before, expected[i].name);
-
         if (counted != expected[i].sent) {
             fprintf(stderr, "garbage_load: %s rose by %" PRIu64 " instead of %" PRIu64 "\n", expected[i].name,
                     counted, expected[i].sent);
@@ -324,12 +312,10 @@ static void check_counted(const struct load *load, const struct counters *before
 static void print_dropped(const struct counters *before, const struct counters *after)
 {
     const char *separator = "";
-
     printf("\"dropped_by_reason\": {");
     for (uint32_t i = 0; i < after->count; i++) {
         const struct counter *c = &after->list[i];
         uint64_t rose = c->value - (i < before->count ? before->list[i].value : 0);
-
         if (rose == 0 ||
             (strncmp(c->name, "wire.drop_", 10) != 0 && strcmp(c->name, "wire.calls_replayed") != 0))
             continue;
@@ -342,7 +328,6 @@ static void print_dropped(const struct counters *before, const struct counters *
 static void run(struct load *load, double seconds, uint64_t packets)
 {
     static struct counters before, after;
-
     double alone = run_alone(load, seconds);
     read_counters(load, &before);
     struct outcome o = run_among_garbage(load, packets);
@@ -370,10 +355,8 @@ struct options {
 static struct options parse(int argc, char **argv)
 {
     struct options o = {.socket = "", .packets = 10000000, .seconds = 1.0};
-
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-
         if (strcmp(argv[i], "--json") == 0)
             continue; /* the only way there is */
         if (strcmp(argv[i], "--socket") == 0)
@@ -399,7 +382,6 @@ static void connect_client(const struct options *o, struct load *load)
     struct mr_endpoint_config endpoint;
     struct dp_config config;
     char error[DP_ERROR_BYTES];
-
     dp_config_default(&config);
     snprintf(config.file_prefix, sizeof(config.file_prefix), "millrace-garbage-%d", (int)getpid());
     snprintf(config.device, sizeof(config.device), "%s", o->socket);
@@ -422,7 +404,6 @@ int main(int argc, char **argv)
 {
     struct options o = parse(argc, argv);
     struct load *load = calloc(1, sizeof(*load));
-
     if (load == NULL)
         give_up("no memory");
     load->state = 88172645463325252u;

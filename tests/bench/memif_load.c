@@ -76,7 +76,6 @@ static struct mr_call *begin(struct load *load, struct mr_client_session *sessio
                                       .deadline_us = dp_now_us() + CALL_US,
                                       .user = (void *)(uintptr_t)user};
     struct mr_call *call;
-
     if (mr_call_begin(dpdk_client_endpoint(load->client), session, &options, tensors, count, &call) != MR_OK)
         return NULL;
     load->in_flight++;
@@ -91,7 +90,6 @@ static void send(struct load *load, struct mr_call *call)
 static bool next_echo(struct load *load, struct mr_client_session *session)
 {
     struct mr_call *call = begin(load, session, MR_OP_ECHO, 0, 0, NULL, 0);
-
     if (call != NULL)
         send(load, call);
     return call != NULL;
@@ -102,7 +100,6 @@ static bool next_lookup(struct load *load, struct mr_client_session *session)
     struct mr_tensor keys = mr_tensor_1d(MR_U64, load->keys_per_call, NULL);
     uint64_t first = random_next(load) % load->key_count;
     struct mr_call *call = begin(load, session, MR_OP_LOOKUP, load->table, first + 1, &keys, 1);
-
     if (call == NULL)
         return false;
     uint64_t *key = keys.data;
@@ -132,7 +129,6 @@ static bool next_fill(struct load *load, struct mr_client_session *session)
     uint64_t left = load->key_count - load->filled;
     uint32_t count = left < LARGE_KEYS ? (uint32_t)left : LARGE_KEYS;
     struct mr_tensor tensors[4], *keys;
-
     if (count == 0)
         return true;
     struct mr_call *call = begin_fill(load, session, count, &keys, tensors);
@@ -143,7 +139,6 @@ static bool next_fill(struct load *load, struct mr_client_session *session)
         key[i] = key_at(load->filled + i);
     if (load->pushing) {
         float *gradient = tensors[3].data;
-
         memcpy(tensors[0].data, ((const uint32_t[4]){load->table}), 4 * sizeof(uint32_t));
         for (uint32_t i = 0; i < count * DIM; i++)
             gradient[i] = -value_at(load->filled + i / DIM);
@@ -168,7 +163,6 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 {
     struct load *load = app;
     uint64_t first = (uint64_t)(uintptr_t)user;
-
     if (status != MR_OK)
         give_up(mr_status_text(status));
     if (reply->preamble.status != MR_OK)
@@ -206,7 +200,6 @@ static double measure(struct load *load, next_call next, uint32_t per_session, d
     uint64_t start_us = dp_now_us(), end_us = start_us + (uint64_t)(seconds * 1e6),
              warm_us = start_us + 200000;
     uint64_t counted_from_us = 0, counted_from = 0;
-
     load->next = next;
     for (uint32_t s = 0; s < SESSIONS; s++)
         load->idle[s] = per_session;
@@ -229,7 +222,6 @@ static void make_table(struct load *load)
 {
     struct mr_feature feature = mr_feature_table(TABLE_NAME, DIM);
     struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(feature), &feature);
-
     feature.optimizer = MR_OPT_SGD;
     feature.learning_rate = 1.0f;
     struct mr_call *call = begin(load, load->sessions[0], MR_OP_CREATE, 0, 0, &tensor, 1);
@@ -257,7 +249,6 @@ static void fill_pass(struct load *load, bool pushing)
 static void open_sessions(struct load *load)
 {
     struct mr_client_session_info info;
-
     for (uint32_t s = 0; s < SESSIONS; s++) {
         if (mr_client_session_open(dpdk_client_endpoint(load->client), dpdk_client_server(load->client), 0,
                                    NULL, &load->sessions[s]) != MR_OK)
@@ -289,7 +280,6 @@ struct options {
 static struct options parse(int argc, char **argv)
 {
     struct options o = {.socket = "", .only = "", .mtu = 1500, .keys = 1000000, .seconds = 3.0};
-
     for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--socket") == 0)
             o.socket = argv[i + 1];
@@ -316,7 +306,6 @@ static struct dpdk_client *connect_client(const struct options *o, struct load *
 {
     struct mr_endpoint_config endpoint;
     struct dp_config config;
-
     dp_config_default(&config);
     snprintf(config.file_prefix, sizeof(config.file_prefix), "millrace-load-%d", (int)getpid());
     snprintf(config.device, sizeof(config.device), "%s", o->socket);
@@ -338,7 +327,6 @@ int main(int argc, char **argv)
 {
     struct options o = parse(argc, argv);
     struct load load = {.state = 88172645463325252u, .key_count = o.keys};
-
     load.client = connect_client(&o, &load);
     open_sessions(&load);
     print_rate("memif_echo", measure(&load, next_echo, MR_WINDOW_MAX, o.seconds), "calls/s");

@@ -46,7 +46,6 @@ __attribute__((noreturn)) static void give_up(const char *what)
 static int open_socket(const struct options *options)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), buffer_bytes = 16 << 20, on = 1;
-
     if (fd < 0 || connect(fd, (const struct sockaddr *)&options->server, sizeof(options->server)) != 0)
         give_up("socket");
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof(buffer_bytes));
@@ -58,7 +57,6 @@ static int open_socket(const struct options *options)
 static int compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 
@@ -75,7 +73,6 @@ static void print_latency(const char *name, double *us, uint32_t runs, uint32_t 
 static bool spin_receive(int fd, uint8_t *in, size_t bytes_max, ssize_t *bytes)
 {
     double deadline = bench_now_us() + LOST_AFTER_US;
-
     do {
         *bytes = recv(fd, in, bytes_max, MSG_DONTWAIT);
         if (*bytes >= 0)
@@ -94,12 +91,10 @@ static void echo_one(int fd, const struct options *options)
     uint8_t out[2048] = {0}, in[2048];
     uint32_t lost = 0, done = 0;
     ssize_t bytes;
-
     if (us == NULL)
         give_up("memory");
     while (done < options->runs + WARM_UP_RUNS) {
         double start = bench_now_us();
-
         if (send(fd, out, options->payload_bytes, 0) < 0 && errno != ECONNREFUSED)
             give_up("send");
         if (!spin_receive(fd, in, sizeof(in), &bytes)) {
@@ -124,7 +119,6 @@ struct window {
 static struct window *window_make(uint32_t bytes)
 {
     struct window *window = calloc(1, sizeof(*window));
-
     if (window == NULL)
         give_up("memory");
     for (uint32_t i = 0; i < OUTSTANDING; i++) {
@@ -138,10 +132,8 @@ static struct window *window_make(uint32_t bytes)
 static uint32_t send_some(int fd, struct window *window, uint32_t count)
 {
     uint32_t sent = 0;
-
     while (sent < count) {
         int n = sendmmsg(fd, window->messages + sent, count - sent, 0);
-
         if (n < 0)
             give_up("send");
         sent += (uint32_t)n;
@@ -155,7 +147,6 @@ static void echo_many(int fd, const struct options *options)
     uint64_t wanted = (uint64_t)options->runs * 50, done = 0;
     uint32_t in_flight = 0, lost = 0;
     double start = bench_now_us(), heard = start;
-
     while (done < wanted) {
         in_flight += send_some(fd, out, OUTSTANDING - in_flight);
         int n = recvmmsg(fd, in->messages, OUTSTANDING, MSG_DONTWAIT, NULL);
@@ -185,7 +176,6 @@ static bool blast_once(int fd, const uint32_t order[2], uint8_t *in, double *us)
     uint64_t wanted = (uint64_t)order[0] * order[1], got = 0;
     double start = bench_now_us();
     ssize_t bytes;
-
     if (send(fd, order, 2 * sizeof(order[0]), 0) < 0)
         give_up("send");
     while (got < wanted) {
@@ -203,7 +193,6 @@ static void blast(int fd, const struct options *options)
     uint8_t *in = malloc(GRO_BYTES);
     uint32_t payload = (options->mtu - IPV4_UDP_BYTES - 20) / 8 * 8, lost = 0, done = 0;
     uint32_t order[2] = {(options->bytes + payload - 1) / payload, payload};
-
     if (us == NULL || in == NULL)
         give_up("memory");
     while (done < options->runs)
@@ -220,7 +209,6 @@ static void parse_server(const char *text, struct sockaddr_in *out)
 {
     char ip[64];
     unsigned port;
-
     if (sscanf(text, "%63[^:]:%u", ip, &port) != 2 || port > UINT16_MAX ||
         inet_pton(AF_INET, ip, &out->sin_addr) != 1) {
         fprintf(stderr, "raw_client: --server wants 10.99.0.1:7700, not %s\n", text);
@@ -234,10 +222,8 @@ static struct options parse(int argc, char **argv)
 {
     struct options options = {
         .mode = argc > 1 ? argv[1] : "", .payload_bytes = 96, .bytes = 851968, .mtu = 1500};
-
     for (int i = 2; i + 1 < argc; i += 2) {
         uint32_t number = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-
         if (strcmp(argv[i], "--server") == 0)
             parse_server(argv[i + 1], &options.server);
         else if (strcmp(argv[i], "--payload") == 0)
@@ -269,7 +255,6 @@ int main(int argc, char **argv)
 {
     struct options options = parse(argc, argv);
     int fd = open_socket(&options);
-
     if (strcmp(options.mode, "echo") == 0) {
         echo_one(fd, &options);
         echo_many(fd, &options);

@@ -39,7 +39,6 @@ static void on_signal(int signal)
 static void flush(struct server *server)
 {
     uint16_t sent = 0;
-
     while (sent < server->tx_count && !stop)
         sent = (uint16_t)(sent + rte_eth_tx_burst(server->port.id, 0, server->tx + sent,
                                                   (uint16_t)(server->tx_count - sent)));
@@ -59,7 +58,6 @@ static void queue(struct server *server, struct rte_mbuf *packet, uint32_t bytes
 static struct rte_mbuf *new_packet(struct server *server)
 {
     struct rte_mbuf *packet = rte_pktmbuf_alloc(server->port.pools[0]);
-
     while (packet == NULL && !stop) {
         flush(server);
         packet = rte_pktmbuf_alloc(server->port.pools[0]);
@@ -73,7 +71,6 @@ static void send_datagram(struct server *server, const struct mr_address *to, co
 {
     struct rte_mbuf *packet = new_packet(server);
     uint32_t header_bytes = dp_frame_header_bytes(to);
-
     if (packet == NULL)
         return;
     uint8_t *frame = rte_pktmbuf_mtod(packet, uint8_t *);
@@ -89,7 +86,6 @@ static void serve_datagram(struct server *server, const struct dp_frame *frame)
 {
     struct mr_address to;
     uint32_t order[2] = {0, 0};
-
     dp_frame_sender(frame, &to);
     if (!server->blast) {
         send_datagram(server, &to, frame->payload, frame->payload_bytes);
@@ -109,7 +105,6 @@ static void serve(struct server *server, const struct rte_mbuf *packet)
     enum dp_verdict why;
     struct dp_frame frame;
     uint32_t bytes = 0;
-
     enum dp_verdict verdict = dp_frame_parse(&server->net, rte_pktmbuf_mtod(packet, const uint8_t *),
                                              packet->data_len, unchecked, &frame);
     if (verdict == DP_FRAME_UDP) {
@@ -133,10 +128,8 @@ static void serve(struct server *server, const struct rte_mbuf *packet)
 static void loop(struct server *server)
 {
     struct rte_mbuf *packets[BURST];
-
     while (!stop) {
         uint16_t count = rte_eth_rx_burst(server->port.id, 0, packets, BURST);
-
         for (uint16_t i = 0; i < count; i++)
             serve(server, packets[i]);
         rte_pktmbuf_free_bulk(packets, count);
@@ -152,7 +145,6 @@ int main(int argc, char **argv)
     char error[DP_ERROR_BYTES];
     struct dp_config config;
     bool hugepages;
-
     if (argc < 2 || (strcmp(argv[1], "echo") != 0 && strcmp(argv[1], "blast") != 0)) {
         fprintf(stderr, "usage: raw_server echo|blast [--driver af_xdp] [--device server0] ...\n");
         return 2;

@@ -35,7 +35,6 @@ static int open_socket(uint16_t port)
 {
     struct sockaddr_in local = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), bytes = BUFFER_BYTES;
-
     if (fd < 0 || bind(fd, (const struct sockaddr *)&local, sizeof(local)) != 0) {
         fprintf(stderr, "raw_socket: port %u: %s\n", port, strerror(errno));
         exit(1);
@@ -69,13 +68,11 @@ static bool send_run(int fd, const struct sockaddr_in *to, uint32_t packets, uin
 static void blast(int fd, const struct sockaddr_in *to, const uint32_t order[2])
 {
     uint32_t left = order[0], run = order[1] == 0 ? 0 : RUN_BYTES_MAX / order[1];
-
     if (left > BLAST_PACKETS_MAX || run == 0)
         return;
     run = run < RUN_PACKETS_MAX ? run : RUN_PACKETS_MAX;
     while (left > 0 && !stop) {
         uint32_t packets = left < run ? left : run;
-
         if (send_run(fd, to, packets, (uint16_t)order[1]))
             left -= packets;
     }
@@ -85,7 +82,6 @@ int main(int argc, char **argv)
 {
     static uint8_t datagram[DATAGRAM_BYTES_MAX];
     bool echo = argc == 3 && strcmp(argv[1], "echo") == 0;
-
     if (argc != 3 || (!echo && strcmp(argv[1], "blast") != 0)) {
         fprintf(stderr, "usage: raw_socket echo|blast PORT\n");
         return 2;
@@ -101,7 +97,6 @@ int main(int argc, char **argv)
         socklen_t from_bytes = sizeof(from);
         ssize_t bytes = recvfrom(fd, datagram, sizeof(datagram), 0, (struct sockaddr *)&from, &from_bytes);
         uint32_t order[2];
-
         if (bytes < 0) {
             (void)sched_yield();
         } else if (echo) {

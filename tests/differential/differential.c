@@ -94,7 +94,6 @@ static struct mr_feature draw_table(struct worker *w, const char *name)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F32, MR_F16, MR_BF16};
     struct mr_feature f = mr_feature_table(name, 1 + random_below(&w->rng, DIM_MAX));
-
     mr_feature_set_optimizer(&f, MR_OPT_SGD + random_below(&w->rng, MR_OPT_GROUP_FTRL));
     f.learning_rate = 0.05f;
     f.dtype = dtypes[random_below(&w->rng, 4)];
@@ -114,10 +113,8 @@ static void create(struct worker *w, uint32_t number)
 {
     char name[MR_NAME_BYTES];
     uint32_t dims[] = {ELEMENTS};
-
     for (uint32_t i = 0; i < TABLES; i++) {
         struct table *t = &w->tables[i];
-
         snprintf(name, sizeof(name), "worker%u.table%u", (unsigned)number, (unsigned)i);
         struct mr_feature f = draw_table(w, name);
         expect_ok(mr_create(w->client, NULL, &f, 1, &t->id), "create");
@@ -135,7 +132,6 @@ static void create(struct worker *w, uint32_t number)
 static uint32_t draw_keys(struct worker *w, const struct table *t, uint64_t *keys)
 {
     uint32_t count = 1 + random_below(&w->rng, CALL_KEYS_MAX);
-
     for (uint32_t i = 0; i < count; i++)
         keys[i] = t->keys[random_below(&w->rng, TABLE_KEYS)];
     return count;
@@ -145,11 +141,9 @@ static void compare_rows(const struct worker *w, struct table *t, const uint64_t
                          const float *values, bool makes_rows)
 {
     float initial[DIM_MAX];
-
     for (uint32_t i = 0; i < count; i++) {
         const struct model_row *row = model_find(&t->model, keys[i]);
         const float *got = values + (size_t)i * t->model.dim, *expected = initial;
-
         if (row == NULL && makes_rows)
             row = model_add(&t->model, keys[i]);
         if (row != NULL)
@@ -168,7 +162,6 @@ static void look_up(struct worker *w, struct table *t, const uint64_t *keys, uin
 {
     struct mr_options options = {.step = w->step, .read_only = read_only};
     struct mr_reply *reply;
-
     expect_ok(mr_lookup(w->client, &options, t->id, keys, count, &reply), "lookup");
     compare_rows(w, t, keys, count, mr_reply_tensor(reply, 0)->data, !read_only);
     mr_reply_free(reply);
@@ -184,7 +177,6 @@ static void push(struct worker *w, struct table *t, struct mr_future **future)
     uint32_t which = t == &w->tables[0] ? 0 : 1, count = draw_keys(w, t, keys[which]);
     struct model_keys k = {.keys = keys[which], .count = count};
     struct mr_options options = {.step = w->step, .future = future};
-
     look_up(w, t, keys[which], count, false);
     for (uint32_t i = 0; i < count * t->model.dim; i++)
         gradients[which][i] = random_float(&w->rng);
@@ -201,7 +193,6 @@ static void push(struct worker *w, struct table *t, struct mr_future **future)
 static void push_both(struct worker *w)
 {
     struct mr_future *futures[TABLES];
-
     for (uint32_t i = 0; i < TABLES; i++)
         push(w, &w->tables[i], &futures[i]);
     for (uint32_t i = 0; i < TABLES; i++) {
@@ -215,7 +206,6 @@ static void push_variable(struct worker *w)
 {
     float gradient[ELEMENTS];
     struct mr_options options = {.step = w->step};
-
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = (float)random_below(&w->rng, 16) - 8.0f;
     expect_ok(mr_variable_push_gradient(w->client, &options, w->variable, ELEMENTS, gradient),
@@ -228,7 +218,6 @@ static void push_variable(struct worker *w)
 static void pull_variable(struct worker *w)
 {
     struct mr_reply *reply;
-
     expect_ok(mr_variable_pull(w->client, NULL, w->variable, 0, 0, &reply), "variable pull");
     const float *got = mr_reply_tensor(reply, 0)->data;
     for (uint32_t i = 0; i < ELEMENTS; i++)
@@ -242,7 +231,6 @@ static void work(struct worker *w)
 {
     struct table *t = &w->tables[random_below(&w->rng, TABLES)];
     uint64_t keys[CALL_KEYS_MAX];
-
     w->step++;
     switch (random_below(&w->rng, 6)) {
     case 0:
@@ -266,7 +254,6 @@ static void work(struct worker *w)
 static void *work_on(void *arg)
 {
     struct worker *w = arg;
-
     while (!atomic_load(&x.is_over)) {
         pthread_rwlock_rdlock(&x.quiet);
         work(w);
@@ -285,7 +272,6 @@ static struct mr_client *connect_client(bool replay)
         .server = x.node.address, .connect_ms = CALL_MS, .deadline_ms = CALL_MS, .replay = replay};
     struct mr_client *client;
     char error[512];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         FAIL("%s", error);
     return client;
@@ -325,7 +311,6 @@ static void kill_it(void)
 static void stop_it(void)
 {
     int code = netns_end(&x.node.server, SIGTERM);
-
     if (code != 0)
         FAIL("the server ended with %d after SIGTERM", code);
     x.stops++;
@@ -345,7 +330,6 @@ static void pause_it(void)
 static void find_server(void)
 {
     struct mr_checkpoint_status status;
-
     expect_ok(mr_checkpoint_status(x.watcher, NULL, &status), "status");
 }
 
@@ -353,7 +337,6 @@ static void save_it(void)
 {
     struct mr_options options = {.deadline_ms = 30000};
     uint64_t id;
-
     find_server();
     enum mr_status status = mr_save(x.watcher, &options, NULL, &id);
 
@@ -367,7 +350,6 @@ static uint64_t save_whole(void)
     struct mr_checkpoint_status status;
     uint64_t id;
     enum mr_status outcome;
-
     find_server();
     while ((outcome = mr_save(x.watcher, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
         wait_ms(5);
@@ -392,7 +374,6 @@ static void keep_models(void)
     x.kept_id = save_whole();
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
-
         for (uint32_t t = 0; t < TABLES; t++)
             table_copy(&w->tables[t].kept, &w->tables[t].model);
         memcpy(w->kept_elements, w->elements, sizeof(w->elements));
@@ -403,16 +384,13 @@ static void keep_models(void)
 static void restore_by_hand(void)
 {
     uint64_t id;
-
     enum mr_status status;
-
     find_server();
     while ((status = mr_restore(x.watcher, NULL, NULL, x.kept_id, &id)) == MR_CHECKPOINT_RUNNING)
         wait_ms(5);
     expect_ok(status, "restore");
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
-
         for (uint32_t t = 0; t < TABLES; t++)
             table_copy(&w->tables[t].model, &w->tables[t].kept);
         memcpy(w->elements, w->kept_elements, sizeof(w->elements));
@@ -425,7 +403,6 @@ static void compare_all(void)
 {
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
-
         for (uint32_t t = 0; t < TABLES; t++)
             look_up(w, &w->tables[t], w->tables[t].keys, TABLE_KEYS, true);
         pull_variable(w);
@@ -475,7 +452,6 @@ static void act(void)
 static void start(void)
 {
     const char *settings[6] = {NULL};
-
     x.rng = x.seed;
     x.cores = 1 + random_below(&x.rng, CORES_MAX);
     draw_settings();
@@ -490,7 +466,6 @@ static void start(void)
     x.watcher = connect_client(false);
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
-
         w->rng = x.seed ^ (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
         w->client = connect_client(true);
         create(w, i);
@@ -502,7 +477,6 @@ static void stop(void)
 {
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
-
         mr_client_destroy(w->client);
         for (uint32_t t = 0; t < TABLES; t++) {
             model_clear(&w->tables[t].model);
@@ -516,7 +490,6 @@ static void stop(void)
 static void print_progress(const char *end)
 {
     uint64_t lookups = 0, pushes = 0;
-
     for (uint32_t i = 0; i < x.worker_count; i++) {
         lookups += x.workers[i].lookups;
         pushes += x.workers[i].pushes;
@@ -530,7 +503,6 @@ static void print_progress(const char *end)
 static void run(uint32_t seconds)
 {
     time_t end = time(NULL) + seconds;
-
     start();
     for (uint32_t i = 0; i < x.worker_count; i++)
         if (pthread_create(&x.workers[i].thread, NULL, work_on, &x.workers[i]) != 0)
@@ -554,7 +526,6 @@ static uint64_t number_of(const char *text, const char *option)
 {
     char *end;
     uint64_t number = strtoull(text, &end, 10);
-
     if (*text == '\0' || *end != '\0') {
         fprintf(stderr, "differential: %s needs a whole number, not '%s'\n", option, text);
         exit(2);
@@ -570,7 +541,6 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     uint32_t seconds = 10;
-
     x.seed = (uint64_t)time(NULL);
     x.worker_count = 3;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {

@@ -21,7 +21,6 @@ static struct dp_net host_make(uint8_t bits)
                          .udp_port = 7700,
                          .core_count = 3,
                          .partial_checksums = (bits & PARTIAL) != 0};
-
     dp_net_set_mac(&net, (const uint8_t[6]){0x02, 0, 0, 0, 0, 1});
     return net;
 }
@@ -35,7 +34,6 @@ static void check_within(const uint8_t *part, size_t part_bytes, const uint8_t *
 static struct dp_net sender_of(const struct dp_net *net, const struct dp_frame *frame)
 {
     struct dp_net sender = *net;
-
     dp_net_set_mac(&sender, frame->peer_mac);
     if (frame->local == DP_LOCAL_IPV4)
         memcpy(sender.ipv4, frame->source, 4);
@@ -55,7 +53,6 @@ static void check_datagram(const struct dp_net *net, const struct dp_frame *fram
     struct dp_net sender = sender_of(net, frame);
     struct mr_address from;
     struct dp_frame back;
-
     FUZZ_ASSERT(frame->destination_port >= 7700 && frame->destination_port < 7703 && frame->source_port != 0);
     FUZZ_ASSERT((frame->tci & 0xfff) == net->vlan && !frame->multicast);
     uint32_t bytes = frame->payload_bytes < ANSWER_BYTES ? frame->payload_bytes : ANSWER_BYTES;
@@ -72,7 +69,6 @@ static void check_datagram(const struct dp_net *net, const struct dp_frame *fram
 static void check_report(const struct dp_net *net, const struct dp_frame *frame, enum dp_verdict verdict)
 {
     struct dp_too_long report;
-
     if (!dp_icmp_too_long(net, frame, verdict, &report))
         return;
     check_within(report.datagram, report.datagram_bytes, frame->payload, frame->payload_bytes);
@@ -85,7 +81,6 @@ static void check_answer(const struct dp_net *net, const struct dp_frame *frame,
     static uint8_t answer[ANSWER_BYTES];
     enum dp_verdict why;
     uint32_t bytes;
-
     memset(answer, 0, sizeof(answer));
     if (verdict == DP_FRAME_ARP)
         bytes = dp_arp_answer(net, frame, answer, &why);
@@ -108,7 +103,6 @@ static void check_answer(const struct dp_net *net, const struct dp_frame *frame,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct dp_frame frame;
-
     if (bytes == 0)
         return 0;
     struct dp_net net = host_make(data[0]);

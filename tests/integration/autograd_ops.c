@@ -13,7 +13,6 @@ struct kept {
 static void kept_free(void *arg)
 {
     struct kept *kept = arg;
-
     free(kept->tensors[0].data);
     free(kept->tensors[1].data);
     free(kept);
@@ -24,7 +23,6 @@ static enum mr_status keep(struct mr_rpc_call *call, const struct mr_tensor *fir
 {
     struct kept *kept = calloc(1, sizeof(*kept));
     const struct mr_tensor *both[2] = {first, second};
-
     for (uint32_t i = 0; kept != NULL && i < 2; i++) {
         if (both[i] == NULL)
             continue;
@@ -48,7 +46,6 @@ static enum mr_status result_like(struct mr_rpc_call *call, const struct mr_tens
 {
     void *data;
     enum mr_status status = mr_rpc_return_tensor(call, MR_F32, like->rank, like->dims, &data);
-
     *out = data;
     return status;
 }
@@ -60,7 +57,6 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *a, ui
     const float *x = a[0].tensor.data, *y = a[1].tensor.data;
     float *out;
     enum mr_status status = result_like(call, &a[0].tensor, &out);
-
     for (uint64_t i = 0; status == MR_OK && i < elements(&a[0].tensor); i++)
         out[i] = x[i] + y[i];
     return status;
@@ -70,7 +66,6 @@ static enum mr_status add_back(struct mr_rpc_call *call, void *saved, const stru
                                uint32_t count)
 {
     enum mr_status status = mr_rpc_return(call, mr_value_tensor(g[0]));
-
     return status == MR_OK ? mr_rpc_return(call, mr_value_tensor(g[0])) : status;
 }
 
@@ -79,7 +74,6 @@ static enum mr_status product(struct mr_rpc_call *call, const struct mr_tensor *
     const float *x = a->data, *y = b->data;
     float *out;
     enum mr_status status = result_like(call, a, &out);
-
     for (uint64_t i = 0; status == MR_OK && i < elements(a); i++)
         out[i] = x[i] * y[i];
     return status;
@@ -88,7 +82,6 @@ static enum mr_status product(struct mr_rpc_call *call, const struct mr_tensor *
 static enum mr_status mul(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     enum mr_status status = product(call, &a[0].tensor, &a[1].tensor);
-
     return status == MR_OK ? keep(call, &a[0].tensor, &a[1].tensor) : status;
 }
 
@@ -97,7 +90,6 @@ static enum mr_status mul_back(struct mr_rpc_call *call, void *saved, const stru
 {
     const struct kept *kept = saved;
     enum mr_status status = product(call, &g[0], &kept->tensors[1]);
-
     return status == MR_OK ? product(call, &g[0], &kept->tensors[0]) : status;
 }
 
@@ -107,7 +99,6 @@ static enum mr_status squash(struct mr_rpc_call *call, const struct mr_tensor *a
     struct mr_tensor result = *a;
     float *out;
     enum mr_status status = result_like(call, a, &out);
-
     for (uint64_t i = 0; status == MR_OK && i < elements(a); i++)
         out[i] = is_tanh ? tanhf(x[i]) : 1 / (1 + expf(-x[i]));
     result.data = out;
@@ -120,7 +111,6 @@ static enum mr_status squash_back(struct mr_rpc_call *call, const struct kept *k
     const float *y = kept->tensors[0].data, *gradient = g->data;
     float *out;
     enum mr_status status = result_like(call, g, &out);
-
     for (uint64_t i = 0; status == MR_OK && i < elements(g); i++)
         out[i] = gradient[i] * (is_tanh ? 1 - y[i] * y[i] : y[i] * (1 - y[i]));
     return status;
@@ -159,11 +149,9 @@ static enum mr_status multiply(struct mr_rpc_call *call, const struct mr_tensor 
     const float *x = a->data, *y = b->data;
     float *out;
     enum mr_status status = result_like(call, &shape, &out);
-
     for (uint32_t i = 0; status == MR_OK && i < rows; i++) {
         for (uint32_t j = 0; j < cols; j++) {
             double sum = 0;
-
             for (uint32_t k = 0; k < inner; k++)
                 sum += (double)x[a_turned ? k * rows + i : i * inner + k] *
                        (double)y[b_turned ? j * inner + k : k * cols + j];
@@ -187,7 +175,6 @@ static enum mr_status matmul_back(struct mr_rpc_call *call, void *saved, const s
 {
     const struct kept *kept = saved;
     enum mr_status status = multiply(call, &g[0], false, &kept->tensors[1], true);
-
     return status == MR_OK ? multiply(call, &kept->tensors[0], true, &g[0], false) : status;
 }
 
@@ -195,7 +182,6 @@ static enum mr_status matmul_back(struct mr_rpc_call *call, void *saved, const s
 static enum mr_status halves(struct mr_rpc_call *call, const struct mr_tensor *a)
 {
     struct mr_tensor upper = mr_tensor_2d(MR_F32, a->dims[0] / 2, a->dims[1], a->data), lower = upper;
-
     lower.data = (float *)a->data + elements(&upper);
     enum mr_status status = mr_rpc_return(call, mr_value_tensor(upper));
 
@@ -208,7 +194,6 @@ static enum mr_status join(struct mr_rpc_call *call, const struct mr_tensor *a, 
     struct mr_tensor shape = mr_tensor_2d(MR_F32, 2 * a->dims[0], a->dims[1], NULL);
     float *out;
     enum mr_status status = result_like(call, &shape, &out);
-
     if (status != MR_OK)
         return status;
     memset(out, 0, shape.bytes);
@@ -248,7 +233,6 @@ static enum mr_status mean(struct mr_rpc_call *call, const struct mr_value *a, u
     double sum = 0;
     float *out;
     enum mr_status status = result_like(call, &shape, &out);
-
     if (status != MR_OK)
         return status;
     for (uint64_t i = 0; i < elements(&a[0].tensor); i++)
@@ -264,7 +248,6 @@ static enum mr_status mean_back(struct mr_rpc_call *call, void *saved, const str
     const struct mr_tensor *like = &kept->tensors[0];
     float *out;
     enum mr_status status = result_like(call, like, &out);
-
     for (uint64_t i = 0; status == MR_OK && i < elements(like); i++)
         out[i] = *(const float *)g[0].data / (float)elements(like);
     return status;
@@ -288,24 +271,20 @@ static enum mr_status apply(struct mr_rpc_call *call, const char *name, const st
 {
     struct mr_rpc_result *result = NULL;
     enum mr_status status = mr_autograd_apply(mr_rpc_context(call), name, a, count, &result);
-
     return return_all(call, status, result);
 }
 
 static enum mr_status pair(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     enum mr_status status = apply(call, "tanh", a, 1);
-
     return status == MR_OK ? apply(call, "sigmoid", a + 1, 1) : status;
 }
 
 static enum mr_status here(struct mr_rpc_call *call, const struct mr_value *a, uint32_t count)
 {
     struct mr_value values[MR_RPC_ARGUMENTS_MAX];
-
     for (uint32_t i = 1; i < count; i++) {
         const struct mr_value *kept;
-
         values[i - 1] = a[i];
         if (a[i].kind != MR_VALUE_RREF)
             continue;
@@ -322,7 +301,6 @@ static enum mr_status on(struct mr_rpc_call *call, const struct mr_value *a, uin
     struct mr_rpc_result *result = NULL;
     enum mr_status status =
         mr_rpc_sync(mr_rpc_of(call), (uint32_t)a[0].i64, "here", a + 1, count - 1, &options, &result);
-
     return return_all(call, status, result);
 }
 

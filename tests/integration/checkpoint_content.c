@@ -14,7 +14,6 @@ static void add(struct content *c, const struct content_piece *piece)
     if ((c->count & (c->count - 1)) == 0) {
         struct content_piece *grown =
             realloc(c->pieces, (c->count == 0 ? 1 : 2 * c->count) * sizeof(*c->pieces));
-
         assert_non_null(grown);
         c->pieces = grown;
     }
@@ -26,7 +25,6 @@ static void add(struct content *c, const struct content_piece *piece)
 static enum mr_status add_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct content_piece piece = {.feature = record->feature, .kind = record->kind};
-
     if (record->kind == PS_RECORD_VARIABLE) {
         piece.key = record->offset;
         piece.hash = XXH3_64bits(bytes, record->bytes);
@@ -61,7 +59,6 @@ static int by_place(const void *left, const void *right)
 {
     const struct content_piece *a = left, *b = right;
     int place = same_place(a, b);
-
     return place != 0 ? place : a->order < b->order ? -1 : a->order > b->order;
 }
 
@@ -69,11 +66,9 @@ static int by_place(const void *left, const void *right)
 static void keep_last(struct content *c)
 {
     uint64_t kept = 0;
-
     qsort(c->pieces, c->count, sizeof(*c->pieces), by_place);
     for (uint64_t i = 0; i < c->count; i++) {
         const struct content_piece piece = c->pieces[i];
-
         if (i + 1 < c->count && same_place(&piece, &c->pieces[i + 1]) == 0)
             continue;
         if (piece.kind != PS_RECORD_ROWS || piece.hash != 0)
@@ -86,7 +81,6 @@ void content_read(const char *directory, uint64_t id, struct content *content)
 {
     struct ps_reader *reader;
     char text[256];
-
     memset(content, 0, sizeof(*content));
     if (ps_reader_open(NULL, directory, id, &reader, text) != MR_OK || text[0] != '\0')
         fail_msg("%s", text);
@@ -100,10 +94,8 @@ void content_read(const char *directory, uint64_t id, struct content *content)
 uint64_t content_differences(const struct content *a, const struct content *b)
 {
     uint64_t i = 0, j = 0, differences = 0;
-
     while (i < a->count && j < b->count) {
         int place = same_place(&a->pieces[i], &b->pieces[j]);
-
         differences += place != 0 || a->pieces[i].hash != b->pieces[j].hash;
         i += place <= 0;
         j += place >= 0;

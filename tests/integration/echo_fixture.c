@@ -23,7 +23,6 @@ void echo_fixture_spawn(struct echo_fixture *f, const char *arguments)
 {
     char copy[512], *argv[ARGUMENTS_MAX] = {(char *)echo_fixture_server}, *rest = NULL;
     int argc = 1;
-
     snprintf(copy, sizeof(copy), "%s", arguments);
     for (char *word = strtok_r(copy, " ", &rest); word != NULL && argc + 1 < ARGUMENTS_MAX;
          word = strtok_r(NULL, " ", &rest))
@@ -47,7 +46,6 @@ void echo_fixture_stop(struct echo_fixture *f, uint32_t cores)
 unsigned long long echo_fixture_counter(const struct echo_fixture *f, uint32_t core, const char *name)
 {
     char key[64];
-
     snprintf(key, sizeof(key), " %s=", name);
     const char *found = strstr(f->counters[core], key);
     return found != NULL ? strtoull(found + strlen(key), NULL, 10) : 0;

@@ -15,7 +15,6 @@ static void echo(void *core_app, struct mr_endpoint *endpoint, const struct mr_r
 {
     struct mr_tensor tensors[MR_TENSORS_MAX];
     uint16_t count = request->message->preamble.tensor_count;
-
     memcpy(tensors, request->message->tensors, count * sizeof(tensors[0]));
     if (mr_reply_begin(endpoint, request->ref, MR_OK, tensors, count))
         mr_reply_end(endpoint, request->ref);
@@ -53,7 +52,6 @@ static void run_task(struct dp_task *task, void *core_app, struct dp_core *core)
 static bool stop_behind_tasks(struct dp *dp, uint32_t core_count)
 {
     static struct dp_task task = {.run = run_task};
-
     for (uint32_t i = 0; i < LAST_TASKS * core_count; i++)
         while (!dp_post(dp, i % core_count, &task)) {
         }
@@ -72,7 +70,6 @@ int main(int argc, char **argv)
     sigset_t signals;
     struct dp *dp;
     int signal;
-
     int at = server_options_parse(argc, argv, &config);
     if (at != argc) {
         fprintf(stderr, "unknown option %s\n", argv[at]);

@@ -43,7 +43,6 @@ static void on_signal(int number)
 static uint64_t random_number(void)
 {
     uint64_t z = state += 0x9e3779b97f4a7c15u;
-
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
@@ -52,7 +51,6 @@ static uint64_t random_number(void)
 static bool strikes(enum fault fault)
 {
     bool now = random_number() % 1000000 < ppm[fault];
-
     done[fault] += now;
     return now;
 }
@@ -62,7 +60,6 @@ static int open_end(const char *name)
     struct sockaddr_ll at = {
         .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(name)};
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)), bytes = BUFFER_BYTES, on = 1;
-
     if (fd < 0 || at.sll_ifindex == 0 ||
         setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on)) != 0 ||
         bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0) {
@@ -94,7 +91,6 @@ static void carry(struct way *way, uint8_t *frame, ssize_t bytes)
         return;
     if (strikes(CORRUPT)) {
         uint64_t bit = random_number() % ((uint64_t)(bytes - ETH_HLEN) * 8);
-
         frame[ETH_HLEN + bit / 8] = (uint8_t)(frame[ETH_HLEN + bit / 8] ^ 1u << bit % 8);
     }
     if (way->held_bytes == 0 && strikes(REORDER)) {
@@ -113,10 +109,8 @@ static void carry(struct way *way, uint8_t *frame, ssize_t bytes)
 static void drain(struct way *way)
 {
     static uint8_t frame[FRAME_BYTES];
-
     for (int i = 0; i < BURST; i++) {
         ssize_t bytes = recv(way->in, frame, sizeof(frame), MSG_DONTWAIT);
-
         if (bytes <= ETH_HLEN)
             return;
         carry(way, frame, bytes);
@@ -126,7 +120,6 @@ static void drain(struct way *way)
 int main(int argc, char **argv)
 {
     static struct way ways[2];
-
     if (argc != 8) {
         fprintf(stderr, "usage: forwarder IF IF LOSS_PPM DUPLICATE_PPM REORDER_PPM CORRUPT_PPM SEED\n");
         return 2;
@@ -143,7 +136,6 @@ int main(int argc, char **argv)
         struct pollfd readable[2] = {{.fd = ways[0].in, .events = POLLIN},
                                      {.fd = ways[1].in, .events = POLLIN}};
         bool quiet = poll(readable, 2, QUIET_MS) == 0;
-
         for (int i = 0; i < 2; i++)
             if (quiet)
                 let_go(&ways[i]);

@@ -18,7 +18,6 @@ const char *hub_fixture_program;
 static void run_hub(struct hub_fixture *f)
 {
     char command[COMMAND_BYTES];
-
     snprintf(command, sizeof(command), "exec %s --listen " HUB_ADDRESS " --server %s %s 2>>%s",
              hub_fixture_program, f->node->address, f->options != NULL ? f->options : "", f->log);
     netns_spawn(&f->node->net, NETNS_CLIENT, (char *[]){"/bin/sh", "-c", command, NULL}, &f->process);
@@ -53,7 +52,6 @@ struct mr_client *hub_fixture_connect(void)
         .server = HUB_ADDRESS, .connect_ms = NODE_READY_MS, .deadline_ms = NODE_READY_MS};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -64,7 +62,6 @@ bool hub_fixture_logged(const struct hub_fixture *f, const char *text)
     char line[COMMAND_BYTES];
     bool found = false;
     FILE *log = fopen(f->log, "r");
-
     assert_non_null(log);
     while (!found && fgets(line, sizeof(line), log) != NULL)
         found = strstr(line, text) != NULL;
@@ -88,7 +85,6 @@ static void category(uint32_t sample, uint32_t slot, char text[TEXT_BYTES])
 static void write_sample(FILE *file, uint32_t sample)
 {
     char text[TEXT_BYTES];
-
     (void)fprintf(file, "%d", is_positive(sample));
     for (uint32_t i = 0; i < HUB_DENSE; i++)
         (void)fprintf(file, "\t%u", sample + i);
@@ -102,7 +98,6 @@ static void write_sample(FILE *file, uint32_t sample)
 void hub_fixture_write_samples(const struct hub_fixture *f, uint32_t count, uint32_t broken_behind)
 {
     FILE *file = fopen(f->samples, "w");
-
     assert_non_null(file);
     for (uint32_t i = 0; i < count; i++) {
         write_sample(file, i);
@@ -125,7 +120,6 @@ uint32_t hub_fixture_sample(const struct mr_batch *batch, uint32_t index)
 {
     const float *dense = batch->dense + (size_t)index * HUB_DENSE;
     double number = round(expm1((double)dense[0]));
-
     for (uint32_t i = 0; i < HUB_DENSE; i++) /* log(1 + x), as the format is described */
         assert_true(fabs((double)dense[i] - log1p(number + i)) < 1e-5);
     assert_true(number >= 0 && batch->labels[index] == (is_positive((uint32_t)number) ? 1.0f : 0.0f));
@@ -135,7 +129,6 @@ uint32_t hub_fixture_sample(const struct mr_batch *batch, uint32_t index)
 uint64_t hub_fixture_key(uint32_t sample, uint32_t slot)
 {
     char text[TEXT_BYTES];
-
     category(sample, slot, text);
     return XXH3_64bits_withSeed(text, strlen(text), slot);
 }

@@ -21,7 +21,6 @@
 __attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *format, ...)
 {
     va_list list;
-
     va_start(list, format);
     fprintf(stderr, "netns: ");
     vfprintf(stderr, format, list);
@@ -47,7 +46,6 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 static void remove_tree(const char *path)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
-
     for (int i = 0; i < REMOVE_TRIES && access(path, F_OK) == 0; i++)
         if (nftw(path, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS) != 0)
             nanosleep(&pause, NULL);
@@ -58,7 +56,6 @@ __attribute__((noreturn)) static void hold(const char *directory)
 {
     sigset_t signals;
     int signal;
-
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigwait(&signals, &signal);
@@ -72,7 +69,6 @@ static pid_t hold_namespace(const char *directory, int *fd)
     pid_t parent = getpid();
     int ready[2];
     char byte;
-
     if (pipe2(ready, O_CLOEXEC) != 0)
         give_up("pipe");
     pid_t pid = fork();
@@ -80,7 +76,6 @@ static pid_t hold_namespace(const char *directory, int *fd)
         give_up("fork");
     if (pid == 0) {
         sigset_t all;
-
         /* A test that is interrupted from the keyboard must not take this process along before it has cleaned
          * up. */
         sigfillset(&all);
@@ -122,7 +117,6 @@ static pid_t start(const struct netns *net, enum netns_side side, char *const ar
 {
     pid_t parent = getpid();
     pid_t pid = fork();
-
     if (pid < 0)
         give_up("fork");
     if (pid > 0)
@@ -141,7 +135,6 @@ static pid_t start(const struct netns *net, enum netns_side side, char *const ar
 static int exit_code(pid_t pid)
 {
     int status;
-
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return -1;
@@ -152,7 +145,6 @@ int netns_run(const struct netns *net, enum netns_side side, const char *format,
 {
     char command[COMMAND_BYTES];
     va_list list;
-
     va_start(list, format);
     vsnprintf(command, sizeof(command), format, list);
     va_end(list);
@@ -179,7 +171,6 @@ static void lay_piece(const struct netns *net, const char *name, const char *pee
                       const struct netns_options *o)
 {
     unsigned mtu = o->mtu != 0 ? o->mtu : 1500, queues = o->queues != 0 ? o->queues : 1;
-
     if (netns_run(net, NETNS_SERVER,
                   "ip link add %s mtu %u numtxqueues %u numrxqueues %u type veth "
                   "peer name %s mtu %u numtxqueues %u numrxqueues %u netns %d && ip link set %s up",
@@ -190,7 +181,6 @@ static void lay_piece(const struct netns *net, const char *name, const char *pee
 static void lay_cable(const struct netns *net, const struct netns_options *o)
 {
     const pid_t *holders = net->holders;
-
     if (!o->cut) {
         lay_piece(net, NETNS_SERVER_IF, NETNS_CLIENT_IF, holders[NETNS_CLIENT], o);
         return;
@@ -213,7 +203,6 @@ void netns_create(struct netns *net, const struct netns_options *options)
 {
     static const struct netns_options none;
     const struct netns_options *o = options != NULL ? options : &none;
-
     *net = (struct netns){.home = -1};
     snprintf(net->directory, sizeof(net->directory), "/tmp/millrace-test-XXXXXX");
     if (mkdtemp(net->directory) == NULL)
@@ -260,7 +249,6 @@ void netns_destroy(struct netns *net)
 void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[], struct netns_process *out)
 {
     int out_pipe[2];
-
     if (pipe2(out_pipe, O_CLOEXEC) != 0)
         give_up("pipe");
     *out = (struct netns_process){.pid = start(net, side, argv, out_pipe[1]), .out = out_pipe[0]};
@@ -270,7 +258,6 @@ void netns_spawn(const struct netns *net, enum netns_side side, char *const argv
 static int64_t now_ms(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
@@ -279,12 +266,10 @@ bool netns_wait_line(struct netns_process *process, const char *text, int timeou
 {
     int64_t deadline_ms = now_ms() + timeout_ms;
     char c;
-
     process->line_bytes = 0;
     for (;;) {
         int64_t left_ms = deadline_ms - now_ms();
         struct pollfd readable = {.fd = process->out, .events = POLLIN};
-
         if (left_ms <= 0 || poll(&readable, 1, (int)left_ms) <= 0 || read(process->out, &c, 1) != 1)
             return false;
         if (c != '\n') {

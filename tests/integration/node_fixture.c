@@ -21,7 +21,6 @@ static char leftover[NODE_PATH_BYTES];
 static void remove_leftover(void)
 {
     char command[NODE_PATH_BYTES + 16];
-
     if (leftover[0] == '\0')
         return;
     snprintf(command, sizeof(command), "rm -rf %s", leftover);
@@ -43,7 +42,6 @@ bool node_fixture_arguments(int argc, char **argv, uint32_t *cores)
 static void make_directory(struct node_fixture *f)
 {
     static bool at_exit;
-
     if (!at_exit)
         at_exit = atexit(remove_leftover) == 0;
     remove_leftover();
@@ -55,7 +53,6 @@ static void make_directory(struct node_fixture *f)
 static void write_config(struct node_fixture *f, uint32_t cores)
 {
     FILE *file = fopen(f->config, "w");
-
     assert_non_null(file);
     fprintf(file,
             "[node]\nname = %s\n"
@@ -74,7 +71,6 @@ void node_fixture_launch(struct node_fixture *f)
 {
     char *argv[4 + 2 * NODE_SETTINGS_MAX] = {(char *)node_fixture_server, "--config", f->config};
     int argc = 3;
-
     for (uint32_t i = 0; f->settings[i] != NULL; i++) {
         argv[argc++] = "--set";
         argv[argc++] = (char *)f->settings[i];
@@ -107,7 +103,6 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
 void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings)
 {
     struct netns_options cable = {.mtu = 0};
-
     node_fixture_start_over(f, &cable, cores, settings);
 }
 
@@ -141,7 +136,6 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
         .server = f->address, .connect_ms = NODE_READY_MS, .deadline_ms = NODE_READY_MS};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -150,7 +144,6 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
 struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client)
 {
     struct mr_checkpoint_status status;
-
     for (;;) {
         if (mr_checkpoint_status(client, NULL, &status) != MR_OK)
             fail_msg("%s", mr_last_error());
@@ -165,7 +158,6 @@ struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client)
 uint64_t node_fixture_save(struct mr_client *client)
 {
     uint64_t id;
-
     if (mr_save(client, NULL, NULL, &id) != MR_OK)
         fail_msg("%s", mr_last_error());
     struct mr_checkpoint_status status = node_fixture_wait_saved(client);
@@ -183,7 +175,6 @@ struct search {
 static void compare(void *arg, const char *name, uint64_t value)
 {
     struct search *search = arg;
-
     if (strcmp(name, search->name) == 0) {
         search->value = value;
         search->found = true;
@@ -193,7 +184,6 @@ static void compare(void *arg, const char *name, uint64_t value)
 uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const char *name)
 {
     struct search search = {.name = name};
-
     assert_int_equal(mr_stats(client, NULL, core, compare, &search), MR_OK);
     if (!search.found)
         fail_msg("no counter %s", name);
@@ -203,7 +193,6 @@ uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const cha
 uint64_t node_fixture_sum(struct mr_client *client, const char *name)
 {
     uint64_t sum = 0;
-
     for (uint32_t core = 0; core < mr_client_core_count(client); core++)
         sum += node_fixture_counter(client, core, name);
     return sum;

@@ -12,7 +12,6 @@
 static void read_output(const struct netns *net, const char *name, char out[PROGRAM_OUTPUT_BYTES])
 {
     char path[128];
-
     snprintf(path, sizeof(path), "%s/program.%s", net->directory, name);
 
     FILE *file = fopen(path, "r");
@@ -31,7 +30,6 @@ void program_run(const struct netns *net, enum netns_side side, struct program_r
 {
     char command[COMMAND_BYTES];
     va_list list;
-
     va_start(list, format);
     vsnprintf(command, sizeof(command), format, list);
     va_end(list);

@@ -27,7 +27,6 @@ static enum mr_status scale(struct mr_rpc_call *call, const struct mr_value *arg
     float *out;
     void *data;
     enum mr_status status = mr_rpc_return_tensor(call, MR_F32, in->rank, in->dims, &data);
-
     (void)argument_count;
     if (status != MR_OK)
         return status;
@@ -50,7 +49,6 @@ static enum mr_status ask(struct mr_rpc_call *call, const struct mr_value *argum
     struct mr_rpc_result *result;
     enum mr_status status =
         mr_rpc_sync(mr_rpc_of(call), (uint32_t)arguments[0].i64, "whoami", NULL, 0, NULL, &result);
-
     (void)argument_count;
     if (status != MR_OK)
         return mr_rpc_fail(call, "%s: %s", mr_status_name(status), mr_rpc_last_error());
@@ -84,7 +82,6 @@ static enum mr_status may_run_on(struct mr_rpc_call *call, const struct mr_value
                                  uint32_t argument_count)
 {
     cpu_set_t set;
-
     (void)argument_count;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof(set), &set) != 0)
@@ -110,7 +107,6 @@ static enum mr_status make(struct mr_rpc_call *call, const struct mr_value *argu
                            uint32_t argument_count)
 {
     void *object = malloc(1);
-
     (void)arguments;
     (void)argument_count;
     if (object == NULL)
@@ -184,7 +180,6 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
         {.name = "may_run_on", .arguments = "i64", .results = "i64", .run = may_run_on},
     };
     char *end;
-
     if (arguments[0] != 0) {
         factor = strtod(arguments, &end);
         if (*end != 0) {
@@ -194,7 +189,6 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
     }
     for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
         enum mr_status status = mr_rpc_register(rpc, &functions[i]);
-
         if (status != MR_OK) {
             snprintf(error, error_bytes, "%s", mr_rpc_last_error());
             return status;

@@ -38,7 +38,6 @@ void rpc_node_start_worker(struct rpc_node *x, const char *world_size, const cha
 {
     static char with_module[1024];
     const char *const settings[] = {world_size, "rpc.name=server", "rpc.rank=0", with_module, more, NULL};
-
     snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", rpc_node_module);
     rpc_node_start(x, settings, (uint32_t)strtoul(strchr(world_size, '=') + 1, NULL, 10));
 }
@@ -46,7 +45,6 @@ void rpc_node_start_worker(struct rpc_node *x, const char *world_size, const cha
 void rpc_node_open_gate(const struct rpc_node *x)
 {
     FILE *file = fopen(x->gate, "w");
-
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
 }
@@ -54,7 +52,6 @@ void rpc_node_open_gate(const struct rpc_node *x)
 int rpc_node_tear_down(void **state)
 {
     struct rpc_node *x = *state;
-
     if (x->workers.world_size > 0) { /* else it was skipped */
         rpc_node_open_gate(x);
         node_fixture_stop(&x->node);
@@ -74,7 +71,6 @@ void rpc_node_scale(struct mr_rpc *rpc, uint32_t elements)
     float *in = calloc(elements, sizeof(*in));
     struct mr_value argument = mr_value_tensor(mr_tensor_1d(MR_F32, elements, in));
     struct mr_rpc_result *result;
-
     assert_non_null(in);
     for (uint32_t i = 0; i < elements; i++)
         in[i] = (float)i;
@@ -94,7 +90,6 @@ void rpc_node_hold(struct rpc_node *x, uint32_t count, struct mr_rpc_future **fu
 {
     const struct mr_rpc_call_options options = {.timeout_ms = UINT32_MAX};
     struct mr_value gate = mr_value_string(x->gate);
-
     for (uint32_t i = 0; i < count; i++)
         assert_int_equal(
             mr_rpc_async(x->workers.rpcs[0], RPC_NODE_RANK, "hold", &gate, 1, &options, &futures[i]), MR_OK);
@@ -106,7 +101,6 @@ void rpc_node_let_go(uint32_t count, struct mr_rpc_future **futures)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct mr_rpc_result *result;
-
         if (mr_rpc_wait(futures[i], &result) != MR_OK)
             fail_msg("%s", mr_rpc_last_error());
         assert_string_equal(mr_rpc_result_value(result, 0)->string.text, "let go");

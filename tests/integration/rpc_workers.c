@@ -16,7 +16,6 @@ static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *ar
 {
     struct mr_rpc_worker info;
     enum mr_status status = mr_worker_info(mr_rpc_of(call), mr_rpc_rank(mr_rpc_of(call)), &info);
-
     (void)arguments;
     (void)argument_count;
     return status == MR_OK ? mr_rpc_return(call, mr_value_string(info.name)) : status;
@@ -44,7 +43,6 @@ static void *join(void *arg)
                                      .functions = functions,
                                      .function_count = 1};
     char name[16];
-
     snprintf(name, sizeof(name), "w%u", j->rank);
     for (uint32_t i = 0; i < TRIES_MAX; i++) {
         j->status =
@@ -60,7 +58,6 @@ void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t coun
 {
     struct joining joining[RPC_WORKERS_MAX];
     pthread_t threads[RPC_WORKERS_MAX];
-
     assert_in_range(count, 1, RPC_WORKERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         joining[i] = (struct joining){.workers = workers, .rank = first + i};
@@ -85,7 +82,6 @@ struct leaving {
 static void *leave(void *arg)
 {
     struct leaving *l = arg;
-
     l->status = mr_rpc_shutdown(l->rpc, 0);
     snprintf(l->error, sizeof(l->error), "%s", mr_rpc_last_error());
     mr_rpc_destroy(l->rpc);
@@ -96,7 +92,6 @@ void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected)
 {
     struct leaving leaving[RPC_WORKERS_MAX];
     pthread_t threads[RPC_WORKERS_MAX];
-
     for (uint32_t i = 0; i < workers->count; i++) {
         leaving[i] = (struct leaving){.rpc = workers->rpcs[i]};
         assert_int_equal(pthread_create(&threads[i], NULL, leave, &leaving[i]), 0);
@@ -113,7 +108,6 @@ pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*
 {
     struct joining joining = {.workers = workers, .rank = rank};
     pid_t pid = fork();
-
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
@@ -139,7 +133,6 @@ static struct mr_rpc_result *call(struct mr_rpc *rpc, uint32_t to, const char *f
                                   const struct mr_value *arguments, uint32_t argument_count)
 {
     struct mr_rpc_result *result;
-
     if (mr_rpc_sync(rpc, to, function, arguments, argument_count, NULL, &result) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
     assert_int_equal(mr_rpc_result_count(result), 1);
@@ -151,7 +144,6 @@ int64_t rpc_workers_i64(struct mr_rpc *rpc, uint32_t to, const char *function,
 {
     struct mr_rpc_result *result = call(rpc, to, function, arguments, argument_count);
     int64_t value = mr_rpc_result_value(result, 0)->i64;
-
     mr_rpc_result_free(result);
     return value;
 }
@@ -160,7 +152,6 @@ void rpc_workers_string(struct mr_rpc *rpc, uint32_t to, const char *function,
                         const struct mr_value *arguments, uint32_t argument_count, const char *expected)
 {
     struct mr_rpc_result *result = call(rpc, to, function, arguments, argument_count);
-
     assert_string_equal(mr_rpc_result_value(result, 0)->string.text, expected);
     mr_rpc_result_free(result);
 }

@@ -31,7 +31,6 @@ static void set_fault(struct dp_config *config, uint32_t *rate, unsigned long nu
 static bool set_option(struct dp_config *config, const char *key, const char *value)
 {
     unsigned long number = strtoul(value, NULL, 10);
-
     if (strcmp(key, "--driver") == 0)
         config->driver = parse_driver(value);
     else if (strcmp(key, "--device") == 0)
@@ -70,7 +69,6 @@ static bool set_option(struct dp_config *config, const char *key, const char *va
 int server_options_parse(int argc, char **argv, struct dp_config *config)
 {
     int at = 1;
-
     dp_config_default(config);
     snprintf(config->file_prefix, sizeof(config->file_prefix), "millrace-test-%d", (int)getpid());
     snprintf(config->device, sizeof(config->device), "server0");

@@ -37,10 +37,8 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture x;
-
     static char setting[NODE_PATH_BYTES + 20], hub_option[NODE_PATH_BYTES + 20];
     const char *settings[] = {setting, NULL};
-
     memset(&x, 0, sizeof(x));
     for (uint32_t i = 0; i < 3; i++) {
         snprintf(x.traces[i], sizeof(x.traces[i]), "/tmp/test_a9a.XXXXXX");
@@ -66,7 +64,6 @@ static void check_trace(const char *path, const char *name)
     json_error_t error;
     json_t *events = json_load_file(path, 0, &error), *event;
     size_t index, found = 0;
-
     if (events == NULL)
         fail_msg("%s: %s", path, error.text);
     json_array_foreach(events, index, event)
@@ -85,7 +82,6 @@ static void check_trace(const char *path, const char *name)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     hub_fixture_stop(&x->hub);
     node_fixture_stop(&x->node);
     check_trace(x->traces[0], "push_grad_batch");
@@ -98,7 +94,6 @@ static int tear_down(void **state)
 static json_t *run(struct fixture *x, const char *subcommand, const char *options)
 {
     json_error_t error;
-
     program_run(&x->node.net, NETNS_CLIENT, &x->result,
                 "%s %s --hub " HUB_ADDRESS " --server %s --data %s --format libsvm --quiet %s", fm,
                 subcommand, x->node.address, x->samples, options);
@@ -115,7 +110,6 @@ static json_t *run(struct fixture *x, const char *subcommand, const char *option
 static void reach(struct fixture *x, const char *options, double *auc, double *log_loss)
 {
     char training[512];
-
     snprintf(training, sizeof(training), "%s --trace %s", options, x->traces[2]);
 
     json_t *trained = run(x, "train", training), *scored = run(x, "evaluate", options);
@@ -133,7 +127,6 @@ static void reach(struct fixture *x, const char *options, double *auc, double *l
 static void test_logistic_regression(void **state)
 {
     double auc, log_loss;
-
     reach(*state, LR_OPTIONS, &auc, &log_loss);
     assert_true(auc >= AUC_NEEDED && fabs(auc - REFERENCE_AUC) <= TOLERANCE);
     assert_true(log_loss <= LOG_LOSS_NEEDED && fabs(log_loss - REFERENCE_LOG_LOSS) <= TOLERANCE);
@@ -142,7 +135,6 @@ static void test_logistic_regression(void **state)
 static void test_factorization_machine(void **state)
 {
     double auc, log_loss;
-
     reach(*state, FM_OPTIONS, &auc, &log_loss);
     assert_true(auc >= AUC_NEEDED && auc >= REFERENCE_AUC - TOLERANCE);
     assert_true(log_loss <= LOG_LOSS_NEEDED && log_loss <= REFERENCE_LOG_LOSS + TOLERANCE);
@@ -154,7 +146,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_logistic_regression, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_factorization_machine, set_up, tear_down),
     };
-
     if (argc != 5) {
         (void)fputs("usage: test_a9a MILLRACED MILLRACE-HUB FM A9A.LIBSVM.XZ\n", stderr);
         return 2;

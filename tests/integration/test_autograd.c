@@ -37,7 +37,6 @@ static void word(FILE *in, char text[64])
 static uint32_t number(FILE *in)
 {
     char text[64];
-
     word(in, text);
     return (uint32_t)strtoul(text, NULL, 10);
 }
@@ -45,7 +44,6 @@ static uint32_t number(FILE *in)
 static double real(FILE *in)
 {
     char text[64];
-
     word(in, text);
     return strtod(text, NULL);
 }
@@ -53,7 +51,6 @@ static double real(FILE *in)
 static void expect_word(FILE *in, const char *expected)
 {
     char text[64];
-
     word(in, text);
     check(strcmp(text, expected) == 0, "\"%s\" where \"%s\" should be", text, expected);
 }
@@ -79,7 +76,6 @@ static uint32_t rank_of(const struct graph *g, uint32_t relative)
 static void read_leaf(FILE *in, struct graph *g)
 {
     float *data = g->leaves[g->leaf_count++];
-
     expect_word(in, "leaf");
     uint32_t rows = number(in), cols = number(in);
 
@@ -107,7 +103,6 @@ static void read_op(FILE *in, struct graph *g)
     struct mr_rpc_result *result = NULL;
     char name[64];
     enum mr_status status;
-
     expect_word(in, "op");
     enum how how = (enum how)number(in);
     uint32_t rank = rank_of(g, number(in)), over = rank_of(g, number(in));
@@ -123,7 +118,6 @@ static void read_op(FILE *in, struct graph *g)
 
     if (how == KEEP) {
         struct mr_value *kept = &g->values[g->count++];
-
         *kept = mr_value_rref(NULL);
         status = mr_remote(g->rpc, rank, "here", arguments + 1, inputs + 1, &options, &kept->rref);
     } else if (how == APPLY) {
@@ -141,7 +135,6 @@ static void read_op(FILE *in, struct graph *g)
 static void read_pass(FILE *in, struct graph *g)
 {
     struct mr_value losses[8];
-
     expect_word(in, "pass");
     bool retain = number(in) != 0;
     uint32_t count = number(in);
@@ -157,7 +150,6 @@ static uint32_t compare(FILE *in, struct graph *g, uint32_t graph_number)
 {
     struct mr_tensor t;
     double expected[ELEMENTS_MAX], largest = 1;
-
     expect_word(in, "gradient");
     uint32_t id = number(in);
     bool has = number(in) != 0;
@@ -174,7 +166,6 @@ static uint32_t compare(FILE *in, struct graph *g, uint32_t graph_number)
     }
     for (uint32_t i = 0; i < count; i++) {
         double got = (double)((const float *)t.data)[i];
-
         check(fabs(got - expected[i]) <= TOLERANCE * largest,
               "graph %u, leaf %u, element %u: %.9g, torch has %.9g", graph_number, id, i, got, expected[i]);
     }
@@ -185,7 +176,6 @@ static uint32_t run_graph(FILE *in, struct mr_rpc *rpc, uint32_t graph_number)
 {
     struct graph *g = calloc(1, sizeof(*g));
     uint32_t leaves = number(in), ops = number(in), passes = number(in), compared = 0;
-
     check(g != NULL && leaves <= VALUES_MAX, "no memory");
     g->rpc = rpc;
     check(mr_autograd_begin(rpc, &g->context) == MR_OK, "%s", mr_rpc_last_error());
@@ -215,7 +205,6 @@ static FILE *draw_graphs(const char *script, uint32_t size, uint32_t rank)
     FILE *out = tmpfile();
     char sizes[3][16];
     int status = 0;
-
     check(out != NULL, "no file: %s", strerror(errno));
     snprintf(sizes[0], sizeof(sizes[0]), "%u", size);
     snprintf(sizes[1], sizeof(sizes[1]), "%d", GRAPHS);
@@ -248,7 +237,6 @@ static int work(uint32_t rank, const char *address)
     FILE *in = graphs_of[rank];
     char text[64];
     uint32_t graphs = 0, compared = 0;
-
     if (rpc == NULL)
         return 1;
     for (word(in, text); strcmp(text, "graph") == 0; word(in, text))

@@ -22,7 +22,6 @@ static int set_up(void **state)
 {
     struct fixture *x = calloc(1, sizeof(*x));
     struct mr_feature f = mr_feature_table("rows", DIM);
-
     assert_non_null(x);
     node_fixture_start(&x->node, 1, NULL);
     x->client = node_fixture_connect(&x->node);
@@ -38,7 +37,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     free(x);
@@ -48,7 +46,6 @@ static int tear_down(void **state)
 static void begin(struct fixture *x, bool pushes, struct mr_future **future)
 {
     struct mr_options options = {.future = future};
-
     if (pushes)
         assert_int_equal(mr_push_gradients(x->client, &options, x->table, x->keys, KEYS, DIM, x->gradients),
                          MR_OK);
@@ -59,11 +56,9 @@ static void begin(struct fixture *x, bool pushes, struct mr_future **future)
 static void end(bool pushes, struct mr_future *future)
 {
     struct mr_reply *reply = NULL;
-
     assert_int_equal(mr_future_wait(future, &reply), MR_OK);
     if (!pushes) {
         const struct mr_tensor *rows = mr_reply_tensor(reply, 0);
-
         assert_int_equal(rows->dims[0], KEYS);
         for (uint32_t i = 0; i < KEYS * DIM; i++)
             assert_float_equal(((const float *)rows->data)[i], 1, 0);
@@ -76,7 +71,6 @@ static void end(bool pushes, struct mr_future *future)
 static void small_call(struct fixture *x)
 {
     struct mr_reply *reply = NULL;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, 1, &reply), MR_OK);
     mr_reply_free(reply);
 }
@@ -85,7 +79,6 @@ static void check_bulk(struct fixture *x, bool pushes)
 {
     struct mr_future *futures[OUTSTANDING];
     uint64_t before = node_fixture_sum(x->client, "ps.calls_between_slices");
-
     for (uint32_t i = 0; i < OUTSTANDING; i++)
         begin(x, pushes, &futures[i]);
     for (uint32_t i = 0; node_fixture_sum(x->client, "ps.calls_between_slices") < before + BETWEEN;
@@ -104,7 +97,6 @@ static void check_bulk(struct fixture *x, bool pushes)
 static void small_calls_are_answered_between_the_parts_of_large_ones(void **state)
 {
     struct fixture *x = *state;
-
     check_bulk(x, false);
     check_bulk(x, true); /* of zeros: the rows stay as they are */
     check_bulk(x, false);
@@ -114,7 +106,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
         small_calls_are_answered_between_the_parts_of_large_ones, set_up, tear_down)};
-
     if (argc != 2)
         return 2;
     node_fixture_server = argv[1];

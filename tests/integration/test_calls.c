@@ -27,7 +27,6 @@ struct fixture {
 static struct mr_feature table_of(const char *name, uint32_t pooling)
 {
     struct mr_feature f = mr_feature_table(name, DIM);
-
     f.init_a = INITIAL;
     f.learning_rate = RATE;
     f.seed = 7;
@@ -39,7 +38,6 @@ static struct mr_feature bias_of(void)
 {
     uint32_t dims[2] = {2, 3};
     struct mr_feature f = mr_feature_variable("bias", 2, dims);
-
     f.learning_rate = RATE;
     return f;
 }
@@ -49,7 +47,6 @@ static void create_features(struct fixture *x)
     struct mr_feature features[3] = {table_of("rows", MR_POOL_SUM), table_of("means", MR_POOL_MEAN),
                                      bias_of()};
     uint32_t ids[3];
-
     assert_int_equal(mr_create(x->client, NULL, features, 3, ids), MR_OK);
     x->table = ids[0];
     x->mean = ids[1];
@@ -59,7 +56,6 @@ static void create_features(struct fixture *x)
 static int set_up(void **state)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
@@ -76,7 +72,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -104,7 +99,6 @@ static void assert_refused(enum mr_status status, enum mr_status expected, const
 static uint32_t times(const struct fixture *x, uint64_t key, uint32_t count)
 {
     uint32_t n = 0;
-
     for (uint32_t i = 0; i < count; i++)
         n += x->keys[i] == key;
     return n;
@@ -114,7 +108,6 @@ static uint64_t rows_held(struct fixture *x)
 {
     struct mr_core_state states[64];
     uint64_t rows = 0;
-
     assert_int_equal(mr_heartbeat(x->client, NULL, states), MR_OK);
     for (uint32_t i = 0; i < mr_client_core_count(x->client); i++)
         rows += states[i].rows;
@@ -130,7 +123,6 @@ static void test_create(void **state)
                       later = table_of("later", MR_POOL_SUM);
     struct mr_feature_info *infos;
     uint32_t id = 0, count;
-
     assert_int_equal(mr_create(x->client, NULL, &same, 1, &id), MR_OK);
     assert_int_equal(id, x->table);
     other.learning_rate = 0.25f;
@@ -154,7 +146,6 @@ static void test_freeze(void **state)
     float gradient[DIM] = {1, 1, 1, 1};
     struct mr_reply *reply;
     uint64_t known = 5, unknown = 1000;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, &known, 1, NULL), MR_OK);
     assert_int_equal(rows_held(x), 1);
     assert_int_equal(mr_freeze(x->client, NULL, 1), MR_OK);
@@ -190,7 +181,6 @@ static void test_batches(void **state)
                                              {x->bias, mr_tensor_2d(MR_F32, dims[0], dims[1], bias)}};
     struct mr_reply *reply;
     bool applied = false;
-
     assert_non_null(gradient);
     assert_int_equal(mr_feed_sample(x->client, NULL, batch, &keys, 1, false), MR_OK);
     assert_int_equal(mr_lookup_batch(x->client, NULL, batch, x->table, &reply), MR_OK);
@@ -198,7 +188,6 @@ static void test_batches(void **state)
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], SLOTS);
     for (uint32_t i = 0; i < BAGS * DIM; i++) {
         uint32_t b = i / DIM;
-
         assert_close(floats(reply)[i], INITIAL * (float)(x->offsets[b + 1] - x->offsets[b]));
     }
     mr_reply_free(reply);
@@ -212,7 +201,6 @@ static void test_batches(void **state)
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, key_count, &reply), MR_OK);
     for (uint32_t i = 0; i < key_count * DIM; i++) {
         uint64_t key = x->keys[i / DIM];
-
         assert_close(floats(reply)[i], INITIAL - RATE * 0.25f * (float)times(x, key, key_count));
     }
     mr_reply_free(reply);
@@ -235,7 +223,6 @@ static void test_batches_refused(void **state)
     struct mr_batch_gradient dim = {x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM - 1, gradient)};
     struct mr_reply *reply = NULL;
     uint64_t id = UINT64_C(4) << 48;
-
     assert_refused(mr_lookup_batch(x->client, NULL, id, x->table, &reply), MR_UNKNOWN_BATCH, "is not here");
     assert_refused(mr_push_gradients_batch(x->client, NULL, id, &right, 1, NULL), MR_UNKNOWN_BATCH,
                    "is not here");
@@ -261,7 +248,6 @@ static void test_batch_for_evaluation(void **state)
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
     struct mr_reply *reply;
     uint64_t id = UINT64_C(5) << 48;
-
     assert_int_equal(mr_feed_sample(x->client, NULL, id, &keys, 1, true), MR_OK);
     assert_int_equal(rows_held(x), 0);
     assert_int_equal(mr_lookup_batch(x->client, NULL, id, x->table, &reply), MR_OK);
@@ -277,7 +263,6 @@ static void test_rows(void **state)
     struct fixture *x = *state;
     float gradients[KEYS * DIM];
     struct mr_reply *reply = NULL;
-
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         gradients[i] = (float)(1 + i % DIM);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
@@ -287,7 +272,6 @@ static void test_rows(void **state)
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
         float sum = (float)(1 + i % DIM) * (float)times(x, x->keys[i / DIM], KEYS);
-
         assert_close(floats(reply)[i], INITIAL - RATE * sum);
     }
     mr_reply_free(reply);
@@ -310,7 +294,6 @@ static uint64_t rows_of(struct fixture *x, uint32_t table)
     struct mr_feature_info *infos;
     uint64_t rows = UINT64_MAX;
     uint32_t count;
-
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     for (uint32_t i = 0; i < count; i++)
         if (infos[i].id == table)
@@ -331,7 +314,6 @@ static void test_set_and_read(void **state)
     float rows[KEYS * DIM];
     struct mr_reply *reply;
     uint32_t id;
-
     mr_feature_set_optimizer(&set, MR_OPT_ASSIGN);
     assert_int_equal(mr_create(x->client, NULL, &set, 1, &id), MR_OK);
     assert_int_equal(mr_lookup(x->client, &read_only, id, x->keys, KEYS, &reply), MR_OK);
@@ -361,7 +343,6 @@ static void test_bags(void **state)
     uint32_t key_count = x->offsets[BAGS];
     float gradients[BAGS * DIM], rows[97];
     struct mr_reply *reply;
-
     for (uint32_t k = 0; k < 97; k++)
         rows[k] = INITIAL;
     for (uint32_t b = 0; b < BAGS; b++) {
@@ -381,7 +362,6 @@ static void test_bags(void **state)
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], BAGS);
     for (uint32_t b = 0; b < BAGS; b++) {
         float sum = 0;
-
         for (uint32_t i = x->offsets[b]; i < x->offsets[b + 1]; i++)
             sum += rows[x->keys[i]] * share(x, b);
         assert_close(floats(reply)[b * DIM + 3], sum);
@@ -409,7 +389,6 @@ static void test_large(void **state)
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, keys, COUNT, DIM, gradients), MR_OK);
     for (uint32_t f = 0; f < 2; f++) {
         struct mr_options options = {.future = &futures[f]};
-
         assert_int_equal(mr_lookup(x->client, &options, x->table, keys, COUNT, NULL), MR_OK);
     }
     for (uint32_t f = 0; f < 2; f++) {
@@ -431,7 +410,6 @@ static void test_variables(void **state)
     struct fixture *x = *state;
     float values[6] = {1, 2, 3, 4, 5, 6}, gradient[6] = {1, 1, 1, 1, 1, 1};
     struct mr_reply *reply;
-
     assert_int_equal(mr_variable_push(x->client, NULL, x->bias, 0, 6, values), MR_OK);
     assert_int_equal(mr_variable_push(x->client, NULL, x->bias, 4, 1, values), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 6, gradient), MR_OK);
@@ -451,7 +429,6 @@ static void test_variables(void **state)
 static void wait_until_saved(struct fixture *x, uint64_t id)
 {
     struct mr_checkpoint_status status = node_fixture_wait_saved(x->client);
-
     assert_int_equal(status.last_good_id, id);
     assert_true(status.bytes_done > 0);
 }
@@ -459,7 +436,6 @@ static void wait_until_saved(struct fixture *x, uint64_t id)
 static void push_ones(struct fixture *x)
 {
     float gradients[KEYS * DIM];
-
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         gradients[i] = 1;
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, NULL), MR_OK);
@@ -470,7 +446,6 @@ static void check_pushed(struct fixture *x, const struct mr_reply *reply, float 
 {
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
         float sum = pushes * (float)times(x, x->keys[i / DIM], KEYS);
-
         assert_close(floats(reply)[i], INITIAL - RATE * sum);
     }
 }
@@ -480,7 +455,6 @@ static void test_save_restore(void **state)
     struct fixture *x = *state;
     struct mr_reply *reply = NULL;
     uint64_t id = 0, restored = 0;
-
     push_ones(x);
     assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
     wait_until_saved(x, id);
@@ -506,7 +480,6 @@ static void test_heartbeat(void **state)
     struct mr_core_state states[64];
     struct mr_options options = {.step = 42};
     float gradients[KEYS * DIM] = {0};
-
     assert_int_equal(mr_client_core_count(x->client), cores);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, NULL), MR_OK);
     assert_int_equal(mr_push_gradients(x->client, &options, x->table, x->keys, KEYS, DIM, gradients), MR_OK);
@@ -533,7 +506,6 @@ static void test_kill_and_restart(void **state)
     struct mr_options async = {.future = &future}, brief = {.deadline_ms = 1500};
     uint32_t incarnation = mr_client_incarnation(x->client);
     uint64_t id;
-
     push_ones(x);
     assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
     wait_until_saved(x, id);
@@ -575,7 +547,6 @@ int main(int argc, char **argv)
         CALLS_TEST(test_heartbeat),
         CALLS_TEST(test_kill_and_restart),
     };
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,6 @@ static uint64_t rows_held(struct fixture *x)
 static void read_state(struct fixture *x, float rows[KEYS * DIM], float values[ELEMENTS])
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->mine, KEYS, &reply), MR_OK);
     memcpy(rows, mr_reply_tensor(reply, 0)->data, KEYS * DIM * sizeof(*rows));
     mr_reply_free(reply);
@@ -58,7 +57,6 @@ static void create_features(struct fixture *x)
     uint32_t dims[1] = {ELEMENTS}, ids[3];
     struct mr_feature features[3] = {mr_feature_table("rows", DIM), mr_feature_table("other", DIM),
                                      mr_feature_variable("dense", 1, dims)};
-
     features[0].initializer = MR_INIT_UNIFORM;
     features[0].init_b = 1;
     assert_int_equal(mr_create(x->client, NULL, features, 3, ids), MR_OK);
@@ -72,7 +70,6 @@ static enum mr_status ask(struct wire_client *wire, enum mr_op op, uint32_t tabl
 {
     struct wire_client_request request = {
         .op = op, .table = (uint16_t)table, .tensors = tensors, .tensor_count = count};
-
     return wire_client_ask(wire, &request, WAIT_MS, text);
 }
 
@@ -88,7 +85,6 @@ static void find_core(struct fixture *x)
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, range);
     char text[WIRE_CLIENT_TEXT_BYTES];
     uint32_t mine = 0;
-
     x->wire = connect_to_core(0);
     if (ask(x->wire, MR_OP_VARIABLE_PULL, x->variable, &tensor, 1, text) != MR_OK) {
         wire_client_destroy(x->wire);
@@ -108,7 +104,6 @@ static int set_up_with(void **state, const char *const *settings)
 {
     static struct fixture x;
     float gradients[KEYS * DIM];
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, CORES, settings);
     x.client = node_fixture_connect(&x.node);
@@ -133,14 +128,12 @@ static int set_up(void **state)
 static int set_up_short_lived(void **state)
 {
     static const char *const settings[] = {"batches.ttl_ms=10", NULL};
-
     return set_up_with(state, settings);
 }
 
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     wire_client_destroy(x->wire);
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
@@ -150,7 +143,6 @@ static int tear_down(void **state)
 static void check_unchanged(struct fixture *x)
 {
     float rows[KEYS * DIM], values[ELEMENTS];
-
     read_state(x, rows, values);
     assert_memory_equal(rows, x->rows, sizeof(rows));
     assert_memory_equal(values, x->values, sizeof(values));
@@ -173,12 +165,10 @@ struct mistake {
 static void check_mistakes(struct fixture *x, const struct mistake *mistakes, size_t count)
 {
     char text[WIRE_CLIENT_TEXT_BYTES];
-
     for (size_t i = 0; i < count; i++) {
         const struct mistake *m = &mistakes[i];
         uint64_t refused = node_fixture_counter(x->client, x->core, "ps.requests_refused");
         enum mr_status status = ask(x->wire, m->op, m->table, m->tensors, m->count, text);
-
         if (status != m->status || strstr(text, m->says) == NULL)
             fail_msg("%s number %zu: %s \"%s\", not %s \"%s\"", mr_op_name(m->op), i, mr_status_name(status),
                      text, mr_status_name(m->status), m->says);
@@ -223,7 +213,6 @@ static void test_lookup(void **state)
          {keys, mr_tensor_1d(MR_U32, 3, beyond)}},
         {MR_OP_LOOKUP, x->table, MR_WRONG_DTYPE, 2, "u64", {keys, none}},
     };
-
     CHECK(x, mistakes);
 }
 
@@ -267,7 +256,6 @@ static void test_push(void **state)
          "dense",
          {h, keys, flat, rows, hv, mr_tensor_1d(MR_F32, 1, g)}},
     };
-
     CHECK(x, mistakes);
 }
 
@@ -322,7 +310,6 @@ static void test_feed(void **state)
          "is not here",
          {batch}}, /* none of them came in */
     };
-
     CHECK(x, mistakes);
     assert_int_equal(node_fixture_sum(x->client, "ps.batches_fed"), 0);
 }
@@ -331,7 +318,6 @@ static void feed(struct fixture *x, uint64_t batch_id)
 {
     uint32_t offsets[BAGS + 1] = {0, 1, 2, 3, 4, 5, 6};
     struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->mine, offsets, NULL};
-
     assert_int_equal(mr_feed_sample(x->client, NULL, batch_id, &keys, 1, false), MR_OK);
 }
 
@@ -382,7 +368,6 @@ static void test_batch(void **state)
          "dense",
          {batch, h, good, hv, mr_tensor_1d(MR_F32, 2, g)}},
     };
-
     feed(x, fed);
     CHECK(x, mistakes);
     /* It is still to be applied. */
@@ -436,7 +421,6 @@ static void test_variable(void **state)
          {mr_tensor_1d(MR_U64, 2, wrapped)}},
         {MR_OP_VARIABLE_PULL, UNKNOWN, MR_UNKNOWN_VARIABLE, 1, "77", {mr_tensor_1d(MR_U64, 2, range)}},
     };
-
     CHECK(x, mistakes);
 }
 
@@ -450,7 +434,6 @@ static void test_node(void **state)
         {MR_OP_BATCH_STATE, 0, MR_INVALID_ARGUMENT, 1, "16 bits", {mr_tensor_1d(MR_U64, 1, &stream)}},
         {MR_OP_FORGET_BATCH, 0, MR_WRONG_DTYPE, 1, "u8", {mr_tensor_1d(MR_U8, 8, bytes)}},
     };
-
     CHECK(x, mistakes);
     assert_int_equal(ask(x->wire, MR_OP_HUB_STATUS, 0, NULL, 0, text), MR_UNKNOWN_OP); /* that is the hub's */
 }
@@ -467,7 +450,6 @@ static void test_create(void **state)
     uint32_t ids[2] = {UNKNOWN, UNKNOWN}, count, level = 3;
     char text[WIRE_CLIENT_TEXT_BYTES];
     struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(cut), cut);
-
     bad.learning_rate = -1;
     node_fixture_refused(mr_create(x->client, NULL, &bad, 1, ids), MR_INVALID_ARGUMENT, "learning_rate");
     memcpy(named.name, "a b", 4);
@@ -492,7 +474,6 @@ static void test_frozen(void **state)
     float g[KEYS * DIM] = {1, 2, 3};
     struct mr_batch_gradient gradient = {x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, g)};
     uint64_t unknown = UINT64_C(1) << 60;
-
     feed(x, BATCH_ID);
     assert_int_equal(mr_freeze(x->client, NULL, 2), MR_OK);
     node_fixture_refused(mr_push_gradients(x->client, NULL, x->table, x->mine, KEYS, DIM, g), MR_FROZEN,
@@ -514,7 +495,6 @@ static void test_expired(void **state)
     float g[BAGS * DIM] = {1, 2, 3};
     struct mr_batch_gradient gradient = {x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, g)};
     struct mr_reply *reply = NULL;
-
     feed(x, BATCH_ID);
     while (node_fixture_sum(x->client, "ps.batches_expired") < CORES)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -534,7 +514,6 @@ static void test_expired(void **state)
 static uint64_t now_ms(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
@@ -546,7 +525,6 @@ static void check_away(struct fixture *x)
     float g[KEYS * DIM] = {1};
     struct mr_reply *reply = NULL;
     uint64_t begin = now_ms(), took;
-
     node_fixture_refused(mr_lookup(x->client, &brief, x->table, x->mine, KEYS, &reply), MR_UNREACHABLE,
                          NETNS_SERVER_IPV4 ":770");
     took = now_ms() - begin;
@@ -569,7 +547,6 @@ static void test_killed(void **state)
     struct mr_client *late = NULL;
     struct mr_reply *reply;
     char error[512];
-
     node_fixture_kill(&x->node);
     check_away(x);
     assert_int_equal(mr_client_create(&options, &late, error, sizeof(error)), MR_UNREACHABLE);
@@ -587,7 +564,6 @@ static void test_stopped(void **state)
     struct fixture *x = *state;
     float g[KEYS * DIM] = {0};
     int status;
-
     assert_int_equal(kill(x->node.server.pid, SIGSTOP), 0);
     assert_int_equal(waitpid(x->node.server.pid, &status, WUNTRACED), x->node.server.pid);
     assert_true(WIFSTOPPED(status));
@@ -607,7 +583,6 @@ int main(int argc, char **argv)
         BAD_TEST(test_variable),   BAD_TEST(test_node),   BAD_TEST(test_create),  BAD_TEST(test_frozen),
         EXPIRE_TEST(test_expired), BAD_TEST(test_killed), BAD_TEST(test_stopped),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_calls_bad MILLRACED\n");
         return 2;

@@ -48,7 +48,6 @@ static void push(struct fixture *x, uint32_t first, uint32_t count)
 {
     static float gradients[KEYS * DIM];
     const float bias[3] = {1, -2, 0.5f};
-
     for (uint32_t i = 0; i < count * DIM; i++)
         gradients[i] = (float)(i % 17) - 8.5f;
     assert_int_equal(mr_push_gradients(x->client, NULL, x->user, x->keys + first, count, DIM, gradients),
@@ -63,7 +62,6 @@ static int set_up_with(void **state, const char *const *settings)
     static struct fixture x;
     struct mr_feature features[3];
     uint32_t ids[3];
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, CORES, settings);
     x.client = node_fixture_connect(&x.node);
@@ -90,14 +88,12 @@ static int set_up_deltas(void **state)
 {
     static const char *const settings[] = {"checkpoint.deltas=8", "checkpoint.delta_share_percent=1000",
                                            NULL};
-
     return set_up_with(state, settings);
 }
 
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -106,7 +102,6 @@ static int tear_down(void **state)
 static void look_up(struct fixture *x, uint32_t table, float *out)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, table, x->keys, KEYS, &reply), MR_OK);
     memcpy(out, mr_reply_tensor(reply, 0)->data, sizeof(float) * KEYS * DIM);
     mr_reply_free(reply);
@@ -115,7 +110,6 @@ static void look_up(struct fixture *x, uint32_t table, float *out)
 static void read_values(struct fixture *x, struct values *v)
 {
     struct mr_reply *reply;
-
     look_up(x, x->user, v->user);
     look_up(x, x->half, v->half);
     assert_int_equal(mr_variable_pull(x->client, NULL, x->bias, 0, 0, &reply), MR_OK);
@@ -129,7 +123,6 @@ static void run(struct fixture *x, int code, const char *says, const char *forma
 {
     char arguments[600];
     va_list list;
-
     va_start(list, format);
     vsnprintf(arguments, sizeof(arguments), format, list);
     va_end(list);
@@ -152,7 +145,6 @@ static json_t *parse(const struct fixture *x)
 {
     json_error_t error;
     json_t *value = json_loads(x->result.out, 0, &error);
-
     if (value == NULL)
         fail_msg("%s: %s", error.text, x->result.out);
     return value;
@@ -161,7 +153,6 @@ static json_t *parse(const struct fixture *x)
 static int64_t number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-
     if (!json_is_integer(value))
         fail_msg("no number %s", key);
     return json_integer_value(value);
@@ -182,13 +173,11 @@ static void check_csv(const struct fixture *x, const char *path, const float *va
     static char line[4096];
     uint32_t rows = 0;
     FILE *file = fopen(path, "r");
-
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof(line), file)); /* the heading */
     while (fgets(line, sizeof(line), file) != NULL) {
         char *at;
         const uint32_t row = key_index(x, strtoull(line, &at, 10));
-
         for (uint32_t i = 0; i < DIM; i++) {
             assert_int_equal(*at, ',');
             assert_true(strtof(at + 1, &at) == values[row * DIM + i]);
@@ -206,7 +195,6 @@ static void test_what_a_node_saved(void **state)
     const char *d = x->node.checkpoints;
     char path[PATH_BYTES];
     const uint64_t id = node_fixture_save(x->client);
-
     read_values(x, &v);
     run(x, 0, ": ok, ", "verify %s", d);
     run(x, 0, "full", "list %s --verify", d);
@@ -236,7 +224,6 @@ static void test_what_changed(void **state)
     const char *d = x->node.checkpoints;
     const uint64_t first = node_fixture_save(x->client);
     double largest = 0;
-
     read_values(x, &before);
     push(x, 200, PUSHED);
     const uint64_t second = node_fixture_save(x->client);
@@ -259,7 +246,6 @@ static void test_what_changed(void **state)
 static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
 {
     const char *d = x->node.checkpoints;
-
     run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
     json_t *info = parse(x);
     const json_t *chain = json_object_get(info, "chain");
@@ -345,7 +331,6 @@ static void test_restoring_what_was_compacted(void **state)
     const char *d = x->node.checkpoints;
     char other[PATH_BYTES];
     uint64_t restored = 0;
-
     node_fixture_save(x->client);
     push(x, 100, PUSHED);
     const uint64_t id = node_fixture_save(x->client);
@@ -369,7 +354,6 @@ static void check_chain(struct fixture *x, const char *directory, uint64_t id)
     struct mr_feature features[3];
     uint32_t ids[3];
     uint64_t restored = 0;
-
     chain_features(features);
     assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
     assert_int_equal(mr_create(x->client, NULL, features, 3, ids), MR_OK);
@@ -395,7 +379,6 @@ static void test_restoring_a_chain_and_its_full(void **state)
 {
     struct fixture *x = *state;
     char chain[PATH_BYTES], full[PATH_BYTES];
-
     snprintf(chain, sizeof(chain), "%s/chain", x->node.directory);
     snprintf(full, sizeof(full), "%s/full", x->node.directory);
     chain_write_for_node(chain, CHAIN_LINKS);
@@ -414,7 +397,6 @@ static void test_restoring_what_was_imported(void **state)
     struct mr_feature table = mr_feature_table("imported", DIM);
     uint64_t restored = 0;
     char in[PATH_BYTES];
-
     const uint64_t id = node_fixture_save(x->client);
     read_values(x, &v);
     run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
@@ -457,7 +439,6 @@ static void test_damage(void **state)
     const char *d = x->node.checkpoints;
     char path[PATH_BYTES];
     const uint64_t id = node_fixture_save(x->client);
-
     snprintf(path, sizeof(path), "%s/ckpt-%" PRIu64 "/core-001.mrc", d, id);
     FILE *file = fopen(path, "r+");
     assert_non_null(file);
@@ -490,7 +471,6 @@ int main(int argc, char **argv)
                                        CKPT_TEST(test_restoring_a_chain_and_its_full),
                                        CKPT_TEST(test_restoring_what_was_imported),
                                        CKPT_TEST(test_damage)};
-
     if (argc != 3) {
         fprintf(stderr, "usage: test_ckpt MILLRACED MILLRACE\n");
         return 2;

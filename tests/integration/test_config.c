@@ -38,7 +38,6 @@ static int tear_down(void **state)
 static void write_config(const char *text)
 {
     FILE *file = fopen(config, "w");
-
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
@@ -48,7 +47,6 @@ static void write_config(const char *text)
 static uint32_t error_lines(const struct program_result *result)
 {
     uint32_t lines = 0;
-
     for (const char *line = result->err; line != NULL && *line != '\0';) {
         lines += strncmp(line, "millraced: ", 11) == 0;
         line = strchr(line, '\n');
@@ -85,7 +83,6 @@ static void test_files(void **state)
         {"[node]\nname = a\n", "port.device is not set: name a PCI address"},
     };
     struct program_result result;
-
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         write_config(cases[i].text);
         program_run(&net, NETNS_SERVER, &result, "%s --config %s", millraced, config);
@@ -98,7 +95,6 @@ static void test_files(void **state)
 static void refuse(const struct refusal *cases, size_t count, int code)
 {
     struct program_result result;
-
     for (size_t i = 0; i < count; i++) {
         program_run(&net, NETNS_SERVER, &result, "%s %s", millraced, cases[i].text);
         program_expect(&result, code, cases[i].says);
@@ -120,7 +116,6 @@ static void test_arguments(void **state)
         {"--config /dev/null --config /dev/null", "--config is given twice"},
         {"--config /dev/null more", "unexpected argument \"more\""},
     };
-
     refuse(CASE(cases), EXIT_USAGE);
 }
 
@@ -128,7 +123,6 @@ static void test_arguments(void **state)
 static void write_good_config(void)
 {
     char text[512];
-
     snprintf(text, sizeof(text),
              "[node]\nname = config-%d\n[port]\ndevice = %s\nipv4 = %s/24\n[cores]\npoll_mode = adaptive\n"
              "[memory]\nhugepages = never\npackets_mib = 64\nlimit_mib = 128\nmessages_mib = 16\n"
@@ -141,7 +135,6 @@ static void write_good_config(void)
 static void expect_refused_with(const char *options, const char *says)
 {
     struct program_result result;
-
     program_run(&net, NETNS_SERVER, &result, "%s --config %s %s", millraced, config, options);
     expect_one_line(&result, EXIT_RUN, says);
 }
@@ -149,7 +142,6 @@ static void expect_refused_with(const char *options, const char *says)
 static void test_starts(void **state)
 {
     struct program_result result;
-
     write_good_config();
     expect_refused_with("--set port.driver=af_packet --set port.device=nowhere0",
                         "there is no network interface \"nowhere0\" here; \"ip link\" lists them");
@@ -173,7 +165,6 @@ static void test_starts(void **state)
 static void test_no_permission(void **state)
 {
     struct program_result result;
-
     write_good_config();
     program_run(&net, NETNS_SERVER, &result,
                 "setpriv --bounding-set=-all --inh-caps=-all --no-new-privs %s --config %s --set "
@@ -186,7 +177,6 @@ static void test_what_it_prints(void **state)
 {
     struct program_result result;
     FILE *file;
-
     program_run(&net, NETNS_SERVER, &result, "%s --print-config", millraced);
     assert_int_equal(result.code, 0);
     file = fopen(config, "w");
@@ -211,7 +201,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_no_permission, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_it_prints, set_up, tear_down),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_config MILLRACED\n");
         return 2;

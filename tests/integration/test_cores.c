@@ -54,7 +54,6 @@ static struct features create(struct mr_client *client)
 {
     uint32_t dims[1] = {VARIABLE_ELEMENTS}, ids[2];
     struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("dense", 1, dims)};
-
     features[0].initializer = MR_INIT_NORMAL;
     features[0].init_b = 0.1f;
     features[0].seed = 21;
@@ -71,7 +70,6 @@ static void push_keys(struct mr_client *client, struct features f, uint64_t *ran
 {
     static uint64_t keys[KEYS_PER_PUSH];
     static float gradients[KEYS_PER_PUSH * DIM];
-
     for (uint32_t i = 0; i < KEYS_PER_PUSH; i++)
         keys[i] = key_of((uint32_t)(random_number(random) % KEYS));
     fill_random(gradients, KEYS_PER_PUSH * DIM, random);
@@ -93,7 +91,6 @@ static void push_batch(struct mr_client *client, struct features f, uint64_t bat
     };
     struct mr_reply *reply;
     bool applied = false;
-
     for (uint32_t b = 0; b < BAGS; b++) {
         offsets[b + 1] = offsets[b] + (uint32_t)(random_number(random) % 4);
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++)
@@ -113,7 +110,6 @@ static void read_values(struct mr_client *client, struct features f, struct valu
 {
     uint64_t keys[KEYS];
     struct mr_reply *reply;
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
     assert_int_equal(mr_lookup(client, NULL, f.table, keys, KEYS, &reply), MR_OK);
@@ -127,7 +123,6 @@ static void read_values(struct mr_client *client, struct features f, struct valu
 static void train(struct mr_client *client, struct features f, uint64_t first_batch, struct values *v)
 {
     uint64_t random = 77 + first_batch;
-
     for (uint32_t i = 0; i < PUSHES; i++) {
         push_keys(client, f, &random);
         push_batch(client, f, first_batch + i, &random, v->bags);
@@ -147,7 +142,6 @@ static void assert_same(const struct values *a, const struct values *b)
 static void assert_shared_out(struct mr_client *client, uint32_t cores)
 {
     struct mr_core_state states[64];
-
     assert_int_equal(mr_client_core_count(client), cores);
     assert_int_equal(mr_heartbeat(client, NULL, states), MR_OK);
     for (uint32_t i = 0; i < cores; i++)
@@ -158,7 +152,6 @@ static void run(uint32_t cores, const char *driver, struct values *v)
 {
     const char *settings[] = {driver, NULL};
     struct node_fixture node;
-
     node_fixture_start(&node, cores, settings);
 
     struct mr_client *client = node_fixture_connect(&node);
@@ -176,7 +169,6 @@ static void run(uint32_t cores, const char *driver, struct values *v)
 static void check_driver(const char *driver)
 {
     static struct values one, three;
-
     run(1, driver, &one);
     run(3, driver, &three);
     assert_same(&three, &one);
@@ -202,7 +194,6 @@ static void check_restored(struct mr_client *client, const struct values *saved,
     uint64_t watermark, *bitmap;
     uint32_t words;
     struct features f = create(client);
-
     memcpy(&v, saved, sizeof(v));
     read_values(client, f, &v);
     assert_same(&v, saved);
@@ -218,7 +209,6 @@ static void test_restore_on_others(void **state)
     static const uint32_t others[] = {3, 2, 1};
     static struct values saved, after;
     struct node_fixture node;
-
     node_fixture_start(&node, 1, NULL);
 
     struct mr_client *client = node_fixture_connect(&node);
@@ -249,7 +239,6 @@ static void check_client_follows(uint32_t before, uint32_t after)
     struct node_fixture node;
     uint64_t key = key_of(0);
     struct mr_reply *reply;
-
     node_fixture_start(&node, before, NULL);
 
     struct mr_client *client = node_fixture_connect(&node);
@@ -286,7 +275,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_restore_on_others),
         cmocka_unit_test(test_client_follows),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_cores MILLRACED\n");
         return 2;

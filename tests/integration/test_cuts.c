@@ -55,7 +55,6 @@ static struct mr_client *connect_replaying(const struct node_fixture *node)
         .server = node->address, .connect_ms = NODE_READY_MS, .deadline_ms = NODE_READY_MS, .replay = true};
     struct mr_client *client;
     char error[512];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -65,7 +64,6 @@ static void push(struct pusher *p, uint64_t number)
 {
     static const float gradients[GROUP_KEYS * DIM] = {[0 ... GROUP_KEYS * DIM - 1] = -1};
     struct mr_options options = {.step = number};
-
     if (mr_push_gradients(p->client, &options, p->table, p->keys + number % GROUPS * GROUP_KEYS, GROUP_KEYS,
                           DIM, gradients) != MR_OK) {
         fprintf(stderr, "push %llu: %s\n", (unsigned long long)number, mr_last_error());
@@ -76,7 +74,6 @@ static void push(struct pusher *p, uint64_t number)
 static void *push_on(void *arg)
 {
     struct pusher *p = arg;
-
     while (!atomic_load(p->over))
         push(p, ++p->pushes);
     return NULL;
@@ -86,7 +83,6 @@ static void start(struct fixture *x, const char *const *settings)
 {
     struct mr_feature feature = mr_feature_table("groups", DIM);
     uint32_t table;
-
     memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, cores, settings);
     x->watcher = node_fixture_connect(&x->node);
@@ -94,7 +90,6 @@ static void start(struct fixture *x, const char *const *settings)
     expect_ok(mr_create(x->watcher, NULL, &feature, 1, &table));
     for (uint32_t c = 0; c < CLIENTS; c++) {
         struct pusher *p = &x->pushers[c];
-
         for (uint32_t i = 0; i < KEYS; i++)
             p->keys[i] = (c * KEYS + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
         p->table = table;
@@ -136,7 +131,6 @@ static uint64_t changes(uint64_t count, uint32_t group)
 static void read_rows(struct mr_client *client, const struct pusher *p, uint64_t values[KEYS])
 {
     struct mr_reply *reply;
-
     expect_ok(mr_lookup(client, NULL, p->table, p->keys, KEYS, &reply));
     const float *rows = mr_reply_tensor(reply, 0)->data;
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -155,7 +149,6 @@ static bool is_instant(const uint64_t values[KEYS], uint64_t n, uint64_t *share)
     for (uint32_t i = 0; i < KEYS; i++) {
         const uint32_t group = i / GROUP_KEYS;
         const uint64_t more = values[i] - changes(n, group);
-
         if (more > (group == (n + 1) % GROUPS))
             return false;
         *share += more;
@@ -167,7 +160,6 @@ static bool is_instant(const uint64_t values[KEYS], uint64_t n, uint64_t *share)
 static uint64_t check_instant(const uint64_t values[KEYS], uint64_t *share)
 {
     uint64_t sum = 0, n;
-
     for (uint32_t i = 0; i < KEYS; i++)
         sum += values[i];
     n = sum / GROUP_KEYS;
@@ -183,7 +175,6 @@ static uint64_t check_instant(const uint64_t values[KEYS], uint64_t *share)
 static uint64_t newest_checkpoint(const struct fixture *x)
 {
     uint64_t id = 0;
-
     ps_checkpoint_list(NULL, x->node.checkpoints, &id, 1);
     return id;
 }
@@ -193,7 +184,6 @@ static uint64_t step_of(const struct fixture *x, uint64_t id)
 {
     struct ps_reader *reader;
     char text[256];
-
     if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     const struct ps_manifest *m = ps_reader_manifest(reader);
@@ -207,7 +197,6 @@ static bool is_delta(const struct fixture *x, uint64_t id)
 {
     struct ps_reader *reader;
     char text[256];
-
     if (ps_reader_open(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     bool delta = ps_reader_chain(reader)->count > 1;
@@ -220,7 +209,6 @@ static bool is_delta(const struct fixture *x, uint64_t id)
 static void check_restores(struct fixture *x, uint32_t core_count, const uint64_t *ids, uint32_t count)
 {
     uint64_t restored, values[KEYS], share, shares = 0, before[CLIENTS] = {0};
-
     node_fixture_kill(&x->node);
     node_fixture_restart_with(&x->node, core_count);
     struct mr_client *client = node_fixture_connect(&x->node);
@@ -244,7 +232,6 @@ static void check_restores(struct fixture *x, uint32_t core_count, const uint64_
 static uint32_t save_count(void)
 {
     const char *given = getenv("MILLRACE_CUTS");
-
     return given ? (uint32_t)strtoul(given, NULL, 10) : SAVES_DEFAULT;
 }
 
@@ -262,7 +249,6 @@ static uint32_t check_cuts(const char *const *settings)
     struct fixture x;
     const uint32_t count = save_count();
     uint64_t *ids = calloc(count, sizeof(*ids));
-
     assert_non_null(ids);
     start(&x, settings);
     save_often(&x, ids, count);
@@ -281,7 +267,6 @@ static uint32_t check_cuts(const char *const *settings)
 static void test_each_checkpoint_is_an_instant(void **state)
 {
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", NULL};
-
     (void)state;
     (void)check_cuts(settings);
 }
@@ -290,7 +275,6 @@ static void test_each_checkpoint_is_an_instant(void **state)
 static void test_each_delta_is_an_instant(void **state)
 {
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.deltas=4", NULL};
-
     (void)state;
     assert_true(check_cuts(settings) > 0);
 }
@@ -302,7 +286,6 @@ static void test_replay_makes_it_whole(void **state)
     struct mr_core_state states[64];
     struct fixture x;
     uint64_t values[KEYS], share;
-
     (void)state;
     start(&x, settings);
     node_fixture_save(x.watcher); /* with the table */
@@ -334,7 +317,6 @@ static void test_checkpoints_at_steps_are_whole(void **state)
     struct fixture x;
     uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
     uint32_t at_steps = 0;
-
     (void)state;
     start(&x, settings);
     push_meanwhile(&x);
@@ -346,7 +328,6 @@ static void test_checkpoints_at_steps_are_whole(void **state)
     struct mr_client *client = node_fixture_connect(&x.node);
     for (id = 1; id <= saves; id++) {
         uint64_t step = step_of(&x, id);
-
         if (step == 0)
             continue; /* cut at once: a client was away for too long */
         expect_ok(mr_restore(client, NULL, NULL, id, &restored));
@@ -371,7 +352,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_replay_makes_it_whole),
         cmocka_unit_test(test_checkpoints_at_steps_are_whole),
     };
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,6 @@
 static void echo_to(const char *ip, uint16_t core)
 {
     struct wire_client *client = wire_client_create(ip, (uint16_t)(PORT + core), core);
-
     assert_int_equal(wire_client_echo(client, 8, 1, CALL_MS), MR_OK);
     assert_int_equal(wire_client_echo(client, 100, 64, CALL_MS), MR_OK);
     assert_int_equal(wire_client_echo(client, LARGE_BYTES, 1, CALL_MS), MR_OK);
@@ -31,7 +30,6 @@ static void serves_over(const char *driver)
 {
     struct echo_fixture f;
     char arguments[64], expected[96];
-
     snprintf(arguments, sizeof(arguments), "--driver %s", driver);
     echo_fixture_start(&f, &(struct netns_options){.no_veth = strcmp(driver, "tap") == 0}, arguments);
     snprintf(expected, sizeof(expected), "driver=%s (as configured) memory=no-huge steering=one core",
@@ -72,7 +70,6 @@ static void serves_over_tap(void **state)
 static void start_on_sockets(struct echo_fixture *f, const char *arguments)
 {
     char all[256];
-
     snprintf(all, sizeof(all), "--driver socket %s", arguments);
     echo_fixture_start(f, &(struct netns_options){.server_kernel = true, .keep_offloads = true}, all);
 }
@@ -81,7 +78,6 @@ static void start_on_sockets(struct echo_fixture *f, const char *arguments)
 static void serves_over_sockets(void **state)
 {
     struct echo_fixture f;
-
     start_on_sockets(&f, "");
     assert_non_null(strstr(f.server.line, "driver=socket (as configured) memory=no-huge steering=one core"));
     assert_non_null(strstr(f.server.line, "segment_bytes=1392"));
@@ -98,7 +94,6 @@ static void serves_over_sockets(void **state)
 static void the_kernel_finds_each_core_s_socket(void **state)
 {
     struct echo_fixture f;
-
     start_on_sockets(&f, "--cores 3 --idle-us 50");
     assert_non_null(strstr(f.server.line, "steering=sockets"));
     netns_enter(&f.net, NETNS_CLIENT);
@@ -114,7 +109,6 @@ static void the_kernel_finds_each_core_s_socket(void **state)
 static void auto_takes_af_xdp_first(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver auto");
     assert_non_null(strstr(f.server.line, "driver=af_xdp (the first that opens)"));
     echo_fixture_stop(&f, 1);
@@ -148,7 +142,6 @@ static void auto_leaves_the_kernel_its_addresses(void **state)
 static void auto_falls_back_where_the_mtu_is_too_large(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, &(struct netns_options){.mtu = 9000}, "--driver auto");
     assert_non_null(strstr(f.server.line, "driver=af_packet"));
     assert_non_null(strstr(f.server.line, "segment_bytes=8896"));
@@ -160,7 +153,6 @@ static void auto_falls_back_where_the_mtu_is_too_large(void **state)
 static void large_frames_over_af_xdp(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, &(struct netns_options){.mtu = 3498}, "--driver af_xdp");
     netns_enter(&f.net, NETNS_CLIENT);
     echo_to(NETNS_SERVER_IPV4, 0);
@@ -171,7 +163,6 @@ static void large_frames_over_af_xdp(void **state)
 static void unfinished_checksums_are_understood_over_af_xdp(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, &(struct netns_options){.keep_offloads = true}, "--driver af_xdp");
     netns_enter(&f.net, NETNS_CLIENT);
     echo_to(NETNS_SERVER_IPV4, 0);
@@ -185,7 +176,6 @@ static void the_link_local_address_serves(void **state)
 {
     char address[64];
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp --mac 02:00:00:00:00:07");
     netns_enter(&f.net, NETNS_CLIENT);
     snprintf(address, sizeof(address), "fe80::ff:fe00:7%%%s", NETNS_CLIENT_IF);
@@ -196,7 +186,6 @@ static void the_link_local_address_serves(void **state)
 static void rings_carry_what_one_queue_cannot(const char *arguments)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, arguments);
     assert_non_null(strstr(f.server.line, "steering=rings"));
     netns_enter(&f.net, NETNS_CLIENT);
@@ -228,7 +217,6 @@ static void three_cores_share_a_queue_of_af_packet(void **state)
 static void garbage_is_counted_and_never_answered(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp");
     netns_enter(&f.net, NETNS_CLIENT);
     /* The client's kernel holds only so many packets until it knows the server's MAC address. */
@@ -253,7 +241,6 @@ static void garbage_is_counted_and_never_answered(void **state)
 static void an_unknown_operation_is_refused(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp");
     netns_enter(&f.net, NETNS_CLIENT);
     struct wire_client *client = wire_client_create(NETNS_SERVER_IPV4, PORT, 0);
@@ -265,7 +252,6 @@ static void an_unknown_operation_is_refused(void **state)
 static void an_idle_core_sleeps_and_still_answers(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp --idle-us 50");
     netns_enter(&f.net, NETNS_CLIENT);
     assert_int_equal(
@@ -280,7 +266,6 @@ static void a_killed_server_can_be_started_again(void **state)
 {
     char *argv[] = {(char *)echo_fixture_server, "--driver", "af_xdp", NULL};
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp");
     assert_int_equal(netns_end(&f.server, SIGKILL), 128 + SIGKILL);
     netns_spawn(&f.net, NETNS_SERVER, argv, &f.server);
@@ -308,7 +293,6 @@ static void a_wrong_port_is_one_line(void **state)
         {"--cores 65", "1..64"},
     };
     struct netns net;
-
     netns_create(&net, NULL);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         int code = netns_run(&net, NETNS_SERVER,
@@ -316,7 +300,6 @@ static void a_wrong_port_is_one_line(void **state)
                              "[ $(printf '%%s\\n' \"$text\" | wc -l) = 1 ] || exit 3; "
                              "case \"$text\" in *'%s'*) exit 0;; esac; echo \"$text\"; exit 4",
                              echo_fixture_server, wrong[i][0], wrong[i][1]);
-
         if (code != 0)
             print_error("%s: %d\n", wrong[i][0], code);
         assert_int_equal(code, 0);
@@ -346,7 +329,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_server_can_be_started_again),
         cmocka_unit_test(a_wrong_port_is_one_line),
     };
-
     if (argc < 2) {
         fprintf(stderr, "usage: test_dataplane <path of echo_server>\n");
         return 2;

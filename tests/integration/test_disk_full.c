@@ -32,10 +32,8 @@ static void expect_ok(enum mr_status status)
 static void look_up(struct fixture *x, uint64_t first, uint64_t end)
 {
     static uint64_t keys[CHUNK];
-
     while (first < end) {
         uint32_t count = 0;
-
         while (count < CHUNK && first < end)
             keys[count++] = ++first;
         expect_ok(mr_lookup(x->client, NULL, x->table, keys, count, NULL));
@@ -48,7 +46,6 @@ static float push(struct fixture *x)
     static const float gradient[DIM] = {-1};
     const uint64_t key = 1;
     struct mr_reply *reply;
-
     expect_ok(mr_push_gradients(x->client, NULL, x->table, &key, 1, DIM, gradient));
     expect_ok(mr_lookup(x->client, NULL, x->table, &key, 1, &reply));
     const float value = *(const float *)mr_reply_tensor(reply, 0)->data;
@@ -59,7 +56,6 @@ static float push(struct fixture *x)
 static void save(struct fixture *x, struct mr_checkpoint_status *status)
 {
     uint64_t id;
-
     memset(status, 0, sizeof(*status));
     status->last_status = mr_save(x->client, NULL, NULL, &id);
     if (status->last_status != MR_OK) { /* no room even to begin */
@@ -84,7 +80,6 @@ static void test_full(void **state)
     struct mr_checkpoint_status status;
     struct mr_feature feature = mr_feature_table("rows", DIM);
     uint64_t id;
-
     (void)state;
     node_fixture_start(&x.node, 2, NULL);
     assert_true(mkdir(x.node.checkpoints, 0755) == 0 || errno == EEXIST);
@@ -123,7 +118,6 @@ static void test_full(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_full)};
-
     if (argc != 2) {
         (void)fputs("usage: test_disk_full MILLRACED\n", stderr);
         return 2;

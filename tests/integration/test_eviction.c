@@ -154,7 +154,6 @@ static void test_flood(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_flood)};
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_eviction MILLRACED\n");
         return 2;

@@ -48,7 +48,6 @@ static int open_stranger(void)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT)};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
     assert_true(fd >= 0);
     assert_int_equal(inet_pton(AF_INET, NETNS_SERVER_IPV4, &to.sin_addr), 1);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof(to)), 0);
@@ -61,7 +60,6 @@ static int open_cable(void)
                              .sll_protocol = htons(ETH_P_ALL),
                              .sll_ifindex = (int)if_nametoindex(NETNS_CLIENT_IF)};
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL));
-
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
     return fd;
@@ -71,7 +69,6 @@ static int set_up(void **state)
 {
     static struct fixture x;
     struct mr_feature table = mr_feature_table("rows", DIM);
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, 1, NULL);
     x.client = node_fixture_connect(&x.node);
@@ -89,7 +86,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     close(x->stranger);
     close(x->cable);
     mr_client_destroy(x->client);
@@ -101,7 +97,6 @@ static int tear_down(void **state)
 static void check_pushed(struct fixture *x, uint32_t pushes)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i] == -(float)pushes);
@@ -111,7 +106,6 @@ static void check_pushed(struct fixture *x, uint32_t pushes)
 static void push(struct fixture *x)
 {
     float gradients[KEYS * DIM];
-
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         gradients[i] = 1;
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->keys, KEYS, DIM, gradients), MR_OK);
@@ -128,7 +122,6 @@ static void wait_counted(struct fixture *x, const char *counter, uint64_t target
 static void assert_no_answer(const struct fixture *x)
 {
     uint8_t byte;
-
     assert_int_equal(recv(x->stranger, &byte, sizeof(byte), MSG_DONTWAIT), -1);
     assert_int_equal(errno, EAGAIN); /* not ECONNREFUSED either: no ICMP error came */
 }
@@ -137,7 +130,6 @@ static void assert_no_answer(const struct fixture *x)
 static void expect_dropped(struct fixture *x, const void *datagram, size_t bytes, const char *counter)
 {
     uint64_t before = node_fixture_counter(x->client, 0, counter);
-
     for (uint32_t i = 0; i < REPEATS; i++)
         assert_int_equal(send(x->stranger, datagram, bytes, 0), bytes);
     wait_counted(x, counter, before + REPEATS);
@@ -160,7 +152,6 @@ static void test_no_packets(void **state)
     struct fixture *x = *state;
     uint8_t noise[1400];
     struct mr_packet_header h = header_of(MR_PACKET_PING, 0);
-
     for (uint32_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)(i * 151 + 3);
     expect_dropped(x, noise, 0, "wire.drop_short");
@@ -187,13 +178,11 @@ static void test_other_versions(void **state)
     uint8_t hello[48 + 128]; /* version 3's length */
     uint64_t before = node_fixture_counter(x->client, 0, "wire.hellos_other_version");
     struct pollfd wait = {.fd = x->stranger, .events = POLLIN};
-
     for (uint32_t i = 0; i < sizeof(hello); i++)
         hello[i] = (uint8_t)(i * 151 + 3);
     for (uint32_t n = 0; n < REPEATS; n++) {
         const struct mr_packet_header h = header_of(MR_PACKET_HELLO, sizeof(hello) - 48);
         struct mr_version_answer answer;
-
         memcpy(hello, &h, 8);
         hello[2] = (uint8_t)(n % 2 == 0 ? 3 : MR_PROTOCOL_VERSION + 1);
         assert_int_equal(send(x->stranger, hello, sizeof(hello), 0), sizeof(hello));
@@ -232,7 +221,6 @@ static struct hello_packet good_hello(const struct mr_auth *auth)
                                        .receive_buffer_bytes = 1 << 20,
                                        .udp_bytes_max = MR_UDP_BYTES_MIN,
                                        .window = 8}};
-
     p.header.call_id = p.hello.client_nonce;
     return tagged(p, auth);
 }
@@ -243,7 +231,6 @@ static void test_hellos(void **state)
     uint8_t other_key[MR_PSK_BYTES] = {1, 2, 3};
     struct mr_auth none, other;
     struct hello_packet p;
-
     mr_auth_init(&none, NULL);
     mr_auth_init(&other, other_key);
     p = good_hello(&other); /* a key that the server does not have */
@@ -272,7 +259,6 @@ static void test_a_good_hello(void **state)
     uint8_t answer[MR_UDP_BYTES_MAX];
     struct hello_packet p;
     ssize_t bytes;
-
     mr_auth_init(&none, NULL);
     p = good_hello(&none);
     assert_int_equal(send(x->stranger, &p, sizeof(p), 0), sizeof(p));
@@ -287,7 +273,6 @@ static bool is_to_server(const struct frame *f)
 {
     struct iphdr ip;
     struct udphdr udp;
-
     if (f->size < HEADERS_BYTES + MR_HEADER_BYTES)
         return false;
     memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof(ip));
@@ -298,7 +283,6 @@ static bool is_to_server(const struct frame *f)
 static void forget_frames(struct fixture *x)
 {
     uint8_t byte;
-
     while (recv(x->cable, &byte, sizeof(byte), MSG_DONTWAIT) >= 0) {
     }
     x->frame_count = 0;
@@ -309,7 +293,6 @@ static void take_frames(struct fixture *x)
     for (;;) {
         struct frame *f = &x->frames[x->frame_count];
         ssize_t bytes = recv(x->cable, f->bytes, sizeof(f->bytes), MSG_DONTWAIT);
-
         if (bytes < 0)
             return;
         f->size = (size_t)bytes;
@@ -321,7 +304,6 @@ static void take_frames(struct fixture *x)
 static uint32_t count_of_type(const struct fixture *x, enum mr_packet_type type)
 {
     uint32_t count = 0;
-
     for (uint32_t i = 0; i < x->frame_count; i++)
         count += x->frames[i].bytes[HEADERS_BYTES + 3] == type;
     return count;
@@ -338,7 +320,6 @@ static void test_repeated_frames(void **state)
 {
     struct fixture *x = *state;
     uint64_t served;
-
     forget_frames(x);
     push(x);
     take_frames(x);
@@ -363,7 +344,6 @@ static void test_stolen_datagrams(void **state)
     struct fixture *x = *state;
     uint64_t before;
     uint32_t count;
-
     forget_frames(x);
     push(x);
     take_frames(x);
@@ -399,7 +379,6 @@ static void cut(struct frame *f, uint16_t bytes)
     struct udphdr udp;
     uint16_t words[sizeof(ip) / 2];
     uint32_t sum = 0;
-
     memcpy(&ip, f->bytes + sizeof(struct ethhdr), sizeof(ip));
     memcpy(&udp, f->bytes + sizeof(struct ethhdr) + sizeof(ip), sizeof(udp));
     f->size -= bytes;
@@ -423,7 +402,6 @@ static void test_cut_datagrams(void **state)
     uint64_t before_short = node_fixture_counter(x->client, 0, "wire.drop_short");
     uint64_t before_tag = node_fixture_counter(x->client, 0, "wire.drop_tag");
     uint32_t count;
-
     forget_frames(x);
     push(x);
     take_frames(x);
@@ -431,7 +409,6 @@ static void test_cut_datagrams(void **state)
     for (uint32_t i = 0; i < x->frame_count; i++) {
         struct frame *f = &x->frames[i];
         uint16_t payload_bytes;
-
         memcpy(&payload_bytes, f->bytes + HEADERS_BYTES + 6, sizeof(payload_bytes));
         if (f->bytes[HEADERS_BYTES + 3] != MR_PACKET_DATA || payload_bytes <= 8)
             continue;
@@ -457,7 +434,6 @@ static void test_forged_datagrams(void **state)
     uint64_t before_tag = node_fixture_counter(x->client, 0, "wire.drop_tag");
     uint64_t before_session, resets = node_fixture_counter(x->client, 0, "wire.resets_sent");
     uint32_t count;
-
     forget_frames(x);
     push(x);
     take_frames(x);
@@ -466,7 +442,6 @@ static void test_forged_datagrams(void **state)
     before_session = node_fixture_counter(x->client, 0, "wire.drop_session");
     for (uint32_t i = 0; i < count; i++) {
         struct frame *f = &x->frames[i];
-
         cut(f, 0); /* no checksum: it would tell first */
         renumber(f);
         f->bytes[HEADERS_BYTES + MR_HEADER_BYTES - 1 - i % 8] ^= 1;
@@ -485,7 +460,6 @@ static void assert_serving(struct fixture *x)
     uint8_t data[64] = {1, 2, 3};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
     struct mr_reply *reply;
-
     assert_int_equal(mr_echo(x->client, NULL, 0, &tensor, 1, &reply), MR_OK);
     assert_memory_equal(mr_reply_tensor(reply, 0)->data, data, sizeof(data));
     mr_reply_free(reply);
@@ -497,21 +471,18 @@ static void test_noise(void **state)
     struct fixture *x = *state;
     uint8_t noise[1500];
     uint64_t random = 12345;
-
     forget_frames(x);
     push(x);
     take_frames(x);
     for (uint32_t n = 0; n < NOISE && x->frame_count > 0; n++) {
         struct frame f = x->frames[n % x->frame_count];
         size_t place = sizeof(struct ethhdr) + n % (HEADERS_BYTES + MR_HEADER_BYTES - sizeof(struct ethhdr));
-
         f.bytes[place] = (uint8_t)(f.bytes[place] + 1 + n / 100);
         assert_int_equal(send(x->cable, f.bytes, f.size, 0), f.size);
     }
     assert_serving(x);
     for (uint32_t n = 0; n < NOISE; n++) {
         size_t bytes = sizeof(struct ethhdr) + n * 2 % (sizeof(noise) - sizeof(struct ethhdr));
-
         for (size_t i = 0; i < bytes; i++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
             noise[i] = (uint8_t)(random >> 56);
@@ -535,7 +506,6 @@ int main(int argc, char **argv)
         GARBAGE_TEST(test_cut_datagrams),   GARBAGE_TEST(test_forged_datagrams),
         GARBAGE_TEST(test_noise),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_garbage MILLRACED\n");
         return 2;

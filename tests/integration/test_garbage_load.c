@@ -23,7 +23,6 @@ static void start_node(struct netns *net, const char *log, struct netns_process 
 {
     char command[512];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
-
     snprintf(command, sizeof(command),
              "exec %s --config /dev/null --set node.name=garbage --set port.driver=memif "
              "--set port.device=%s/memif.sock --set port.ipv4=" NETNS_SERVER_IPV4
@@ -38,7 +37,6 @@ static void start_node(struct netns *net, const char *log, struct netns_process 
 static off_t size_of(const char *path)
 {
     struct stat status;
-
     assert_int_equal(stat(path, &status), 0);
     return status.st_size;
 }
@@ -49,7 +47,6 @@ static void garbage_at_full_speed_is_counted_in_silence(void **state)
     struct netns net;
     struct netns_process node, load;
     json_error_t error;
-
     netns_create(&net, &(struct netns_options){.no_veth = true});
     snprintf(log, sizeof(log), "%s/log", net.directory);
     snprintf(socket, sizeof(socket), "%s/memif.sock", net.directory);
@@ -80,7 +77,6 @@ static void garbage_at_full_speed_is_counted_in_silence(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(garbage_at_full_speed_is_counted_in_silence)};
-
     if (argc != 3) {
         fprintf(stderr, "usage: test_garbage_load MILLRACED GARBAGE_LOAD\n");
         return 2;

@@ -31,7 +31,6 @@ static int set_up(void **state)
 {
     static struct fixture x;
     struct mr_feature table = mr_feature_table("clicks", DIM);
-
     memset(&x, 0, sizeof(x));
     table.init_a = INITIAL;
     table.learning_rate = 1;
@@ -49,7 +48,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     for (uint32_t i = 0; i < TRAINERS; i++)
         mr_client_destroy(x->trainers[i]);
     mr_client_destroy(x->server);
@@ -62,7 +60,6 @@ static int tear_down(void **state)
 static void look_up(struct fixture *x, const struct mr_batch *batch)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup_batch(x->server, NULL, batch->id, x->table, &reply), MR_OK);
 
     const struct mr_tensor *t = mr_reply_tensor(reply, 0);
@@ -80,7 +77,6 @@ static void push(struct fixture *x, const struct mr_batch *batch, float value)
     struct mr_batch_gradient gradient = {x->table,
                                          mr_tensor_3d(MR_F32, batch->samples, HUB_SLOTS, DIM, gradients)};
     bool applied = false;
-
     for (uint32_t i = 0; i < BATCH * HUB_SLOTS * DIM; i++)
         gradients[i] = value;
     assert_int_equal(mr_push_gradients_batch(x->server, NULL, batch->id, &gradient, 1, &applied), MR_OK);
@@ -91,7 +87,6 @@ static void note(struct fixture *x, const struct mr_batch *batch)
 {
     for (uint32_t i = 0; i < batch->samples; i++) {
         uint32_t sample = hub_fixture_sample(batch, i);
-
         assert_true(sample < SAMPLES);
         x->times[sample]++;
     }
@@ -101,7 +96,6 @@ static void note(struct fixture *x, const struct mr_batch *batch)
 static enum mr_status read_next(struct fixture *x, uint32_t trainer, uint64_t *done, struct mr_batch *batch)
 {
     enum mr_status status = mr_read_sample(x->trainers[trainer], NULL, done, *done != NO_BATCH, batch);
-
     if (status != MR_OK && status != MR_END_OF_DATA && status != MR_NOT_READY)
         fail_msg("%s", mr_last_error());
     if (status == MR_NOT_READY)
@@ -116,10 +110,8 @@ static uint32_t read_all(struct fixture *x, bool train)
     uint64_t done[TRAINERS] = {NO_BATCH, NO_BATCH};
     struct mr_batch batch;
     uint32_t batches = 0;
-
     for (uint32_t turn = 0;; turn++) {
         enum mr_status status = read_next(x, turn % TRAINERS, &done[turn % TRAINERS], &batch);
-
         if (status == MR_END_OF_DATA)
             return batches;
         if (status != MR_OK)
@@ -138,7 +130,6 @@ static uint32_t read_all(struct fixture *x, bool train)
 static void start(struct fixture *x, const struct mr_sample_plan *plan, struct mr_sample_info *info)
 {
     struct mr_sample_info other;
-
     assert_int_equal(mr_start_sample(x->trainers[0], NULL, plan, info), MR_OK);
     assert_int_equal(mr_start_sample(x->trainers[1], NULL, plan, &other), MR_OK); /* joins */
     assert_int_equal(other.stream, info->stream);
@@ -150,7 +141,6 @@ static void check_applied(struct fixture *x, const struct mr_sample_info *info)
     struct mr_hub_status status;
     uint64_t watermark, *bitmap;
     uint32_t words;
-
     assert_int_equal(mr_batch_state(x->server, NULL, info->stream, &watermark, &bitmap, &words), MR_OK);
     free(bitmap);
     assert_int_equal(watermark, info->batches);
@@ -167,7 +157,6 @@ static void test_one_pass(void **state)
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
     struct mr_sample_info info;
     struct mr_hub_status status;
-
     plan.epochs = 2;
     plan.shuffle_seed = 5;
     plan.run = 1;
@@ -199,7 +188,6 @@ static void test_keys(void **state)
     struct mr_reply *reply;
     uint64_t done = NO_BATCH, keys[SAMPLES];
     enum mr_status status;
-
     assert_int_equal(mr_start_sample(x->trainers[0], NULL, &plan, &info), MR_OK);
     while ((status = read_next(x, 0, &done, &batch)) != MR_END_OF_DATA) {
         if (status != MR_OK)
@@ -214,7 +202,6 @@ static void test_keys(void **state)
         assert_int_equal(mr_lookup(x->server, NULL, x->table, keys, SAMPLES, &reply), MR_OK);
         for (uint32_t i = 0; i < SAMPLES; i++) {
             uint32_t times = 0;
-
             for (uint32_t j = 0; j < SAMPLES; j++)
                 times += keys[j] == keys[i];
             assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i * DIM] == INITIAL - (float)times);
@@ -230,7 +217,6 @@ static void test_held_out(void **state)
     struct fixture *x = *state;
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
     struct mr_sample_info train, held_out;
-
     plan.held_out_share = 0.25;
     plan.shuffle_seed = 11;
     start(x, &plan, &train);
@@ -253,7 +239,6 @@ static void test_backpressure(void **state)
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, 5);
     struct mr_sample_info info;
     struct mr_hub_status status;
-
     for (uint32_t i = 0; i < TRAINERS; i++)
         mr_client_destroy(x->trainers[i]);
     hub_fixture_kill(&x->hub);
@@ -279,7 +264,6 @@ static void test_refusals(void **state)
     struct mr_sample_plan good = hub_fixture_plan(&x->hub, BATCH), plan = good;
     struct mr_sample_info info;
     struct mr_batch batch = {.id = 77};
-
     node_fixture_refused(mr_read_sample(x->trainers[0], NULL, NULL, 0, &batch), MR_NOT_STARTED, "");
     assert_int_equal(batch.id, 77);
     plan.path = "/nowhere/samples.tsv";
@@ -322,7 +306,6 @@ static void test_command_line(void **state)
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         int code = netns_run(&x->node.net, NETNS_CLIENT, "timeout 60 %s %s >%s/out 2>&1 </dev/null",
                              hub_fixture_program, cases[i].arguments, x->node.directory);
-
         assert_in_range(code, 1, 2);
         if (netns_run(&x->node.net, NETNS_CLIENT, "grep -qF -e '%s' %s/out", cases[i].says,
                       x->node.directory) != 0)
@@ -338,7 +321,6 @@ int main(int argc, char **argv)
         HUB_TEST(test_one_pass),     HUB_TEST(test_keys),     HUB_TEST(test_held_out),
         HUB_TEST(test_backpressure), HUB_TEST(test_refusals), HUB_TEST(test_command_line),
     };
-
     if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {
         fprintf(stderr, "usage: test_hub MILLRACED MILLRACE_HUB CORES\n");
         return 2;

@@ -37,7 +37,6 @@ struct fixture {
 static void write_text(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
-
     assert_non_null(file);
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
@@ -46,7 +45,6 @@ static void write_text(const char *path, const char *text)
 static void write_key(const struct fixture *x, const char *path, enum key key)
 {
     char text[2 * MR_PSK_BYTES + 1];
-
     for (uint32_t i = 0; i < MR_PSK_BYTES; i++)
         snprintf(text + (size_t)2 * i, 3, "%02x", x->keys[key][i]);
     write_text(path, text);
@@ -56,7 +54,6 @@ static struct wire_client *connect_with(const struct fixture *x, uint32_t core, 
 {
     struct wire_client *client =
         wire_client_create(NETNS_SERVER_IPV4, (uint16_t)(PORT + core), (uint16_t)core);
-
     wire_client_set_key(client, x->keys[key]);
     return client;
 }
@@ -65,7 +62,6 @@ static int set_up(void **state)
 {
     static struct fixture x;
     const char *settings[3] = {x.settings[0], x.settings[1], NULL};
-
     memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
     assert_non_null(mkdtemp(x.directory));
     snprintf(x.key_file, sizeof(x.key_file), "%s/key", x.directory);
@@ -85,7 +81,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     for (uint32_t core = 0; core < CORES; core++)
         wire_client_destroy(x->clients[core]);
     node_fixture_stop(&x->node);
@@ -107,7 +102,6 @@ static void is_taken(const struct fixture *x, enum key key)
 {
     for (uint32_t core = 0; core < CORES; core++) {
         struct wire_client *client = connect_with(x, core, key);
-
         assert_int_equal(wire_client_echo(client, 1, 1, ANSWER_MS), MR_OK);
         wire_client_destroy(client);
     }
@@ -117,10 +111,8 @@ static void is_refused(const struct fixture *x, enum key key)
 {
     for (uint32_t core = 0; core < CORES; core++) {
         enum mr_status status = MR_OK;
-
         for (int i = 0; i < TRIES && status == MR_OK; i++) {
             struct wire_client *client = connect_with(x, core, key);
-
             status = wire_client_echo(client, 1, 1, SILENCE_MS);
             wire_client_destroy(client);
         }
@@ -131,7 +123,6 @@ static void is_refused(const struct fixture *x, enum key key)
 static void test_rotation_under_load(void **state)
 {
     struct fixture *x = *state;
-
     work(x);
     is_refused(x, NEW);
     write_key(x, x->next_file, NEW);
@@ -154,7 +145,6 @@ static void test_rotation_under_load(void **state)
 static void test_a_bad_file(void **state)
 {
     struct fixture *x = *state;
-
     write_text(x->next_file, "not a key");
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
     work(x);
@@ -171,7 +161,6 @@ static struct mr_client *client_with(const struct fixture *x, const char *name)
 {
     char path[64], error[512] = "";
     struct mr_client *client = NULL;
-
     snprintf(path, sizeof(path), "%s/%s", x->directory, name);
     struct mr_client_options options = {.server = x->node.address,
                                         .key_file = path,
@@ -188,7 +177,6 @@ static int set_up_roles(void **state)
     static struct fixture x;
     const char *settings[5] = {x.settings[0], x.settings[1], x.role_settings[0], x.role_settings[1], NULL};
     char path[64];
-
     *state = &x;
     memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
     assert_non_null(mkdtemp(x.directory));
@@ -212,7 +200,6 @@ static int tear_down_roles(void **state)
 {
     struct fixture *x = *state;
     char command[64];
-
     node_fixture_stop(&x->node);
     snprintf(command, sizeof(command), "rm -r %s", x->directory);
     return system(command);
@@ -222,7 +209,6 @@ static int tear_down_roles(void **state)
 static void not_allowed(enum mr_status status, const char *op, const char *needs, const char *has)
 {
     char says[128];
-
     snprintf(says, sizeof(says), "%s needs a key of the role %s, and the caller's has the role %s", op, needs,
              has);
     node_fixture_refused(status, MR_UNAUTHORIZED, says);
@@ -232,7 +218,6 @@ static uint64_t rows_of(struct mr_client *client)
 {
     struct mr_feature_info *infos;
     uint32_t count;
-
     assert_int_equal(mr_list(client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 1);
     uint64_t rows = infos[0].rows;
@@ -250,7 +235,6 @@ static void test_roles(void **state)
                      *operator_ = client_with(x, "key");
     struct mr_reply *reply;
     uint32_t table;
-
     assert_int_equal(mr_create(trainer, NULL, &feature, 1, &table), MR_OK);
     assert_int_equal(mr_lookup(trainer, NULL, table, &key, 1, &reply), MR_OK);
     mr_reply_free(reply);
@@ -283,7 +267,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_a_bad_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_roles, set_up_roles, tear_down_roles),
     };
-
     if (argc != 2)
         return 2;
     node_fixture_server = argv[1];

@@ -62,7 +62,6 @@ struct fixture {
 static uint32_t kill_count(void)
 {
     const char *given = getenv("MILLRACE_KILLS");
-
     return given ? (uint32_t)strtoul(given, NULL, 10) : KILLS_DEFAULT;
 }
 
@@ -82,7 +81,6 @@ static void start(struct fixture *x, uint64_t seed)
     static char of_deltas[SETTING_BYTES];
     static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64",
                                            "checkpoint.delta_share_percent=1000", of_deltas, NULL};
-
     snprintf(of_deltas, sizeof(of_deltas), "checkpoint.deltas=%u", (unsigned)deltas);
     memset(x, 0, sizeof(*x));
     x->random = seed;
@@ -99,7 +97,6 @@ static void start_hub(struct fixture *x)
 static void start_trainers(struct fixture *x, uint32_t count, const char *options)
 {
     char command[COMMAND_BYTES];
-
     x->trainer_count = count;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(command, sizeof(command),
@@ -117,7 +114,6 @@ static bool is_training(const struct fixture *x)
         return !atomic_load(&x->is_applied);
     for (uint32_t i = 0; i < x->trainer_count; i++) {
         siginfo_t info = {.si_pid = 0};
-
         assert_int_equal(waitid(P_PID, (id_t)x->trainers[i].pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
         if (info.si_pid == 0)
             return true;
@@ -137,10 +133,8 @@ static uint64_t newest_checkpoint(const struct fixture *x)
 {
     uint64_t newest = 0;
     DIR *directory = opendir(x->node.checkpoints);
-
     for (const struct dirent *e; directory != NULL && (e = readdir(directory)) != NULL;) {
         uint64_t id = strncmp(e->d_name, "ckpt-", 5) == 0 ? strtoull(e->d_name + 5, NULL, 10) : 0;
-
         newest = id > newest ? id : newest;
     }
     if (directory != NULL)
@@ -153,7 +147,6 @@ static bool is_delta(const struct fixture *x, uint64_t id)
 {
     struct ps_reader *reader;
     char text[256];
-
     if (ps_reader_open_unread(NULL, x->node.checkpoints, id, &reader, text) != MR_OK)
         fail_msg("%s", text);
     bool delta = ps_reader_chain(reader)->count > 1;
@@ -168,7 +161,6 @@ static void let_learn(const struct fixture *x)
 {
     const uint32_t before = atomic_load(&x->batches);
     const uint64_t newest = newest_checkpoint(x);
-
     while (is_training(x) &&
            (x->has_learner ? atomic_load(&x->batches) == before : newest_checkpoint(x) == newest))
         wait_ms(1);
@@ -179,7 +171,6 @@ static uint32_t crash(struct fixture *x, uint32_t kills_left)
 {
     struct mr_checkpoint_status status;
     uint32_t kills = 1;
-
     if (draw(x, 4) == 0)
         let_learn(x);
     wait_ms(draw(x, SERVED_MS_MAX));
@@ -207,7 +198,6 @@ static uint32_t crash(struct fixture *x, uint32_t kills_left)
 static uint32_t train_and_kill(struct fixture *x, uint32_t kills_max)
 {
     uint32_t kills = 0;
-
     while (newest_checkpoint(x) == 0 && is_training(x)) /* without one the features are gone, too */
         wait_ms(1);
     while (kills < kills_max && is_training(x))
@@ -223,7 +213,6 @@ static void check_kinds(const struct fixture *x)
 {
     uint64_t ids[64];
     uint32_t count = ps_checkpoint_list(NULL, x->node.checkpoints, ids, 64), found = 0;
-
     assert_true(count > 0 && count <= 64);
     for (uint32_t i = 0; i < count; i++)
         found += is_delta(x, ids[i]);
@@ -234,7 +223,6 @@ static void check_kinds(const struct fixture *x)
 static void check_record(struct fixture *x)
 {
     static struct program_result result;
-
     program_run(&x->node.net, NETNS_CLIENT, &result,
                 "%s record --hub " HUB_ADDRESS " --server %s --data %s " PLAN " --ledger --quiet", fm,
                 x->node.address, x->samples);
@@ -248,7 +236,6 @@ static void save(struct fixture *x)
     struct mr_client *client = node_fixture_connect(&x->node);
     uint64_t id;
     enum mr_status saved;
-
     while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) /* the trainer's last */
         wait_ms(1);
     assert_int_equal(saved, MR_OK);
@@ -276,10 +263,8 @@ static uint64_t next(uint64_t *random)
 static void draw_keys(uint32_t batch, uint64_t keys[BATCH_KEYS])
 {
     uint64_t random = batch * UINT64_C(0x9e3779b97f4a7c15);
-
     for (uint32_t i = 0; i < BATCH_KEYS; i++) {
         uint32_t bits = 4 + (uint32_t)next(&random) % 14;
-
         keys[i] = next(&random) % (UINT64_C(1) << bits) + 1;
     }
 }
@@ -292,13 +277,11 @@ static void learn_batch(struct mr_client *client, const uint32_t ids[2], uint32_
     struct mr_options options = {.step = batch + 1};
     struct mr_reply *reply;
     float bias = 0;
-
     draw_keys(batch, keys);
     expect(mr_lookup(client, &options, ids[0], keys, BATCH_KEYS, &reply));
     const float *rows = mr_reply_tensor(reply, 0)->data;
     for (uint32_t i = 0; i < BATCH_KEYS; i++) {
         float sum = 0;
-
         for (uint32_t d = 0; d < DIM; d++)
             sum += rows[i * DIM + d];
         for (uint32_t d = 0; d < DIM; d++)
@@ -314,7 +297,6 @@ static void learn_batch(struct mr_client *client, const uint32_t ids[2], uint32_
 static uint32_t meet_all_cores(struct mr_client *client, uint32_t table)
 {
     uint64_t keys[BATCH_KEYS];
-
     draw_keys(0, keys);
     expect(mr_lookup(client, NULL, table, keys, BATCH_KEYS, NULL));
     return mr_client_incarnation(client);
@@ -324,7 +306,6 @@ static bool save_succeeds(struct mr_client *client)
 {
     struct mr_checkpoint_status status;
     uint64_t id;
-
     if (mr_save(client, NULL, NULL, &id) != MR_OK)
         return false;
     do {
@@ -340,7 +321,6 @@ static void save_all(struct mr_client *client, uint32_t table)
 {
     uint32_t incarnation;
     bool is_saved;
-
     do {
         incarnation = meet_all_cores(client, table);
         is_saved = save_succeeds(client);
@@ -359,7 +339,6 @@ static void *learn_in_order(void *arg)
     char error[512];
     uint32_t ids[2];
     uint64_t id;
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "trainer: %s\n", error);
         abort();
@@ -389,7 +368,6 @@ static void *learn_in_order(void *arg)
 static uint32_t learn_alone(uint64_t seed, uint32_t kills_max, struct content *content)
 {
     static struct fixture x;
-
     start(&x, seed);
     x.has_learner = true;
     assert_int_equal(pthread_create(&x.learner, NULL, learn_in_order, &x), 0);
@@ -406,7 +384,6 @@ static void test_one_trainer_ends_with_the_same_bits(void **state)
 {
     struct content calm, disturbed;
     const uint32_t count = kill_count();
-
     (void)state;
     assert_int_equal(learn_alone(0, 0, &calm), 0);
     for (uint32_t kills = 0, round = 1; kills < count; round++) {
@@ -427,7 +404,6 @@ static void test_two_trainers_lose_and_double_nothing(void **state)
 {
     static struct fixture x;
     const uint32_t count = kill_count();
-
     (void)state;
     for (uint32_t kills = 0, round = 1; kills < count; round++) {
         start(&x, round + 1000);
@@ -452,7 +428,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_trainer_ends_with_the_same_bits),
         cmocka_unit_test(test_two_trainers_lose_and_double_nothing),
     };
-
     if (argc != 7 || (cores = (uint32_t)strtoul(argv[5], NULL, 10)) == 0) {
         (void)fputs("usage: test_kills MILLRACED MILLRACE-HUB FM FLIGHTS.CSV.XZ CORES DELTAS\n", stderr);
         return 2;

@@ -59,7 +59,6 @@ static void push(struct work *w, uint32_t first, uint32_t count)
 {
     uint32_t place = w->begun++ % IN_FLIGHT;
     struct mr_options options = {.future = &w->futures[place], .more = w->begun % 3 != 0};
-
     await(w, place);
     assert_int_equal(mr_push_gradients(w->client, &options, w->table, w->keys + first, count, DIM,
                                        w->gradients + (size_t)first * DIM),
@@ -72,7 +71,6 @@ static void push(struct work *w, uint32_t first, uint32_t count)
 static void check_rows(struct work *w)
 {
     struct mr_reply *reply = NULL;
-
     assert_int_equal(mr_lookup(w->client, NULL, w->table, w->keys, KEYS, &reply), MR_OK);
 
     const float *rows = mr_reply_tensor(reply, 0)->data;
@@ -85,7 +83,6 @@ static void check_rows(struct work *w)
 static void push_and_check(struct work *w)
 {
     struct mr_feature table = mr_feature_table("rows", DIM);
-
     table.learning_rate = 1;
     assert_int_equal(mr_create(w->client, NULL, &table, 1, &w->table), MR_OK);
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -108,7 +105,6 @@ static void echo(struct mr_client *client, uint32_t core, uint8_t *data, size_t 
 {
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)bytes, data);
     struct mr_reply *reply = NULL;
-
     for (size_t i = 0; i < bytes; i++)
         data[i] = (uint8_t)(random_number(random) >> 56);
     if (mr_echo(client, NULL, core, &tensor, 1, &reply) != MR_OK)
@@ -123,7 +119,6 @@ static void work_and_check(struct mr_client *client)
     static uint8_t data[ECHO_BYTES_MAX];
     static struct work w;
     uint64_t random = 99;
-
     memset(&w, 0, sizeof(w));
     w.client = client;
     push_and_check(&w);
@@ -145,7 +140,6 @@ static void check_fault_port(const char *driver, const char *direction, uint32_t
     static const char *const counters[] = {"port.fault_lost", "port.fault_duplicated", "port.fault_late",
                                            "port.fault_corrupted"};
     struct node_fixture node;
-
     node_fixture_start(&node, cores, settings);
 
     struct mr_client *client = node_fixture_connect(&node);
@@ -181,7 +175,6 @@ static void test_fault_port_is_off(void **state)
 {
     static const char *const settings[] = {FAULTS, NULL};
     struct node_fixture node;
-
     node_fixture_start(&node, 1, settings);
 
     struct mr_client *client = node_fixture_connect(&node);
@@ -215,7 +208,6 @@ static void check_forwarder(const char *driver, uint16_t mtu)
     struct node_fixture node;
     struct netns_process forwarder;
     unsigned long lost, duplicated, reordered, corrupted;
-
     node_fixture_start_over(&node, &cable, 1, settings);
     netns_spawn(&node.net, NETNS_SERVER, argv, &forwarder);
     assert_true(netns_wait_line(&forwarder, "forwarding", LINE_MS));
@@ -262,7 +254,6 @@ static void check_largest(const char *driver, uint16_t mtu)
     uint8_t *data = malloc(bytes);
     uint64_t random = mtu;
     char error[256];
-
     assert_non_null(data);
     node_fixture_start_over(&node, &cable, 1, settings);
 
@@ -301,7 +292,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_largest_1280),       cmocka_unit_test(test_largest_1500),
         cmocka_unit_test(test_largest_9000),
     };
-
     if (argc < 3) {
         fprintf(stderr, "usage: test_lossy MILLRACED FORWARDER [FILTER]\n");
         return 2;

@@ -16,7 +16,6 @@ static void run_load(struct echo_fixture *f, const char *faults)
 {
     struct netns_process load;
     char arguments[192], socket[96];
-
     netns_create(&f->net, &(struct netns_options){.no_veth = true});
     snprintf(socket, sizeof(socket), "%s/memif.sock", f->net.directory);
     snprintf(arguments, sizeof(arguments), "--driver memif --device %s --idle-us 0 %s", socket, faults);
@@ -34,7 +33,6 @@ static void run_load(struct echo_fixture *f, const char *faults)
 static void serves_over_memif(void **state)
 {
     struct echo_fixture f;
-
     run_load(&f, "");
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 4);
     assert_true(echo_fixture_counter(&f, 0, "wire.calls_served") > 4);
@@ -45,7 +43,6 @@ static void serves_over_memif(void **state)
 static void damage_over_memif_is_found_by_the_tag(void **state)
 {
     struct echo_fixture f;
-
     run_load(&f, "--fault-loss-ppm 5000 --fault-corrupt-ppm 20000");
     assert_true(echo_fixture_counter(&f, 0, "port.fault_lost") > 0);
     assert_true(echo_fixture_counter(&f, 0, "port.fault_corrupted") > 0);
@@ -59,7 +56,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(serves_over_memif),
         cmocka_unit_test(damage_over_memif_is_found_by_the_tag),
     };
-
     if (argc != 3) {
         fprintf(stderr, "usage: test_memif <path of echo_server> <path of memif_load>\n");
         return 2;

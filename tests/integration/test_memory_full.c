@@ -20,7 +20,6 @@ static uint64_t held(struct mr_client *client, uint64_t *memory_bytes)
 {
     struct mr_core_state states[64];
     uint64_t rows = 0;
-
     *memory_bytes = 0;
     assert_int_equal(mr_heartbeat(client, NULL, states), MR_OK);
     for (uint32_t i = 0; i < mr_client_core_count(client); i++) {
@@ -33,7 +32,6 @@ static uint64_t held(struct mr_client *client, uint64_t *memory_bytes)
 static uint64_t fill(struct mr_client *client, uint32_t table, uint64_t *keys)
 {
     uint64_t rows = 0, memory_bytes;
-
     for (uint64_t chunk = 0; chunk < CHUNKS_MAX; chunk++) {
         for (uint32_t i = 0; i < CHUNK; i++)
             keys[i] = chunk * CHUNK + i;
@@ -55,7 +53,6 @@ static uint64_t sum_of(const struct node_fixture *node, const char *command, con
 {
     static struct program_result result; /* large */
     uint64_t sum = 0;
-
     program_run(&node->net, NETNS_CLIENT, &result, "%s %s --json --server %s", millrace, command,
                 node->address);
     program_expect(&result, 0, "");
@@ -64,7 +61,6 @@ static uint64_t sum_of(const struct node_fixture *node, const char *command, con
     assert_non_null(list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_object_get(json_array_get(list, i), field);
-
         assert_non_null(value);
         sum += (uint64_t)json_integer_value(value);
     }
@@ -81,7 +77,6 @@ static uint64_t check_told(struct node_fixture *node, struct mr_client *client, 
     struct mr_options options = {.pushed = &pushed};
     uint64_t *keys = calloc(CHUNK, sizeof(*keys)), refused = 0, without_row = 0, skipped = 0;
     float *gradients = calloc((size_t)CHUNK * DIM, sizeof(*gradients));
-
     assert_true(keys != NULL && gradients != NULL);
     for (uint64_t i = 1; i < CHUNK; i++) /* key 0 has a row */
         keys[i] = (UINT64_C(1) << 60) + i;
@@ -123,7 +118,6 @@ static void check_saved(struct node_fixture *node, struct mr_client *client, uin
 {
     struct mr_reply *reply;
     uint64_t memory_bytes;
-
     node_fixture_save(client);
     node_fixture_kill(node);
     node_fixture_restart(node);
@@ -143,7 +137,6 @@ static void test_full(void **state)
     uint64_t *keys = calloc(CHUNK, sizeof(*keys)), first = 0, unknown = UINT64_C(1) << 60, rows, memory_bytes;
     float gradient[DIM];
     uint32_t id, set_id, large_id = 77, dims[2] = {4096, 4096}, offsets[2] = {0, 1};
-
     assert_non_null(keys);
     node_fixture_start(&node, 2, settings);
     client = node_fixture_connect(&node);
@@ -198,7 +191,6 @@ static void test_full(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_full)};
-
     if (argc != 3) {
         fprintf(stderr, "usage: test_memory_full MILLRACED MILLRACE\n");
         return 2;

@@ -21,7 +21,6 @@ static void check_large_push(const char *driver, bool keep_offloads)
     uint64_t *keys = calloc(COUNT, sizeof(*keys));
     float *gradients = calloc((size_t)COUNT * DIM, sizeof(*gradients));
     uint32_t id;
-
     assert_non_null(keys);
     assert_non_null(gradients);
     node_fixture_start_over(&node, &cable, 1, settings);
@@ -72,7 +71,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_af_packet_without_offload),
         cmocka_unit_test(test_af_xdp),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_offload MILLRACED\n");
         return 2;

@@ -25,7 +25,6 @@ static void start(uint32_t cores)
 {
     static const char *settings[] = {"port.driver=af_packet", NULL};
     struct netns_options cable = {.cut = true};
-
     node_fixture_start_over(&node, &cable, cores, settings);
 }
 
@@ -62,7 +61,6 @@ static void echo(struct mr_client *client, uint32_t core, uint32_t bytes)
     static uint8_t data[ECHO_BYTES];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
     struct mr_reply *reply = NULL;
-
     for (uint32_t i = 0; i < bytes; i++)
         data[i] = (uint8_t)(i * 31 + bytes);
     if (mr_echo(client, NULL, core, &tensor, 1, &reply) != MR_OK)
@@ -74,7 +72,6 @@ static void echo(struct mr_client *client, uint32_t core, uint32_t bytes)
 static void echo_all(struct mr_client *client)
 {
     static const uint32_t lengths[] = {10, 1200, 1290, 1350, 1400, 1450, 3000, ECHO_BYTES};
-
     for (uint32_t core = 0; core < mr_client_core_count(client); core++)
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
             echo(client, core, lengths[i]);
@@ -171,7 +168,6 @@ static void refused(uint32_t mtu)
     const struct mr_client_options options = {.server = node.address, .connect_ms = NODE_READY_MS};
     struct mr_client *client = NULL;
     char line[LINE_BYTES] = "";
-
     set_path_mtu(mtu);
     assert_int_equal(mr_client_create(&options, &client, line, sizeof(line)), MR_UNREACHABLE);
     assert_null(client);
@@ -209,7 +205,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_router_on_the_way_there),
         cmocka_unit_test(test_too_small),
     };
-
     netns_require_root();
     node_fixture_server = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);

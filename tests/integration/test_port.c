@@ -25,7 +25,6 @@ struct fixture {
 static void write_config(const struct fixture *x)
 {
     FILE *file = fopen(x->config, "w");
-
     assert_non_null(file);
     fprintf(file,
             "[node]\nname = first\n[port]\ndevice = %s\nipv4 = %s/24\n[cores]\npoll_mode = adaptive\n"
@@ -38,7 +37,6 @@ static void write_config(const struct fixture *x)
 static int set_up(void **state)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     netns_create(&x.net, NULL);
     snprintf(x.config, sizeof(x.config), "%s/node.conf", x.net.directory);
@@ -50,7 +48,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     netns_destroy(&x->net);
     return 0;
 }
@@ -60,7 +57,6 @@ static void launch_node(struct fixture *x, const char *options)
 {
     char command[512];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
-
     snprintf(command, sizeof(command), "exec %s --config %s %s 2>&1", millraced, x->config, options);
     netns_spawn(&x->net, NETNS_SERVER, argv, &x->node);
 }
@@ -81,7 +77,6 @@ static void second_is_refused(const struct fixture *x, const char *options)
 {
     struct program_result result;
     char holder[64];
-
     snprintf(holder, sizeof(holder), "is in use by the node \"first\", process %d;", (int)x->node.pid);
     program_run(&x->net, NETNS_SERVER, &result, "%s --config %s --set node.name=second %s", millraced,
                 x->config, options);
@@ -94,7 +89,6 @@ static void second_is_refused(const struct fixture *x, const char *options)
 static void a_second_node_is_refused(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(
         netns_run(&x->net, NETNS_SERVER, "ip link property add dev " NETNS_SERVER_IF " altname other"), 0);
     start_node(x, "--set port.driver=af_xdp");
@@ -113,7 +107,6 @@ static void a_second_node_is_refused(void **state)
 static void a_node_follows_one_that_was_killed(void **state)
 {
     struct fixture *x = *state;
-
     start_node(x, "--set port.driver=af_xdp");
     assert_int_equal(netns_end(&x->node, SIGKILL), 128 + SIGKILL);
     start_node(x, "--set port.driver=af_xdp");
@@ -126,7 +119,6 @@ static void nodes_of_one_name_do_not_disturb_each_other(void **state)
 {
     struct fixture *x = *state;
     struct fixture other = *x;
-
     start_node(x, "");
     start_node(&other, "--set port.driver=tap --set port.device=tap0");
     assert_int_equal(netns_end(&other.node, SIGTERM), 0);
@@ -148,7 +140,6 @@ static void loses_its_port(struct fixture *x, const char *options, const char *c
 static void a_lost_port_ends_the_node(void **state)
 {
     struct fixture *x = *state;
-
     loses_its_port(x, "--set port.driver=af_xdp", "ip link set " NETNS_SERVER_IF " xdp off",
                    NETNS_SERVER_IF ": its XDP program was removed by another process");
     loses_its_port(x, "--set port.driver=tap --set port.device=tap0", "ip link del tap0",
@@ -163,7 +154,6 @@ static struct mr_client *connect_to(const struct fixture *x)
         .server = NETNS_SERVER_IPV4 ":7700", .connect_ms = LINE_MS, .deadline_ms = LINE_MS};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     netns_enter(&x->net, NETNS_CLIENT);
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
@@ -176,7 +166,6 @@ static void has_variable(const struct fixture *x, uint32_t id, float expected)
     struct mr_client *client = connect_to(x);
     struct mr_reply *reply;
     float value;
-
     assert_int_equal(mr_variable_pull(client, NULL, id, 0, 0, &reply), MR_OK);
     memcpy(&value, mr_reply_tensor(reply, 0)->data, sizeof(value));
     mr_reply_free(reply);
@@ -189,7 +178,6 @@ static uint32_t set_variable(const struct fixture *x, float value)
     struct mr_client *client = connect_to(x);
     struct mr_feature v = mr_feature_variable("v", 0, NULL);
     uint32_t id;
-
     assert_int_equal(mr_create(client, NULL, &v, 1, &id), MR_OK);
     assert_int_equal(mr_variable_push(client, NULL, id, 0, 1, &value), MR_OK);
     mr_client_destroy(client);
@@ -202,7 +190,6 @@ static void what_was_pushed_is_kept(void **state)
 {
     struct fixture *x = *state;
     char settings[160];
-
     snprintf(settings, sizeof(settings), "--set checkpoint.directory=%s/ckpt", x->net.directory);
     start_node(x, settings);
     uint32_t id = set_variable(x, 1.5f);
@@ -225,7 +212,6 @@ static void a_directory_is_enough_to_save_by_time(void **state)
 {
     struct fixture *x = *state;
     char settings[192];
-
     snprintf(settings, sizeof(settings), "--set checkpoint.directory=%s/ckpt --set checkpoint.every_s=1",
              x->net.directory);
     start_node(x, settings);
@@ -240,7 +226,6 @@ static void a_directory_is_enough_to_save_by_time(void **state)
 static void one_that_keeps_nothing_says_so(void **state)
 {
     struct fixture *x = *state;
-
     launch_node(x, "");
     assert_true(netns_wait_line(&x->node, "this node keeps nothing", LINE_MS));
     assert_true(netns_wait_line(&x->node, "millraced: ready", LINE_MS));
@@ -251,7 +236,6 @@ static void one_that_keeps_nothing_says_so(void **state)
 static void says_where_it_listens(void **state)
 {
     struct fixture *x = *state;
-
     start_node(x, "--set port.ipv4=");
     assert_non_null(strstr(x->node.line, "listen=[fe80::"));
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
@@ -260,7 +244,6 @@ static void says_where_it_listens(void **state)
 static void a_link_that_is_down_comes_back(void **state)
 {
     struct fixture *x = *state;
-
     start_node(x, "");
     assert_int_equal(netns_run(&x->net, NETNS_CLIENT, "ip link set " NETNS_CLIENT_IF " down"), 0);
     assert_true(netns_wait_line(&x->node, NETNS_SERVER_IF ": the link is down", LINE_MS));
@@ -283,7 +266,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(says_where_it_listens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_that_is_down_comes_back, set_up, tear_down),
     };
-
     if (argc != 2)
         return 2;
     millraced = argv[1];

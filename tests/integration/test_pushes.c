@@ -42,7 +42,6 @@ static int set_up(void **state)
 {
     static struct fixture x;
     struct mr_feature feature = mr_feature_table("rows", DIM);
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores_before, NULL);
     x.client = node_fixture_connect(&x.node);
@@ -60,7 +59,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     disconnect_wires(x);
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
@@ -76,7 +74,6 @@ static uint32_t core_of(uint32_t cores, uint64_t key)
 static bool meets(const struct fixture *x, uint32_t a, uint32_t b)
 {
     uint32_t p = 0;
-
     while (p < MR_PARTITION_COUNT &&
            (p * cores_before / MR_PARTITION_COUNT != a || p * x->cores / MR_PARTITION_COUNT != b))
         p++;
@@ -92,7 +89,6 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     uint32_t head[4] = {x->table, 0}, count = 0;
     char text[WIRE_CLIENT_TEXT_BYTES];
     uint16_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
-
     for (uint32_t i = 0; i < KEYS; i++)
         if (core_of(cores_before, x->keys[i]) == old && core_of(x->cores, x->keys[i]) == to)
             keys[count++] = x->keys[i];
@@ -115,7 +111,6 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
 static uint64_t push(struct fixture *x, uint64_t number)
 {
     uint64_t durable = UINT64_MAX;
-
     for (uint32_t old = 0; old < cores_before; old++) {
         for (uint32_t to = 0; to < x->cores; to++) {
             if (meets(x, old, to)) {
@@ -130,7 +125,6 @@ static uint64_t push(struct fixture *x, uint64_t number)
 static void check_rows(struct fixture *x, uint32_t pushes)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     const float *rows = mr_reply_tensor(reply, 0)->data;
     for (uint32_t i = 0; i < KEYS * DIM; i++)
@@ -154,7 +148,6 @@ static void test_each_counts_once(void **state)
 {
     struct fixture *x = *state;
     uint64_t number = 1, id, durable = 0;
-
     while (number <= PUSHES / 3)
         assert_int_equal(push(x, number++), 0);
     assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
@@ -183,7 +176,6 @@ static void test_each_counts_once(void **state)
 static void test_nothing_was_saved(void **state)
 {
     struct fixture *x = *state;
-
     for (uint64_t number = 1; number <= 3; number++)
         push(x, number);
     restart(x);
@@ -205,7 +197,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {PUSHES_TEST(test_each_counts_once),
                                        PUSHES_TEST(test_nothing_was_saved)};
-
     if (argc != 4 || (cores_before = (uint32_t)strtoul(argv[2], NULL, 10)) == 0 ||
         (cores_after = (uint32_t)strtoul(argv[3], NULL, 10)) == 0 || cores_before > CORES_MAX ||
         cores_after > CORES_MAX) {

@@ -47,7 +47,6 @@ static struct mr_client *connect_replaying(const struct node_fixture *node, uint
                                         .replay_bytes = replay_bytes};
     struct mr_client *client;
     char error[512];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -64,7 +63,6 @@ static struct model create_model(struct mr_client *client, const char *table, co
 {
     uint32_t dims[1] = {ELEMENTS}, ids[2];
     struct mr_feature features[2] = {mr_feature_table(table, DIM), mr_feature_variable(variable, 1, dims)};
-
     features[0].initializer = MR_INIT_NORMAL;
     features[0].init_b = 0.1f;
     features[0].seed = 7;
@@ -107,7 +105,6 @@ static void push_rows(struct mr_client *client, const struct mr_options *options
 {
     uint64_t keys[KEYS_PER_PUSH];
     float gradients[KEYS_PER_PUSH * DIM];
-
     for (uint32_t i = 0; i < KEYS_PER_PUSH; i++)
         keys[i] = next_random(random) % KEYS;
     for (uint32_t i = 0; i < KEYS_PER_PUSH * DIM; i++)
@@ -136,7 +133,6 @@ static void push_variable(struct mr_client *client, const struct mr_options *opt
                           uint64_t *random)
 {
     float gradient[ELEMENTS];
-
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = (float)(next_random(random) % 2001) * 1e-3f - 1;
     expect_ok(mr_variable_push_gradient(client, options, variable, ELEMENTS, gradient));
@@ -147,7 +143,6 @@ static void train(struct mr_client *client, const struct model *model, uint32_t 
     for (uint32_t step = from; step < to; step++) {
         struct mr_options options = {.step = step + 1};
         uint64_t random = step * 1000 + 17;
-
         if (step % 3 == 0)
             push_variable(client, &options, model->variable, &random);
         else if (step % 3 == 1)
@@ -160,7 +155,6 @@ static void train(struct mr_client *client, const struct model *model, uint32_t 
 static void *train_disturbed(void *arg)
 {
     struct fixture *x = arg;
-
     for (; !atomic_load(&x->over); x->pushes++)
         train(x->client, &x->disturbed, x->pushes, x->pushes + 1);
     return NULL;
@@ -170,7 +164,6 @@ static void compare(struct fixture *x)
 {
     uint64_t keys[KEYS];
     struct mr_reply *a, *b;
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     expect_ok(mr_lookup(x->client, NULL, x->disturbed.table, keys, KEYS, &a));
@@ -196,7 +189,6 @@ static void test_killed_at_any_moment(void **state)
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL), id;
-
     (void)state;
     start(&x, cores, 0);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
@@ -221,7 +213,6 @@ static void test_killed_while_idle(void **state)
 {
     struct fixture x;
     struct mr_replay_info info;
-
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 50);
@@ -241,7 +232,6 @@ static void test_saved_is_let_go(void **state)
 {
     struct fixture x;
     struct mr_replay_info info;
-
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 60);
@@ -260,7 +250,6 @@ static void test_small_buffer_is_told(void **state)
     uint64_t random = 3, key = 1;
     float gradient[DIM] = {0};
     enum mr_status status = MR_OK;
-
     (void)state;
     start(&x, 1, 16384);
     train(x.client, &x.disturbed, 0, 60);
@@ -280,12 +269,10 @@ static void test_other_number_of_cores(void **state)
     static const uint32_t counts[] = {2, 1, 3, 2};
     struct fixture x;
     struct mr_replay_info info;
-
     (void)state;
     start(&x, counts[0], 0);
     for (uint32_t i = 1; i < 4; i++) {
         uint32_t begin = 60 * (i - 1);
-
         train(x.client, &x.disturbed, begin, begin + 30);
         node_fixture_save(x.client);
         train(x.client, &x.disturbed, begin + 30, begin + 60);
@@ -306,7 +293,6 @@ static void test_restored_by_hand(void **state)
 {
     struct fixture x;
     uint64_t id;
-
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
@@ -329,7 +315,6 @@ static void test_restored_by_hand_unheard(void **state)
     struct fixture x;
     struct mr_client *other;
     uint64_t id;
-
     (void)state;
     start(&x, cores, 0);
     other = node_fixture_connect(&x.node);
@@ -354,7 +339,6 @@ static void test_one_table_restored_by_hand(void **state)
         .bytes = sizeof(what), .names = &name, .name_count = 1, .replace = true};
     uint64_t random = 5;
     struct fixture x;
-
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
@@ -382,7 +366,6 @@ static void test_incarnation_comes_again(void **state)
 {
     struct fixture x;
     char path[NODE_PATH_BYTES + 16];
-
     (void)state;
     start(&x, cores, 0);
     train(x.client, &x.disturbed, 0, 30);
@@ -410,7 +393,6 @@ static void test_numbers_do_not_return(void **state)
     struct mr_reply *reply;
     uint32_t lost_id, found_id;
     struct fixture x;
-
     (void)state;
     start(&x, cores, 0);
     expect_ok(mr_create(x.client, NULL, &lost, 1, &lost_id));
@@ -435,7 +417,6 @@ static void test_small_buffer_and_other_cores(void **state)
     struct fixture x;
     uint64_t key = 1;
     float gradient[DIM] = {0};
-
     (void)state;
     start(&x, cores, 16384);
     train(x.client, &x.disturbed, 0, 60);
@@ -463,13 +444,11 @@ static void *send_many(void *arg)
     struct mr_future *futures[IN_FLIGHT] = {NULL};
     uint64_t keys[KEYS];
     static const float ones[KEYS * DIM] = {[0 ... KEYS * DIM - 1] = 1};
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     for (uint32_t i = 0; i < ASYNC_PUSHES + IN_FLIGHT; i++) {
         struct mr_future **future = &futures[i % IN_FLIGHT];
         struct mr_options options = {.step = i + 1, .future = future};
-
         if (*future != NULL)
             expect_ok(mr_future_wait(*future, NULL));
         mr_future_destroy(*future);
@@ -488,7 +467,6 @@ static void test_many_under_way(void **state)
     struct mr_reply *reply;
     uint64_t key = 77;
     uint32_t table;
-
     (void)state;
     start(&x, cores, 0);
     feature.learning_rate = 1;
@@ -526,7 +504,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_numbers_do_not_return),
         cmocka_unit_test(test_small_buffer_and_other_cores),
     };
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

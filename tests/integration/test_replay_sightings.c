@@ -43,7 +43,6 @@ static uint32_t create_table(struct mr_client *client, const char *name)
 {
     struct mr_feature feature = mr_feature_table(name, DIM);
     uint32_t id;
-
     feature.initializer = MR_INIT_NORMAL;
     feature.init_b = 0.1f;
     feature.seed = 7;
@@ -62,7 +61,6 @@ static void start(struct fixture *x)
     struct mr_client_options options = {
         .connect_ms = NODE_READY_MS, .deadline_ms = CALL_DEADLINE_MS, .replay = true};
     char error[512];
-
     memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, cores, NULL);
     options.server = x->node.address;
@@ -93,7 +91,6 @@ static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
     struct mr_reply *rows;
     uint64_t random = step * 1000 + 17, keys[KEYS_PER_STEP] = {0};
     float gradients[KEYS_PER_STEP * DIM];
-
     for (uint32_t i = 0; i < KEYS_PER_STEP; i++)
         keys[i] = i % 10 == 9 ? keys[i - 3] : next_random(&random) % KEYS;
     expect_ok(mr_lookup(client, &options, table, keys, KEYS_PER_STEP, &rows));
@@ -112,7 +109,6 @@ static void *train_disturbed(void *arg)
     struct fixture *x = arg;
     struct mr_options options = {.deadline_ms = 1000};
     uint64_t random = (uint64_t)time(NULL) + 1, id;
-
     for (; !atomic_load(&x->over); x->steps++) {
         train_step(x->client, x->disturbed, x->steps);
         if (next_random(&random) % 16 == 0)
@@ -126,7 +122,6 @@ static uint64_t rows_of(struct mr_client *client, uint32_t table)
     struct mr_feature_info *infos;
     uint64_t rows = 0;
     uint32_t count;
-
     expect_ok(mr_list(client, NULL, &infos, &count));
     for (uint32_t i = 0; i < count; i++)
         rows += infos[i].id == table ? infos[i].rows : 0;
@@ -138,7 +133,6 @@ static void compare_values(struct fixture *x)
 {
     static uint64_t keys[KEYS];
     struct mr_reply *a, *b;
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     expect_ok(mr_lookup(x->client, NULL, x->disturbed, keys, KEYS, &a));
@@ -153,7 +147,6 @@ static void compare(struct fixture *x)
 {
     for (uint32_t i = 0; i < SIGHTINGS; i++) {
         uint64_t rows = rows_of(x->client, x->disturbed);
-
         assert_int_equal(rows, rows_of(x->client, x->calm));
         print_message("%llu rows\n", (unsigned long long)rows);
         compare_values(x);
@@ -173,7 +166,6 @@ static void test_killed_while_idle(void **state)
     struct fixture x;
     struct mr_replay_info info;
     uint64_t id;
-
     (void)state;
     start(&x);
     for (; x.steps < 40; x.steps++)
@@ -202,7 +194,6 @@ static void test_killed_at_any_moment(void **state)
     struct fixture x;
     pthread_t trainer;
     uint64_t random = (uint64_t)time(NULL);
-
     (void)state;
     start(&x);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
@@ -226,7 +217,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_killed_at_any_moment),
     };
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

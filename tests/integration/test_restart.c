@@ -41,7 +41,6 @@ static struct gate *map_gate(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void *gate = MAP_FAILED;
-
     if (fd >= 0 && ftruncate(fd, sizeof(struct gate)) == 0)
         gate = mmap(NULL, sizeof(struct gate), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (gate == MAP_FAILED) {
@@ -68,7 +67,6 @@ static struct mr_client *connect_to(const char *address)
         .server = address, .connect_ms = NODE_READY_MS, .deadline_ms = CALL_DEADLINE_MS};
     struct mr_client *client;
     char error[512];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "trainer: %s\n", error);
         exit(1);
@@ -100,7 +98,6 @@ static void expect_passing(enum mr_status status, const char *call)
 static void start_samples(struct trainer *t)
 {
     enum mr_status status;
-
     while ((status = mr_start_sample(t->hub, NULL, &t->plan, &t->info)) != MR_OK)
         expect_passing(status, "StartSample");
 }
@@ -110,7 +107,6 @@ static void create_features(struct trainer *t)
     uint32_t ids[2], dims[1] = {BATCHES};
     struct mr_feature features[2] = {mr_feature_table("clicks", DIM), mr_feature_variable("ledger", 1, dims)};
     enum mr_status status;
-
     features[0].learning_rate = features[1].learning_rate = 1;
     while ((status = mr_create(t->server, NULL, features, 2, ids)) != MR_OK)
         expect_passing(status, "Create");
@@ -126,7 +122,6 @@ static enum mr_status push(struct trainer *t, const struct mr_batch *batch)
         {t->ledger, mr_tensor_1d(MR_F32, BATCHES, ledger)},
     };
     uint64_t sequence = batch->id & ((UINT64_C(1) << 48) - 1);
-
     for (uint32_t i = 0; i < BATCH * HUB_SLOTS * DIM; i++)
         rows[i] = 1;
     memset(ledger, 0, sizeof(ledger));
@@ -138,7 +133,6 @@ static void learn(struct trainer *t, const struct mr_batch *batch)
 {
     uint32_t ticket = atomic_fetch_add(&t->gate->taken, 1);
     enum mr_status status = mr_lookup_batch(t->server, NULL, batch->id, t->table, NULL);
-
     while (ticket >= atomic_load(&t->gate->allowed))
         pause_a_little();
     if (status == MR_OK)
@@ -165,7 +159,6 @@ static int run_trainer(const char *hub, const char *server, const char *samples,
     uint64_t done = 0;
     uint32_t done_count = 0;
     enum mr_status status;
-
     start_samples(&t);
     create_features(&t);
     while ((status = mr_read_sample(t.hub, NULL, &done, done_count, &batch)) != MR_END_OF_DATA) {
@@ -207,14 +200,12 @@ static void spawn_trainer(struct fixture *x, uint32_t i)
 {
     char hub[] = HUB_ADDRESS;
     char *argv[] = {(char *)self, "--trainer", hub, x->node.address, x->hub.samples, x->gate_path, NULL};
-
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, &x->trainers[i]);
 }
 
 static int set_up(void **state)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     hub_fixture_start(&x.hub, &x.node, "--trainer-timeout 1");
@@ -232,7 +223,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->watcher);
     mr_client_destroy(x->server);
     hub_fixture_stop(&x->hub);
@@ -269,7 +259,6 @@ static uint32_t feature(struct fixture *x, const char *name)
 {
     struct mr_feature_info *infos;
     uint32_t count, id = 0;
-
     assert_int_equal(mr_list(x->server, NULL, &infos, &count), MR_OK);
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(infos[i].feature.name, name) == 0)
@@ -282,7 +271,6 @@ static uint32_t feature(struct fixture *x, const char *name)
 static void check_ledger(struct fixture *x)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_variable_pull(x->server, NULL, feature(x, "ledger"), 0, 0, &reply), MR_OK);
     for (uint32_t i = 0; i < BATCHES; i++)
         assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i] == 1);
@@ -294,14 +282,12 @@ static void check_rows(struct fixture *x)
     static uint64_t keys[SAMPLES];
     uint32_t table = feature(x, "clicks");
     struct mr_reply *reply;
-
     for (uint32_t slot = 0; slot < HUB_SLOTS; slot++) {
         for (uint32_t i = 0; i < SAMPLES; i++)
             keys[i] = hub_fixture_key(i, slot);
         assert_int_equal(mr_lookup(x->server, NULL, table, keys, SAMPLES, &reply), MR_OK);
         for (uint32_t i = 0; i < SAMPLES; i++) {
             uint32_t times = 0;
-
             for (uint32_t j = 0; j < SAMPLES; j++)
                 times += keys[j] == keys[i];
             assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i * DIM] ==
@@ -319,7 +305,6 @@ static void check_exactly_once(struct fixture *x)
     struct mr_sample_plan plan = hub_fixture_plan(&x->hub, BATCH);
     uint64_t watermark, *bitmap;
     uint32_t words;
-
     plan.epochs = EPOCHS;
     plan.shuffle_seed = 3;
     assert_int_equal(mr_start_sample(x->watcher, NULL, &plan, &info), MR_OK);
@@ -339,7 +324,6 @@ static void check_exactly_once(struct fixture *x)
 static void test_no_kill(void **state)
 {
     struct fixture *x = *state;
-
     train_to_the_end(x);
     check_exactly_once(x);
 }
@@ -348,7 +332,6 @@ static void test_server(void **state)
 {
     struct fixture *x = *state;
     uint32_t incarnation = mr_client_incarnation(x->server);
-
     train_until(x, 40);
     atomic_store(&x->gate->allowed, 120); /* so that pushes go on while it is saved */
     node_fixture_save(x->server);
@@ -365,7 +348,6 @@ static void test_server(void **state)
 static void test_server_again(void **state)
 {
     struct fixture *x = *state;
-
     train_until(x, 30);
     node_fixture_save(x->server);
     train_until(x, 60);
@@ -383,7 +365,6 @@ static void test_server_again(void **state)
 static void test_server_without_checkpoint(void **state)
 {
     struct fixture *x = *state;
-
     train_until(x, 60);
     node_fixture_kill(&x->node);
     atomic_store(&x->gate->allowed, ALL);
@@ -395,7 +376,6 @@ static void test_server_without_checkpoint(void **state)
 static void test_restore_by_call(void **state)
 {
     struct fixture *x = *state;
-
     train_until(x, 40);
     node_fixture_save(x->server);
     train_until(x, 100);
@@ -408,7 +388,6 @@ static void test_restore_by_call(void **state)
 static void test_hub(void **state)
 {
     struct fixture *x = *state;
-
     train_until(x, 80);
     hub_fixture_kill(&x->hub);
     atomic_store(&x->gate->allowed, ALL);
@@ -422,7 +401,6 @@ static void test_trainer(void **state)
 {
     struct fixture *x = *state;
     struct mr_hub_status status;
-
     train_up_to(x, 50);
     assert_int_equal(netns_end(&x->trainers[0], SIGKILL), 128 + SIGKILL);
     spawn_trainer(x, 0);
@@ -435,7 +413,6 @@ static void test_trainer(void **state)
 static void test_all_of_them(void **state)
 {
     struct fixture *x = *state;
-
     train_until(x, 40);
     node_fixture_save(x->server);
     train_until(x, 80);
@@ -460,7 +437,6 @@ int main(int argc, char **argv)
         RESTART_TEST(test_restore_by_call), RESTART_TEST(test_hub),
         RESTART_TEST(test_trainer),         RESTART_TEST(test_all_of_them),
     };
-
     if (argc == 6 && strcmp(argv[1], "--trainer") == 0)
         return run_trainer(argv[2], argv[3], argv[4], argv[5]);
     if (argc != 4 || (cores = (uint32_t)strtoul(argv[3], NULL, 10)) == 0) {

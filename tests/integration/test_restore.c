@@ -33,7 +33,6 @@ static int set_up(void **state)
     uint32_t ids[3];
     struct mr_feature features[3] = {mr_feature_table("rows", DIM), mr_feature_table("other", DIM),
                                      mr_feature_variable("bias", 0, NULL)};
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
@@ -60,7 +59,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -74,7 +72,6 @@ static enum mr_status push(struct mr_client *client, uint32_t table, const uint6
 static void read_rows(struct fixture *x, uint32_t table, float *to)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, table, x->keys, KEYS, &reply), MR_OK);
     memcpy(to, mr_reply_tensor(reply, 0)->data, sizeof(values[0]));
     mr_reply_free(reply);
@@ -91,7 +88,6 @@ static uint64_t save_and_go_on(struct fixture *x)
 {
     float one = -1;
     uint64_t id;
-
     assert_int_equal(push(x->client, x->rows, x->keys), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 1, &one), MR_OK);
     read_rows(x, x->rows, values[0]);
@@ -104,7 +100,6 @@ static uint32_t number_of(struct fixture *x, const char *name)
 {
     struct mr_feature_info *infos;
     uint32_t count, id = 0;
-
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(infos[i].feature.name, name) == 0)
@@ -126,7 +121,6 @@ struct trainer {
 static void *train(void *arg)
 {
     struct trainer *t = arg;
-
     while (!atomic_load(&t->stop) && t->failed == MR_OK) {
         t->failed = push(t->client, t->x->other, t->x->keys);
         atomic_fetch_add(&t->pushes, 1);
@@ -147,7 +141,6 @@ static enum mr_status restore_named(const struct fixture *x, uint64_t id, const 
 {
     const struct mr_restore_options what = {
         .bytes = sizeof(what), .id = id, .names = names, .name_count = count, .replace = replace};
-
     return mr_checkpoint_restore(x->client, NULL, &what, restored);
 }
 
@@ -163,7 +156,6 @@ static void test_while_training(void **state)
     pthread_t thread;
     float bias;
     struct mr_reply *reply;
-
     start_training(&trainer, &thread, x);
     node_fixture_refused(restore_named(x, 0, &in_place, 1, false, NULL), MR_INVALID_ARGUMENT,
                          "rows is there already");
@@ -208,7 +200,6 @@ static void test_into_an_empty_node(void **state)
 {
     struct fixture *x = *state;
     const struct mr_restore_name one = {"rows", NULL};
-
     save_and_go_on(x);
     restart_with(x, "checkpoint.restore", "none", cores + 1);
     assert_int_equal(restore_named(x, 0, &one, 1, false, NULL), MR_OK);
@@ -223,7 +214,6 @@ static void damage(const struct fixture *x, uint64_t id, off_t at)
     char path[2 * NODE_PATH_BYTES];
     uint8_t byte;
     int fd;
-
     snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", x->node.checkpoints, (unsigned long long)id);
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -238,7 +228,6 @@ static void test_damage(void **state)
     struct fixture *x = *state;
     const struct mr_restore_name other = {"other", "other_old"};
     uint64_t good = save_and_go_on(x), bad = save_and_go_on(x), restored;
-
     damage(x, bad, BLOCK_BYTES + 5000);
     read_rows(x, x->rows, values[0]);
     node_fixture_refused(mr_restore(x->client, NULL, NULL, bad, NULL), MR_CHECKPOINT_CORRUPT,
@@ -259,7 +248,6 @@ static void test_serve(void **state)
     char path[2 * NODE_PATH_BYTES];
     struct mr_core_state states[64];
     uint64_t id = save_and_go_on(x), new_key = 12345;
-
     snprintf(path, sizeof(path), "%s/ckpt-%llu", x->node.checkpoints, (unsigned long long)id);
     restart_with(x, "checkpoint.serve", path, cores + 1);
     check_rows(x, x->rows, values[0]);
@@ -281,7 +269,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {RESTORE_TEST(test_while_training),
                                        RESTORE_TEST(test_into_an_empty_node), RESTORE_TEST(test_damage),
                                        RESTORE_TEST(test_serve)};
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,6 @@ struct output {
 static void start_example(struct output *o, const char *rank, const char *address)
 {
     int ends[2];
-
     assert_int_equal(pipe(ends), 0);
     o->pid = fork();
     assert_true(o->pid >= 0);
@@ -49,7 +48,6 @@ static void finish_example(struct output *o)
 {
     int status = 0;
     size_t bytes = fread(o->text, 1, sizeof(o->text) - 1, o->from);
-
     o->text[bytes] = 0;
     (void)fclose(o->from);
     assert_int_equal(waitpid(o->pid, &status, 0), o->pid);
@@ -61,7 +59,6 @@ static void remote_add_adds(void **state)
 {
     struct output caller, adder;
     char address[32];
-
     rpc_free_address(address);
     start_example(&adder, "1", address);
     start_example(&caller, "0", address);
@@ -81,7 +78,6 @@ static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *ar
                              uint32_t argument_count)
 {
     enum mr_status status = MR_OK;
-
     for (uint32_t i = 0; i < argument_count && status == MR_OK; i++)
         status = mr_rpc_return(call, arguments[i]);
     return status;
@@ -108,7 +104,6 @@ static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *addre
     struct mr_rpc_options options = {.dead_after_ms = dead_after_ms,
                                      .functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
-
     return rpc_join(rank, world_size, address, &options);
 }
 
@@ -118,7 +113,6 @@ static void *call_often(void *arg)
     struct mr_rpc *rpc = arg;
     float *large = malloc(LARGE * sizeof(*large));
     bool right = large != NULL;
-
     for (uint32_t i = 0; right && i < LARGE; i++)
         large[i] = (float)i;
     for (uint32_t i = 0; right && i < CALLS; i++) {
@@ -126,7 +120,6 @@ static void *call_often(void *arg)
                                      mr_value_tensor(mr_tensor_1d(MR_F32, i % 50 == 0 ? LARGE : i, large))};
         struct mr_rpc_result *result;
         uint32_t to = (mr_rpc_rank(rpc) + 1 + i % 2) % mr_rpc_world_size(rpc);
-
         if (mr_rpc_sync(rpc, to, i % 3 == 0 ? "mirror_inline" : "mirror", values, 2, NULL, &result) !=
             MR_OK) {
             fprintf(stderr, "%s\n", mr_rpc_last_error());
@@ -149,12 +142,10 @@ static int all_call_all(uint32_t rank, const char *address)
     struct mr_rpc *rpc = join(rank, 3, address, 0);
     pthread_t threads[THREADS];
     int failed = rpc == NULL;
-
     for (uint32_t i = 0; rpc != NULL && i < THREADS; i++)
         failed += pthread_create(&threads[i], NULL, call_often, rpc) != 0;
     for (uint32_t i = 0; rpc != NULL && i < THREADS; i++) {
         void *wrong = NULL;
-
         failed += pthread_join(threads[i], &wrong) != 0 || wrong != NULL;
     }
     if (rpc != NULL && mr_rpc_shutdown(rpc, 0) != MR_OK) {
@@ -175,7 +166,6 @@ static int watch_one_die(uint32_t rank, const char *address)
 {
     struct mr_rpc *rpc = join(rank, 3, address, 5000);
     int failed = rpc == NULL;
-
     if (rpc == NULL)
         return 1;
     if (rank == 0 && (mr_rpc_sync(rpc, 2, "die", NULL, 0, NULL, NULL) != MR_WORKER_DIED ||
@@ -207,7 +197,6 @@ static int64_t memory_mib(void)
 {
     long pages = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
-
     if (f == NULL || fscanf(f, "%ld %ld", &pages, &resident) != 2)
         resident = -1;
     if (f != NULL)
@@ -224,7 +213,6 @@ static enum mr_status memory(struct mr_rpc_call *call, const struct mr_value *ar
 static int64_t memory_of(struct mr_rpc *rpc, uint32_t rank)
 {
     struct mr_rpc_result *result;
-
     if (mr_rpc_sync(rpc, rank, "memory", NULL, 0, NULL, &result) != MR_OK)
         return INT64_MAX;
     int64_t mib = mr_rpc_result_value(result, 0)->i64;
@@ -251,7 +239,6 @@ static bool mirror_long(struct mr_rpc *rpc, const float *floats)
     struct mr_value value = mr_value_tensor(mr_tensor_1d(MR_F32, LONG_FLOATS, floats));
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     struct mr_rpc_result *result;
-
     if (mr_rpc_sync(rpc, 0, "mirror", &value, 1, &patient, &result) != MR_OK) {
         fprintf(stderr, "%s\n", mr_rpc_last_error());
         return false;
@@ -268,7 +255,6 @@ static int send_long(uint32_t rank, const char *address)
     struct mr_rpc *rpc = join(rank, 2, address, 0);
     float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof(*floats)) : NULL;
     bool right = rpc != NULL && (rank == 0 || floats != NULL);
-
     for (uint32_t i = 0; right && rank == 1 && i < LONG_FLOATS; i++)
         floats[i] = (float)(i % 16777213u);
     int64_t own_mib = memory_mib(), other_mib = right ? memory_of(rpc, 0) : 0;
@@ -307,7 +293,6 @@ static bool make_handles(struct mr_rpc *rpc, const float *floats, struct handles
     struct mr_value small = mr_value_i64(7), large = mr_value_tensor(mr_tensor_1d(MR_F32, LARGE, floats));
     struct mr_value leaf;
     struct mr_rpc_call_options in_context = {.timeout_ms = 0};
-
     return mr_rpc_async(rpc, 0, "mirror", &small, 1, NULL, &h->future) == MR_OK &&
            mr_rpc_sync(rpc, 0, "mirror", &small, 1, NULL, &h->small) == MR_OK &&
            mr_rpc_sync(rpc, 0, "mirror", &large, 1, NULL, &h->large) == MR_OK &&
@@ -362,7 +347,6 @@ static int end_from(uint32_t turn, const char *address)
     struct mr_rpc *rpc = join(1, 2, address, 1000);
     struct handles h;
     bool right = floats != NULL && rpc != NULL;
-
     if (right)
         floats[LARGE - 1] = 3;
     if (right && !make_handles(rpc, floats, &h)) {
@@ -379,7 +363,6 @@ static int serve_who_ends(uint32_t turn, const char *address)
 {
     struct mr_rpc *rpc = join(0, 2, address, 1000);
     int failed = rpc == NULL || mr_rpc_shutdown(rpc, 0) != MR_OK;
-
     mr_rpc_destroy(rpc);
     return failed;
 }
@@ -387,10 +370,8 @@ static int serve_who_ends(uint32_t turn, const char *address)
 static void handles_may_outlive_their_worker(void **state)
 {
     pid_t pids[2 * HANDLES];
-
     for (uint32_t turn = 0; turn < HANDLES; turn++) {
         char address[32];
-
         rpc_free_address(address);
         pids[2 * turn] = rpc_in_process(serve_who_ends, turn, address);
         pids[2 * turn + 1] = rpc_in_process(end_from, turn, address);
@@ -404,7 +385,6 @@ static void errors_at_the_start_are_lines(void **state)
     struct mr_rpc_options options = {.rendezvous = "127.0.0.1:9", .init_timeout_ms = 300};
     struct mr_rpc *rpc;
     char error[512], address[32];
-
     assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof(error)), MR_UNREACHABLE);
     assert_string_equal(error,
                         "worker \"a\" (rank 1): nobody answers at the rendezvous, 127.0.0.1:9: the host is "
@@ -442,7 +422,6 @@ enum { ERROR = 512, TRIES = 30 };
 static pid_t wait_for_strangers(struct mr_rpc_options options, int *errors)
 {
     int ends[2];
-
     assert_int_equal(pipe(ends), 0);
     pid_t pid = fork();
 
@@ -451,7 +430,6 @@ static pid_t wait_for_strangers(struct mr_rpc_options options, int *errors)
     while (pid == 0) {
         char error[ERROR] = "";
         struct mr_rpc *rpc;
-
         (void)mr_rpc_init("b", 0, 2, &options, &rpc, error, sizeof(error));
         if (write(ends[1], error, sizeof(error)) != sizeof(error))
             _exit(1);
@@ -463,7 +441,6 @@ static pid_t wait_for_strangers(struct mr_rpc_options options, int *errors)
 static void expect_in_time(const char *says, bool (*next)(void *arg, char error[ERROR]), void *arg)
 {
     char error[ERROR] = "";
-
     for (uint32_t i = 0; i < TRIES; i++) {
         assert_true(next(arg, error));
         if (strstr(error, says) != NULL)
@@ -475,7 +452,6 @@ static void expect_in_time(const char *says, bool (*next)(void *arg, char error[
 static bool ask_in_vain(void *options, char error[ERROR])
 {
     struct mr_rpc *rpc;
-
     return mr_rpc_init("a", 1, 2, options, &rpc, error, ERROR) == MR_UNREACHABLE &&
            strstr(error, "nobody answers at the rendezvous") != NULL;
 }
@@ -489,7 +465,6 @@ struct both {
 static bool ask_and_read_error(void *arg, char error[ERROR])
 {
     struct both *both = arg;
-
     (void)ask_in_vain(both->asks, error);
     return read(both->errors, error, ERROR) == ERROR;
 }
@@ -500,7 +475,6 @@ static void expect_strangers(const char *key, const char *other_key, const char 
     struct mr_rpc_options second = {.init_timeout_ms = 500, .key_file = other_key};
     char address[32];
     int errors;
-
     rpc_free_address(address);
     first.rendezvous = second.rendezvous = address;
     pid_t pid = wait_for_strangers(first, &errors);
@@ -517,7 +491,6 @@ static void expect_strangers(const char *key, const char *other_key, const char 
 static void keys_that_differ_are_said(void **state)
 {
     char one[32], other[32];
-
     write_key(one, '1');
     write_key(other, '2');
     expect_strangers(one, other, "a program listens there, and probably has another key: see key_file");
@@ -534,7 +507,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_that_differ_are_said), cmocka_unit_test(errors_at_the_start_are_lines),
         cmocka_unit_test(long_messages_go_in_parts),
     };
-
     if (argc < 2)
         return 2;
     remote_add = argv[1];

@@ -22,7 +22,6 @@ static void update_parameters_finds_them(void **state)
 {
     struct worker_program server, workers[2];
     unsigned port = worker_free_port();
-
     worker_start(&server, update_parameters, "--rank 0 --master-port %u", port);
     worker_start(&workers[0], update_parameters, "--rank 1 --master-port %u", port);
     worker_start(&workers[1], update_parameters, "--rank 2 --master-port %u", port);
@@ -50,7 +49,6 @@ static void update_parameters_names_who_is_missing(void **state)
 {
     struct worker_program server, workers[2];
     unsigned port = worker_free_port();
-
     worker_start(&server, update_parameters, "--rank 0 --master-port %u", port);
     worker_start(&workers[0], update_parameters, "--rank 1 --master-port %u", port);
     worker_start(&workers[1], update_parameters, "--rank 2 --master-port %u --rounds 99", port);
@@ -69,7 +67,6 @@ static void score_streams(void **state)
 {
     struct worker_program server, trainers[2];
     unsigned port = worker_free_port();
-
     worker_start(&server, score, "--world-size 3 --rank 0 --master_port %u", port);
     worker_start(&trainers[0], score, "--world-size=3 --rank=1 --master-port %u --requests 300", port);
     worker_start(&trainers[1], score,
@@ -91,7 +88,6 @@ static void pipeline_learns(void **state)
 {
     struct worker_program trainer, halves[2];
     unsigned port = worker_free_port();
-
     worker_start(&trainer, pipeline, "--rank 0 --master-port %u", port);
     worker_start(&halves[0], pipeline, "--rank 1 --master-port %u", port);
     worker_start(&halves[1], pipeline, "--rank 2 --master-port %u", port);
@@ -112,14 +108,12 @@ static void put(FILE *file, uint32_t number)
 {
     const uint8_t bytes[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16), (uint8_t)(number >> 8),
                               (uint8_t)number};
-
     assert_int_equal(fwrite(bytes, 1, sizeof(bytes), file), sizeof(bytes));
 }
 
 static FILE *open_in(const char *directory, const char *name)
 {
     char path[256];
-
     snprintf(path, sizeof(path), "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
 
@@ -133,7 +127,6 @@ static void write_pictures(const char *directory, const char *images_name, const
 {
     FILE *images = open_in(directory, images_name), *labels = open_in(directory, labels_name);
     uint64_t state = count;
-
     put(images, 0x803);
     put(images, count);
     put(images, SIDE);
@@ -142,10 +135,8 @@ static void write_pictures(const char *directory, const char *images_name, const
     put(labels, count);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t picture[PIXELS], label = (uint8_t)(i % 10);
-
         for (int p = 0; p < PIXELS; p++) {
             int row = p / SIDE - 2 - label / 5 * 12, column = p % SIDE - 1 - label % 5 * 5;
-
             state = state * 6364136223846793005u + 1442695040888963407u;
             picture[p] = row >= 0 && row < 10 && column >= 0 && column < 5 ? 255 : (uint8_t)(state >> 58);
         }
@@ -171,7 +162,6 @@ static int remove_pictures(void **state)
     static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
     char path[256];
-
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof(path), "%s/%s", pictures, names[i]);
         (void)unlink(path);
@@ -184,7 +174,6 @@ static void mnist_learns(uint32_t trainers)
     struct worker_program server, others[4];
     unsigned port = worker_free_port();
     uint32_t tested = 0;
-
     worker_start(&server, mnist, "--world-size %u --rank 0 --master-port %u --accuracy 0.9 --threads 2",
                  trainers + 1, port);
     for (uint32_t i = 0; i < trainers; i++)
@@ -192,7 +181,6 @@ static void mnist_learns(uint32_t trainers)
                      trainers + 1, i + 1, port, pictures);
     for (uint32_t i = 0; i < trainers; i++) {
         char first[64];
-
         worker_finish(&others[i], 0);
         snprintf(first, sizeof(first), "Rank %u training batch 0 loss ", i + 1);
         worker_said(&others[i], first);
@@ -221,7 +209,6 @@ static void mnist_says_who_died(void **state)
     struct worker_program server, others[2];
     unsigned port = worker_free_port();
     char line[128];
-
     worker_start(&server, mnist, "--world-size 3 --rank 0 --master-port %u", port);
     for (uint32_t i = 0; i < 2; i++)
         worker_start(&others[i], mnist, "--world-size 3 --rank %u --master-port %u --data %s", i + 1, port,
@@ -239,7 +226,6 @@ static void mnist_says_what_is_wrong(void **state)
 {
     struct worker_program p;
     char path[256];
-
     worker_start(&p, mnist, "--rank 1 --data /nonexistent");
     worker_finish(&p, 1);
     assert_string_equal(
@@ -266,7 +252,6 @@ static void mnist_says_what_is_wrong(void **state)
 static void refused(const char *program, const char *line, const char *says)
 {
     struct worker_program p;
-
     worker_start(&p, program, "%s", line);
     worker_finish(&p, 2);
     worker_said(&p, says);
@@ -277,7 +262,6 @@ static void command_lines_are_checked(void **state)
 {
     const char *const programs[] = {update_parameters, score};
     struct worker_program p;
-
     for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
         worker_start(&p, programs[i], "--help");
         worker_finish(&p, 0);
@@ -309,7 +293,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(mnist_says_what_is_wrong, make_pictures, remove_pictures),
 #endif
     };
-
     if (argc < 3)
         return 2;
     update_parameters = argv[1];

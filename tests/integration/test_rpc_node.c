@@ -21,13 +21,11 @@ static void look_up(struct mr_client *client, uint32_t times)
     uint64_t keys[KEYS];
     uint32_t table;
     struct mr_feature feature = mr_feature_table("t", DIM);
-
     for (uint64_t i = 0; i < KEYS; i++)
         keys[i] = i;
     assert_int_equal(mr_create(client, NULL, &feature, 1, &table), MR_OK);
     for (uint32_t i = 0; i < times; i++) {
         struct mr_reply *rows;
-
         if (mr_lookup(client, NULL, table, keys, KEYS, &rows) != MR_OK)
             fail_msg("%s", mr_last_error());
         mr_reply_free(rows);
@@ -38,7 +36,6 @@ static void workers_meet_at_a_node(void **state)
 {
     static const char *const settings[] = {"rpc.world_size=3", NULL};
     struct rpc_node *x = *state;
-
     rpc_node_start(x, settings, 3);
     rpc_workers_join(&x->workers, 0, 3);
     for (uint32_t from = 0; from < 3; from++) {
@@ -61,7 +58,6 @@ static void a_node_that_takes_no_part_says_so(void **state)
     struct mr_rpc_options options = {.rendezvous_is_node = true};
     struct mr_rpc *rpc;
     char error[512];
-
     rpc_node_start(x, NULL, 1);
     options.rendezvous = x->node.address;
     assert_int_equal(mr_rpc_init("w", 0, 1, &options, &rpc, error, sizeof(error)), MR_UNKNOWN_OP);
@@ -75,7 +71,6 @@ static void functions_of_a_module_are_called(void **state)
     struct rpc_node *x = *state;
     struct mr_value number = mr_value_i64(7);
     struct mr_rpc_worker info;
-
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
     rpc_workers_join(&x->workers, 1, 2);
 
@@ -112,7 +107,6 @@ static void a_node_takes_long_messages(void **state)
     static float too_much[LONG + LARGE];
     struct rpc_node *x = *state;
     struct mr_value value = mr_value_tensor(mr_tensor_1d(MR_F32, LONG + LARGE, too_much));
-
     rpc_node_start_worker(x, "rpc.world_size=2", "rpc.message_mib_max=73");
     rpc_workers_join(&x->workers, 1, 1);
     rpc_node_scale(x->workers.rpcs[0], LONG);
@@ -131,14 +125,12 @@ static void a_node_takes_long_messages(void **state)
 static void a_node_calls_workers(void **state)
 {
     struct rpc_node *x = *state;
-
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
     rpc_workers_join(&x->workers, 1, 2);
     for (uint32_t from = 0; from < 2; from++) {
         for (uint32_t of = 1; of < 3; of++) {
             struct mr_value rank = mr_value_i64(of);
             char name[16];
-
             snprintf(name, sizeof(name), "w%u", of);
             rpc_workers_string(x->workers.rpcs[from], NODE, "ask", &rank, 1, name);
         }
@@ -155,7 +147,6 @@ static void a_node_joins_workers_elsewhere(void **state)
     const char *const settings[] = {"rpc.world_size=3", "rpc.name=server", "rpc.rank=2",
                                     elsewhere,          with_module,       NULL};
     struct rpc_node *x = *state;
-
     snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", rpc_node_module);
     rpc_node_start(x, settings, 3);
     x->workers.rendezvous = meeting;
@@ -165,7 +156,6 @@ static void a_node_joins_workers_elsewhere(void **state)
         for (uint32_t of = 0; of < 2; of++) {
             struct mr_value rank = mr_value_i64(of);
             char name[16];
-
             snprintf(name, sizeof(name), "w%u", of);
             rpc_workers_string(x->workers.rpcs[from], 2, "ask", &rank, 1, name);
         }
@@ -210,7 +200,6 @@ static void functions_keep_off_the_cores(void **state)
     char cpus[64];
     cpu_set_t set;
     uint32_t used = 0, at = 0;
-
     assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
     if ((uint32_t)CPU_COUNT(&set) <= rpc_node_cores)
         skip();
@@ -228,7 +217,6 @@ static void functions_keep_off_the_cores(void **state)
     rpc_workers_join(&x->workers, 1, 1);
     for (uint32_t i = 0; i < rpc_node_cores; i++) {
         struct mr_value cpu = mr_value_i64(taken[i]);
-
         assert_int_equal(rpc_workers_i64(x->workers.rpcs[0], NODE, "may_run_on", &cpu, 1), 0);
     }
     rpc_workers_leave(&x->workers, MR_OK);
@@ -239,7 +227,6 @@ static void functions_keep_off_the_cores(void **state)
 static int64_t number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-
     if (!json_is_integer(value))
         fail_msg("no number \"%s\"", key);
     return json_integer_value(value);
@@ -248,7 +235,6 @@ static int64_t number(const json_t *object, const char *key)
 static void expect_member(const json_t *world, size_t rank, const char *name, bool is_node, const char *is)
 {
     const json_t *member = json_array_get(json_object_get(world, "members"), rank);
-
     assert_int_equal(number(member, "rank"), rank);
     assert_string_equal(json_string_value(json_object_get(member, "name")), name);
     assert_string_equal(json_string_value(json_object_get(member, "state")), is);
@@ -261,7 +247,6 @@ static json_t *ctl_rpc(struct rpc_node *x)
 {
     struct program_result result;
     json_error_t error;
-
     program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --json --server %s", rpc_node_millrace,
                 x->node.address);
     program_expect(&result, 0, "");
@@ -276,7 +261,6 @@ static json_t *ctl_rpc(struct rpc_node *x)
 static void expect_said(struct rpc_node *x, const char *says)
 {
     struct program_result result;
-
     program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --server %s", rpc_node_millrace,
                 x->node.address);
     program_expect(&result, 0, "");
@@ -289,7 +273,6 @@ static void ctl_tells_of_the_world(void **state)
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
     struct mr_value rank = mr_value_i64(1);
-
     rpc_node_start_worker(x, "rpc.world_size=3", "rpc.threads=2");
 
     json_t *world = ctl_rpc(x);
@@ -333,7 +316,6 @@ static void ctl_tells_that_there_is_no_world(void **state)
 {
     struct rpc_node *x = *state;
     struct program_result result;
-
     rpc_node_start(x, NULL, 1);
     program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --server %s", rpc_node_millrace,
                 x->node.address);
@@ -347,7 +329,6 @@ static void expect_refused(struct rpc_node *x, int code, const char *says, const
     struct program_result result;
     char options[1024];
     va_list list;
-
     va_start(list, format);
     vsnprintf(options, sizeof(options), format, list);
     va_end(list);
@@ -360,7 +341,6 @@ static void modules_that_do_not_load_keep_the_node_from_starting(void **state)
 {
     static const char worker[] = "--set rpc.world_size=2 --set rpc.name=server";
     struct rpc_node *x = *state;
-
     rpc_node_start(x, NULL, 1);
     node_fixture_kill(&x->node);
     expect_refused(x, 1, "there is no such file that can be read (/nowhere/m.so): name a shared object",
@@ -395,7 +375,6 @@ int main(int argc, char **argv)
         rpc_node_test(ctl_tells_that_there_is_no_world),
         rpc_node_test(modules_that_do_not_load_keep_the_node_from_starting),
     };
-
     if (!rpc_node_arguments(argc, argv))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

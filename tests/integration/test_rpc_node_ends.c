@@ -28,7 +28,6 @@ static void a_node_that_is_stopped_ends_what_it_runs(void **state)
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
     enum mr_status status;
-
     rpc_node_start_worker(x, "rpc.world_size=3", "rpc.dead_after_ms=3600000");
     x->workers.dead_after_ms = NOT_BY_TIME_MS;
     rpc_workers_join(&x->workers, 1, 2);
@@ -57,7 +56,6 @@ static void a_module_ends_its_threads_before_the_node(void **state)
 {
     struct rpc_node *x = *state;
     struct mr_value rank = mr_value_i64(1);
-
     rpc_node_start_worker(x, "rpc.world_size=2", NULL);
     rpc_workers_join(&x->workers, 1, 1);
     if (mr_rpc_sync(x->workers.rpcs[0], NODE, "begin_calling", &rank, 1, NULL, NULL) != MR_OK)
@@ -75,7 +73,6 @@ static void a_node_that_is_killed_is_named(void **state)
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
     struct mr_rpc_result *result;
-
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
     x->workers.dead_after_ms = 5000;
     rpc_workers_join(&x->workers, 1, 2);
@@ -100,7 +97,6 @@ static void a_node_that_is_restarted_is_another(void **state)
     struct rpc_node *x = *state;
     struct mr_rpc_future *future;
     struct mr_rpc_result *result;
-
     rpc_node_start_worker(x, "rpc.world_size=2", NULL);
     x->workers.dead_after_ms = NOT_BY_TIME_MS;
     rpc_workers_join(&x->workers, 1, 1);
@@ -117,7 +113,6 @@ static void a_worker_that_dies_is_named_by_the_node(void **state)
     struct rpc_node *x = *state;
     struct mr_value rank = mr_value_i64(1);
     int status;
-
     rpc_node_start_worker(x, "rpc.world_size=3", "rpc.dead_after_ms=5000");
 
     pid_t pid = rpc_workers_fork(&x->workers, 1, NULL);
@@ -137,7 +132,6 @@ static void a_worker_that_dies_is_named_by_the_node(void **state)
 static void a_world_follows_another(void **state)
 {
     struct rpc_node *x = *state;
-
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
     for (uint32_t world = 1; world <= 3; world++) {
         rpc_workers_join(&x->workers, 1, 2);
@@ -153,7 +147,6 @@ static void a_world_follows_one_that_died(void **state)
     static const char *const settings[] = {"rpc.world_size=2", "rpc.dead_after_ms=5000", NULL};
     struct rpc_node *x = *state;
     int status;
-
     rpc_node_start(x, settings, 2);
 
     pid_t pids[2] = {rpc_workers_fork(&x->workers, 0, NULL), rpc_workers_fork(&x->workers, 1, NULL)};
@@ -174,7 +167,6 @@ static void a_world_follows_one_that_died(void **state)
 static void make_object(struct mr_rpc *rpc)
 {
     struct mr_rref *object;
-
     if (mr_remote(rpc, NODE, "make", NULL, 0, NULL, &object) != MR_OK || mr_rref_confirm(object, 0) != MR_OK)
         fprintf(stderr, "%s\n", mr_rpc_last_error());
 }
@@ -184,7 +176,6 @@ static void a_next_world_owns_nothing_of_the_last(void **state)
 {
     struct rpc_node *x = *state;
     int status;
-
     rpc_node_start_worker(x, "rpc.world_size=2", "rpc.dead_after_ms=3000");
 
     pid_t pid = rpc_workers_fork(&x->workers, 1, make_object);
@@ -209,7 +200,6 @@ static void what_runs_ends_before_the_next_world(void **state)
     struct rpc_node *x = *state;
     const struct mr_rpc_call_options options = {.timeout_ms = 100};
     struct mr_value gate;
-
     rpc_node_start_worker(x, "rpc.world_size=2", NULL);
     gate = mr_value_string(x->gate);
     rpc_workers_join(&x->workers, 1, 1);
@@ -236,7 +226,6 @@ int main(int argc, char **argv)
         rpc_node_test(a_next_world_owns_nothing_of_the_last),
         rpc_node_test(what_runs_ends_before_the_next_world),
     };
-
     if (!rpc_node_arguments(argc, argv))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

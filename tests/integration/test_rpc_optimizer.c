@@ -40,7 +40,6 @@ static int setup(void **state)
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(sa);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
@@ -79,7 +78,6 @@ static struct mr_rpc *join(uint32_t rank, uint32_t world_size, struct line_model
                                      .function_count = LINE_FUNCTIONS};
     struct mr_rpc *rpc;
     char name[16], error[512];
-
     line_functions(model, functions);
     snprintf(name, sizeof(name), "w%u", rank);
     if (mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof(error)) == MR_OK)
@@ -100,7 +98,6 @@ static int own(uint32_t rank, uint32_t world_size)
     struct line_model model = {NULL};
     struct mr_rpc *rpc = join(rank, world_size, &model);
     float values[FLOATS];
-
     for (uint32_t i = 0; i < FLOATS; i++)
         values[i] = line_drawn(rank, i);
     const struct mr_tensor initial = mr_tensor_1d(MR_F32, FLOATS, values);
@@ -117,10 +114,8 @@ static int own(uint32_t rank, uint32_t world_size)
 static struct mr_dist_optimizer *optimizer_over(struct mr_rpc *rpc, struct mr_rref *parameters[OWNERS])
 {
     struct mr_dist_optimizer *optimizer;
-
     for (uint32_t owner = 0; owner < OWNERS; owner++) {
         struct mr_rpc_result *result;
-
         must(mr_rpc_sync(rpc, owner, "line.parameter", NULL, 0, NULL, &result), "line.parameter");
         parameters[owner] = mr_rpc_result_value(result, 0)->rref;
         mr_rref_retain(parameters[owner]);
@@ -135,7 +130,6 @@ static struct mr_autograd *backward(struct mr_rpc *rpc, uint32_t step)
     struct mr_autograd *context;
     float x[FLOATS];
     double loss;
-
     for (uint32_t i = 0; i < FLOATS; i++)
         x[i] = line_drawn(100 + step, i);
     must(mr_autograd_begin(rpc, &context), "begin");
@@ -148,7 +142,6 @@ static struct mr_autograd *backward(struct mr_rpc *rpc, uint32_t step)
 static void copy_values(struct mr_rref *parameter, float *out)
 {
     struct mr_rpc_result *result;
-
     must(mr_rref_to_here(parameter, 0, &result), "to_here");
     memcpy(out, mr_rpc_result_value(result, 0)->tensor.data, FLOATS * sizeof(*out));
     mr_rpc_result_free(result);
@@ -160,7 +153,6 @@ static int train(uint32_t rank, uint32_t world_size)
     struct mr_rpc *rpc = join(rank, world_size, &none);
     struct mr_rref *parameters[OWNERS];
     uint32_t number = rank - OWNERS;
-
     for (uint32_t i = 0; i < OWNERS; i++)
         sem_wait(&shared->ready[number]);
     struct mr_dist_optimizer *optimizer = optimizer_over(rpc, parameters);
@@ -188,7 +180,6 @@ static int train_on(uint32_t rank, uint32_t world_size)
     struct line_model none = {NULL};
     struct mr_rpc *rpc = join(rank, world_size, &none);
     struct mr_rref *parameters[OWNERS];
-
     for (uint32_t i = 0; i < OWNERS; i++)
         sem_wait(&shared->ready[0]);
     struct mr_dist_optimizer *optimizer = optimizer_over(rpc, parameters);
@@ -213,7 +204,6 @@ static int train_on(uint32_t rank, uint32_t world_size)
 static void start(uint32_t rank, uint32_t world_size, int (*run)(uint32_t rank, uint32_t world_size))
 {
     pid_t pid = fork();
-
     assert_true(pid >= 0);
     if (pid == 0)
         _exit(run(rank, world_size));
@@ -223,7 +213,6 @@ static void start(uint32_t rank, uint32_t world_size, int (*run)(uint32_t rank, 
 static void expect_end(uint32_t rank)
 {
     int status = 0;
-
     assert_int_equal(waitpid(shared->pids[rank], &status, 0), shared->pids[rank]);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -247,7 +236,6 @@ static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
 {
     char command[1024];
     int n = snprintf(command, sizeof(command), "%s %s %d %d", python, torch_script, FLOATS, STEPS);
-
     for (uint32_t c = 0; c < CASES; c++)
         n += snprintf(command + n, sizeof(command) - (size_t)n, " '%s'", cases[c].torchs);
     assert_true((size_t)n < sizeof(command) - 1);
@@ -259,7 +247,6 @@ static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
     for (; read < CASES * OWNERS * FLOATS; read++) {
         const char *name = cases[read / (OWNERS * FLOATS)].torchs;
         double expected, got = (double)(&values[0][0][0])[read];
-
         if (fscanf(torch, "%lf", &expected) != 1)
             break;
         if (!(fabs(got - expected) <= 1e-5 * fmax(1, fabs(expected))))
@@ -279,7 +266,6 @@ static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
 static void trainers_in_turn_as_torch(void **state)
 {
     float values[CASES][OWNERS][FLOATS];
-
     for (uint32_t c = 0; c < CASES; c++) {
         if (c > 0) {
             teardown(state);
@@ -299,7 +285,6 @@ static void a_killed_owner_is_named_and_the_others_are_updated(void **state)
 {
     bool changed = false;
     int status = 0;
-
     shared->options = (struct mr_dist_optimizer_options){.kind = MR_DIST_SGD, .learning_rate = 0.1f};
     start(0, OWNERS + 1, own);
     start(1, OWNERS + 1, own);
@@ -319,7 +304,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(trainers_in_turn_as_torch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_owner_is_named_and_the_others_are_updated, setup, teardown),
     };
-
     if (argc < 3)
         return 2;
     python = argv[1];

@@ -38,7 +38,6 @@ static enum mr_status make_counter(struct mr_rpc_call *call, const struct mr_val
                                    uint32_t argument_count)
 {
     int64_t *counter = malloc(sizeof(*counter));
-
     if (counter == NULL)
         return mr_rpc_fail(call, "no memory");
     *counter = arguments[0].i64;
@@ -49,7 +48,6 @@ static enum mr_status make_counter(struct mr_rpc_call *call, const struct mr_val
 static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
 {
     const struct mr_value *value;
-
     if (mr_rref_local_value(arguments[0].rref, 0, &value) != MR_OK)
         return mr_rpc_fail(call, "%s", mr_rpc_last_error());
     return mr_rpc_return(
@@ -76,14 +74,12 @@ static enum mr_status read_and_send_on(struct mr_rpc_call *call, const struct mr
     uint32_t next = (mr_rpc_rank(rpc) + 1) % mr_rpc_world_size(rpc);
     struct mr_rpc_result *result;
     int64_t sum;
-
     if (mr_rref_to_here(arguments[0].rref, 0, &result) != MR_OK)
         return mr_rpc_fail(call, "%s", mr_rpc_last_error());
     sum = mr_rpc_result_value(result, 0)->i64;
     mr_rpc_result_free(result);
     if (arguments[1].i64 > 0) {
         struct mr_value on[2] = {arguments[0], mr_value_i64(arguments[1].i64 - 1)};
-
         if (mr_rpc_sync(rpc, next, "read_and_send_on", on, 2, NULL, &result) != MR_OK)
             return mr_rpc_fail(call, "%s", mr_rpc_last_error());
         sum += mr_rpc_result_value(result, 0)->i64;
@@ -136,7 +132,6 @@ static struct mr_rpc *join(uint32_t rank, const char *address)
     struct mr_rpc_options options = {.dead_after_ms = DEAD_AFTER_MS,
                                      .functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
-
     return rpc_join(rank, WORLD, address, &options);
 }
 
@@ -152,7 +147,6 @@ static int64_t number_of(struct mr_rpc *rpc, uint32_t to, const char *function, 
                          uint32_t count)
 {
     struct mr_rpc_result *result;
-
     if (mr_rpc_sync(rpc, to, function, arguments, count, NULL, &result) != MR_OK) {
         fprintf(stderr, "%s\n", mr_rpc_last_error());
         return -1;
@@ -168,13 +162,11 @@ static int64_t number_of(struct mr_rpc *rpc, uint32_t to, const char *function, 
 static int share_values(uint32_t rank, const char *address)
 {
     struct mr_rpc *rpc = join(rank, address);
-
     CHECK(rpc != NULL);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         uint32_t owner = (rank + i) % WORLD, first = (rank + i / WORLD) % WORLD;
         struct mr_value arguments[2] = {mr_value_i64(i)};
         struct mr_rref *rref;
-
         CHECK(mr_remote(rpc, owner, "twice", arguments, 1, NULL, &rref) == MR_OK);
         arguments[0] = mr_value_rref(rref);
         arguments[1] = mr_value_i64(3);
@@ -194,14 +186,12 @@ static int share_objects(uint32_t rank, const char *address)
     struct mr_rpc *rpc = join(rank, address);
     struct mr_value argument = mr_value_i64(0);
     struct mr_rref *rrefs[WORLD];
-
     CHECK(rpc != NULL);
     for (uint32_t to = 0; to < WORLD; to++)
         CHECK(mr_remote(rpc, to, "make_counter", &argument, 1, NULL, &rrefs[to]) == MR_OK);
     for (uint32_t i = 1; i <= ROUNDS; i++) {
         for (uint32_t to = 0; to < WORLD; to++) {
             struct mr_value arguments[2] = {mr_value_rref(rrefs[to]), mr_value_i64(1)};
-
             CHECK(number_of(rpc, to, "add", arguments, 2) == i);
         }
     }
@@ -223,7 +213,6 @@ static int lose_the_owner(uint32_t rank, const char *address)
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;
-
     CHECK(rpc != NULL);
     if (rank == 0) {
         CHECK(mr_remote(rpc, 2, "twice", &argument, 1, NULL, &rref) == MR_OK);
@@ -254,7 +243,6 @@ static int lose_the_holder(uint32_t rank, const char *address)
     struct mr_rpc *rpc = join(rank, address);
     struct mr_value argument = mr_value_i64(4);
     struct mr_rref *rref;
-
     CHECK(rpc != NULL);
     if (rank == 1) {
         CHECK(mr_remote(rpc, 0, "make_counter", &argument, 1, NULL, &rref) == MR_OK);
@@ -281,7 +269,6 @@ static int lose_the_parent(uint32_t rank, const char *address)
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;
-
     CHECK(rpc != NULL);
     if (rank == 2) {
         CHECK(mr_remote(rpc, 0, "make_counter", &argument, 1, NULL, &rref) == MR_OK);
@@ -315,7 +302,6 @@ static int leave_late(uint32_t rank, const char *address)
     struct mr_value argument = mr_value_i64(4);
     struct mr_rpc_result *result;
     struct mr_rref *rref;
-
     CHECK(rpc != NULL);
     if (rank == 1) {
         CHECK(mr_remote(rpc, 0, "make_counter", &argument, 1, NULL, &rref) == MR_OK);
@@ -344,6 +330,5 @@ int main(void)
         cmocka_unit_test(a_dead_owner_is_named),    cmocka_unit_test(what_a_killed_worker_held_is_freed),
         cmocka_unit_test(who_passed_it_on_may_die), cmocka_unit_test(a_reference_keeps_all_from_leaving),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,6 @@ static int set_up(void **state)
     static struct fixture x;
     uint32_t ids[2];
     struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("counter", 0, NULL)};
-
     memset(&x, 0, sizeof(x));
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
@@ -53,7 +52,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -64,7 +62,6 @@ static void push(struct fixture *x)
 {
     static float gradients[CHUNK * DIM];
     float one = -1;
-
     for (uint32_t i = 0; i < CHUNK * DIM; i++)
         gradients[i] = (float)((i + x->pushes) % 17) - 8;
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->keys + x->pushes % CHUNKS * CHUNK, CHUNK,
@@ -77,7 +74,6 @@ static void push(struct fixture *x)
 static void read_values(struct fixture *x, struct values *v)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof(v->rows));
     mr_reply_free(reply);
@@ -97,7 +93,6 @@ static void push_until_saved(struct fixture *x, uint64_t id, const char *directo
 {
     struct mr_checkpoint_status status;
     uint64_t bytes = 0;
-
     do {
         push(x);
         assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
@@ -122,7 +117,6 @@ static void check_save(struct fixture *x, const char *directory)
     static struct values at_cut, after, found;
     uint64_t id, restored = 0;
     uint32_t pushes;
-
     train(x, CHUNKS + 3);
     read_values(x, &at_cut);
     pushes = x->pushes;
@@ -158,7 +152,6 @@ static void test_directory(void **state)
     struct mr_core_state states[64];
     char directory[2 * NODE_PATH_BYTES];
     uint64_t id = 77;
-
     snprintf(directory, sizeof(directory), "%s/elsewhere", x->node.directory);
     check_save(x, directory);
     node_fixture_refused(mr_restore(x->client, NULL, NULL, 0, &id), MR_CHECKPOINT_NOT_FOUND, "");
@@ -178,7 +171,6 @@ static void test_two_saves(void **state)
 {
     struct fixture *x = *state;
     uint64_t first, second = 0;
-
     assert_int_equal(mr_save(x->client, NULL, NULL, &first), MR_OK);
 
     enum mr_status again = mr_save(x->client, NULL, NULL, &second);
@@ -211,7 +203,6 @@ static void test_queue(void **state)
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     struct mr_save_info saves[2];
     uint64_t numbers[2];
-
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(mr_checkpoint_save(x->client, NULL, &wish, &numbers[i]), MR_OK);
     assert_true(numbers[1] > numbers[0]);
@@ -235,7 +226,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {SAVE_TEST(test_save_while_pushing), SAVE_TEST(test_directory),
                                        SAVE_TEST(test_two_saves), SAVE_TEST(test_queue)};
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,6 @@ static void echo_to(uint16_t core)
 {
     struct wire_client *client = wire_client_create(NETNS_SERVER_IPV4, (uint16_t)(PORT + core), core);
     struct mr_client_session_info info;
-
     for (uint32_t i = 0; i < CALLS; i++)
         assert_int_equal(wire_client_echo(client, 100, 1, CALL_MS), MR_OK);
     /* Over a ring nothing better is to be had; a tap's flow has turned to its core by the time of the second
@@ -45,7 +44,6 @@ static unsigned long long steered(const struct echo_fixture *f)
 static void a_tap_has_a_queue_for_each_core(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, &(struct netns_options){.no_veth = true}, "--driver tap --cores 2 --idle-us 50");
     bool flow_rules = strstr(f.server.line, "steering=flow rules") != NULL;
     assert_true(flow_rules || strstr(f.server.line, "steering=rss (2 queues") != NULL);
@@ -60,7 +58,6 @@ static void a_tap_has_a_queue_for_each_core(void **state)
 static void one_queue_feeds_the_others_by_rings(const char *arguments)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, arguments);
     assert_non_null(strstr(f.server.line, "steering=rings (1 queue for 2 cores)"));
     serve_clients(&f);
@@ -83,7 +80,6 @@ static void one_queue_of_af_packet(void **state)
 static void queues_apart_are_not_for_af_xdp(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, &(struct netns_options){.queues = 2}, "--driver auto --cores 2 --idle-us 50");
     assert_non_null(strstr(
         f.server.line,
@@ -99,7 +95,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_queue_of_af_xdp),
         cmocka_unit_test(one_queue_of_af_packet),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_steering <path of echo_server>\n");
         return 2;

@@ -48,7 +48,6 @@ static struct mr_client *connect_patient(const struct node_fixture *node)
         .server = node->address, .connect_ms = NODE_READY_MS, .deadline_ms = CALL_DEADLINE_MS};
     struct mr_client *client;
     char error[512];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -58,7 +57,6 @@ static uint32_t create_table(struct mr_client *client)
 {
     struct mr_feature table = mr_feature_table("rows", DIM);
     uint32_t id;
-
     table.initializer = MR_INIT_NORMAL;
     table.init_b = 0.1f;
     table.optimizer = MR_OPT_ADAGRAD;
@@ -84,7 +82,6 @@ static void train_step(const struct trainer *t, uint64_t step, uint32_t incarnat
     uint64_t keys[KEYS_PER_STEP], random = step * TRAINERS + t->number;
     float gradients[KEYS_PER_STEP * DIM] = {0};
     struct mr_reply *rows = NULL;
-
     for (uint32_t i = 0; i < KEYS_PER_STEP; i++)
         keys[i] = next_random(&random) % KEYS;
     enum mr_status status = mr_lookup(t->client, &options, t->run->table, keys, KEYS_PER_STEP, &rows);
@@ -108,7 +105,6 @@ static void *train(void *arg)
 {
     struct trainer *t = arg;
     uint32_t incarnation = mr_client_incarnation(t->client);
-
     for (uint64_t step = t->run->first_step; step <= STEPS; step++) {
         while (step > atomic_load(&t->run->limit))
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -151,7 +147,6 @@ static void read_rows(const struct run *run, struct mr_client *client, float row
 {
     uint64_t keys[KEYS];
     struct mr_reply *reply;
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
     assert_int_equal(mr_lookup(client, NULL, run->table, keys, KEYS, &reply), MR_OK);
@@ -162,7 +157,6 @@ static void read_rows(const struct run *run, struct mr_client *client, float row
 static struct mr_checkpoint_info info_of(struct mr_client *client)
 {
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
-
     assert_int_equal(mr_checkpoint_info(client, NULL, 0, &info, NULL, NULL), MR_OK);
     return info;
 }
@@ -172,7 +166,6 @@ static void train_calmly(float rows[KEYS * DIM])
     static struct node_fixture node;
     static struct run run;
     struct trainer trainers[TRAINERS];
-
     node_fixture_start(&node, cores, NULL);
     struct mr_client *client = connect_patient(&node);
 
@@ -192,7 +185,6 @@ static void train_until_saved(struct run *run, struct mr_client *client)
 {
     while (info_of(client).last_good_step < HELD_AT / EVERY * EVERY) {
         uint64_t limit = atomic_load(&run->limit);
-
         if (atomic_load(&run->step) == limit && node_fixture_counter(client, 0, "checkpoint.running_id") == 0)
             atomic_store(&run->limit, limit + EVERY);
     }
@@ -202,7 +194,6 @@ static void train_until_saved(struct run *run, struct mr_client *client)
 static uint64_t go_back(struct mr_client *client)
 {
     struct mr_core_state states[64];
-
     assert_int_equal(mr_heartbeat(client, NULL, states), MR_OK); /* this client knows of the restart, too */
     assert_int_equal(mr_restore(client, NULL, NULL, 0, NULL), MR_OK);
     struct mr_checkpoint_info info = info_of(client);
@@ -222,7 +213,6 @@ static void test_killed_and_restored(void **state)
     static struct run run;
     static float calm[KEYS * DIM], disturbed[KEYS * DIM];
     struct trainer trainers[TRAINERS];
-
     (void)state;
     train_calmly(calm);
     node_fixture_start(&node, cores, settings);
@@ -263,7 +253,6 @@ static void test_killed_and_restored(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed_and_restored)};
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

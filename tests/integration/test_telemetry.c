@@ -20,7 +20,6 @@ static int telemetry_connect(const struct echo_fixture *f)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     char greeting[ANSWER_BYTES];
-
     snprintf(address.sun_path, sizeof(address.sun_path), "%s/dpdk/millrace-test-%d/dpdk_telemetry.v2",
              f->net.directory, (int)f->server.pid);
     assert_true(fd >= 0);
@@ -34,7 +33,6 @@ static json_t *ask(int fd, const char *command)
 {
     char answer[ANSWER_BYTES], name[64];
     json_error_t error;
-
     assert_int_equal(write(fd, command, strlen(command)), strlen(command));
     ssize_t bytes = read(fd, answer, sizeof(answer));
     assert_true(bytes > 0);
@@ -62,7 +60,6 @@ static void check_counters(json_t *counters)
 static void every_counter_of_every_core_is_served(void **state)
 {
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, "--driver af_xdp --cores 2 --idle-us 0");
     assert_int_equal(
         netns_run(&f.net, NETNS_CLIENT, "ping -c 2 -i 0.05 -W 10 " NETNS_SERVER_IPV4 " >/dev/null"), 0);
@@ -90,7 +87,6 @@ static void every_counter_of_every_core_is_served(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_counter_of_every_core_is_served)};
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_telemetry <path of echo_server>\n");
         return 2;

@@ -25,7 +25,6 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture x;
-
     node_fixture_start(&x.node, CORES, NULL);
     x.client = node_fixture_connect(&x.node);
     *state = &x;
@@ -35,7 +34,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -52,7 +50,6 @@ static json_t *run_json(struct fixture *x, const char *arguments)
 {
     char with_json[256];
     json_error_t error;
-
     snprintf(with_json, sizeof(with_json), "%s --json", arguments);
     run(x, with_json);
     program_expect(&x->result, 0, "");
@@ -82,7 +79,6 @@ static void expect_refused(struct fixture *x, const char *arguments, int code, c
 static uint64_t number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-
     if (!json_is_integer(value))
         fail_msg("no number \"%s\"", key);
     return (uint64_t)json_integer_value(value);
@@ -91,7 +87,6 @@ static uint64_t number(const json_t *object, const char *key)
 static const char *text(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-
     if (!json_is_string(value))
         fail_msg("no text \"%s\"", key);
     return json_string_value(value);
@@ -101,7 +96,6 @@ static uint32_t only_feature(struct fixture *x, struct mr_feature *feature)
 {
     struct mr_feature_info *infos;
     uint32_t count, id;
-
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 1);
     *feature = infos[0].feature;
@@ -130,7 +124,6 @@ static void test_create(void **state)
     struct mr_feature expected = mr_feature_table("user", DIM), found;
     json_t *created = run_json(x, CREATE);
     uint32_t id = only_feature(x, &found);
-
     expected.optimizer = MR_OPT_ADAGRAD;
     expected.learning_rate = 0.125f;
     expected.optimizer_args[0] = 0.5f;
@@ -157,7 +150,6 @@ static void test_list(void **state)
     struct fixture *x = *state;
     struct mr_feature found;
     uint64_t keys[KEYS];
-
     run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
@@ -191,7 +183,6 @@ static void test_freeze(void **state)
     struct mr_feature found;
     float gradient[DIM] = {1};
     uint64_t key = 1;
-
     run(x, CREATE);
 
     uint32_t id = only_feature(x, &found);
@@ -213,7 +204,6 @@ static void test_checkpoints(void **state)
     struct mr_feature found;
     uint64_t keys[KEYS];
     json_t *status;
-
     run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
@@ -308,11 +298,9 @@ static void test_heartbeat(void **state)
 {
     struct fixture *x = *state;
     json_t *cores = run_json(x, "ctl heartbeat");
-
     assert_int_equal(json_array_size(cores), CORES);
     for (uint32_t i = 0; i < CORES; i++) {
         const json_t *core = json_array_get(cores, i);
-
         assert_int_equal(number(core, "core"), i);
         assert_string_equal(text(core, "state"), "serving");
         assert_int_equal(number(core, "incarnation"), mr_client_incarnation(x->client));
@@ -327,7 +315,6 @@ static void test_stats(void **state)
     struct fixture *x = *state;
     uint64_t features, keys[KEYS];
     struct mr_feature found;
-
     run(x, CREATE);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i;
@@ -339,7 +326,6 @@ static void test_stats(void **state)
     assert_int_equal(json_array_size(cores), CORES);
     for (uint32_t i = 0; i < CORES; i++) {
         const json_t *counters = json_object_get(json_array_get(cores, i), "counters");
-
         looked_up += number(counters, "table.keys_looked_up");
         features = number(counters, "ps.features");
         assert_int_equal(features, 1);
@@ -387,7 +373,6 @@ static void test_stats(void **state)
 static uint32_t lines_with(const char *all, const char *says)
 {
     uint32_t lines = 0;
-
     for (const char *at = all; (at = strstr(at, says)) != NULL; at++)
         lines++;
     return lines;
@@ -400,7 +385,6 @@ static void test_top_waits(void **state)
     struct netns_process top;
     char command[256];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
-
     snprintf(command, sizeof(command), "exec %s top --interval 0.05 --deadline-ms 2000 --server %s 2>&1",
              millrace, x->node.address);
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, &top);
@@ -419,12 +403,10 @@ static void test_top(void **state)
 {
     struct fixture *x = *state;
     json_t *cores = run_json(x, "top --count 1 --interval 0.05");
-
     assert_int_equal(json_array_size(cores), CORES);
     for (uint32_t i = 0; i < CORES; i++) {
         const json_t *core = json_array_get(cores, i);
         double busy_share = json_number_value(json_object_get(core, "busy_share"));
-
         assert_int_equal(number(core, "core"), i);
         assert_string_equal(text(core, "state"), "serving");
         assert_true(busy_share >= 0 && busy_share <= 1);
@@ -445,7 +427,6 @@ static void test_doctor(void **state)
                                          "io_uring",  "memory lock", "rmem_max"};
     struct fixture *x = *state;
     json_error_t error;
-
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --json", millrace);
 
     json_t *findings = json_loads(x->result.out, 0, &error);
@@ -455,7 +436,6 @@ static void test_doctor(void **state)
     assert_non_null(findings);
     for (size_t c = 0; c < sizeof(checks) / sizeof(*checks); c++) {
         bool found = false;
-
         json_array_foreach(findings, i, finding) found |= strcmp(text(finding, "check"), checks[c]) == 0;
         if (!found)
             fail_msg("doctor does not look at %s:\n%s", checks[c], x->result.out);
@@ -486,7 +466,6 @@ static void test_doctor(void **state)
 static void test_mistakes(void **state)
 {
     struct fixture *x = *state;
-
     expect_refused(x, "ctl frobnicate", 2, "no command frobnicate; see millrace ctl --help");
     expect_refused(x, "ctl list --jsno", 2, "unknown option --jsno");
     expect_refused(x, "ctl list more", 2, "unexpected argument");
@@ -511,7 +490,6 @@ int main(int argc, char **argv)
         TOOLS_TEST(test_top),         TOOLS_TEST(test_top_waits), TOOLS_TEST(test_doctor),
         TOOLS_TEST(test_mistakes),
     };
-
     if (argc != 3) {
         fprintf(stderr, "usage: test_tools MILLRACED MILLRACE\n");
         return 2;

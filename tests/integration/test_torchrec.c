@@ -17,7 +17,6 @@
 static int set_up_small(void **state)
 {
     static const char *const settings[] = {"transport.message_mib_max=1", NULL};
-
     return torchrec_setup_with(settings);
 }
 
@@ -26,7 +25,6 @@ static struct mr_feature_info table_info(const char *name)
     struct mr_client *client = node_fixture_connect(&node);
     struct mr_feature_info *infos, found = {0};
     uint32_t count;
-
     assert_int_equal(mr_list(client, NULL, &infos, &count), MR_OK);
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(infos[i].feature.name, name) == 0)
@@ -58,7 +56,6 @@ static void test_values_and_states(void **state)
     const int64_t others[] = {7, 8};
     const struct rows absent = {
         .table = "model.user", .id_count = 2, .states = 3, .floats = 5, .ids = others};
-
     expect_absent(&plugin, instance, &r);
     assert_int_equal(table_info("model.user").feature.kind, 0);
     push_version(&plugin, instance, &r, 0);
@@ -89,7 +86,6 @@ static void test_ids_that_are_there_beside_others(void **state)
     const struct rows asked = {.table = "t", .id_count = 5, .states = 2, .floats = 4, .ids = mixed};
     const bool there[] = {false, true, false, true, true};
     struct outcome o;
-
     push_version(&plugin, instance, &r, 0);
     begin_fetch(&plugin, instance, &asked, &o);
     outcome_wait(&o);
@@ -107,7 +103,6 @@ static void test_nothing_is_asked_for(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     struct rows r = some("t", 2, 4);
-
     r.id_count = 0;
     expect_absent(&plugin, instance, &r);
     push_version(&plugin, instance, &r, 0);
@@ -126,7 +121,6 @@ static void test_tables_and_columns(void **state)
     void *instance = plugin_instance(&plugin, &node, "prefix=ads/");
     static const int64_t columns[] = {0, 3, -2};
     struct rows whole = some("a", 1, 7), other = some("b", 1, 7), sharded = some("a", 2, 3), part;
-
     sharded.column_count = 3;
     sharded.columns = columns;
     push_version(&plugin, instance, &whole, 0);
@@ -155,7 +149,6 @@ static void test_instances(void **state)
                          plugin_instance(&plugin, &node, "prefix=other."),
                          plugin_instance(&plugin, &node, "replay=off&prefix=narrow.&dtype=f16")};
     const struct rows r = some("t", 2, 16);
-
     push_version(&plugin, instances[0], &r, 0);
     expect_version(&plugin, instances[1], &r, 0);
     expect_absent(&plugin, instances[2], &r);
@@ -277,7 +270,6 @@ int main(int argc, char **argv)
         TEST(test_calls_at_the_same_time),
         TEST(test_finalize_waits),
     };
-
     if (!torchrec_arguments(argc, argv))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

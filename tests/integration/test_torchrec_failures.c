@@ -20,7 +20,6 @@ static const struct rows rows = {.table = "t", .id_count = 3, .states = 2, .floa
 static void expect_line(const char *says)
 {
     const char *text = stderr_end(), *end = strchr(text, '\n');
-
     if (strstr(text, says) == NULL || end == NULL || end[1] != '\0')
         fail_msg("\"%s\" is not one line that says \"%s\"", text, says);
 }
@@ -30,7 +29,6 @@ static void save(void)
     struct mr_client *client = node_fixture_connect(&node);
     enum mr_status saved;
     uint64_t id;
-
     while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
         node_fixture_wait_saved(client); /* the plug-in's own, of tables that it has made */
     assert_int_equal(saved, MR_OK);
@@ -43,7 +41,6 @@ static void wait_until_saved(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
     struct mr_checkpoint_status status;
-
     for (;;) {
         assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
         if (status.last_good_id != 0 && status.state == MR_CHECKPOINT_IDLE)
@@ -117,7 +114,6 @@ static void test_errors_end_the_process(void **state)
                                   .offset_count = 2,
                                   .offsets = offsets,
                                   .data = data};
-
     expect_abort(
         "", true, push,
         "push of table t failed: its blocks are not of f32. Ending the process, as going on would be with");
@@ -168,7 +164,6 @@ static void test_pushes_that_are_wrong(void **state)
     struct mr_feature taken = mr_feature_table("taken:c0", 5);
     uint32_t id;
     void *instance = plugin_instance(&plugin, &node, "on_error=continue");
-
     assert_int_equal(mr_create(client, NULL, &taken, 1, &id), MR_OK);
     mr_client_destroy(client);
     push_version(&plugin, instance, &good, 0);
@@ -201,7 +196,6 @@ static void test_fetches_that_are_wrong(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "on_error=continue");
     struct rows more = rows;
-
     more.states = 3;
     push_version(&plugin, instance, &rows, 0);
     stderr_begin();
@@ -219,7 +213,6 @@ static void test_rows_that_are_not_finite(void **state)
     const struct rows good = {.table = "t", .id_count = 1, .states = 2, .floats = 4, .ids = ids},
                       bad = {.table = "t", .id_count = 1, .states = 2, .floats = 4, .ids = ids + 2};
     struct outcome o;
-
     values[23] = 0.0f / (float)(values[0] - 1); /* NaN */
     stderr_begin();
     begin_push(&plugin, instance, &rows, values, false, &o);
@@ -241,7 +234,6 @@ static int set_up_full(void **state)
 {
     static char limit[32];
     static const char *const settings[] = {limit, "batches.memory_mib=16", NULL};
-
     (void)snprintf(limit, sizeof(limit), "memory.limit_mib=%u", 16 + 64 * cores);
     return torchrec_setup_with(settings);
 }
@@ -278,7 +270,6 @@ static void test_pushes_survive_the_server(void **state)
 {
     void *instance = plugin_instance(&plugin, &node, "");
     const struct rows other = {.table = "u", .id_count = 3, .states = 1, .floats = 9, .ids = ids};
-
     push_version(&plugin, instance, &rows, 0);
     push_version(&plugin, instance, &other, 0);
     wait_until_saved();
@@ -313,7 +304,6 @@ static void test_a_server_that_forgot_all(void **state)
     static const int64_t both[] = {0, 1};
     struct rows first = rows, second = {.table = "u", .id_count = 3, .states = 2, .floats = 4, .ids = ids};
     void *instance = plugin_instance(&plugin, &node, "replay=off");
-
     first.column_count = 2;
     first.columns = both;
     push_version(&plugin, instance, &first, 0);
@@ -341,7 +331,6 @@ static void expect_comes_back(void *instance)
     struct rows again = rows;
     struct outcome o;
     uint32_t absent = 1;
-
     again.table = "again";
     for (uint32_t i = 0; i < 60 && absent > 0; i++) {
         push_version(&plugin, instance, &again, 1);
@@ -359,7 +348,6 @@ static void test_a_server_that_stays_away(void **state)
     void *instance = plugin_instance(&plugin, &node, "deadline_ms=700&on_error=continue");
     static const float values[3 * 2 * 4];
     struct outcome o[4];
-
     push_version(&plugin, instance, &rows, 0);
     node_fixture_kill(&node);
     stderr_begin();
@@ -397,7 +385,6 @@ int main(int argc, char **argv)
         TEST(test_a_server_that_forgot_all),
         TEST(test_a_server_that_stays_away),
     };
-
     if (!torchrec_arguments(argc, argv))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,6 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture x;
-
     node_fixture_start(&x.node, cores, NULL);
     x.client = node_fixture_connect(&x.node);
     *state = &x;
@@ -44,7 +43,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
     return 0;
@@ -72,7 +70,6 @@ static uint64_t key_of(uint32_t index)
 static uint32_t create(struct fixture *x, const struct mr_feature *feature)
 {
     uint32_t id;
-
     assert_int_equal(mr_create(x->client, NULL, feature, 1, &id), MR_OK);
     return id;
 }
@@ -80,7 +77,6 @@ static uint32_t create(struct fixture *x, const struct mr_feature *feature)
 static void look_up(struct fixture *x, uint32_t table, const uint64_t *keys, uint32_t count, float *rows)
 {
     struct mr_reply *reply;
-
     assert_int_equal(mr_lookup(x->client, NULL, table, keys, count, &reply), MR_OK);
 
     const struct mr_tensor *t = mr_reply_tensor(reply, 0);
@@ -99,7 +95,6 @@ static void look_up(struct fixture *x, uint32_t table, const uint64_t *keys, uin
 static uint32_t defined_bits(const struct mr_feature *f, uint64_t key, uint32_t element)
 {
     uint64_t z = XXH3_64bits_withSeed(&key, sizeof(key), ~f->seed) + (element / 2 + 1) * 0x9e3779b97f4a7c15u;
-
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;
@@ -116,7 +111,6 @@ static void check_first_value(const struct mr_feature *f, uint64_t key, uint32_t
     uint32_t bits = defined_bits(f, key, element);
     double a = (double)f->init_a, b = (double)f->init_b, got = (double)value;
     double share = ((double)bits + 0.5) * 0x1p-32;
-
     switch (f->initializer) {
     case MR_INIT_CONSTANT:
         assert_true(value == f->init_a);
@@ -144,7 +138,6 @@ static void look_up_backwards(struct fixture *x, uint32_t table, uint64_t batch_
     uint32_t offsets[KEYS + 1];
     struct mr_batch_keys batch = {table, KEYS, 1, keys, offsets, NULL};
     struct mr_reply *reply;
-
     for (uint32_t i = 0; i <= KEYS; i++)
         offsets[i] = i;
     for (uint32_t i = 0; i < KEYS; i++)
@@ -166,7 +159,6 @@ static void look_up_read_only(struct fixture *x, uint32_t table, const uint64_t 
     struct mr_feature_info *infos;
     struct mr_reply *reply;
     uint32_t infos_count;
-
     assert_int_equal(mr_lookup(x->client, &options, table, keys, count, &reply), MR_OK);
     memcpy(rows, mr_reply_tensor(reply, 0)->data, mr_reply_tensor(reply, 0)->bytes);
     mr_reply_free(reply);
@@ -181,7 +173,6 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
     struct mr_feature f = mr_feature_table("", DIM);
     uint64_t keys[KEYS];
     float by_key[KEYS * DIM], by_batch[KEYS * DIM], kept[KEYS * DIM];
-
     snprintf(f.name, sizeof(f.name), "first.%u", initializer);
     f.initializer = initializer;
     f.init_a = -0.5f;
@@ -233,7 +224,6 @@ static void model_add(struct model *m, uint32_t index, const float *gradient, do
 static void model_step(const struct mr_feature *f, double *values, double *state, double *g, uint32_t count)
 {
     double norm = 0, scale = 1, rate = (double)f->learning_rate;
-
     for (uint32_t d = 0; d < count && f->clip_value > 0; d++)
         g[d] = fmax(fmin(g[d], (double)f->clip_value), -(double)f->clip_value);
     for (uint32_t d = 0; d < count; d++)
@@ -243,7 +233,6 @@ static void model_step(const struct mr_feature *f, double *values, double *state
         scale = (double)f->clip_norm / norm;
     for (uint32_t d = 0; d < count; d++) {
         double gradient = g[d] * scale + (double)f->weight_decay * values[d];
-
         if (f->optimizer == MR_OPT_ADAGRAD) {
             state[d] += gradient * gradient;
             gradient /= sqrt(state[d]) + (double)f->optimizer_args[1];
@@ -271,7 +260,6 @@ static void check_rows(struct fixture *x, uint32_t table, const struct model *m)
 {
     uint64_t keys[KEYS];
     float rows[KEYS * DIM];
-
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
     look_up(x, table, keys, KEYS, rows);
@@ -284,7 +272,6 @@ static uint32_t begin_model(struct fixture *x, struct model *m, const struct mr_
     uint64_t keys[KEYS];
     float rows[KEYS * DIM];
     uint32_t table = create(x, feature);
-
     memset(m, 0, sizeof(*m));
     m->feature = *feature;
     for (uint32_t i = 0; i < KEYS; i++)
@@ -302,10 +289,8 @@ static void push_keys(struct fixture *x, uint32_t table, struct model *m, uint64
 {
     uint64_t keys[KEYS_PER_PUSH];
     float gradients[KEYS_PER_PUSH * DIM];
-
     for (uint32_t i = 0; i < KEYS_PER_PUSH; i++) {
         uint32_t index = (uint32_t)(random_number(random) % (KEYS / 2));
-
         keys[i] = key_of(index);
         for (uint32_t d = 0; d < DIM; d++)
             gradients[i * DIM + d] = random_gradient(random);
@@ -325,7 +310,6 @@ struct bags {
 static void make_bags(struct bags *b, uint64_t *random)
 {
     uint32_t count = 0;
-
     b->offsets[0] = 0;
     for (uint32_t i = 0; i < BAGS; i++) {
         for (uint64_t n = random_number(random) % 4; n > 0; n--, count++) {
@@ -360,7 +344,6 @@ static void check_bags(const struct model *m, const struct bags *b, const float 
     for (uint32_t i = 0; i < BAGS * DIM; i++) {
         uint32_t bag = i / DIM, begin = b->offsets[bag], end = b->offsets[bag + 1];
         double sum = 0;
-
         for (uint32_t k = begin; k < end; k++)
             sum += share_of(m, end - begin) * m->rows[b->indices[k]][i % DIM];
         check_close((double)values[i], sum);
@@ -371,7 +354,6 @@ static void model_add_bags(struct model *m, const struct bags *b)
 {
     for (uint32_t i = 0; i < BAGS; i++) {
         uint32_t begin = b->offsets[i], end = b->offsets[i + 1];
-
         for (uint32_t k = begin; k < end; k++)
             model_add(m, b->indices[k], b->gradients + i * DIM, share_of(m, end - begin));
     }
@@ -382,7 +364,6 @@ static void push_bags(struct fixture *x, uint32_t table, struct model *m, uint64
 {
     static struct bags b;
     struct mr_reply *reply;
-
     make_bags(&b, random);
     assert_int_equal(mr_lookup_bags(x->client, NULL, table, b.keys, b.offsets, BAGS, &reply), MR_OK);
     check_bags(m, &b, mr_reply_tensor(reply, 0)->data);
@@ -401,7 +382,6 @@ static void push_batch(struct fixture *x, uint32_t table, struct model *m, uint6
     struct mr_batch_gradient gradient = {table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, b.gradients)};
     struct mr_reply *reply;
     bool applied;
-
     make_bags(&b, random);
     assert_int_equal(mr_feed_sample(x->client, NULL, batch_id, &keys, 1, false), MR_OK);
     assert_int_equal(mr_lookup_batch(x->client, NULL, batch_id, table, &reply), MR_OK);
@@ -420,7 +400,6 @@ static void check_pushes(struct fixture *x, const struct mr_feature *feature, ui
     static struct model m;
     uint64_t random = 0x1234567 + first_batch;
     uint32_t table = begin_model(x, &m, feature);
-
     for (uint32_t n = 0; n < PUSHES; n++) {
         push_keys(x, table, &m, &random);
         check_rows(x, table, &m);
@@ -434,7 +413,6 @@ static void check_pushes(struct fixture *x, const struct mr_feature *feature, ui
 static struct mr_feature learning(const char *name, uint32_t optimizer)
 {
     struct mr_feature f = mr_feature_table(name, DIM);
-
     f.initializer = MR_INIT_UNIFORM;
     f.init_a = -1;
     f.init_b = 1;
@@ -449,7 +427,6 @@ static struct mr_feature learning(const char *name, uint32_t optimizer)
 static void test_sgd(void **state)
 {
     struct mr_feature plain = learning("sgd", MR_OPT_SGD), more = learning("sgd.more", MR_OPT_SGD);
-
     check_pushes(*state, &plain, UINT64_C(1) << 48);
     more.weight_decay = 0.02f;
     more.clip_value = 1.5f;
@@ -461,7 +438,6 @@ static void test_adagrad(void **state)
 {
     struct mr_feature plain = learning("adagrad", MR_OPT_ADAGRAD),
                       more = learning("adagrad.more", MR_OPT_ADAGRAD);
-
     check_pushes(*state, &plain, UINT64_C(3) << 48);
     more.weight_decay = 0.02f;
     more.clip_norm = 2;
@@ -471,7 +447,6 @@ static void test_adagrad(void **state)
 static void test_poolings(void **state)
 {
     struct mr_feature mean = learning("mean", MR_OPT_ADAGRAD), root = learning("sqrtn", MR_OPT_SGD);
-
     mean.pooling = MR_POOL_MEAN;
     root.pooling = MR_POOL_SQRTN;
     check_pushes(*state, &mean, UINT64_C(5) << 48);
@@ -485,7 +460,6 @@ static void test_gradients_that_are_no_numbers(void **state)
     uint64_t keys[2] = {key_of(1), key_of(2)};
     float before[2 * DIM], after[2 * DIM], gradients[2 * DIM];
     uint32_t table = create(x, &f);
-
     for (uint32_t d = 0; d < 2 * DIM; d++)
         gradients[d] = 1;
     gradients[2] = NAN;
@@ -525,7 +499,6 @@ static void test_variable(void **state)
     assert_int_equal(mr_variable_push(x->client, NULL, id, 0, ELEMENTS, sent), MR_OK);
     for (uint32_t round = 0; round < PUSHES; round++) {
         double gradient[ELEMENTS];
-
         for (uint32_t i = 0; i < ELEMENTS; i++)
             gradient[i] = (double)(sent[i] = random_gradient(&random));
         model_step(&f, values, accumulated, gradient, ELEMENTS);
@@ -549,7 +522,6 @@ int main(int argc, char **argv)
         VALUES_TEST(test_adagrad),      VALUES_TEST(test_poolings),
         VALUES_TEST(test_variable),     VALUES_TEST(test_gradients_that_are_no_numbers),
     };
-
     if (!node_fixture_arguments(argc, argv, &cores))
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

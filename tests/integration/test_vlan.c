@@ -31,7 +31,6 @@ static int packet_socket(void)
                                   .sll_ifindex = (int)if_nametoindex(NETNS_CLIENT_IF)};
     struct packet_mreq everything = {.mr_ifindex = address.sll_ifindex, .mr_type = PACKET_MR_PROMISC};
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0), on = 1;
-
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on)), 0);
@@ -44,7 +43,6 @@ static int tag_of(struct msghdr *message)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
         struct tpacket_auxdata aux;
-
         if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA)
             continue;
         memcpy(&aux, CMSG_DATA(c), sizeof(aux));
@@ -58,13 +56,11 @@ static int tag_of(struct msghdr *message)
 static int receive(int fd, uint16_t ether_type, uint8_t *frame)
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
-
     for (;;) {
         char control[256];
         struct iovec iov = {.iov_base = frame, .iov_len = FRAME_BYTES};
         struct msghdr message = {
             .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-
         assert_int_equal(poll(&readable, 1, ANSWER_MS), 1);
         assert_true(recvmsg(fd, &message, 0) > 0);
         if (memcmp(frame, client.mac, 6) == 0 && dp_get16(frame + 12) == ether_type)
@@ -77,7 +73,6 @@ static void ask_arp(int fd, uint16_t tci)
     static const uint8_t broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     uint8_t frame[DP_ARP_ANSWER_BYTES_MAX] = {0};
     uint8_t *arp = frame + dp_frame_put_ether(&client, frame, broadcast, tci, DP_ETHERTYPE_ARP);
-
     memcpy(arp, (const uint8_t[8]){0, 1, 8, 0, 6, 4, 0, 1}, 8);
     memcpy(arp + 8, client.mac, 6);
     memcpy(arp + 14, client.ipv4, 4);
@@ -90,7 +85,6 @@ static void ask_ping(int fd, const uint8_t *server_mac, uint16_t tci)
 {
     uint8_t frame[FRAME_BYTES] = {0};
     uint8_t *at = frame + dp_frame_put_ether(&client, frame, server_mac, tci, DP_ETHERTYPE_IPV4);
-
     at += dp_frame_put_ipv4(at, client.ipv4, server_ipv4, DP_PROTOCOL_ICMP, 16);
     at[0] = 8;
     dp_checksum_store(at + 2, dp_checksum_add(0, at, 16), 0);
@@ -102,7 +96,6 @@ static void answers_carry_the_tag(const char *arguments)
 {
     uint8_t frame[FRAME_BYTES] = {0};
     struct echo_fixture f;
-
     echo_fixture_start(&f, NULL, arguments);
     netns_enter(&f.net, NETNS_CLIENT);
     int fd = packet_socket();
@@ -139,7 +132,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(answers_carry_the_tag_over_af_packet),
         cmocka_unit_test(answers_carry_the_tag_over_af_xdp),
     };
-
     if (argc != 2) {
         fprintf(stderr, "usage: test_vlan <path of echo_server>\n");
         return 2;

@@ -39,7 +39,6 @@ static void make_bags(struct bags *b, uint32_t seed)
     b->key_count = 0;
     for (uint32_t bag = 0; bag < BAGS; bag++) {
         uint32_t size = draw(&seed) % 6;
-
         b->offsets[bag] = b->key_count;
         for (uint32_t i = 0; i < size; i++) {
             b->weights[b->key_count] = (float)(draw(&seed) % 13) * 0.3f - 1.1f;
@@ -64,7 +63,6 @@ static void read_rows(struct mr_client *client, uint32_t table, float *rows)
 {
     struct mr_reply *reply = NULL;
     uint64_t keys[UNIVERSE];
-
     for (uint32_t i = 0; i < UNIVERSE; i++)
         keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
     assert_int_equal(mr_lookup(client, NULL, table, keys, UNIVERSE, &reply), MR_OK);
@@ -104,19 +102,16 @@ static void check_lookup(const float *got, float *rows, const struct bags *b, ui
         uint32_t first = b->offsets[bag], count = b->offsets[bag + 1] - first;
         float divisor = mr_bag_divisor(pooling, weights == NULL ? NULL : weights + first, count);
         double sums[DIM] = {0}, largest = 0;
-
         for (uint32_t i = first; i < first + count && divisor != 0; i++) {
             for (uint32_t d = 0; d < DIM; d++) {
                 double part = (double)row_of(rows, b->keys[i])[d] *
                               (weights == NULL ? 1 : (double)weights[i]) / (double)divisor;
-
                 sums[d] += part;
                 largest += fabs(part);
             }
         }
         for (uint32_t d = 0; d < DIM; d++) {
             double error = fabs((double)got[bag * DIM + d] - sums[d]);
-
             assert_true(error <= (double)error_of(dtype, (float)largest) * cores + 1e-5 * (1 + largest));
         }
     }
@@ -125,7 +120,6 @@ static void check_lookup(const float *got, float *rows, const struct bags *b, ui
 static struct mr_feature table_of(uint32_t number, uint32_t pooling)
 {
     char name[16] = "t00";
-
     name[1] = (char)('0' + number / 10);
     name[2] = (char)('0' + number % 10);
     struct mr_feature f = mr_feature_table(name, DIM);
@@ -153,7 +147,6 @@ static void exercise(struct mr_client *client, uint32_t number, uint32_t cores, 
     struct mr_reply *reply = NULL;
     float *rows = out->rows[number];
     uint64_t batch = (UINT64_C(5) << 48) | number;
-
     assert_int_equal(mr_create(client, NULL, &feature, 1, &table), MR_OK);
     make_bags(&b, number + 1);
     read_rows(client, table, rows);
@@ -187,7 +180,6 @@ static void run_node(uint32_t cores, struct outcome *out)
 {
     static const char *const settings[] = {"memory.limit_mib=1024", NULL}; /* for 4 cores */
     struct node_fixture node;
-
     node_fixture_start(&node, cores, settings);
     struct mr_client *client = node_fixture_connect(&node);
 
@@ -200,7 +192,6 @@ static void run_node(uint32_t cores, struct outcome *out)
 static void test_same_bits_on_any_number_of_cores(void **state)
 {
     static struct outcome one, more;
-
     (void)state;
     run_node(1, &one);
     for (uint32_t cores = 2; cores <= 4; cores += 2) {
@@ -219,7 +210,6 @@ static void test_what_is_refused(void **state)
     uint32_t table, offsets[2] = {0, 2};
     float weights[2] = {1, NAN};
     struct mr_reply *reply = NULL;
-
     (void)state;
     none.pooling = MR_POOL_NONE;
     node_fixture_start(&node, 2, NULL);
@@ -243,7 +233,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_bits_on_any_number_of_cores),
         cmocka_unit_test(test_what_is_refused),
     };
-
     if (argc != 2) {
         fputs("usage: test_wire_types MILLRACED\n", stderr);
         return 2;

@@ -36,7 +36,6 @@ static const char *plugin_path;
 static void *symbol(const struct plugin *p, const char *name)
 {
     void *found = dlsym(p->handle, name);
-
     if (found == NULL)
         fail_msg("no symbol %s", name);
     return found;
@@ -89,7 +88,6 @@ int torchrec_teardown(void **state)
 void *plugin_instance(const struct plugin *p, const struct node_fixture *of, const char *options)
 {
     char configuration[512];
-
     (void)snprintf(configuration, sizeof(configuration), "%s/?connect_ms=%d&%s", of->address, NODE_READY_MS,
                    options[0] == '\0' ? "replay=on" : options);
     void *instance = p->initialize(configuration);
@@ -108,7 +106,6 @@ uint32_t rows_places(const struct rows *r)
 void outcome_begin(struct outcome *o, const struct rows *r)
 {
     size_t blocks = (size_t)rows_places(r) * r->states;
-
     memset(o, 0, sizeof(*o));
     o->rows = *r;
     o->values = calloc(blocks * r->floats + 1, sizeof(*o->values));
@@ -132,7 +129,6 @@ void outcome_wait(struct outcome *o)
 {
     struct timespec end;
     int failed = 0;
-
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += LIMIT_S;
     pthread_mutex_lock(&o->lock);
@@ -159,7 +155,6 @@ static void on_fetched(void *context, uint32_t place, uint32_t state, void *data
 {
     struct outcome *o = context;
     const struct rows *r = &o->rows;
-
     assert_true(place < rows_places(r) && state < r->states);
     assert_true(bytes == 0 || bytes == r->floats * sizeof(float));
     assert_true((bytes == 0) == (data == NULL));
@@ -180,7 +175,6 @@ static void on_fetched(void *context, uint32_t place, uint32_t state, void *data
 static void on_end(void *context)
 {
     struct outcome *o = context;
-
     pthread_mutex_lock(&o->lock);
     assert_false(o->is_over);
     o->thread = pthread_self();
@@ -195,14 +189,12 @@ float value_of(int64_t id, int64_t column, uint32_t state, uint32_t i, uint32_t 
 {
     uint64_t mixed =
         ((uint64_t)id * 31 + (uint64_t)column * 7 + state * 5 + i) * UINT64_C(0x9e3779b97f4a7c15);
-
     return (float)(mixed >> 44) / 1024.0f - (float)version * 3.5f;
 }
 
 static void *copy_of(const void *from, size_t bytes)
 {
     void *to = calloc(1, bytes + 1);
-
     if (to == NULL)
         abort();
     if (bytes > 0)
@@ -216,7 +208,6 @@ void begin_fetch(const struct plugin *p, void *instance, const struct rows *r, s
     char *table = copy_of(r->table, strlen(r->table) + 1);
     int64_t *ids = copy_of(r->ids, r->id_count * sizeof(*ids)),
             *columns = copy_of(r->columns, r->column_count * sizeof *columns);
-
     outcome_begin(o, r);
     const struct tde_fetch fetch = {.table = table,
                                     .column_count = r->column_count,
@@ -239,7 +230,6 @@ void begin_push(const struct plugin *p, void *instance, const struct rows *r, co
                 bool reversed, struct outcome *o)
 {
     size_t blocks = (size_t)rows_places(r) * r->states;
-
     outcome_begin(o, r);
     for (size_t i = 0; i <= blocks; i++)
         o->offsets[i] = i * r->floats * sizeof(float);
@@ -272,12 +262,10 @@ static float *values_of(const struct rows *r, uint32_t version, bool reversed)
 {
     size_t at = 0;
     float *values = malloc(((size_t)rows_places(r) * r->states * r->floats + 1) * sizeof(*values));
-
     assert_non_null(values);
     for (uint32_t place = 0; place < rows_places(r); place++) {
         uint32_t columns = r->column_count == 0 ? 1 : r->column_count;
         int64_t column = r->column_count == 0 ? -1 : r->columns[place % columns];
-
         for (uint32_t k = 0; k < r->states; k++)
             for (uint32_t i = 0; i < r->floats; i++)
                 values[at++] =
@@ -291,7 +279,6 @@ void push_version(const struct plugin *p, void *instance, const struct rows *r, 
     bool reversed = version % 2 == 1;
     float *values = values_of(r, version, reversed);
     struct outcome o;
-
     begin_push(p, instance, r, values, reversed, &o);
     outcome_wait(&o);
     outcome_end(&o);
@@ -303,7 +290,6 @@ void expect_version(const struct plugin *p, void *instance, const struct rows *r
     float *values = values_of(r, version, false);
     size_t blocks = (size_t)rows_places(r) * r->states;
     struct outcome o;
-
     begin_fetch(p, instance, r, &o);
     outcome_wait(&o);
     assert_int_equal(o.places_told, blocks);
@@ -316,7 +302,6 @@ void expect_version(const struct plugin *p, void *instance, const struct rows *r
 void expect_absent(const struct plugin *p, void *instance, const struct rows *r)
 {
     struct outcome o;
-
     begin_fetch(p, instance, r, &o);
     outcome_wait(&o);
     assert_int_equal(o.places_told, rows_places(r) * r->states);
@@ -331,7 +316,6 @@ static int stderr_before, stderr_file;
 void stderr_begin(void)
 {
     char path[] = "/tmp/millrace-test-XXXXXX";
-
     stderr_file = mkstemp(path);
     assert_true(stderr_file >= 0);
     assert_int_equal(unlink(path), 0);
@@ -343,7 +327,6 @@ void stderr_begin(void)
 const char *stderr_end(void)
 {
     static char text[65536];
-
     (void)fflush(stderr);
     assert_true(dup2(stderr_before, STDERR_FILENO) >= 0);
     ssize_t bytes = pread(stderr_file, text, sizeof(text) - 1, 0);

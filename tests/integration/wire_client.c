@@ -34,7 +34,6 @@ struct wire_client {
 static uint64_t now_us(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
@@ -42,7 +41,6 @@ static uint64_t now_us(void)
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct wire_client *client = self;
-
     return bytes_max <= sizeof(client->out) ? client->out : NULL;
 }
 
@@ -50,7 +48,6 @@ static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes
 static void tx_end(void *self, uint32_t bytes)
 {
     struct wire_client *client = self;
-
     if (bytes > 0)
         (void)!send(client->fd, client->out, bytes, 0);
 }
@@ -81,7 +78,6 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
                      const struct mr_message *reply)
 {
     struct wire_client *client = app;
-
     assert(status != MR_OK || reply != NULL);
     client->sequence = reply != NULL ? reply->preamble.sequence : 0;
     if (status == MR_OK && reply->preamble.status != MR_OK)
@@ -102,7 +98,6 @@ static int open_socket(const char *ip, uint16_t port)
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *found;
     int buffer_bytes = 4 << 20;
     char service[8];
-
     snprintf(service, sizeof(service), "%u", port);
     if (getaddrinfo(ip, service, &hints, &found) != 0)
         return -1;
@@ -119,7 +114,6 @@ static int open_socket(const char *ip, uint16_t port)
 struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t core)
 {
     uint8_t uuid[MR_UUID_BYTES];
-
     fill_random(NULL, uuid, sizeof(uuid));
     return wire_client_create_as(ip, port, core, uuid);
 }
@@ -128,7 +122,6 @@ struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_
 {
     struct wire_client *client = calloc(1, sizeof(*client));
     struct mr_endpoint_config config;
-
     if (client == NULL || (client->fd = open_socket(ip, port)) < 0) {
         fprintf(stderr, "wire_client: no socket to %s: %s\n", ip, strerror(errno));
         exit(1);
@@ -162,10 +155,8 @@ void wire_client_destroy(struct wire_client *client)
 static void receive_all(struct wire_client *client)
 {
     uint8_t in[DATAGRAM_BYTES];
-
     for (int i = 0; i < SEGMENT_BUDGET; i++) {
         ssize_t bytes = recv(client->fd, in, sizeof(in), MSG_DONTWAIT);
-
         if (bytes < 0)
             break;
         mr_endpoint_receive(client->endpoint, now_us(), &client->server, in, (size_t)bytes);
@@ -188,7 +179,6 @@ static enum mr_status run_until_answered(struct wire_client *client)
         struct pollfd readable = {.fd = client->fd, .events = POLLIN};
         uint64_t wait_us = due > now ? due - now : 0;
         struct timespec wait = {.tv_nsec = (long)(wait_us < 10000 ? wait_us : 10000) * 1000};
-
         (void)ppoll(&readable, 1, &wait, NULL);
         receive_all(client);
         use_next_key(client);
@@ -202,7 +192,6 @@ static void begin(struct wire_client *client, enum mr_op op, uint32_t bytes, uin
     struct mr_call_options options = {.op = (uint8_t)op, .deadline_us = now + timeout_ms * UINT64_C(1000)};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, NULL);
     struct mr_call *call;
-
     enum mr_status status =
         mr_call_begin(client->endpoint, client->session, &options, &tensor, op == MR_OP_ECHO ? 1 : 0, &call);
     if (status != MR_OK) {
@@ -242,7 +231,6 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
                                       .deadline_us = now + timeout_ms * UINT64_C(1000)};
     struct mr_tensor tensors[ASK_TENSORS_MAX];
     struct mr_call *call;
-
     assert(request->tensor_count <= ASK_TENSORS_MAX);
     for (uint32_t i = 0; i < request->tensor_count; i++)
         tensors[i] = request->tensors[i];
@@ -267,7 +255,6 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
 void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BYTES])
 {
     uint8_t keys[1][MR_PSK_BYTES];
-
     memcpy(keys[0], key, MR_PSK_BYTES);
     mr_endpoint_set_keys(client->endpoint, keys, 1, now_us());
 }

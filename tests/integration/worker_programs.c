@@ -20,7 +20,6 @@ unsigned worker_free_port(void)
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(sa);
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
@@ -33,7 +32,6 @@ void worker_start(struct worker_program *p, const char *path, const char *format
     char *argv[ARGUMENTS_MAX + 1] = {(char *)(uintptr_t)path}, line[LINE_BYTES], *rest = line;
     int ends[2], count = 1;
     va_list arguments;
-
     va_start(arguments, format);
     assert_true(vsnprintf(line, sizeof(line), format, arguments) < (int)sizeof(line));
     va_end(arguments);
@@ -60,7 +58,6 @@ void worker_finish(struct worker_program *p, int code)
 {
     int status = 0;
     size_t bytes = fread(p->text, 1, sizeof(p->text) - 1, p->from);
-
     p->text[bytes] = 0;
     (void)fclose(p->from);
     assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
@@ -80,7 +77,6 @@ double worker_number(const struct worker_program *p, const char *key)
 {
     char wanted[64];
     const char *at = NULL;
-
     snprintf(wanted, sizeof(wanted), " %s=", key);
     for (const char *next = p->text; (next = strstr(next, wanted)) != NULL; next++)
         at = next;

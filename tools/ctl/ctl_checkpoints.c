@@ -107,7 +107,6 @@ static void list_save(void *arg, const struct mr_save_info *s)
 {
     struct list *list = arg;
     char id[24], parent[24], step[24], text[sizeof(s->error) + 64];
-
     if (list->saves != NULL) {
         (void)json_array_append_new(list->saves, tool_save_json(s));
         return;

@@ -207,7 +207,6 @@ int tool_ctl_save(int argc, char **argv)
                    "  millrace ctl save --full --directory /backup/millrace",
         CLI_OPTIONS(options),
     };
-
     (void)cli_parse(&usage, argc, argv, NULL);
     if (full && delta)
         cli_refuse(command, "--full or --delta, not both");

@@ -23,10 +23,8 @@ bool mrc_applied_by_all(const struct mrc_applied_batches *sets, uint32_t count,
                         struct mrc_applied_batches *out)
 {
     uint64_t watermark = UINT64_MAX, end = UINT64_MAX; /* nothing from `end` on is in all of them */
-
     for (uint32_t i = 0; i < count; i++) {
         uint64_t set_end = sets[i].watermark + (uint64_t)sets[i].words * 64;
-
         if (sets[i].watermark < watermark)
             watermark = sets[i].watermark;
         if (set_end < end)

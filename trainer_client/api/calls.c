@@ -8,7 +8,6 @@
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
 {
     uint32_t changes;
-
     return mrc_cores_of_map(client, partition_core, &changes);
 }
 
@@ -32,7 +31,6 @@ bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_
                       enum mr_status status)
 {
     uint32_t changes;
-
     if (status == MRC_STALE_MAP)
         return true;
     if (status == MR_OK || !mr_op_repeatable(op) || mr_clock_us() >= attempt->deadline_us)
@@ -78,7 +76,6 @@ enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_option
     enum mr_status unknown = kind == MR_TABLE ? MR_UNKNOWN_TABLE : MR_UNKNOWN_VARIABLE;
     const char *wanted = kind == MR_TABLE ? "table" : "variable";
     enum mr_status status = mrc_find_any_feature(client, options, op, id, &found);
-
     if (status == MR_UNKNOWN_TABLE)
         return mrc_error(unknown, "%s: %s: no %s has the number %u", client->server, mr_op_name(op), wanted,
                          id);
@@ -124,7 +121,6 @@ enum mr_status mrc_check_weights(const char *call, const float *weights, uint64_
 enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options, enum mr_dtype *out)
 {
     enum mr_dtype dtype = options == NULL ? MR_DTYPE_NONE : options->wire_dtype;
-
     *out = dtype == MR_DTYPE_NONE ? MR_F32 : dtype;
     if (mr_convert_knows(*out))
         return MR_OK;
@@ -138,7 +134,6 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
 {
     struct mr_future *f;
     enum mr_status status = mrc_future_new(client, options, op, 0, 1, tensor_count, context_bytes, &f);
-
     if (status != MR_OK)
         return status;
     for (uint32_t t = 0; t < tensor_count; t++)

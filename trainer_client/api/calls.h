@@ -65,7 +65,6 @@ static inline uint32_t mrc_add_plan(const struct mr_options *options, uint64_t w
 static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct mr_options *options)
 {
     bool has_rate = options != NULL && options->has_learning_rate;
-
     return (struct mr_push_head){.feature = feature,
                                  .flags = has_rate ? MR_PUSH_LEARNING_RATE : 0,
                                  .learning_rate = has_rate ? options->learning_rate : 0};

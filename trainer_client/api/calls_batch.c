@@ -37,7 +37,6 @@ static enum mr_status check_feed(const struct mr_client *client, const struct mr
                                  uint32_t table_count)
 {
     const char *call = "mr_feed_sample";
-
     if (client == NULL || tables == NULL)
         return mrc_bad_argument(call, client == NULL ? "client is NULL" : "tables is NULL");
     if (table_count == 0 || table_count > BATCH_TABLES_MAX)
@@ -45,7 +44,6 @@ static enum mr_status check_feed(const struct mr_client *client, const struct mr
                          table_count, BATCH_TABLES_MAX);
     for (uint32_t t = 0; t < table_count; t++) {
         uint64_t bags = (uint64_t)tables[t].samples * tables[t].slots;
-
         if (bags == 0 || bags > UINT32_MAX - 1)
             return mrc_error(MR_INVALID_ARGUMENT, "%s: tables[%u] has %u sample%s of %u slot%s", call, t,
                              tables[t].samples, mr_plural(tables[t].samples), tables[t].slots,
@@ -68,10 +66,8 @@ static void fill_feed(struct mr_future *f, const struct feed_table *table)
     uint64_t *keys[MR_CORE_MAX] = {NULL};
     uint32_t *offsets[MR_CORE_MAX] = {NULL};
     float *weights[MR_CORE_MAX] = {NULL};
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *tensors = &f->parts[i].tensors[table->first];
-
         keys[i] = tensors[1].data;
         offsets[i] = tensors[2].data;
         weights[i] = k->weights != NULL ? tensors[3].data : NULL;
@@ -89,7 +85,6 @@ static void describe_table(struct mr_future *f, uint32_t i, struct feed_table *t
     const struct mr_batch_keys *k = table->keys;
     bool whole = table->shard.memory == NULL;
     uint32_t bags = bag_count_of(k), keys = whole ? k->offsets[bags] : table->shard.keys[i];
-
     table->first = f->parts[i].tensor_count;
     mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, head));
     mrc_part_add(f, i, mr_tensor_1d(MR_U64, keys, whole ? k->keys : NULL));
@@ -104,13 +99,11 @@ static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32
                           bool read_only)
 {
     struct feed_context *context = f->context;
-
     for (uint32_t t = 0; t < table_count; t++) {
         const struct mr_batch_keys *k = tables[t].keys;
         uint32_t flags = (read_only ? MR_FEED_READ_ONLY : 0) | (k->weights != NULL ? MR_BAG_WEIGHTS : 0) |
                          (tables[t].averages ? MR_BAG_DIVISORS : 0);
         uint32_t head[4] = {k->table, k->samples, k->slots, flags};
-
         memcpy(context->heads[t], head, sizeof(head));
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -130,7 +123,6 @@ static enum mr_status split_tables(struct mr_client *client, const struct mr_opt
         struct mr_feature table;
         enum mr_status status =
             mrc_find_feature(client, options, MR_OP_FEED_SAMPLE, k->table, MR_TABLE, &table);
-
         if (status != MR_OK)
             return status;
         tables[t].pooling = table.pooling;
@@ -145,7 +137,6 @@ static enum mr_status split_tables(struct mr_client *client, const struct mr_opt
 static enum mr_status check_tensor_count(const struct feed_table *tables, uint32_t table_count)
 {
     uint32_t tensors = 1;
-
     for (uint32_t t = 0; t < table_count; t++)
         tensors += 3u + (tables[t].keys->weights != NULL) + tables[t].averages;
     return tensors <= MR_TENSORS_MAX
@@ -163,7 +154,6 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
     struct feed_table feeds[BATCH_TABLES_MAX];
     struct mr_future *f = NULL;
     enum mr_status status = check_feed(client, tables, table_count);
-
     if (status != MR_OK)
         return status;
     for (uint32_t t = 0; t < table_count; t++)
@@ -180,7 +170,6 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
                                 1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
     if (status == MR_OK) {
         struct feed_context *context = f->context;
-
         context->batch_id[0] = batch_id;
         context->batch_id_words = mrc_add_plan(options, context->batch_id);
         describe_feed(f, feeds, table_count, read_only);
@@ -224,7 +213,6 @@ static enum mr_status expand_shares(const struct mr_tensor *like, const struct m
 {
     uint32_t rows = mrc_row_count(like), dim = mrc_row_dim(like);
     float *out = mrc_rows_allocate((uint64_t)rows + 1, dim);
-
     if (out == NULL)
         return MR_NO_MEMORY;
     const struct mrc_rows whole = mrc_rows_f32(out);
@@ -245,12 +233,10 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
     const struct lookup_context *context = f->context;
     struct mrc_rows shares[MR_CORE_MAX];
     const struct mr_tensor *first = mrc_part_rows(f, 0, context->dtype, 3, &shares[0]);
-
     if (first == NULL)
         return mrc_part_garbled(f, 0);
     for (uint32_t i = 1; i < f->part_count; i++) {
         const struct mr_tensor *share = mrc_part_rows(f, i, context->dtype, 3, &shares[i]);
-
         if (share == NULL || memcmp(share->dims, first->dims, sizeof(share->dims)) != 0)
             return mrc_part_garbled(f, i);
     }
@@ -268,7 +254,6 @@ static enum mr_status new_for_all(struct mr_client *client, const struct mr_opti
 {
     uint32_t core_count = mrc_cores(client, NULL);
     enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1, context_bytes, out);
-
     for (uint32_t i = 0; status == MR_OK && i < core_count; i++)
         mrc_part_add(*out, i, tensor);
     return status;
@@ -279,7 +264,6 @@ enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options
 {
     struct mr_future *f;
     enum mr_dtype dtype;
-
     if (client == NULL)
         return mrc_bad_argument("mr_lookup_batch", "client is NULL");
     enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &dtype);
@@ -308,10 +292,8 @@ static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
 {
     const struct push_context *context = f->context;
     bool applied = false;
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *word = mrc_part_tensor(f, i, 0, MR_U32, 1);
-
         if (f->parts[i].status == MR_ALREADY_LEARNT)
             continue;
         if (word == NULL || word->dims[0] != 1)
@@ -331,7 +313,6 @@ static enum mr_status check_push(const struct mr_client *client, const struct mr
                                  uint32_t count)
 {
     const char *call = "mr_push_gradients_batch";
-
     if (client == NULL || gradients == NULL)
         return mrc_bad_argument(call, client == NULL ? "client is NULL" : "gradients is NULL");
     if (count == 0 || count > BATCH_GRADIENTS_MAX)
@@ -339,7 +320,6 @@ static enum mr_status check_push(const struct mr_client *client, const struct mr
                          BATCH_GRADIENTS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_tensor *g = &gradients[i].gradient;
-
         if (g->dtype != MR_F32)
             return mrc_error(MR_WRONG_DTYPE, "%s: gradients[%u] is %s; it must be f32", call, i,
                              mr_dtype_name(g->dtype));
@@ -369,16 +349,13 @@ static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradi
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
-
         for (uint32_t g = 0, t = 1; g < count; g++) {
             const struct mr_tensor *from = &gradients[g].gradient;
-
             if (t >= part->tensor_count || part->sources[t] != &((struct push_context *)f->context)->heads[g])
                 continue; /* another core's variable */
             t++;
             if (narrow[g]) {
                 const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
-
                 mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
                 t += to.dtype == MR_I8 ? 1 : 0;
             }
@@ -394,21 +371,18 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
 {
     struct push_context *context = f->context;
     uint16_t owner = 0;
-
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
     for (uint32_t g = 0; g < count; g++) {
         struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {gradients[g].gradient};
         uint32_t row_tensors = 1;
         bool everywhere = true;
-
         narrow[g] = false;
         context->heads[g] = mrc_push_head(gradients[g].feature, options);
         if (f->part_count > 1 || context->dtype != MR_F32) {
             struct mr_feature feature;
             enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH,
                                                          gradients[g].feature, &feature);
-
             if (status != MR_OK)
                 return status;
             everywhere = feature.kind == MR_TABLE;
@@ -441,7 +415,6 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
     enum mr_dtype dtype;
     struct mr_future *f;
     enum mr_status status = check_push(client, gradients, count);
-
     if (status == MR_OK)
         status = mrc_wire_dtype("mr_push_gradients_batch", options, &dtype);
     if (status == MR_OK && dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
@@ -475,7 +448,6 @@ enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_optio
                                  const uint64_t *batch_ids, uint32_t count)
 {
     struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_forget_batches", "client is NULL");
     if (batch_ids == NULL && count > 0)

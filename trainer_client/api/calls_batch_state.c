@@ -14,11 +14,9 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 {
     const struct state_context *context = f->context;
     struct mrc_applied_batches applied[MR_CORE_MAX], all;
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *head = mrc_part_tensor(f, i, 0, MR_U64, 1);
         const struct mr_tensor *bits = mrc_part_tensor(f, i, 1, MR_U64, 1);
-
         if (head == NULL || bits == NULL || head->dims[0] < 1)
             return mrc_part_garbled(f, i);
         applied[i] = (struct mrc_applied_batches){
@@ -36,7 +34,6 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
                               uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
 {
     struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_batch_state", "client is NULL");
     if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)

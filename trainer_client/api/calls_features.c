@@ -13,7 +13,6 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
 {
     const struct create_context *context = f->context;
     const struct mr_tensor *ids = mrc_part_tensor(f, 0, 0, MR_U32, 1);
-
     if (ids == NULL || ids->dims[0] != context->count)
         return mrc_part_garbled(f, 0);
     enum mr_status status = mrc_reply_give(f, reply);
@@ -33,7 +32,6 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
                          const struct mr_feature *features, uint32_t count, uint32_t *ids)
 {
     struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_create", "client is NULL");
     if (features == NULL || ids == NULL)
@@ -43,10 +41,8 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
                          MR_FEATURE_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const char *field = mr_feature_check(&features[i]);
-
         if (field != NULL) {
             char text[MR_FEATURE_TEXT_BYTES];
-
             mr_feature_explain(&features[i], field, text, sizeof(text));
             return mrc_error(MR_INVALID_ARGUMENT, "mr_create: features[%u] (\"%.*s\"): %s", i,
                              MR_NAME_BYTES - 1, features[i].name, text);
@@ -98,7 +94,6 @@ bool mrc_learn_features(const struct mr_future *f)
 {
     struct mrc_features *known = &f->client->features;
     const struct mr_tensor *t[3];
-
     if (!list_tensors(f, t))
         return false;
     const struct mr_feature *features = t[0]->data;
@@ -114,7 +109,6 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 {
     const struct list_context *context = f->context;
     const struct mr_tensor *t[3];
-
     if (!list_tensors(f, t))
         return mrc_part_garbled(f, 0);
 
@@ -154,7 +148,6 @@ enum mr_status mr_list(struct mr_client *client, const struct mr_options *option
                        struct mr_feature_info **infos, uint32_t *count)
 {
     const struct list_context context = {infos, count};
-
     if (client == NULL)
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))

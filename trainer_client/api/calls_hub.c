@@ -17,7 +17,6 @@ static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_sample_info *const *info = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-
     if (words == NULL || words->dims[0] < INFO_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
@@ -36,7 +35,6 @@ static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 static enum mr_status check_plan(const struct mr_client *hub, const struct mr_sample_plan *plan)
 {
     const char *call = "mr_start_sample";
-
     if (hub == NULL || plan == NULL)
         return mrc_bad_argument(call, hub == NULL ? "hub is NULL" : "plan is NULL");
     if (plan->path == NULL || plan->format == NULL || plan->table == NULL)
@@ -63,7 +61,6 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
                                const struct mr_sample_plan *plan, struct mr_sample_info *info)
 {
     enum mr_status status = check_plan(hub, plan);
-
     if (status != MR_OK)
         return status;
     uint64_t words[PLAN_WORDS] = {plan->batch_samples, plan->epochs,
@@ -84,7 +81,6 @@ static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *dense = mrc_part_tensor(f, 0, 1, MR_F32, 2);
     const struct mr_tensor *labels = mrc_part_tensor(f, 0, 2, MR_F32, 1);
-
     if (words == NULL || dense == NULL || labels == NULL || words->dims[0] < BATCH_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
@@ -122,7 +118,6 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
 {
     struct mr_hub_status *const *status = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-
     if (words == NULL || words->dims[0] < STATUS_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;

@@ -9,7 +9,6 @@ static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, cons
 {
     const struct mr_client *client = f->client;
     uint8_t op = f->options.op;
-
     f->map_changes = map_changes;
     enum mr_status status = mrc_future_run(f, options, reply);
 
@@ -24,7 +23,6 @@ static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, cons
 static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *link)
 {
     struct mr_client_session_info info = {.rtt_us = 0};
-
     pthread_mutex_lock(&client->lock);
     if (link->session != NULL)
         mr_client_session_info(link->session, &info);
@@ -39,16 +37,13 @@ struct heartbeat_context {
 static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
-
         if (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS)
             return mrc_part_garbled(f, i);
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         const uint64_t *w = f->parts[i].answers[0].data;
-
         states[i] = (struct mr_core_state){.core = i,
                                            .state = (uint32_t)w[MR_HEARTBEAT_STATE],
                                            .incarnation = (uint32_t)w[MR_HEARTBEAT_INCARNATION],
@@ -71,7 +66,6 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
                             struct mr_core_state *states)
 {
     struct mr_future *f;
-
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
     uint32_t map_changes, cores = mrc_cores_of_map(client, NULL, &map_changes);
@@ -99,7 +93,6 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     const struct stats_context *context = f->context;
     const struct mr_tensor *names = mrc_part_tensor(f, 0, 0, MR_U8, 1);
     const struct mr_tensor *values = mrc_part_tensor(f, 0, 1, MR_U64, 1);
-
     if (names == NULL || values == NULL)
         return mrc_part_garbled(f, 0);
     const char *at = names->data, *end = at + names->bytes;
@@ -109,7 +102,6 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         size_t bytes = (size_t)((line_end == NULL ? end : line_end) - at);
         char name[COUNTER_NAME_BYTES];
-
         if (bytes >= sizeof(name))
             return mrc_part_garbled(f, 0);
         memcpy(name, at, bytes);
@@ -141,7 +133,6 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
     struct mr_future *f;
     uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_stats", client, core, &map_changes);
-
     if (status != MR_OK)
         return status;
     if (visit == NULL)
@@ -168,7 +159,6 @@ static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply
     const struct memory_context *context = f->context;
     const struct mr_tensor *core = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *tables = mrc_part_tensor(f, 0, 1, MR_U64, 2);
-
     if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
         tables->dims[1] < MR_MEMORY_TABLE_WORDS)
         return mrc_part_garbled(f, 0);
@@ -179,7 +169,6 @@ static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply
     for (uint64_t i = 0; i < tables->dims[0] && context->visit != NULL; i++) {
         const uint64_t *t = (const uint64_t *)tables->data + i * tables->dims[1];
         struct mr_table_memory table = {(uint32_t)t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]};
-
         context->visit(context->arg, &table);
     }
     return MR_OK;
@@ -192,7 +181,6 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
     struct mr_future *f;
     uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_memory", client, core, &map_changes);
-
     if (status != MR_OK)
         return status;
     if (memory == NULL)
@@ -211,7 +199,6 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
 static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)
 {
     uint64_t bytes = mr_dtype_bytes(tensor->dtype);
-
     if (bytes == 0 || tensor->rank > MR_RANK_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %s", i,
                          bytes == 0 ? "an unknown dtype" : "a rank above 4");
@@ -232,7 +219,6 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
     struct mr_future *f;
     uint32_t map_changes = 0;
     enum mr_status status = check_core("mr_echo", client, core, &map_changes);
-
     if (status != MR_OK)
         return status;
     if (count > MR_TENSORS_MAX)

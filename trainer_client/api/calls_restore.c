@@ -18,7 +18,6 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
 {
     uint64_t words[WORDS] = {0};
     uint32_t count = answer->dims[0] < WORDS ? answer->dims[0] : WORDS;
-
     memcpy(words, answer->data, count * sizeof(*words));
     const struct mr_restored restored = {.bytes = to->bytes,
                                          .id = words[ID],
@@ -34,7 +33,6 @@ static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **repl
 {
     const struct restore_context *context = f->context;
     const struct mr_tensor *answer = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-
     if (answer == NULL || answer->dims[0] < 1)
         return mrc_part_garbled(f, 0);
     /* The checkpoint's features may have other numbers and descriptors. */
@@ -56,7 +54,6 @@ static enum mr_status run(struct mr_client *client, const struct mr_options *opt
     const char *path = what->directory == NULL ? "" : what->directory;
     size_t bytes = strlen(path);
     uint32_t flags = what->replace ? MR_RESTORE_REPLACE : 0;
-
     if (bytes > DIRECTORY_BYTES_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "restore: directory has %zu bytes; at most %u", bytes,
                          DIRECTORY_BYTES_MAX);
@@ -72,7 +69,6 @@ enum mr_status mr_restore(struct mr_client *client, const struct mr_options *opt
                           uint64_t id, uint64_t *checkpoint_id)
 {
     const struct mr_restore_options what = {.directory = directory, .id = id};
-
     if (client == NULL)
         return mrc_bad_argument("mr_restore", "client is NULL");
     return run(client, options, &what, NULL, (struct restore_context){.checkpoint_id = checkpoint_id});
@@ -81,7 +77,6 @@ enum mr_status mr_restore(struct mr_client *client, const struct mr_options *opt
 static bool set_name(char to[MR_NAME_BYTES], const char *name)
 {
     size_t bytes = strlen(name);
-
     if (bytes >= MR_NAME_BYTES)
         return false;
     memcpy(to, name, bytes + 1);
@@ -92,7 +87,6 @@ static enum mr_status set_pairs(const struct mr_restore_options *what, struct mr
 {
     for (uint32_t i = 0; i < what->name_count; i++) {
         const struct mr_restore_name *name = &what->names[i];
-
         if (name->name == NULL || name->name[0] == '\0' || !set_name(pairs[i].name, name->name) ||
             (name->new_name != NULL && !set_name(pairs[i].new_name, name->new_name)))
             return mrc_error(MR_INVALID_ARGUMENT,
@@ -125,7 +119,6 @@ enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_o
     const struct mr_restore_options *wish = what == NULL ? &nothing : what;
     const struct restore_context context = {.restored = restored};
     const char *wrong = wrong_with(client, wish, restored);
-
     if (wrong != NULL)
         return mrc_bad_argument("mr_checkpoint_restore", wrong);
     if (wish->name_count == 0)

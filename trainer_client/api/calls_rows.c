@@ -50,7 +50,6 @@ static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
     const struct rows_context *context = f->context;
     struct mrc_rows rows;
     const struct mr_tensor *values = mrc_part_rows(f, 0, context->dtype, 2, &rows);
-
     if (values == NULL)
         return mrc_part_garbled(f, 0);
     if (reply == NULL)
@@ -72,12 +71,10 @@ static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_COR
 {
     const struct rows_context *context = f->context;
     uint32_t dim = 0;
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t core = f->parts[i].core;
         uint32_t wanted = context->has_bags ? context->shard.bags[core] : context->shard.keys[core];
         const struct mr_tensor *t = mrc_part_rows(f, i, context->dtype, 2, &rows[core]);
-
         if (t == NULL || t->dims[0] != wanted || t->dims[1] == 0 || (i > 0 && t->dims[1] != dim))
             return 0;
         dim = t->dims[1];
@@ -89,11 +86,9 @@ static void add_bags(const struct mr_future *f, const struct mrc_rows rows[], ui
                      float *out)
 {
     const struct rows_context *context = f->context;
-
     memset(out, 0, (size_t)context->bag_count * dim * sizeof(*out));
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t core = f->parts[i].core;
-
         mrc_shard_add_bag_rows(&context->shard, core, &rows[core], dim, scratch, out);
     }
 }
@@ -104,7 +99,6 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
     struct mrc_rows rows[MR_CORE_MAX] = {0};
     uint32_t dim = take_rows(f, rows),
              count = context->has_bags ? context->bag_count : context->shard.key_count;
-
     if (dim == 0)
         return mrc_part_garbled(f, 0);
     if (reply == NULL)
@@ -137,7 +131,6 @@ static struct places places_of(const struct rows_call *c, const struct mrc_part 
 {
     struct mr_tensor *t = part->tensors;
     struct places p = {0};
-
     if (c->gradients != NULL)
         t++; /* the head */
     p.keys = (t++)->data;
@@ -162,7 +155,6 @@ static void describe_part(const struct rows_call *c, struct mr_future *f, uint32
     struct rows_context *context = f->context;
     struct mr_tensor rows[MR_ROWS_TENSORS_MAX],
         shape = mr_tensor_2d(MR_F32, c->offsets == NULL ? key_count : bag_count, c->dim, NULL);
-
     if (c->gradients != NULL)
         mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     mrc_part_add(f, i, mr_tensor_1d(MR_U64, key_count, whole ? c->keys : NULL));
@@ -172,7 +164,6 @@ static void describe_part(const struct rows_call *c, struct mr_future *f, uint32
         mrc_part_add(f, i, mr_tensor_1d(MR_U32, 0, NULL));
     if (c->gradients != NULL) {
         uint32_t count = mr_rows_tensors(shape, c->dtype, rows);
-
         if (whole && c->dtype == MR_F32)
             rows[0].data = (void *)(uintptr_t)c->gradients;
         for (uint32_t r = 0; r < count; r++)
@@ -189,7 +180,6 @@ static enum mr_status new_future(const struct rows_call *c, uint32_t part_count,
     struct mr_future *f;
     enum mr_status status = mrc_future_new(c->client, c->options, c->op, c->table, part_count,
                                            PART_TENSORS_MAX, sizeof(struct rows_context), &f);
-
     if (status != MR_OK)
         return status;
     struct rows_context *context = f->context;
@@ -215,7 +205,6 @@ static enum mr_status new_future(const struct rows_call *c, uint32_t part_count,
 static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_reply **reply)
 {
     struct mr_future *f;
-
     c->averages = false;
     enum mr_status status = new_future(c, 1, &f);
 
@@ -243,10 +232,8 @@ static void fill_bags(const struct rows_call *c, struct mr_future *f, const stru
 {
     const struct rows_context *context = f->context;
     const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t core = f->parts[i].core;
-
         if (c->gradients != NULL)
             mrc_shard_split_bag_rows(&context->shard, core, &gradients, c->dim, &places[core].gradients);
         if (c->averages)
@@ -264,10 +251,8 @@ static void fill_parts(const struct rows_call *c, struct mr_future *f)
     float *weights[MR_CORE_MAX] = {NULL};
     struct mrc_rows rows[MR_CORE_MAX] = {0};
     const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t core = f->parts[i].core;
-
         places[core] = places_of(c, &f->parts[i]);
         keys[core] = places[core].keys;
         offsets[core] = places[core].offsets;
@@ -289,7 +274,6 @@ static void fill_parts(const struct rows_call *c, struct mr_future *f)
 static uint32_t owners(const struct mrc_shard *shard, uint16_t *last)
 {
     uint32_t count = 0;
-
     for (uint16_t core = 0; core < MR_CORE_MAX; core++) {
         if (shard->keys[core] > 0) {
             *last = core;
@@ -304,7 +288,6 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
 {
     struct mr_future *f;
     enum mr_status status = new_future(c, part_count, &f);
-
     if (status != MR_OK) {
         free(shard->memory);
         return status;
@@ -338,7 +321,6 @@ static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
     struct mr_feature table;
     struct mrc_shard shard;
     uint16_t core = 0;
-
     if (mrc_cores_of_map(c->client, partition_core, &c->attempt.map_changes) <= 1)
         return run_whole(c, 0, reply);
 
@@ -379,7 +361,6 @@ static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, 
     const struct kept *kept = MR_CONTAINER(again, const struct kept, again);
     struct mr_options options = kept->options;
     struct rows_call call = kept->call;
-
     options.deadline_ms = deadline_ms;
     options.future = out;
     call.options = &options;
@@ -393,7 +374,6 @@ static void keep_for_again(const struct rows_call *c, struct mr_future *f)
     size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof(*c->weights);
     size_t offsets_bytes = c->offsets == NULL ? 0 : ((size_t)c->bag_count + 1) * sizeof(*c->offsets);
     struct kept *kept = malloc(sizeof(*kept) + keys_bytes + weights_bytes + offsets_bytes);
-
     if (kept == NULL)
         return;
     uint8_t *weights = (uint8_t *)kept->data + keys_bytes, *offsets = weights + weights_bytes;
@@ -423,7 +403,6 @@ static void keep_for_again(const struct rows_call *c, struct mr_future *f)
 static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
 {
     enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
-
     if (status != MR_OK)
         return status;
     c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
@@ -451,7 +430,6 @@ static enum mr_status check_bags(const char *call, const struct mr_client *clien
                                  const float *weights, const uint32_t *offsets, uint32_t bag_count)
 {
     enum mr_status status = mrc_check_offsets(call, offsets, bag_count);
-
     if (status == MR_OK)
         status = check_keys(call, client, keys, offsets[bag_count]);
     return status != MR_OK ? status : mrc_check_weights(call, weights, offsets[bag_count]);
@@ -472,7 +450,6 @@ static enum mr_status lookup_bags(const char *call, struct mr_client *client,
                                   struct mr_reply **reply)
 {
     enum mr_status status = check_bags(call, client, keys, weights, offsets, bag_count);
-
     if (status != MR_OK)
         return status;
     struct rows_call c = {.client = client,
@@ -494,7 +471,6 @@ static enum mr_status push_bags(const char *call, struct mr_client *client, cons
                                 const float *gradients)
 {
     enum mr_status status = check_bags(call, client, keys, weights, offsets, bag_count);
-
     if (status == MR_OK)
         status = check_gradients(call, dim, gradients);
     if (status != MR_OK)
@@ -524,7 +500,6 @@ enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *opti
                           .table = table,
                           .keys = keys,
                           .key_count = key_count};
-
     return status != MR_OK ? status : run_rows(&c, reply);
 }
 
@@ -548,7 +523,6 @@ enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_optio
                                  const float *gradients)
 {
     enum mr_status status = check_keys("mr_push_gradients", client, keys, key_count);
-
     if (status == MR_OK)
         status = check_gradients("mr_push_gradients", dim, gradients);
 

@@ -31,7 +31,6 @@ static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
     const struct save_context *context = f->context;
     const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *number = mrc_part_tensor(f, 0, 1, MR_U64, 1);
-
     if (id == NULL || id->dims[0] != 1 ||
         (context->number != NULL && (number == NULL || number->dims[0] != 1)))
         return mrc_part_garbled(f, 0);
@@ -62,7 +61,6 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     struct mr_future *f;
     enum mr_status status =
         mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, 0, &f);
-
     if (status != MR_OK)
         return status;
     f->finish = take_any;
@@ -79,7 +77,6 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
 {
     struct mr_options left = {.deadline_ms = 0};
     uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us()), now_us;
-
     if (options != NULL)
         left = *options;
     /* Repeated when the server was restarted between two cores' answers: then not all cores have their
@@ -87,7 +84,6 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
     while (client->replay && !mrc_is_inherited(client)) {
         const uint64_t before = start_of(client);
         enum mr_status caught_up = wait_for_replay(client, &left);
-
         if (caught_up != MR_OK)
             return caught_up;
         context.start_id = start_of(client);
@@ -133,7 +129,6 @@ enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_opti
 {
     static const struct mr_save_options nothing = {.bytes = sizeof(nothing)};
     const struct mr_save_options *wish = save == NULL ? &nothing : save;
-
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
     if (wish->bytes < sizeof(*wish))
@@ -155,7 +150,6 @@ enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_op
 {
     uint64_t words[5] = {0, 0, 0, 0, number};
     const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_tensor_1d(MR_U64, 5, words)};
-
     if (client == NULL || number == 0)
         return mrc_bad_argument("mr_checkpoint_cancel",
                                 client == NULL ? "client is NULL" : "number is 0; saves count from 1");
@@ -183,7 +177,6 @@ static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t
                                 .duration_us = w[8],
                                 .status = (enum mr_status)w[9],
                                 .is_automatic = w[11] != 0};
-
     (void)snprintf(info.error, sizeof(info.error), "%.*s", (int)line_bytes, line);
     return info;
 }
@@ -192,14 +185,12 @@ static void visit_saves(const struct info_context *context, const struct mr_tens
                         const struct mr_tensor *lines)
 {
     const char *at = lines->data, *end = at + lines->bytes;
-
     for (uint32_t i = 0; i < saves->dims[0] && context->visit != NULL; i++) {
         size_t left = (size_t)(end - at);
         const char *line_end = left > 0 ? memchr(at, '\n', left) : NULL;
         size_t line_bytes = line_end == NULL ? left : (size_t)(line_end - at);
         struct mr_save_info info =
             save_info((const uint64_t *)saves->data + (size_t)i * saves->dims[1], at, line_bytes);
-
         context->visit(context->arg, &info);
         at = line_end == NULL ? end : line_end + 1;
     }
@@ -218,7 +209,6 @@ static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, con
                                       .waiting_step = d[6],
                                       .trainers_held = d[7],
                                       .trainers_awaited = d[8]};
-
     info.bytes = to->bytes;
     memcpy(to, &info, to->bytes < sizeof(info) ? to->bytes : sizeof(info));
 }
@@ -230,7 +220,6 @@ static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *details = mrc_part_tensor(f, 0, 2, MR_U64, 1);
     const struct mr_tensor *saves = mrc_part_tensor(f, 0, 3, MR_U64, 2);
     const struct mr_tensor *lines = mrc_part_tensor(f, 0, 4, MR_U8, 1);
-
     if (status == NULL || details == NULL || saves == NULL || lines == NULL ||
         status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
         return mrc_part_garbled(f, 0);
@@ -246,7 +235,6 @@ enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_opti
 {
     struct mr_tensor one = mr_tensor_1d(MR_U64, 1, &number);
     const struct info_context context = {info, visit, arg};
-
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_info", "client is NULL");
     if (info != NULL && info->bytes < sizeof(info->bytes))
@@ -262,7 +250,6 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
     struct mr_checkpoint_status *const *out = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
-
     if (words == NULL || text == NULL || words->dims[0] < STATUS_WORDS)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;

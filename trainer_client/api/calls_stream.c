@@ -28,7 +28,6 @@ static void add_core(struct mr_stream *all, const struct mr_stream *one)
 static int by_number(const void *a, const void *b)
 {
     const struct mr_stream *x = a, *y = b;
-
     return (x->stream > y->stream) - (x->stream < y->stream);
 }
 
@@ -37,12 +36,10 @@ static int by_number(const void *a, const void *b)
 static uint32_t merge(struct mr_stream *s, uint32_t count, uint32_t core_count)
 {
     uint32_t merged = 0;
-
     qsort(s, count, sizeof(*s), by_number);
     for (uint32_t i = 0; i < count;) {
         struct mr_stream all = s[i];
         uint32_t first = i++;
-
         for (; i < count && s[i].stream == all.stream; i++)
             add_core(&all, &s[i]);
         all.learnt = i - first < core_count ? 0 : all.learnt;
@@ -55,10 +52,8 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
 {
     const struct streams_context *context = f->context;
     uint32_t total = 0, filled = 0;
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *t = mrc_part_tensor(f, i, 0, MR_U64, 2);
-
         if (t == NULL || t->dims[0] > MR_STREAMS_MAX || t->dims[1] != MR_STREAM_WORDS)
             return mrc_part_garbled(f, i);
         total += t->dims[0];
@@ -69,7 +64,6 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
         return mrc_error(MR_NO_MEMORY, "mr_streams: no memory for %u streams", total);
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *t = mrc_part_tensor(f, i, 0, MR_U64, 2);
-
         for (uint32_t s = 0; s < t->dims[0]; s++)
             streams[filled++] = stream_of((const uint64_t *)t->data + (size_t)s * MR_STREAM_WORDS);
     }
@@ -82,7 +76,6 @@ enum mr_status mr_streams(struct mr_client *client, const struct mr_options *opt
                           struct mr_stream **streams, uint32_t *count)
 {
     struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_streams", "client is NULL");
     if (streams == NULL || count == NULL)
@@ -104,7 +97,6 @@ enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_optio
                                  const uint32_t *streams, uint32_t count)
 {
     struct mr_future *f;
-
     if (client == NULL)
         return mrc_bad_argument("mr_forget_streams", "client is NULL");
     if (streams == NULL && count > 0)

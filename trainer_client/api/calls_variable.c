@@ -13,7 +13,6 @@ struct variable_context {
 static uint64_t elements(const struct mr_feature *variable)
 {
     uint64_t n = 1;
-
     for (uint32_t d = 0; d < variable->rank; d++)
         n *= variable->dims[d];
     return n;
@@ -33,7 +32,6 @@ static enum mr_status find_place(struct mr_client *client, const struct mr_optio
     uint8_t partition_core[MR_PARTITION_COUNT];
     struct mr_feature *variable = &place->variable;
     enum mr_status status = mrc_find_feature(client, options, op, id, MR_VARIABLE, variable);
-
     if (status != MR_OK)
         return status;
     uint64_t all = elements(variable);
@@ -56,7 +54,6 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
 {
     enum mr_status status =
         mrc_future_new(client, options, op, feature, 1, 4, sizeof(struct variable_context), out);
-
     if (status == MR_OK) {
         (*out)->parts[0].core = place->core;
         (*out)->map_changes = place->attempt.map_changes;
@@ -68,7 +65,6 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
 static struct place begin(struct mr_client *client, const struct mr_options *options)
 {
     struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
     (void)mrc_cores_of_map(client, NULL, &place.attempt.map_changes);
     return place;
 }
@@ -81,7 +77,6 @@ static enum mr_status move_once(struct mr_client *client, const struct mr_option
     enum mr_op op = values != NULL ? MR_OP_VARIABLE_PUSH : MR_OP_VARIABLE_PULL;
     struct mr_future *f;
     enum mr_status status = find_place(client, options, op, variable, first, &count, place);
-
     if (status == MR_OK)
         status = new_call(client, options, op, variable, place, &f);
     if (status != MR_OK)
@@ -132,7 +127,6 @@ static enum mr_status push_gradient_once(struct mr_client *client, const struct 
     struct mr_future *f;
     uint64_t all = 0;
     enum mr_status status = find_place(client, options, MR_OP_PUSH_GRAD, variable, 0, &all, place);
-
     if (status != MR_OK)
         return status;
     if (count != all)

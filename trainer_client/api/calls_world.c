@@ -47,7 +47,6 @@ static void visit_members(const struct world_context *context, const struct mr_t
         struct mr_member_wire line;
         struct mr_world_member member = {.rank = 0};
         struct mr_address address = {.port = 0};
-
         memcpy(&line, (const uint8_t *)members->data + i * members->dims[1], sizeof(line));
         line.name[sizeof(line.name) - 1] = 0;
         memcpy(member.name, line.name, sizeof(member.name));
@@ -68,11 +67,9 @@ static void visit_members(const struct world_context *context, const struct mr_t
 static bool visit_functions(const struct world_context *context, const struct mr_tensor *functions)
 {
     const char *at = functions->data, *end = at + functions->bytes;
-
     while (at < end && context->visitor.function != NULL) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         char line[LINE_BYTES];
-
         if (line_end == NULL)
             return false;
         size_t bytes = (size_t)(line_end - at) < sizeof(line) ? (size_t)(line_end - at) : sizeof(line) - 1;
@@ -91,7 +88,6 @@ static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *members = mrc_part_tensor(f, 0, 1, MR_U8, 2);
     const struct mr_tensor *functions = mrc_part_tensor(f, 0, 2, MR_U8, 1);
-
     if (words == NULL || words->dims[0] < MR_WORLD_WORDS || members == NULL ||
         members->dims[1] < sizeof(struct mr_member_wire) || functions == NULL)
         return mrc_part_garbled(f, 0);
@@ -104,7 +100,6 @@ enum mr_status mr_world(struct mr_client *client, const struct mr_options *optio
                         const struct mr_world_visitor *visitor)
 {
     struct world_context context = {.world = world};
-
     if (client == NULL || world == NULL)
         return mrc_bad_argument("mr_world", client == NULL ? "client is NULL" : "world is NULL");
     if (visitor != NULL)

@@ -36,7 +36,6 @@ static inline void mrc_rows_move(const struct mrc_rows *to, size_t t, const stru
     const uint8_t *in = (const uint8_t *)from->values + f * from_bytes;
     float *to_scales = to->scales == NULL ? NULL : to->scales + t;
     const float *from_scales = from->scales == NULL ? NULL : from->scales + f;
-
     if (count == 0)
         return;
     if (to->dtype != from->dtype && from->dtype == MR_F32) {

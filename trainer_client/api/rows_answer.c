@@ -12,7 +12,6 @@ uint32_t mrc_row_dim(const struct mr_tensor *rows)
 uint32_t mrc_row_count(const struct mr_tensor *rows)
 {
     uint32_t count = 1;
-
     for (uint32_t d = 0; d + 1 < rows->rank; d++)
         count *= rows->dims[d];
     return count;
@@ -22,7 +21,6 @@ const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, enu
                                       uint32_t rank, struct mrc_rows *out)
 {
     const struct mr_tensor *values = mrc_part_tensor(f, i, 0, dtype, rank);
-
     if (values == NULL)
         return NULL;
     *out = (struct mrc_rows){.dtype = dtype, .values = values->data};
@@ -40,7 +38,6 @@ float *mrc_rows_allocate(uint64_t rows, uint32_t dim)
 {
     size_t bytes = (size_t)rows * dim * sizeof(float);
     float *out = aligned_alloc(ROW_ALIGN, (bytes + ROW_ALIGN) / ROW_ALIGN * ROW_ALIGN);
-
     if (out == NULL)
         mrc_error_line("no memory for a reply of %llu rows", (unsigned long long)rows);
     return out;
@@ -49,7 +46,6 @@ float *mrc_rows_allocate(uint64_t rows, uint32_t dim)
 enum mr_status mrc_rows_give(float *values, const struct mr_tensor *like, struct mr_reply **reply)
 {
     struct mr_tensor tensor = *like;
-
     tensor.dtype = MR_F32;
     tensor.bytes = (uint64_t)mrc_row_count(like) * mrc_row_dim(like) * sizeof(float);
     struct mr_reply *own = mrc_reply_own(tensor, values);

@@ -10,7 +10,6 @@ bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITI
     size_t n = key_count == 0 ? 1 : key_count;
     size_t bag_bytes = with_bags ? sizeof(*s->bag_of) : 0;
     void *memory = malloc(n * (bag_bytes + 1));
-
     if (memory == NULL)
         return false;
     *s = (struct mrc_shard){.key_count = key_count, .memory = memory};
@@ -21,7 +20,6 @@ bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITI
     s->core_of = memory;
     for (uint32_t i = 0; i < key_count; i++) {
         uint8_t core = partition_core[mr_partition_of(mr_key_hash(keys[i], seed))];
-
         s->core_of[i] = core;
         s->keys[core]++;
     }
@@ -31,10 +29,8 @@ bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITI
 void mrc_shard_split_keys(const struct mrc_shard *s, const uint64_t *keys, uint64_t *const out[])
 {
     uint32_t next[MR_CORE_MAX] = {0};
-
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
-
         out[core][next[core]++] = keys[i];
     }
 }
@@ -42,10 +38,8 @@ void mrc_shard_split_keys(const struct mrc_shard *s, const uint64_t *keys, uint6
 void mrc_shard_split_floats(const struct mrc_shard *s, const float *values, float *const out[])
 {
     uint32_t next[MR_CORE_MAX] = {0};
-
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
-
         out[core][next[core]++] = values[i];
     }
 }
@@ -54,10 +48,8 @@ void mrc_shard_split_rows(const struct mrc_shard *s, const struct mrc_rows *rows
                           const struct mrc_rows out[])
 {
     uint32_t next[MR_CORE_MAX] = {0};
-
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
-
         mrc_rows_move(&out[core], next[core]++, rows, i, 1, dim);
     }
 }
@@ -66,10 +58,8 @@ void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], 
 {
     const struct mrc_rows whole = mrc_rows_f32(out);
     uint32_t next[MR_CORE_MAX] = {0};
-
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
-
         mrc_rows_move(&whole, i, &in[core], next[core]++, 1, dim);
     }
 }
@@ -77,12 +67,10 @@ void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], 
 void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_count)
 {
     uint32_t last[MR_CORE_MAX] = {0}; /* the last bag counted for the core, from 1 */
-
     memset(s->bags, 0, sizeof(s->bags));
     for (uint32_t b = 0; b < bag_count; b++) {
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
             uint8_t core = s->core_of[i];
-
             if (last[core] != b + 1) {
                 last[core] = b + 1;
                 s->bags[core]++;
@@ -95,7 +83,6 @@ void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_c
 static uint32_t first_bag(const struct mrc_shard *s, uint32_t core)
 {
     uint32_t first = 0;
-
     for (uint32_t c = 0; c < core; c++)
         first += s->bags[c];
     return first;
@@ -105,7 +92,6 @@ void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint3
                           uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[])
 {
     uint32_t next_key[MR_CORE_MAX] = {0}, next_bag[MR_CORE_MAX] = {0}, first[MR_CORE_MAX];
-
     for (uint32_t c = 0, sum = 0; c < MR_CORE_MAX; c++) {
         first[c] = sum;
         sum += s->bags[c];
@@ -114,17 +100,14 @@ void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint3
     }
     for (uint32_t b = 0; b < bag_count; b++) {
         uint32_t begin = offsets[b], end = offsets[b + 1];
-
         for (uint32_t i = begin; i < end; i++) {
             uint8_t core = s->core_of[i];
-
             keys_out[core][next_key[core]++] = keys[i];
         }
         /* Close the bag on every core that got a key of it; a second visit finds nothing new. */
         for (uint32_t i = begin; i < end; i++) {
             uint8_t core = s->core_of[i];
             uint32_t bag = next_bag[core];
-
             if (bag == s->bags[core] || offsets_out[core][bag] == next_key[core])
                 continue;
             s->bag_of[first[core] + bag] = b;
@@ -137,7 +120,6 @@ void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint3
 static float divisor_of(uint32_t pooling, const float *weights, const uint32_t *offsets, uint32_t bag)
 {
     uint32_t first = offsets[bag];
-
     return mr_bag_divisor(pooling, weights == NULL ? NULL : weights + first, offsets[bag + 1] - first);
 }
 
@@ -145,7 +127,6 @@ void mrc_shard_divisors(const struct mrc_shard *s, uint32_t core, uint32_t pooli
                         const uint32_t *offsets, float *out)
 {
     const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-
     for (uint32_t j = 0; j < s->bags[core]; j++)
         out[j] = divisor_of(pooling, weights, offsets, bag_of[j]);
 }
@@ -153,7 +134,6 @@ void mrc_shard_divisors(const struct mrc_shard *s, uint32_t core, uint32_t pooli
 void mrc_shard_split_bag_floats(const struct mrc_shard *s, uint32_t core, const float *values, float *out)
 {
     const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-
     for (uint32_t j = 0; j < s->bags[core]; j++)
         out[j] = values[bag_of[j]];
 }
@@ -162,7 +142,6 @@ void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t core, const st
                               uint32_t dim, const struct mrc_rows *out)
 {
     const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-
     for (uint32_t j = 0; j < s->bags[core]; j++)
         mrc_rows_move(out, j, rows, bag_of[j], 1, dim);
 }
@@ -172,11 +151,9 @@ void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const stru
 {
     const uint32_t *bag_of = s->bag_of + first_bag(s, core);
     const struct mrc_rows expanded = mrc_rows_f32(scratch);
-
     for (uint32_t j = 0; j < s->bags[core]; j++) {
         const float *in = (const float *)rows->values + (size_t)j * dim;
         float *sum = out + (size_t)bag_of[j] * dim;
-
         if (rows->dtype != MR_F32) {
             mrc_rows_move(&expanded, 0, rows, j, 1, dim);
             in = scratch;
@@ -191,13 +168,11 @@ void mrc_shard_split_csr(const struct mrc_shard *s, const uint64_t *keys, const 
                          uint32_t core_count)
 {
     uint32_t next[MR_CORE_MAX] = {0};
-
     for (uint32_t b = 0; b < bag_count; b++) {
         for (uint32_t c = 0; c < core_count; c++)
             offsets_out[c][b] = next[c];
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
             uint8_t core = s->core_of[i];
-
             keys_out[core][next[core]++] = keys[i];
         }
     }

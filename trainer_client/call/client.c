@@ -23,7 +23,6 @@ static bool parse_uuid(const char *text, uint8_t uuid[MR_UUID_BYTES])
         return false;
     for (uint32_t i = 0; i < MR_UUID_BYTES; i++) {
         char byte[3] = {text[2 * i], text[2 * i + 1], '\0'};
-
         uuid[i] = (uint8_t)strtoul(byte, NULL, 16);
     }
     return true;
@@ -33,7 +32,6 @@ static enum mr_status read_key(const struct mr_client_options *options, struct m
                                size_t error_bytes)
 {
     const char *path = options->key_file != NULL ? options->key_file : getenv("MILLRACE_KEY_FILE");
-
     if (path == NULL || path[0] == '\0')
         return MR_OK;
     client->link_config.has_psk = true;
@@ -46,7 +44,6 @@ static enum mr_status read_replay(const struct mr_client_options *options, struc
 {
     const char *word = getenv("MILLRACE_REPLAY");
     bool on = word != NULL && strcmp(word, "on") == 0, off = word != NULL && strcmp(word, "off") == 0;
-
     if (word != NULL && word[0] != '\0' && !on && !off) {
         snprintf(error, error_bytes, "$MILLRACE_REPLAY is \"%s\"; it takes on or off", word);
         return MR_INVALID_ARGUMENT;
@@ -62,7 +59,6 @@ static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid
                                      size_t error_bytes)
 {
     uint32_t from = 0;
-
     if (text != NULL) {
         if (!parse_uuid(text, uuid)) {
             snprintf(error, error_bytes, "mr_client_create: client_id must be %u hex digits",
@@ -80,7 +76,6 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
                                    char *error, size_t error_bytes)
 {
     struct mrc_link_config *config = &client->link_config;
-
     if (options == NULL || options->server == NULL) {
         snprintf(error, error_bytes, "mr_client_create: options->server is missing");
         return MR_INVALID_ARGUMENT;
@@ -132,7 +127,6 @@ enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t
     struct mr_address address = client->address;
     struct mrc_link *link;
     uint16_t core = (uint16_t)client->link_count;
-
     address.port = (uint16_t)(address.port + core);
     enum mr_status status =
         mrc_link_create(client, &client->link_config, core, &address, &link, error, error_bytes);
@@ -153,14 +147,12 @@ enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t
 static bool should_stop(const void *arg)
 {
     const struct mr_client *client = arg;
-
     return client->stopping;
 }
 
 static void *progress_main(void *arg)
 {
     struct mr_client *client = arg;
-
     pthread_mutex_lock(&client->lock);
     (void)mrc_wait(client, should_stop, client, UINT64_MAX);
     pthread_mutex_unlock(&client->lock);
@@ -186,7 +178,6 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     char text[MRC_ERROR_BYTES] = "";
     enum mr_status status = MR_NO_MEMORY;
     struct mr_client *c = calloc(1, sizeof(*c));
-
     if (c == NULL)
         goto failed;
     c->forks = mrc_forks();
@@ -279,7 +270,6 @@ void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, s
 uint32_t mrc_client_calls_pending(const struct mr_client *client)
 {
     uint32_t pending = 0;
-
     for (uint32_t i = 0; i < client->link_count; i++)
         pending += client->links[i]->calls_pending;
     return pending;
@@ -290,7 +280,6 @@ uint32_t mrc_client_calls_pending(const struct mr_client *client)
 uint32_t mr_client_core_count(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
-
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
@@ -303,7 +292,6 @@ uint32_t mr_client_core_count(const struct mr_client *client)
 uint32_t mr_client_incarnation(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
-
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
@@ -316,7 +304,6 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
 uint64_t mr_client_start_id(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
-
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
@@ -329,7 +316,6 @@ uint64_t mr_client_start_id(const struct mr_client *client)
 void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     struct mr_client *c = (struct mr_client *)client;
-
     *info = (struct mr_replay_info){.on = false};
     if (c == NULL || mrc_is_inherited(c))
         return;
@@ -357,7 +343,6 @@ uint32_t mr_client_progress(struct mr_client *client)
 int mr_client_timeout_ms(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
-
     if (c == NULL || mrc_is_inherited(c))
         return -1;
     pthread_mutex_lock(&c->lock);

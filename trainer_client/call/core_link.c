@@ -27,7 +27,6 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
 {
     struct mrc_link *link = app;
     struct mr_client_session_info info;
-
     mr_client_session_info(session, &info);
     link->path_known = info.path_known;
     link->path_narrow = info.path_narrow;
@@ -52,7 +51,6 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_link_config *config)
 {
     struct mr_endpoint_config ec;
-
     mr_endpoint_config_default(&ec);
     ec.io = mr_udp_io(link->sender);
     ec.app = link;
@@ -79,7 +77,6 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     char text[MR_ADDRESS_TEXT_BYTES];
     enum mr_status status = MR_NO_MEMORY;
     struct mrc_link *link = calloc(1, sizeof(*link));
-
     if (link == NULL)
         goto no_memory;
     link->client = client;
@@ -121,7 +118,6 @@ enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
 {
     enum mr_status status =
         mr_client_session_open(link->ep, &link->address, link->core, link, &link->session);
-
     if (status != MR_OK)
         return status;
     link->up = false;
@@ -134,7 +130,6 @@ enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
 void mrc_link_close(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session *session = link->session;
-
     if (session == NULL)
         return;
     link->session = NULL;
@@ -190,7 +185,6 @@ bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us)
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us)
 {
     struct mr_client_session_info info;
-
     if (link->session == NULL)
         return false;
     mr_client_session_info(link->session, &info);
@@ -218,7 +212,6 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_udp_socket fresh;
     char error[128];
-
     if (mr_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof(error)) !=
         MR_OK)
         return;
@@ -235,7 +228,6 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
-
     link->port_us = UINT64_MAX;
     if (link->session == NULL)
         return;
@@ -260,7 +252,6 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     struct mr_address from;
     const uint8_t *datagram;
     size_t bytes;
-
     if (mr_udp_receive_refused(link->receiver))
         link->refused = true;
     bool received_too_long = mr_udp_receive_too_long(link->receiver);
@@ -294,7 +285,6 @@ static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint
 static void watch_offload(struct mrc_link *link)
 {
     uint64_t offloaded, resent;
-
     if (!link->offload || link->offload_proven)
         return;
     count_offload(link, &offloaded, &resent);
@@ -307,7 +297,6 @@ static void watch_offload(struct mrc_link *link)
 void mrc_link_delivered(struct mrc_link *link)
 {
     uint64_t offloaded, resent;
-
     if (!link->offload || link->offload_proven)
         return;
     count_offload(link, &offloaded, &resent);

@@ -17,7 +17,6 @@
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {
     uint64_t ms = options != NULL && options->deadline_ms != 0 ? options->deadline_ms : client->deadline_ms;
-
     return now_us + ms * 1000u;
 }
 
@@ -26,7 +25,6 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
                               size_t context_bytes, struct mr_future **out)
 {
     enum mr_status own = mrc_check_process(client, mr_op_name(op));
-
     if (own != MR_OK)
         return own;
     if (options != NULL && options->priority > PRIORITY_MAX)
@@ -83,7 +81,6 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
 void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
 {
     struct mrc_part *part = &f->parts[i];
-
     part->sources[part->tensor_count] = tensor.data;
     part->tensors[part->tensor_count] = tensor;
     part->tensors[part->tensor_count].data = NULL;
@@ -96,7 +93,6 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
 {
     struct mr_client *client = f->client;
     struct mrc_link *link = part->core < client->link_count ? client->links[part->core] : NULL;
-
     if (link == NULL || link->session == NULL)
         return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
                          mr_op_name(f->options.op), part->core);
@@ -142,7 +138,6 @@ static void begin_undo(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-
         if (part->call == NULL)
             continue;
         mrc_resend_undo(part);
@@ -168,7 +163,6 @@ static enum mr_status begin_all(struct mr_future *f)
         return known;
     for (uint32_t i = 0; i < f->part_count; i++) {
         enum mr_status status = begin_part(f, &f->parts[i]);
-
         if (status != MR_OK) {
             begin_undo(f);
             return status;
@@ -187,7 +181,6 @@ struct room_wait {
 static bool room_was_made(const void *arg)
 {
     const struct room_wait *w = arg;
-
     return w->client->room_made != w->room_made;
 }
 
@@ -197,11 +190,9 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
 {
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
-
     for (;;) {
         enum mr_status status = begin_all(f);
         struct room_wait wait = {.client = client, .room_made = client->room_made};
-
         if (status != MR_NO_MEMORY)
             return status;
         if (mrc_client_calls_pending(client) == 0 && !mrc_resend_pending(client))
@@ -222,7 +213,6 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
 static uint64_t tensor_bytes(const struct mr_future *f)
 {
     uint64_t bytes = 0;
-
     for (uint32_t i = 0; i < f->part_count; i++)
         for (uint32_t t = 0; t < f->parts[i].tensor_count; t++)
             bytes += f->parts[i].tensors[t].bytes;
@@ -234,7 +224,6 @@ static void copy_tensors(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-
         for (uint32_t t = 0; t < part->tensor_count; t++)
             if (part->sources[t] != NULL && part->tensors[t].bytes > 0)
                 memcpy(part->tensors[t].data, part->sources[t], part->tensors[t].bytes);
@@ -244,7 +233,6 @@ static void copy_tensors(struct mr_future *f)
 enum mr_status mrc_future_begin(struct mr_future *f)
 {
     enum mr_status status = mrc_resend_prepare(f);
-
     if (status != MR_OK)
         return status;
     pthread_mutex_lock(&f->client->lock);
@@ -260,7 +248,6 @@ enum mr_status mrc_future_begin(struct mr_future *f)
 static void send_parts(struct mr_future *f)
 {
     uint64_t now_us = mr_clock_us();
-
     f->sent = true;
     f->sent_us = now_us;
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -274,7 +261,6 @@ static void send_now(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_link *link = f->parts[i].link;
-
         if (link->unsent)
             mrc_progress_poll(f->client, link);
         mrc_wake_driver(f->client, link);
@@ -284,7 +270,6 @@ static void send_now(struct mr_future *f)
 enum mr_status mrc_future_send_locked(struct mr_future *f)
 {
     enum mr_status status = begin_all(f);
-
     if (status != MR_OK)
         return status;
     copy_tensors(f);
@@ -297,7 +282,6 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
 static void copy_answers(struct mrc_part *part)
 {
     uint64_t bytes = 0;
-
     for (uint32_t t = 0; t < part->answer_count; t++)
         bytes += (part->answers[t].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
     uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, bytes == 0 ? MR_TENSOR_ALIGN : bytes);
@@ -307,7 +291,6 @@ static void copy_answers(struct mrc_part *part)
     part->copy = copy;
     for (uint32_t t = 0; t < part->answer_count; t++) {
         struct mr_tensor *tensor = &part->answers[t];
-
         if (tensor->bytes > 0)
             memcpy(copy, tensor->data, tensor->bytes);
         tensor->data = copy;
@@ -319,7 +302,6 @@ static void copy_answers(struct mrc_part *part)
 static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
 {
     uint32_t count = reply->preamble.tensor_count;
-
     part->answers = count <= MRC_FEW_ANSWERS ? part->few : malloc(count * sizeof(*part->answers));
     if (part->answers == NULL) {
         part->status = MR_NO_MEMORY;
@@ -334,7 +316,6 @@ static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
 static void notify(const struct mr_future *f)
 {
     uint64_t one = 1;
-
     if (f->notify_fd >= 0)
         (void)!write(f->notify_fd, &one, sizeof(one));
 }
@@ -344,7 +325,6 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
 {
     struct mr_future *f = part->future;
     struct mr_client *client = f->client;
-
     part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
     if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
         mrc_link_was_silent(part->link, f->sent_us, mr_clock_us()))
@@ -394,7 +374,6 @@ bool mrc_map_has_changed(const struct mr_future *f)
 static bool was_withdrawn(const struct mr_future *f)
 {
     bool withdrawn = false;
-
     for (uint32_t i = 0; i < f->part_count; i++)
         withdrawn |= f->parts[i].withdrawn;
     return withdrawn;
@@ -416,7 +395,6 @@ static enum mr_status check_still_valid(const struct mr_future *f)
 static bool has_ended(const void *arg)
 {
     const struct mr_future *f = arg;
-
     return f->ended;
 }
 
@@ -430,7 +408,6 @@ static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **repl
 {
     struct mr_pushed pushed;
     enum mr_status status = mrc_pushed(f, &pushed);
-
     if (status == MR_OK && f->finish != NULL)
         status = f->finish(f, reply);
     if (status == MR_OK)
@@ -453,7 +430,6 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
 {
     struct mr_client *client = f->client;
     enum mr_status status;
-
     if (!f->begun && (tensor_bytes(f) > COPY_LOCKED_BYTES_MAX || mrc_resend_numbers(client, f->options.op))) {
         status = mrc_future_begin(f);
         if (status != MR_OK)
@@ -528,7 +504,6 @@ void mrc_future_free_locked(struct mr_future *f)
 void mrc_future_free(struct mr_future *f)
 {
     bool holds = false;
-
     for (uint32_t i = 0; i < f->part_count; i++)
         holds |= f->parts[i].call != NULL || f->parts[i].moved != 0;
     if (holds) {
@@ -546,7 +521,6 @@ void mrc_future_free(struct mr_future *f)
 static struct mr_future *successor_of(struct mr_future *f)
 {
     uint64_t now_us = mr_clock_us();
-
     if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
         !mrc_outcome_is_overtaken(f))
         return f->successor;
@@ -589,7 +563,6 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 static bool is_over(const void *arg)
 {
     const struct mr_future *f = arg;
-
     return f->ended && mrc_remap_has_settled(f);
 }
 

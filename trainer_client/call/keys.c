@@ -15,7 +15,6 @@
 static bool look(const struct mrc_keys *keys, struct timespec *time, ino_t *inode)
 {
     struct stat st;
-
     if (stat(keys->path, &st) != 0)
         return false;
     *time = st.st_mtim;
@@ -47,7 +46,6 @@ void mrc_keys_close(struct mrc_keys *keys)
 static uint64_t silent_since_us(const struct mrc_link *link)
 {
     struct mr_client_session_info info;
-
     if (link->session == NULL)
         return UINT64_MAX;
     mr_client_session_info(link->session, &info);
@@ -59,12 +57,10 @@ static uint64_t silent_since_us(const struct mrc_link *link)
 uint64_t mrc_keys_next_us(const struct mr_client *client)
 {
     uint64_t since_us = UINT64_MAX;
-
     if (client->keys.path == NULL)
         return UINT64_MAX;
     for (uint32_t i = 0; i < client->link_count; i++) {
         uint64_t link_us = silent_since_us(client->links[i]);
-
         since_us = link_us < since_us ? link_us : since_us;
     }
     if (since_us == UINT64_MAX)
@@ -89,7 +85,6 @@ void mrc_keys_look_after(struct mr_client *client)
     struct timespec time;
     char error[256];
     ino_t inode;
-
     if (mrc_keys_next_us(client) > now_us)
         return;
     keys->check_us = now_us + IN_VAIN_US;

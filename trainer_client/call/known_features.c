@@ -15,10 +15,8 @@ struct mrc_known_feature {
 static uint32_t place(const struct mrc_features *f, uint32_t id)
 {
     uint32_t low = 0, high = f->count;
-
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (f->known[middle].id < id)
             low = middle + 1;
         else
@@ -30,14 +28,12 @@ static uint32_t place(const struct mrc_features *f, uint32_t id)
 const struct mr_feature *mrc_features_get(const struct mrc_features *f, uint32_t id)
 {
     uint32_t at = place(f, id);
-
     return at < f->count && f->known[at].id == id ? &f->known[at].feature : NULL;
 }
 
 enum mr_status mrc_features_add(struct mrc_features *f, uint32_t id, const struct mr_feature *feature)
 {
     uint32_t at = place(f, id);
-
     if (at < f->count && f->known[at].id == id) {
         f->known[at].feature = *feature;
         return MR_OK;
@@ -45,7 +41,6 @@ enum mr_status mrc_features_add(struct mrc_features *f, uint32_t id, const struc
     if (f->count == f->capacity) {
         uint32_t capacity = f->capacity == 0 ? CAPACITY_FIRST : 2 * f->capacity;
         struct mrc_known_feature *known = realloc(f->known, capacity * sizeof(*known));
-
         if (known == NULL)
             return MR_NO_MEMORY;
         f->known = known;
@@ -67,7 +62,6 @@ const struct mr_feature *mrc_features_at(const struct mrc_features *f, uint32_t 
 void mrc_features_set_void(struct mrc_features *f, uint32_t id, bool is_void)
 {
     uint32_t at = place(f, id);
-
     if (at == f->count || f->known[at].id != id || f->known[at].is_void == is_void)
         return;
     f->known[at].is_void = is_void;
@@ -80,7 +74,6 @@ void mrc_features_set_void(struct mrc_features *f, uint32_t id, bool is_void)
 bool mrc_features_is_void(const struct mrc_features *f, uint32_t id)
 {
     uint32_t at = f->void_count == 0 ? f->count : place(f, id);
-
     return at < f->count && f->known[at].id == id && f->known[at].is_void;
 }
 

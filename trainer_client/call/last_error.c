@@ -17,7 +17,6 @@ const char *mr_last_error(void)
 void mrc_error_line(const char *format, ...)
 {
     va_list args;
-
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);

@@ -16,7 +16,6 @@ void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
 {
     struct mrc_node *node = &client->node;
     bool first = node->core_count == 0, started = info->start_id != node->start_id;
-
     node->incarnation = info->incarnation;
     if (started) {
         node->start_id = info->start_id;
@@ -43,7 +42,6 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
 {
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U32, 1);
     const struct mr_tensor *map = mrc_part_tensor(f, 0, 1, MR_U16, 1);
-
     if (words == NULL || map == NULL || words->dims[0] < INFO_WORDS || map->dims[0] != MR_PARTITION_COUNT)
         return false;
     const uint32_t *info = words->data;
@@ -69,7 +67,6 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
 static void ask_later(struct mrc_node *node)
 {
     uint64_t pause_us = (uint64_t)ASK_PAUSE_US << (node->asked_in_vain < 8 ? node->asked_in_vain : 8);
-
     node->stale = true;
     node->asked_in_vain++;
     node->ask_us = mr_clock_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
@@ -79,7 +76,6 @@ static void info_came(struct mr_future *f)
 {
     struct mr_client *client = f->client;
     struct mrc_node *node = &client->node;
-
     node->asking = false;
     if (f->parts[0].status == MR_OK) {
         node->garbled = !read_info(node, f);
@@ -94,7 +90,6 @@ static void ask(struct mr_client *client)
 {
     struct mrc_node *node = &client->node;
     struct mr_future *f;
-
     if (mrc_future_new(client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK) {
         ask_later(node);
         return;
@@ -116,12 +111,10 @@ static void match_links(struct mr_client *client)
     uint32_t core_count = client->node.core_count;
     uint64_t now_us = mr_clock_us();
     char error[128];
-
     while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof(error)) == MR_OK) {
     }
     for (uint32_t i = 1; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
-
         if (i >= core_count)
             mrc_link_close(link, now_us);
         else if (link->session == NULL)
@@ -132,7 +125,6 @@ static void match_links(struct mr_client *client)
 void mrc_node_look_after(struct mr_client *client)
 {
     struct mrc_node *node = &client->node;
-
     if (node->stale && !node->asking && node->ask_us <= mr_clock_us())
         ask(client);
     if (node->core_count == 0)
@@ -146,7 +138,6 @@ void mrc_node_look_after(struct mr_client *client)
 uint64_t mrc_node_next_us(const struct mr_client *client)
 {
     const struct mrc_node *node = &client->node;
-
     if (node->asking)
         return UINT64_MAX;
     uint64_t survey_us = mrc_survey_next_us(client),
@@ -159,7 +150,6 @@ static bool connected(const void *arg)
 {
     const struct mr_client *client = arg;
     uint32_t core_count = client->node.core_count;
-
     if (client->node.garbled)
         return true;
     if (core_count == 0 || client->link_count < core_count)
@@ -176,10 +166,8 @@ static bool connected(const void *arg)
 static bool find_narrow(const struct mr_client *client, char *error, size_t error_bytes)
 {
     char text[MRC_PATH_TEXT_BYTES];
-
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
-
         if (mrc_link_describe_path(link, text, sizeof(text))) {
             snprintf(error, error_bytes, "%s: %s", link->name, text);
             return true;
@@ -193,7 +181,6 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
 {
     uint64_t begin_us = mr_clock_us();
     const struct mrc_link *silent = client->links[0];
-
     if (mrc_wait(client, connected, client, deadline_us)) {
         if (find_narrow(client, error, error_bytes))
             return MR_UNREACHABLE;

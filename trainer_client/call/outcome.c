@@ -22,7 +22,6 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
     struct mrc_link *link = part->link;
     struct mr_client_session_info info = {.silent_since_us = 0};
     uint64_t now_us = mr_clock_us();
-
     pthread_mutex_lock(&link->client->lock);
     if (link->session != NULL)
         mr_client_session_info(link->session, &info);
@@ -49,7 +48,6 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
         size_t bytes = (size_t)part->answers[0].bytes;
-
         if (bytes > TEXT_BYTES - 1)
             bytes = TEXT_BYTES - 1;
         memcpy(text, part->answers[0].data, bytes);
@@ -83,7 +81,6 @@ static enum mr_status partly_applied(const struct mr_future *f, const struct mrc
                                      const char *text, uint32_t good)
 {
     char step[MRC_STEPS_BYTES];
-
     return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call%s",
                      failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text,
                      good, f->part_count, mrc_of_steps(f->options.step, f->options.step, step));
@@ -96,7 +93,6 @@ static enum mr_status report_failure(const struct mr_future *f, const struct mrc
     char step[MRC_STEPS_BYTES] = "";
     const char *kept = "";
     struct mr_client *client = f->client;
-
     pthread_mutex_lock(&client->lock);
     bool contested = !failed->replied && mrc_link_is_contested(failed->link, mr_clock_us());
 
@@ -131,11 +127,9 @@ static bool is_overtaken(const struct mr_future *f, const struct mrc_part *faile
 static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *good)
 {
     const struct mrc_part *failed = NULL;
-
     *good = 0;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
-
         if (succeeded(f, part))
             (*good)++;
         else if (failed == NULL ||
@@ -149,7 +143,6 @@ bool mrc_outcome_is_overtaken(const struct mr_future *f)
 {
     uint32_t good;
     const struct mrc_part *failed = find_failed(f, &good);
-
     return failed != NULL && is_overtaken(f, failed);
 }
 
@@ -158,7 +151,6 @@ enum mr_status mrc_outcome(struct mr_future *f)
     char text[TEXT_BYTES];
     uint32_t good;
     const struct mrc_part *failed = find_failed(f, &good);
-
     if (failed == NULL)
         return MR_OK;
     if (is_overtaken(f, failed))
@@ -176,7 +168,6 @@ enum mr_status mrc_outcome(struct mr_future *f)
 static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
 {
     uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;
-
     if (f->parts[i].status != MR_OK || f->parts[i].answer_count <= before) {
         sum->is_known = false;
         return MR_OK;
@@ -198,7 +189,6 @@ static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct m
 enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out)
 {
     enum mr_status status = MR_OK;
-
     *out = (struct mr_pushed){.is_known = true};
     for (uint32_t i = 0; i < f->part_count && status == MR_OK; i++)
         status = add_counts(f, i, out);
@@ -238,7 +228,6 @@ struct mr_reply *mrc_reply_view(struct mr_future *f)
 {
     struct mrc_part *part = &f->parts[0];
     struct mr_reply *r = calloc(1, sizeof(*r));
-
     if (r == NULL) {
         mrc_error_line("no memory for a reply");
         return NULL;
@@ -278,7 +267,6 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)
 {
     struct mr_reply *r = calloc(1, sizeof(*r));
-
     if (r == NULL) {
         free(memory);
         mrc_error_line("no memory for a reply");
@@ -308,7 +296,6 @@ void mr_reply_free(struct mr_reply *reply)
         return;
     if (reply->client != NULL && !mrc_is_inherited(reply->client)) {
         struct mr_client *client = reply->client;
-
         pthread_mutex_lock(&client->lock);
         mrc_client_release_reply(client, reply->link, reply->call);
     }

@@ -47,21 +47,18 @@ void mrc_progress_fini(struct mrc_progress *p)
 enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-
     return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? MR_OK : MR_NO_MEMORY;
 }
 
 void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted)
 {
     struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = fd};
-
     (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }
 
 static void interrupt_driver(struct mrc_progress *p)
 {
     uint64_t one = 1;
-
     p->sleeping = false;
     (void)!write(p->wake_fd, &one, sizeof(one));
 }
@@ -79,15 +76,12 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
     uint64_t next = mrc_node_next_us(client), resend = mrc_resend_next_us(client);
-
     uint64_t keys = mrc_keys_next_us(client);
-
     next = resend < next ? resend : next;
     next = keys < next ? keys : next;
 
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
-
         if (link->unsent)
             return 0;
         if (link->next_us < next)
@@ -102,7 +96,6 @@ uint64_t mrc_progress_next_us(const struct mr_client *client)
 static uint64_t due_us(const struct mr_client *client)
 {
     uint64_t due = mrc_progress_next_us(client);
-
     for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (w->deadline_us < due)
             due = w->deadline_us;
@@ -113,7 +106,6 @@ static uint64_t due_us(const struct mr_client *client)
 static bool receive_links(struct mr_client *client, uint32_t links)
 {
     bool any = false;
-
     for (uint32_t i = 0; i < links; i++)
         any |= mrc_link_receive(client->links[i]);
     return any;
@@ -128,7 +120,6 @@ static bool over(const struct mrc_waiter *w, uint64_t now_us)
 static void wake_waiters(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
-
     for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
             pthread_cond_signal(&w->ready);
@@ -140,7 +131,6 @@ static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uin
 {
     struct mrc_progress *p = &client->progress;
     uint64_t before = p->calls_ended;
-
     mrc_link_catch_up(link, now_us);
     if (p->calls_ended == before)
         return;
@@ -153,7 +143,6 @@ static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uin
 void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
 {
     uint64_t now_us = mr_clock_us();
-
     if (!client->progress.driving)
         catch_up_beside(client, link, now_us);
     mrc_link_poll(link, now_us);
@@ -163,7 +152,6 @@ static void poll_links(struct mr_client *client, uint64_t now_us)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
-
         if (link->unsent || link->next_us <= now_us) {
             mrc_link_catch_up(link, now_us);
             mrc_link_poll(link, now_us);
@@ -176,7 +164,6 @@ static void process_links(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
     uint32_t links = client->link_count;
-
     for (uint32_t i = 0; i < links; i++)
         mrc_link_process(client->links[i], now_us);
     mrc_node_look_after(client);
@@ -193,7 +180,6 @@ static void process_links(struct mr_client *client)
 static bool somebody_is_done(const struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
-
     for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next)
         if (over(w, now_us))
             return true;
@@ -205,7 +191,6 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
     struct mrc_progress *p = &client->progress;
     struct epoll_event events[EVENTS_MAX];
     uint64_t now_us = mr_clock_us(), count;
-
     if (until_us <= now_us)
         return;
     uint64_t left_us = until_us - now_us > SLEEP_MAX_US ? SLEEP_MAX_US : until_us - now_us;
@@ -223,7 +208,6 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
 static void drive(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
-
     poll_links(client, now_us);
 
     uint64_t next_us = due_us(client);
@@ -249,7 +233,6 @@ static void drive(struct mr_client *client)
 static void remove_waiter(struct mr_client *client, struct mrc_waiter *waiter)
 {
     struct mrc_waiter **at = &client->progress.waiters;
-
     while (*at != waiter)
         at = &(*at)->next;
     *at = waiter->next;
@@ -279,7 +262,6 @@ static void send_unsent(struct mr_client *client)
 bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const void *arg, uint64_t deadline_us)
 {
     struct mrc_progress *p = &client->progress;
-
     if (done(arg))
         return true;
     send_unsent(client);
@@ -311,7 +293,6 @@ uint32_t mrc_progress_once(struct mr_client *client)
 {
     struct mrc_progress *p = &client->progress;
     uint64_t ended = p->calls_ended - p->ended_beside, count;
-
     p->reported_us = 0;
     send_unsent(client);
     if (p->driving)

@@ -15,7 +15,6 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *argum
 {
     const struct mr_tensor *a = &arguments[0].tensor, *b = &arguments[1].tensor;
     void *sum;
-
     (void)argument_count;
     if (a->dims[0] != b->dims[0])
         return mr_rpc_fail(call, "the tensors have %u and %u elements", a->dims[0], b->dims[0]);
@@ -34,7 +33,6 @@ static int failed(const char *what)
 static int print_sum(struct mr_rpc_result *result)
 {
     const struct mr_tensor *sum = &mr_rpc_result_value(result, 0)->tensor;
-
     printf("remote_add: sum");
     for (uint32_t i = 0; i < sum->dims[0]; i++)
         printf(" %g", (double)((const float *)sum->data)[i]);
@@ -51,7 +49,6 @@ static int call_adder(struct mr_rpc *rpc)
     struct mr_rpc_worker adder;
     struct mr_rpc_result *result;
     struct mr_rpc_future *future;
-
     if (mr_worker_by_name(rpc, "adder", &adder) != MR_OK)
         return failed("mr_worker_by_name");
 
@@ -82,7 +79,6 @@ int main(int argc, char **argv)
 {
     struct mr_rpc_options options = {.rendezvous = "127.0.0.1:7700"};
     uint32_t rank = UINT32_MAX;
-
     const struct cli_option command_line[] = {
         {"rank", CLI_U32_IN(0, 1), &rank, "0|1", "0: the caller, 1: the adder"},
         {"rendezvous", CLI_STRING, &options.rendezvous, "HOST:PORT",
@@ -92,7 +88,6 @@ int main(int argc, char **argv)
                                     .synopsis = "--rank 0|1 [options]",
                                     .summary = "Two workers: one has the other add two tensors.",
                                     CLI_OPTIONS(command_line)};
-
     (void)cli_parse(&usage, argc, argv, NULL);
     if (rank == UINT32_MAX)
         cli_refuse(usage.program, "--rank is missing");

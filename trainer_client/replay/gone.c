@@ -31,7 +31,6 @@ static void cut(struct mrc_trail *trail, uint64_t number)
 static void take_over(struct mrc_trail *trail, const struct mrc_trail *other)
 {
     const uint64_t last = trail->numbers[trail->count - 1];
-
     for (uint32_t i = 0; i < other->count; i++)
         if (other->numbers[i] > last)
             note(trail, other->numbers[i], other->steps[i]);
@@ -41,7 +40,6 @@ static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *
 {
     const bool a_first = b->count == 0 || (a->count > 0 && a->numbers[0] <= b->numbers[0]);
     struct mrc_trail trail = a_first ? *a : *b;
-
     if (trail.count > 0)
         take_over(&trail, a_first ? b : a);
     return trail;
@@ -51,7 +49,6 @@ static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *
 static uint64_t step_of(const struct mrc_trail *trail, uint64_t number)
 {
     uint64_t step = trail->count > 0 ? trail->steps[0] : 0;
-
     for (uint32_t i = 0; i < trail->count && trail->numbers[i] <= number; i++)
         step = trail->steps[i];
     return step;
@@ -90,7 +87,6 @@ struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor)
 {
     const uint64_t needed_to = gone->is_suspect ? gone->to : gone->given_up_to;
     struct mrc_loss loss = {.pushes = 0};
-
     if (needed_to > floor)
         loss = (struct mrc_loss){.pushes = needed_to - floor,
                                  .from_step = step_of(&gone->trail, floor + 1),

@@ -17,7 +17,6 @@ struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint
 {
     size_t head_bytes = aligned(sizeof(struct mrc_push) + tensor_count * sizeof(*tensors));
     size_t bytes = head_bytes;
-
     for (uint32_t t = 0; t < tensor_count; t++)
         bytes += aligned(tensors[t].bytes);
     struct mrc_push *push = aligned_alloc(64, bytes);
@@ -47,7 +46,6 @@ struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint
 uint32_t mrc_push_feature(const struct mrc_push *push)
 {
     uint32_t id = push->table;
-
     if (push->op == MR_OP_PUSH_GRAD && push->tensor_count > 0)
         memcpy(&id, push->tensors[0].data, sizeof(id));
     return id;
@@ -83,7 +81,6 @@ static struct parts parts_of(const struct mrc_push *push)
                       .offsets = t[2].data,
                       .gradients = mrc_rows_of(&t[3])};
     uint32_t at = t[3].dtype == MR_I8 ? 5 : 4;
-
     memcpy(&p.head, t[0].data, sizeof(p.head));
     if ((p.head.flags & MR_BAG_WEIGHTS) != 0)
         p.weights = t[at++].data;
@@ -101,7 +98,6 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
                                                       mr_tensor_1d(MR_U32, single ? 0 : p->bags + 1, NULL)};
     struct mr_tensor gradients = mr_tensor_2d(MR_F32, single ? p->keys : p->bags, p->dim, NULL);
     uint32_t count = 3 + mr_rows_tensors(gradients, p->dtype, &tensors[3]);
-
     if ((p->head.flags & MR_BAG_WEIGHTS) != 0)
         tensors[count++] = mr_tensor_1d(MR_F32, p->keys, NULL);
     if ((p->head.flags & MR_BAG_DIVISORS) != 0)
@@ -121,7 +117,6 @@ static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_f
                                   const struct mrc_shard *shard, uint32_t core)
 {
     struct parts p = parts_of(push);
-
     if (push->tensors[2].dims[0] > 0 && mr_pooling_averages(table->pooling))
         p.head.flags |= MR_BAG_DIVISORS;
     p.keys = shard->keys[core];
@@ -149,7 +144,6 @@ static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct 
     uint32_t *offsets[MR_CORE_MAX] = {NULL};
     float *weights[MR_CORE_MAX] = {NULL};
     struct mrc_rows gradients[MR_CORE_MAX] = {0};
-
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
         if (shares[core] == NULL)
             continue;
@@ -178,7 +172,6 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
     const struct mr_tensor *t = push->tensors;
     struct mrc_shard shard;
     bool ok = true, bags = t[2].dims[0] > 0;
-
     for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         shares[core] = NULL;
     if (!mrc_shard_keys(&shard, partition_core, table->seed, t[1].data, t[1].dims[0], bags))
@@ -203,7 +196,6 @@ struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
 {
     struct parts shape = parts_of(pieces[0]);
     bool single = pieces[0]->tensors[2].dims[0] == 0;
-
     shape.keys = shape.bags = 0;
     for (uint32_t i = 0; i < count; i++) {
         shape.keys += parts_of(pieces[i]).keys;
@@ -219,7 +211,6 @@ struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         struct parts from = parts_of(pieces[i]);
         uint32_t rows = single ? from.keys : from.bags;
-
         memcpy(to.key + keys, from.key, from.keys * sizeof(*to.key));
         mrc_rows_move(&to.gradients, single ? keys : bags, &from.gradients, 0, rows, to.dim);
         if (to.weights != NULL && from.weights != NULL)

@@ -27,7 +27,6 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
 {
     struct mrc_remap *remap = &client->remap;
     struct mrc_lane_mark *mark = mrc_remap_mark(remap, lane);
-
     if (mark == NULL) {
         mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*mark));
         if (mark == NULL)
@@ -53,7 +52,6 @@ void mrc_remap_init(struct mr_client *client)
 void mrc_remap_fini(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
-
     for (uint32_t i = 0; i < remap->lane_count; i++) {
         mrc_replay_fini(remap->lanes[i]);
         free(remap->lanes[i]);
@@ -67,7 +65,6 @@ void mrc_remap_fini(struct mr_client *client)
 static bool own_has_moved(const struct mrc_link *link)
 {
     const struct mrc_replay *own = &link->own;
-
     return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
 }
 
@@ -84,11 +81,9 @@ static bool has_moved(const struct mrc_link *link)
 static void end_asked(struct mrc_link *link)
 {
     struct mrc_replay *own = &link->own;
-
     while (!mr_list_empty(&own->asked)) {
         struct mrc_push *push = MR_CONTAINER(own->asked.next, struct mrc_push, queue);
         struct mrc_part *part = push->asker;
-
         if (!part->future->sent) {
             mrc_replay_withdraw(own, push);
             part->withdrawn = true;
@@ -110,7 +105,6 @@ static bool take_lane(struct mrc_link *link)
 {
     struct mrc_remap *remap = &link->client->remap;
     struct mrc_replay *lane = malloc(sizeof(*lane));
-
     if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
         free(lane);
         return false;
@@ -127,7 +121,6 @@ static void take_former(struct mrc_link *link)
 {
     struct mrc_remap *remap = &link->client->remap;
     uint32_t kept = 0;
-
     for (uint32_t i = 0; i < link->former_count; i++) {
         mrc_remap_note_gone(link->client, link->former[i]);
         if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
@@ -140,10 +133,8 @@ void mrc_remap_begin(struct mr_client *client)
 {
     uint32_t links = client->link_count;
     bool moved = false;
-
     for (uint32_t i = 0; i < links; i++) {
         struct mrc_link *link = client->links[i];
-
         if (!has_moved(link))
             continue;
         moved = true;
@@ -162,7 +153,6 @@ void mrc_remap_begin(struct mr_client *client)
 void mrc_remap_go_on(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
-
     if ((remap->lane_count == 0 && !remap->asks) || client->node.stale || client->node.asking ||
         !mrc_survey_is_over(client))
         return;
@@ -185,7 +175,6 @@ uint64_t mrc_remap_next_us(const struct mr_client *client)
 {
     const struct mrc_remap *remap = &client->remap;
     const bool waits = remap->lane_count > 0 || remap->asks;
-
     return waits && mrc_survey_is_over(client) ? remap->ask_us : UINT64_MAX;
 }
 
@@ -204,10 +193,8 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
 {
     struct mr_link *movers = &client->remap.movers;
-
     for (struct mr_link *l = movers->next; l != movers; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
-
         if (part->moved == sequence)
             part->moved_status = status;
     }
@@ -230,12 +217,10 @@ static bool has_settled(const void *arg)
     const struct settling *s = arg;
     uint16_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
-
     if (s->client->remap.lane_count > 0)
         return false;
     for (uint32_t i = 0; i < s->client->link_count; i++) {
         const struct mrc_link *link = s->client->links[i];
-
         for (uint32_t l = 0; l < link->former_count; l++)
             if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
                 return false;
@@ -246,10 +231,8 @@ static bool has_settled(const void *arg)
 bool mrc_remap_has_settled(const struct mr_future *f)
 {
     bool settled = true;
-
     for (uint32_t i = 0; i < f->part_count && settled; i++) {
         struct settling settling = {.client = f->client, .sequence = f->parts[i].moved};
-
         settled = settling.sequence == 0 || has_settled(&settling);
     }
     return settled || mr_clock_us() >= f->options.deadline_us;
@@ -260,7 +243,6 @@ void mrc_remap_settle(struct mr_future *f)
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
         struct settling settling = {.client = f->client, .sequence = part->moved};
-
         if (part->moved == 0)
             continue;
         pthread_mutex_lock(&f->client->lock);

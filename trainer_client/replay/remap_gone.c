@@ -9,7 +9,6 @@
 void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
 {
     struct mrc_lane_mark *mark = mrc_remap_mark(&client->remap, lane->lane);
-
     if (mark != NULL)
         mrc_gone_move(&mark->gone, &lane->gone);
 }
@@ -24,14 +23,12 @@ void mrc_remap_restored(struct mr_client *client, uint32_t whole)
 static uint32_t first_partition(uint16_t lane, uint32_t core)
 {
     const uint32_t cores = mr_push_lane_cores(lane);
-
     return (core * MR_PARTITION_COUNT + cores - 1) / cores;
 }
 
 static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t lane)
 {
     const uint32_t old = mr_push_lane_core(lane), end = first_partition(lane, old + 1);
-
     for (uint32_t p = first_partition(lane, old); p < end; p++)
         if (client->node.partition_core[p] == core)
             return true;
@@ -43,12 +40,10 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
     struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->client->survey.restores);
     struct mrc_gone gone = mark->gone;
-
     if (to == NULL)
         return false;
     if (to->count == 0) {
         struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
-
         if (empty == NULL)
             return false;
         mrc_replay_put_back(to, empty, gone.to, 0);
@@ -72,7 +67,6 @@ static struct mrc_link *link_of(const struct mr_client *client, uint16_t lane)
 static bool ask_owners(struct mr_client *client, struct mrc_lane_mark *mark)
 {
     bool asked = true;
-
     for (uint32_t core = 0; core < client->node.core_count; core++)
         if (owns_keys_of(client, core, mark->lane))
             asked &= ask_link(client->links[core], mark);
@@ -85,11 +79,9 @@ bool mrc_remap_ask(struct mr_client *client)
 {
     const bool lacks = mrc_ancestry_lacks(&client->ancestry, client->node.start_id);
     bool asked = true;
-
     for (uint32_t i = 0; i < client->remap.mark_count; i++) {
         struct mrc_lane_mark *mark = &client->remap.marks[i];
         struct mrc_link *own = link_of(client, mark->lane);
-
         if (lacks)
             mrc_gone_suspect(&mark->gone);
         if (mark->gone.to == 0)

@@ -10,7 +10,6 @@
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
 {
     struct mrc_replay **more = realloc(*lanes, (*count + 1) * sizeof(struct mrc_replay *));
-
     if (more == NULL)
         return false;
     more[(*count)++] = lane;
@@ -39,7 +38,6 @@ static bool give(struct mr_client *client, uint32_t core, const struct mrc_repla
                  struct mrc_push *push, uint64_t number, uint64_t after)
 {
     struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
-
     if (to == NULL || number < to->next) {
         mrc_push_free(push);
         return false;
@@ -53,7 +51,6 @@ static bool split_rows(struct mr_client *client, const struct mrc_replay *from, 
 {
     struct mrc_push *shares[MR_CORE_MAX];
     bool ok = mrc_push_split(push, client->node.partition_core, table, shares), given = true;
-
     for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++)
         if (shares[core] != NULL)
             given &= give(client, core, from, shares[core], push->number, push->after);
@@ -72,7 +69,6 @@ static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_p
 static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
 {
     uint64_t number = push->number, step = push->step;
-
     mrc_replay_withdraw(from, push);
     if (give(client, core, from, push, number, push->after))
         return;
@@ -84,7 +80,6 @@ static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay
 static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
 {
     const struct mrc_node *node = &client->node;
-
     if (push->tensor_count == 0) { /* a mark: a new one is made below */
         mrc_replay_withdraw(from, push);
         mrc_push_free(push);
@@ -127,7 +122,6 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
 {
     uint64_t number = UINT64_MAX;
     uint32_t found = 0;
-
     for (uint32_t i = 0; i < count; i++)
         if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number < number)
             number = oldest(lanes[i])->number;
@@ -142,7 +136,6 @@ static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[]
                       uint32_t count)
 {
     struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
-
     for (uint32_t i = 0; i < count; i++)
         pieces[i] = oldest(lanes[at[i]]);
     for (uint32_t i = 0; i < count && count > 1;) { /* marks have nothing to add */
@@ -180,7 +173,6 @@ static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *fr
     for (uint32_t core = 0; core < client->node.core_count; core++) {
         const struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
         struct mrc_push *empty;
-
         if (to == NULL || to->next > number)
             continue;
         empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
@@ -193,7 +185,6 @@ static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *fr
 static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], uint32_t count)
 {
     uint32_t at[MR_CORE_MAX + 1], found;
-
     while ((found = find_pieces(lanes, count, at)) > 0) {
         if (found > 1)
             at[0] = unite(client, lanes, at, found);
@@ -218,13 +209,10 @@ void mrc_remap_split(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
     struct mrc_replay *lanes[MR_CORE_MAX + 1];
-
     for (uint32_t m = 0; m < remap->mark_count; m++) {
         uint32_t count = 0;
-
         for (uint32_t i = 0; i < remap->lane_count; i++) {
             struct mrc_replay *lane = remap->lanes[i];
-
             if (lane == NULL || lane->lane != remap->marks[m].lane)
                 continue;
             lanes[count++] = lane;

@@ -31,7 +31,6 @@ static struct mr_link *queue_of(struct mrc_replay *r, enum mrc_push_state state)
 static void set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
 {
     struct mr_link *head = queue_of(r, state);
-
     mr_list_remove(&push->queue);
     push->state = state;
     if (head == NULL)
@@ -94,7 +93,6 @@ void mrc_replay_fini(struct mrc_replay *r)
 {
     while (!mr_list_empty(&r->kept)) {
         struct mrc_push *push = PUSH_OF(r->kept.next, kept);
-
         mrc_replay_withdraw(r, push);
         mrc_push_free(push);
     }
@@ -118,7 +116,6 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
                          enum mr_status refused)
 {
     struct mrc_loss *loss = &r->loss;
-
     if (loss->pushes == 0)
         *loss = (struct mrc_loss){.from_step = from_step, .to_step = to_step};
     loss->pushes += pushes;
@@ -131,7 +128,6 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
 static void compare_floor(struct mrc_replay *r, uint64_t floor)
 {
     const struct mrc_loss loss = mrc_gone_compare(&r->gone, floor);
-
     r->restarted = false;
     r->floor = floor;
     if (loss.pushes > 0)
@@ -145,7 +141,6 @@ static void take_out_marked(struct mrc_replay *r, struct mrc_push *push)
     struct mrc_push *empty = push->tensor_count == 0 ? NULL
                                                      : mrc_push_new(MR_OP_PUSH_GRAD, push->table,
                                                                     push->priority, push->step, NULL, 0);
-
     if (empty != NULL) {
         insert(r, empty, push->number, 0);
         mr_list_remove(&empty->kept);
@@ -175,7 +170,6 @@ static void set_floor(struct mrc_replay *r, uint64_t floor)
     mrc_gone_saved(&r->gone, r->floor);
     for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
         struct mrc_push *push = PUSH_OF(l, kept);
-
         next = l->next;
         if (push->number > r->floor)
             break;
@@ -191,7 +185,6 @@ void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg
 {
     for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
         struct mrc_push *push = PUSH_OF(l, kept);
-
         next = l->next;
         if (push->tensor_count == 0 || push->state == MRC_PUSH_ASKED || push->state == MRC_PUSH_AGAIN)
             continue;
@@ -210,7 +203,6 @@ void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg
 static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t number)
 {
     struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
-
     if (empty == NULL)
         return; /* the floor is held back for longer */
     insert(r, empty, number, 0);
@@ -224,7 +216,6 @@ static void mark_holes(struct mrc_replay *r)
 {
     uint64_t number = r->next > MR_PUSH_WINDOW ? r->next - MR_PUSH_WINDOW + 1 : 1;
     struct mr_link *l = r->kept.next;
-
     for (; number < r->next; number++) {
         while (l != &r->kept && PUSH_OF(l, kept)->number < number)
             l = l->next;
@@ -249,7 +240,6 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
 static uint64_t bytes_not_answered(const struct mrc_replay *r)
 {
     uint64_t bytes = 0;
-
     for (const struct mr_link *l = r->kept.next; l != &r->kept; l = l->next)
         if (PUSH_OF(l, kept)->state != MRC_PUSH_DONE)
             bytes += PUSH_OF(l, kept)->bytes;
@@ -269,7 +259,6 @@ static void give_up(struct mrc_replay *r, struct mrc_push *push)
 static bool make_room(struct mrc_replay *r, uint64_t bytes)
 {
     struct mr_link *l = r->kept.next;
-
     if (r->bytes + bytes <= r->bytes_max || r->count == 0)
         return true;
     uint64_t stays = bytes_not_answered(r);
@@ -278,7 +267,6 @@ static bool make_room(struct mrc_replay *r, uint64_t bytes)
         return false;
     while (r->count > 0 && r->bytes + bytes > r->bytes_max) {
         struct mrc_push *oldest = PUSH_OF(l, kept);
-
         l = l->next;
         if (oldest->state == MRC_PUSH_DONE)
             give_up(r, oldest);
@@ -289,7 +277,6 @@ static bool make_room(struct mrc_replay *r, uint64_t bytes)
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
 {
     uint64_t oldest = oldest_open(r);
-
     if (oldest != UINT64_MAX && r->next - oldest >= MR_PUSH_WINDOW)
         return false;
     if (!make_room(r, push->bytes))
@@ -305,7 +292,6 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
 bool mrc_replay_has_open(const struct mrc_replay *r, uint64_t number)
 {
     const struct mr_link *const queues[] = {&r->asked, &r->due, &r->again, &r->later};
-
     for (uint32_t q = 0; q < 4; q++) {
         for (const struct mr_link *l = queues[q]->next; l != queues[q]; l = l->next)
             if (PUSH_OF(l, queue)->number == number)
@@ -372,7 +358,6 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
                          uint64_t now_us)
 {
     uint64_t number = push->number;
-
     if (push->state == MRC_PUSH_AGAIN)
         repeated(r, push, status, now_us);
     else if (status == MR_OK || status == MR_ALREADY_LEARNT)
@@ -398,7 +383,6 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 static void take_back_question(struct mrc_replay *r)
 {
     struct mr_link *last = r->kept.prev;
-
     if (last == r->kept.next || mr_list_empty(&r->kept))
         return;
     struct mrc_push *mark = PUSH_OF(last, kept);
@@ -419,7 +403,6 @@ void mrc_replay_restart(struct mrc_replay *r)
         mark_before(r, &r->kept, r->gone.to); /* no other answer would show what the server has */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
-
         if (push->state != MRC_PUSH_ASKED) {
             push->tries = 0;
             set_state(r, push, MRC_PUSH_DUE);
@@ -431,7 +414,6 @@ static void wake_later(struct mrc_replay *r, uint64_t now_us)
 {
     for (struct mr_link *l = r->later.next, *next; l != &r->later; l = next) {
         struct mrc_push *push = PUSH_OF(l, queue);
-
         next = l->next;
         if (push->retry_us <= now_us)
             set_state(r, push, MRC_PUSH_DUE);
@@ -458,10 +440,8 @@ uint32_t mrc_replay_first_era(const struct mrc_replay *r)
 {
     const struct mr_link *const queues[] = {&r->due, &r->again};
     uint32_t first = UINT32_MAX;
-
     for (uint32_t q = 0; q < 2; q++) {
         const struct mr_link *l = queues[q]->next;
-
         while (l != queues[q] && PUSH_OF(l, queue)->era == 0)
             l = l->next;
         if (l != queues[q] && PUSH_OF(l, queue)->era < first)
@@ -473,7 +453,6 @@ uint32_t mrc_replay_first_era(const struct mrc_replay *r)
 uint64_t mrc_replay_next_us(const struct mrc_replay *r)
 {
     uint64_t next_us = mr_list_empty(&r->due) || r->pause_until_us == 0 ? UINT64_MAX : r->pause_until_us;
-
     for (const struct mr_link *l = r->later.next; l != &r->later; l = l->next)
         next_us = mr_min_u64(next_us, PUSH_OF(l, queue)->retry_us);
     return next_us;
@@ -487,7 +466,6 @@ bool mrc_replay_caught_up(const struct mrc_replay *r)
 struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r)
 {
     struct mrc_loss loss = r->loss;
-
     r->loss = (struct mrc_loss){.pushes = 0};
     return loss;
 }
@@ -506,7 +484,6 @@ void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t numb
 void mrc_replay_ask(struct mrc_replay *r)
 {
     struct mrc_push *newest = MR_CONTAINER(r->kept.prev, struct mrc_push, kept), *mark = newest;
-
     if (newest->tensor_count > 0)
         mark = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
     if (mark == NULL)

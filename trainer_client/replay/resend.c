@@ -47,7 +47,6 @@ enum mr_status mrc_resend_prepare(struct mr_future *f)
         return MR_OK;
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-
         part->push = mrc_push_new(f->options.op, f->options.table, f->options.priority, f->options.step,
                                   part->tensors, part->tensor_count);
         if (part->push == NULL)
@@ -66,7 +65,6 @@ void mrc_resend_free(struct mr_future *f)
 static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_loss *loss, uint64_t step)
 {
     char lost[MRC_STEPS_BYTES], this_one[MRC_STEPS_BYTES];
-
     mrc_of_steps(loss->from_step, loss->to_step, lost);
     mrc_of_steps(step, step, this_one);
     if (loss->refused != MR_OK)
@@ -88,14 +86,12 @@ static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *pus
 {
     bool unseen =
         push->op == MR_OP_PUSH_GRAD && push->looked_up_in != 0 && push->looked_up_in != link->start_id;
-
     return unseen ? MR_PUSH_UNSEEN : 0;
 }
 
 static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 {
     struct mrc_loss loss = mrc_replay_take_loss(lane);
-
     if (loss.pushes == 0)
         return;
     if (sum->pushes == 0)
@@ -111,7 +107,6 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-
     for (uint32_t i = 0; i < client->remap.lane_count; i++)
         add_loss(&sum, client->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
@@ -160,7 +155,6 @@ void mrc_resend_copy(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
-
         for (uint32_t t = 0; part->push != NULL && t < part->tensor_count; t++)
             if (part->tensors[t].bytes > 0)
                 memcpy(part->push->tensors[t].data, part->tensors[t].data, part->tensors[t].bytes);
@@ -170,7 +164,6 @@ void mrc_resend_copy(struct mr_future *f)
 void mrc_resend_keep(struct mrc_part *part)
 {
     struct mrc_push *push = part->push;
-
     part->push = NULL;
     part->status = MR_UNKNOWN_OUTCOME;
     part->kept = true;
@@ -192,7 +185,6 @@ static bool is_applied(const struct mrc_part *part)
 void mrc_resend_all_ended(struct mr_future *f)
 {
     bool applied = false;
-
     for (uint32_t i = 0; i < f->part_count; i++)
         applied |= is_applied(&f->parts[i]);
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -210,7 +202,6 @@ static uint64_t take_floor(const struct mrc_part *part)
 {
     struct mrc_ancestry *ancestry = &part->future->client->ancestry;
     const uint64_t floor = mr_push_number(part->sequence);
-
     if (!mrc_ancestry_knows(ancestry, part->start_id))
         return MRC_FLOOR_UNKNOWN;
     if (floor > 0)
@@ -225,7 +216,6 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     struct mrc_replay *lane = &part->link->own;
     struct mrc_push *push = part->push;
-
     if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
         part->replied && part->status == MR_OK)
         part->link->looked_up_in = part->future->client->looked_up_in = part->link->start_id;
@@ -235,7 +225,6 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         push->restores = reply->preamble.restores;
     if (reply != NULL || part->is_void || part->link->session == NULL) {
         uint64_t durable = reply == NULL ? 0 : take_floor(part);
-
         part->push = NULL;
         mrc_replay_answered(lane, push, part->status, durable, mr_clock_us());
     } else if (!mrc_resend_was_refused(part)) {
@@ -246,7 +235,6 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 bool mrc_resend_in_flight(const struct mr_client *client)
 {
     bool in_flight = false;
-
     for (uint32_t i = 0; i < client->link_count; i++)
         in_flight |= !mr_list_empty(&client->links[i]->resends);
     return in_flight;
@@ -256,7 +244,6 @@ bool mrc_resend_pending(const struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_replay *own = &client->links[i]->own;
-
         if (mrc_replay_is_open(own) || !mrc_remap_is_over(client->links[i]))
             return true;
     }
@@ -269,11 +256,9 @@ static void resend_ended(struct mr_future *f)
 {
     struct resend *resend = f->context;
     const struct mrc_part *part = &f->parts[0];
-
     mr_list_remove(&resend->link);
     if (part->replied) {
         uint64_t dropped = resend->lane->dropped;
-
         if (part->status == MR_OK ||
             part->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
             resend->push->restores = part->restores;
@@ -291,7 +276,6 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
 {
     struct mr_options options = {.step = push->step, .priority = push->priority};
     struct mr_future *f;
-
     if (mrc_future_new(link->client, &options, push->op, push->table, 1, push->tensor_count,
                        sizeof(struct resend), &f) != MR_OK)
         return false;
@@ -320,7 +304,6 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
 static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
     struct mrc_push *push;
-
     while ((push = mrc_replay_next(lane, now_us)) != NULL) {
         if (push->era > era) {
             mrc_replay_unanswered(lane, push);
@@ -338,7 +321,6 @@ static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t er
 static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = &link->client->node;
-
     return !node->stale && !node->asking && node->start_id == link->start_id &&
            link->client->remap.lane_count == 0 && !link->client->remap.asks &&
            mrc_survey_is_over(link->client);
@@ -349,7 +331,6 @@ static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, u
 {
     bool room = send_due(link, lane, era, now_us);
     uint64_t next_us = room ? mrc_replay_next_us(lane) : now_us + MRC_REPLAY_PAUSE_US;
-
     link->resend_us = next_us < link->resend_us ? next_us : link->resend_us;
     return mrc_replay_caught_up(lane);
 }
@@ -358,10 +339,8 @@ static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, u
 static uint32_t first_era(const struct mrc_link *link)
 {
     uint32_t first = UINT32_MAX;
-
     for (uint32_t i = 0; i < link->former_count; i++) {
         uint32_t era = mrc_replay_first_era(link->former[i]);
-
         first = era < first ? era : first;
     }
     return first;
@@ -373,10 +352,8 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
     const uint32_t era = first_era(link);
     bool caught_up = true;
     uint32_t left = 0;
-
     for (uint32_t i = 0; i < link->former_count; i++) {
         struct mrc_replay *lane = link->former[i];
-
         if (lane->count > 0 && lane->asked_at != link->own.floor && mrc_replay_caught_up(lane)) {
             lane->asked_at = link->own.floor; /* there is a new checkpoint */
             mrc_replay_ask(lane);
@@ -397,7 +374,6 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
 static void look_after(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
-
     link->resend_us = UINT64_MAX;
     if (link->session == NULL)
         return;
@@ -416,7 +392,6 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
 void mrc_resend_look_after(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
-
     for (uint32_t i = 0; i < client->link_count; i++)
         look_after(client->links[i], now_us);
 }
@@ -448,7 +423,6 @@ void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info
         add_lane(info, client->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
-
         info->replaying |= link->held;
         add_lane(info, &link->own);
         for (uint32_t l = 0; l < link->former_count; l++)
@@ -459,7 +433,6 @@ void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info
 uint64_t mrc_resend_next_us(const struct mr_client *client)
 {
     uint64_t next_us = UINT64_MAX;
-
     for (uint32_t i = 0; i < client->link_count; i++)
         if (client->links[i]->resend_us < next_us)
             next_us = client->links[i]->resend_us;
@@ -472,7 +445,6 @@ void mrc_resend_stop(struct mrc_link *link)
 {
     while (!mr_list_empty(&link->resends)) {
         const struct resend *resend = MR_CONTAINER(link->resends.next, struct resend, link);
-
         mr_call_cancel(link->ep, resend->future->parts[0].call);
     }
 }
@@ -481,11 +453,9 @@ void mrc_resend_stop(struct mrc_link *link)
 static void mark_asked(const struct mrc_link *link)
 {
     const struct mr_link *asked = &link->own.asked;
-
     for (const struct mr_link *l = asked->next; l != asked; l = l->next) {
         const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, queue);
         const struct mrc_part *part = push->asker;
-
         if (part != NULL && part->call != NULL)
             mr_call_set_flags(part->call, (uint16_t)((part->future->options.flags & MR_PUSH_COUNTS) |
                                                      flags_of(link, push)));
@@ -503,7 +473,6 @@ static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again)
 {
     bool restarted = again && info->start_id != link->start_id;
-
     link->start_id = info->start_id;
     link->held = info->held;
     if (again && !restarted)

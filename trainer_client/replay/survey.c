@@ -30,7 +30,6 @@ void mrc_survey_want(struct mr_client *client)
 void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started)
 {
     struct mrc_survey *s = &client->survey;
-
     s->lineage_now = info->lineage;
     if (!s->has_met) {
         s->has_met = true;
@@ -60,7 +59,6 @@ bool mrc_survey_is_over(const struct mr_client *client)
 uint64_t mrc_survey_next_us(const struct mr_client *client)
 {
     const bool waits = client->survey.due && !client->survey.asking && !mrc_resend_in_flight(client);
-
     return waits ? client->survey.ask_us : UINT64_MAX;
 }
 
@@ -84,7 +82,6 @@ static void check_met(struct mr_client *client)
         uint32_t id;
         const struct mr_feature *met = mrc_features_at(&client->met, i, &id);
         const struct mr_feature *now = mrc_features_get(&client->features, id);
-
         mrc_features_set_void(&client->met, id, now == NULL || strcmp(now->name, met->name) != 0);
     }
 }
@@ -93,7 +90,6 @@ static void check_met(struct mr_client *client)
 static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data)
 {
     uint32_t id = 0;
-
     if ((op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_FEED_SAMPLE) && data != NULL &&
         t->dtype == MR_U32 && t->rank == 1 && t->dims[0] == MR_PUSH_HEAD_WORDS)
         memcpy(&id, data, sizeof(id));
@@ -105,13 +101,11 @@ static uint32_t void_number(const struct mrc_part *part)
 {
     const struct mr_future *f = part->future;
     const struct mrc_features *met = &f->client->met;
-
     if (mrc_features_is_void(met, f->options.table))
         return f->options.table;
     for (uint32_t t = 0; t < part->tensor_count; t++) {
         const void *data = part->call != NULL ? part->tensors[t].data : part->sources[t];
         uint32_t id = head_of(f->options.op, &part->tensors[t], data);
-
         if (id != 0 && mrc_features_is_void(met, id))
             return id;
     }
@@ -124,7 +118,6 @@ enum mr_status mrc_survey_check(const struct mr_future *f)
         return MR_OK;
     for (uint32_t i = 0; i < f->part_count; i++) {
         uint32_t id = void_number(&f->parts[i]);
-
         if (id != 0)
             return mrc_error(
                 MR_UNKNOWN_TABLE,
@@ -141,7 +134,6 @@ static bool end_one_void(struct mrc_link *link)
 {
     for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, in_flight);
-
         if (part->future->on_end == NULL && part->future->sent && !part->is_void && void_number(part) != 0) {
             part->is_void = true;
             mr_call_cancel(link->ep, part->call);
@@ -163,7 +155,6 @@ struct review {
 static uint32_t taken_back_at(const struct review *r, const struct mrc_push *push)
 {
     uint32_t id = mrc_push_feature(push);
-
     for (uint32_t i = 0; i < r->count && id != 0; i++)
         if (r->ids[i] == id)
             return r->taken_back[i];
@@ -173,7 +164,6 @@ static uint32_t taken_back_at(const struct review *r, const struct mrc_push *pus
 static enum mrc_verdict judge(void *arg, struct mrc_push *push)
 {
     const struct review *r = arg;
-
     if (push->restores != MRC_PUSH_UNANSWERED) {
         if (r->same_lineage && push->restores < taken_back_at(r, push))
             return MRC_TAKEN_BACK;
@@ -200,7 +190,6 @@ static void review_kept(struct mr_client *client, struct review *r)
         review_lane(client->remap.lanes[i], r);
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
-
         review_lane(&link->own, r);
         for (uint32_t l = 0; l < link->former_count; l++)
             review_lane(link->former[l], r);
@@ -215,7 +204,6 @@ static void review_kept(struct mr_client *client, struct review *r)
 static bool read_origin(struct mr_future *f, struct review *r)
 {
     const struct mr_tensor *starts = mrc_part_tensor(f, 0, 4, MR_U64, 2);
-
     if (starts == NULL || starts->dims[1] != MR_LIST_START_WORDS)
         return false;
     const struct mrc_origin origin = {.starts = starts->data,
@@ -232,7 +220,6 @@ static bool read_review(struct mr_future *f, struct review *r)
 {
     const struct mr_tensor *ids = mrc_part_tensor(f, 0, 1, MR_U32, 1),
                            *words = mrc_part_tensor(f, 0, 3, MR_U32, 1);
-
     mrc_features_clear(&f->client->features);
     if (!mrc_learn_features(f) || words == NULL || words->dims[0] != MR_LIST_HISTORY_WORDS + ids->dims[0])
         return false;
@@ -251,7 +238,6 @@ static bool read_review(struct mr_future *f, struct review *r)
 static void take_over(struct mr_client *client, struct review *r)
 {
     struct mrc_survey *s = &client->survey;
-
     check_met(client);
     review_kept(client, r);
     s->lineage = s->lineage_now;
@@ -267,7 +253,6 @@ static void answer_came(struct mr_future *f)
     struct mr_client *client = f->client;
     struct mrc_survey *s = &client->survey;
     struct review review;
-
     s->asking = false;
     if (f->parts[0].status == MR_OK && f->parts[0].start_id == client->node.start_id &&
         read_review(f, &review)) {
@@ -283,7 +268,6 @@ void mrc_survey_look_after(struct mr_client *client)
 {
     struct mrc_survey *s = &client->survey;
     struct mr_future *f;
-
     if (!s->due || s->asking || client->node.core_count == 0 || mr_clock_us() < s->ask_us)
         return;
     if (mrc_resend_in_flight(client)) /* a push that comes back unapplied must not miss the review */

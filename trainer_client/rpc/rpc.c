@@ -35,7 +35,6 @@ static enum mr_status choose_local(const struct mr_rpc_options *options, bool is
     struct mr_udp_options probe_options = {.buffer_bytes = 0};
     struct mr_udp_socket probe;
     enum mr_status status = mr_udp_connect(rendezvous, &probe_options, &probe, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     mr_udp_local(&probe, &out->local);
@@ -59,7 +58,6 @@ static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size
                             const struct mr_rpc_options *options, char *error, size_t error_bytes)
 {
     const char *wrong = NULL;
-
     if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES)
         wrong = "a worker's name has 1 to 63 bytes";
     else if (world_size == 0 || world_size > MR_RPC_WORLD_MAX)
@@ -87,7 +85,6 @@ static enum mr_status register_all(struct mr_rpc *agent, const struct mr_rpc_opt
                                    size_t error_bytes)
 {
     enum mr_status status = MR_OK;
-
     for (uint32_t i = 0; i < options->function_count && status == MR_OK; i++)
         status =
             mr_functions_add(mr_agent_functions(agent), &options->functions[i], false, error, error_bytes);
@@ -99,7 +96,6 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
                                    size_t error_bytes)
 {
     struct mr_rpc *agent;
-
     mrc_rpc_driver_configure(driver, config);
     enum mr_status status = mr_agent_create(config, &agent, error, error_bytes);
 
@@ -137,7 +133,6 @@ static enum reach ask(const struct mr_udp_socket *s, const struct mr_address *to
     struct pollfd wait = {.fd = s->fd, .events = POLLIN};
     struct mr_address own;
     char byte = 0;
-
     if (send(s->fd, &byte, 1, MSG_NOSIGNAL) < 0 && errno != ECONNREFUSED)
         return NO_WAY;
     (void)poll(&wait, 1, ANSWER_MS);
@@ -158,7 +153,6 @@ static enum reach find_out(const struct mr_address *to)
     struct mr_udp_options options = {.buffer_bytes = 0};
     struct mr_udp_socket s;
     char error[256];
-
     if (mr_udp_connect(to, &options, &s, error, sizeof(error)) != MR_OK)
         return NO_WAY;
     enum reach reach = ask(&s, to);
@@ -175,7 +169,6 @@ static void explain_silence(const struct mr_address *rendezvous, bool has_key, c
     const char *own_key = has_key ? "see key_file" : "this worker has none (key_file)";
     size_t used = strlen(error);
     char text[MR_ADDRESS_TEXT_BYTES];
-
     mr_address_text(rendezvous, text);
     used += (size_t)snprintf(error + used, error_bytes - used, ", %s: ", text);
     if (used >= error_bytes)
@@ -204,7 +197,6 @@ static void append_address(const struct mr_address *rendezvous, char *error, siz
 {
     const size_t used = strlen(error);
     char text[MR_ADDRESS_TEXT_BYTES];
-
     mr_address_text(rendezvous, text);
     snprintf(error + used, error_bytes - used, " (the rendezvous is %s)", text);
 }
@@ -214,7 +206,6 @@ static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_opt
                            size_t error_bytes)
 {
     enum mr_status status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
-
     if (status == MR_UNREACHABLE)
         explain_silence(rendezvous, options->has_psk, error, error_bytes);
     if (status == MR_VERSION_MISMATCH)
@@ -231,7 +222,6 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     struct mrc_rpc_driver *driver = NULL;
     struct mr_rpc *agent;
     enum mr_status status = check(name, rank, world_size, options, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     uint64_t deadline_us =

@@ -76,7 +76,6 @@ struct mrc_rpc_driver {
 static void signal_fd(int event_fd)
 {
     uint64_t one = 1;
-
     (void)!write(event_fd, &one, sizeof(one));
 }
 
@@ -89,7 +88,6 @@ static void settle_inside(struct mrc_rpc_driver *d)
         uint64_t now_us = mr_clock_us();
         uint64_t next_us = mr_agent_poll(d->agent, now_us);
         uint64_t endpoint_us = mr_endpoint_poll(d->ep, now_us, SEGMENT_BUDGET);
-
         d->unsent = 0;
         atomic_store(&d->has_unsent, false);
         d->flushed_us = now_us;
@@ -151,21 +149,18 @@ static uint64_t now_us_of(void *self)
 static bool is_inherited(void *self)
 {
     const struct mrc_rpc_driver *d = self;
-
     return d->forks != mrc_forks();
 }
 
 static bool enter(void *self)
 {
     struct mrc_rpc_driver *d = self;
-
     return pthread_mutex_trylock(&d->inside) == 0;
 }
 
 static void leave_with_call(void *self, bool more)
 {
     struct mrc_rpc_driver *d = self;
-
     d->unsent++;
     if (!more && (d->unsent >= FLUSH_CALLS || mr_clock_us() - d->flushed_us >= FLUSH_US)) {
         settle_and_leave(d);
@@ -187,7 +182,6 @@ static void leave_with_call(void *self, bool more)
 static void wake(void *self)
 {
     struct mrc_rpc_driver *d = self;
-
     if (!atomic_load(&d->awake))
         settle(d);
 }
@@ -197,7 +191,6 @@ static void wake(void *self)
 static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct mrc_rpc_driver *d = app;
-
     if (!mr_agent_on_request(d->agent, request))
         mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
 }
@@ -218,7 +211,6 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
 static void drain(int event_fd)
 {
     uint64_t count;
-
     (void)!read(event_fd, &count, sizeof(count));
 }
 
@@ -228,11 +220,9 @@ static void process(struct mrc_rpc_driver *d)
     struct mr_address from;
     const uint8_t *datagram;
     size_t bytes;
-
     pthread_mutex_lock(&d->inside);
     for (uint32_t i = 0; i < BURSTS_MAX; i++) {
         uint64_t now_us = mr_clock_us();
-
         while (mr_udp_receive_next(d->receiver, &from, &datagram, &bytes))
             mr_endpoint_receive(d->ep, now_us, &from, datagram, bytes);
         if (i + 1 == BURSTS_MAX || !mr_udp_receive(d->receiver))
@@ -255,7 +245,6 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
 {
     struct epoll_event events[2];
     uint64_t now_us = mr_clock_us();
-
     if (until_us > now_us + SLEEP_MAX_US)
         until_us = now_us + SLEEP_MAX_US;
     atomic_store(&d->sleep_until_us, until_us);
@@ -279,7 +268,6 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
                       uint64_t deadline_us)
 {
     uint64_t now_us = mr_clock_us();
-
     if (something_to_do(d, now_us)) {
         pthread_mutex_lock(&d->inside);
         settle_and_leave(d);
@@ -346,7 +334,6 @@ static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t 
     struct sleeper sleeper = {.done = done};
     uint64_t now_us = mr_clock_us();
     struct timespec left;
-
     if (deadline_us <= now_us) /* it has passed since the caller looked */
         return;
     left = mr_span_us(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
@@ -386,7 +373,6 @@ static void give_role(struct mrc_rpc_driver *d)
 static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
 {
     struct mrc_rpc_driver *d = self;
-
     if (is_done(done))
         return true;
     atomic_fetch_add(&d->waiters, 1);
@@ -415,7 +401,6 @@ static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
     struct pollfd own = {.fd = d->own_fd, .events = POLLIN};
     struct timespec left = mr_span_us(us);
     uint64_t count;
-
     if (ppoll(&own, 1, &left, NULL) > 0)
         (void)!read(d->own_fd, &count, sizeof(count));
     if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent) ||
@@ -426,7 +411,6 @@ static void keep_out(struct mrc_rpc_driver *d, uint64_t us)
 static void *run_thread(void *arg)
 {
     struct mrc_rpc_driver *d = arg;
-
     while (!atomic_load(&d->stopping)) {
         if (mr_clock_us() - atomic_load(&d->waited_us) < OUT_US) {
             keep_out(d, OUT_US);
@@ -457,7 +441,6 @@ static void *run_thread(void *arg)
 static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc_rpc_driver_options *options)
 {
     struct mr_endpoint_config config;
-
     mr_endpoint_config_default(&config);
     if (options->has_psk) {
         memcpy(config.psk[0], options->psk, MR_PSK_BYTES);
@@ -485,7 +468,6 @@ static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc
 static enum mr_status watch(struct mrc_rpc_driver *d, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-
     return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? MR_OK : MR_NO_MEMORY;
 }
 
@@ -511,7 +493,6 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
 {
     struct mr_udp_options socket_options = {.udp_bytes_max = options->udp_bytes_max};
     struct mrc_rpc_driver *d = calloc(1, sizeof(*d));
-
     if (d == NULL) {
         snprintf(error, error_bytes, "no memory for a worker");
         return MR_NO_MEMORY;
@@ -605,7 +586,6 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
 static void driver_free(void *self)
 {
     struct mrc_rpc_driver *d = self;
-
     mr_endpoint_destroy(d->ep);
     mr_udp_sender_destroy(d->sender);
     mr_udp_receiver_destroy(d->receiver);

@@ -15,7 +15,6 @@
 static inline bool mrc_env_is_off(const char *variable)
 {
     const char *value = getenv(variable);
-
     return value != NULL && strcmp(value, "0") == 0;
 }
 

@@ -12,14 +12,12 @@
 static int sleep_ms(int epoll_fd, struct epoll_event *events, int count, uint64_t left_us)
 {
     uint64_t left_ms = (left_us + US_PER_MS - 1) / US_PER_MS;
-
     return epoll_wait(epoll_fd, events, count, left_ms < INT_MAX ? (int)left_ms : INT_MAX);
 }
 
 int mrc_epoll_sleep(int epoll_fd, struct epoll_event *events, int count, uint64_t left_us)
 {
     static _Atomic bool missing; /* older kernels, and sandboxes that refuse unknown calls (EPERM) */
-
     if (atomic_load_explicit(&missing, memory_order_relaxed))
         return sleep_ms(epoll_fd, events, count, left_us);
     struct timespec left = mr_span_us(left_us);

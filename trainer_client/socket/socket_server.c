@@ -35,11 +35,9 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
                                       size_t error_bytes)
 {
     struct mr_endpoint_config config;
-
     mr_endpoint_config_default(&config);
     if (options->key_file != NULL) {
         enum mr_status status = mr_key_file_read(options->key_file, config.psk[0], error, error_bytes);
-
         if (status != MR_OK)
             return status;
         config.psk_count = 1;
@@ -73,7 +71,6 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
     struct mr_udp_options socket_options = {.buffer_bytes = 0};
     struct mr_address local;
     enum mr_status status = mr_address_resolve(options->listen, true, &local, error, error_bytes);
-
     if (status != MR_OK)
         return status;
     struct mrc_socket_server *s = calloc(1, sizeof(*s));
@@ -123,10 +120,8 @@ static uint32_t receive(struct mrc_socket_server *s)
     struct mr_address from;
     const uint8_t *datagram;
     size_t bytes;
-
     for (uint32_t i = 0; i < BURSTS_MAX && mr_udp_receive(s->receiver); i++) {
         uint64_t now_us = mr_clock_us();
-
         while (mr_udp_receive_next(s->receiver, &from, &datagram, &bytes)) {
             if (s->arrived_at != NULL)
                 mr_endpoint_arrived_at(s->ep, s->arrived_at(s->app, &from));
@@ -141,7 +136,6 @@ static uint32_t receive(struct mrc_socket_server *s)
 static void send_what_waits(struct mrc_socket_server *s)
 {
     uint64_t now_us = mr_clock_us();
-
     s->next_us = mr_endpoint_poll(s->ep, now_us, SEGMENT_BUDGET);
     s->send_blocked = !mr_udp_send_flush(s->sender);
     if (s->send_blocked)
@@ -152,7 +146,6 @@ static void wait_for_packets(const struct mrc_socket_server *s, int timeout_ms)
 {
     struct pollfd pollfd = {.fd = s->socket.fd, .events = s->send_blocked ? POLLIN | POLLOUT : POLLIN};
     uint64_t now_us = mr_clock_us(), left_us = (uint64_t)timeout_ms * 1000u;
-
     if (s->next_us <= now_us)
         return;
     if (s->next_us - now_us < left_us)
@@ -185,7 +178,6 @@ struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s)
 uint16_t mrc_socket_server_port(const struct mrc_socket_server *s)
 {
     struct mr_address local;
-
     mr_udp_local(&s->socket, &local);
     return local.port;
 }

@@ -37,7 +37,6 @@ static struct mr_recorded_call *recorded_new(uint64_t id, uint32_t peer, uint64_
                                              const char *function)
 {
     struct mr_recorded_call *call = calloc(1, sizeof(*call));
-
     if (call == NULL)
         return NULL;
     call->id.id = id;
@@ -57,7 +56,6 @@ static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_SEND, .of = call, .inputs = arguments, .input_count = count};
     enum mr_status status = call == NULL ? MR_NO_MEMORY : mr_context_end_prepare(c, to);
-
     if (status == MR_OK && any_known(&c->tape, arguments, count))
         status = mr_tape_add(&c->tape, &entry, &call->arguments);
     if (status != MR_OK) {
@@ -76,7 +74,6 @@ enum mr_status mr_autograd_call_out(struct mr_autograd *c, uint32_t to, const ch
     struct mr_contexts *contexts = c->contexts;
     enum mr_status status = MR_OK;
     char text[MR_CONTEXT_TEXT_BYTES];
-
     pthread_mutex_lock(&c->lock);
     bool over = c->over;
 
@@ -97,7 +94,6 @@ enum mr_status mr_autograd_reply_in(struct mr_contexts *contexts, uint64_t conte
 {
     struct mr_autograd *c;
     enum mr_status status = MR_OK;
-
     if (!any_numbered(results, result_count))
         return MR_OK;
     if (mr_context_get(contexts, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* the context has ended */
@@ -129,7 +125,6 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
     uint64_t invocation = call->head.invocation;
     uint64_t id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | invocation;
     struct mr_recorded_call *served = recorded_new(id, call->caller, invocation, call->function->name);
-
     if (served == NULL)
         return MR_NO_MEMORY;
     struct mr_tape_entry entry = {.kind = MR_RECORDED_ARGUMENTS,
@@ -158,7 +153,6 @@ enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call)
     struct mr_autograd *c;
     enum mr_status status = mr_context_get(call->agent->contexts, call->head.context,
                                            is_remote ? call->caller : MR_RPC_NO_RANK, &c);
-
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
         return status;
@@ -180,7 +174,6 @@ enum mr_status mr_autograd_run_begins(struct mr_rpc_call *call)
 static struct mr_value as_input(const struct mr_value *argument)
 {
     const struct mr_value *value = NULL;
-
     if (argument->kind == MR_VALUE_RREF && mr_rref_is_owner(argument->rref))
         value = mr_rref_value_now(argument->rref);
     return value == NULL ? *argument : *value;
@@ -192,7 +185,6 @@ static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call
     struct mr_recorded_run *run = calloc(1, sizeof(*run));
     struct mr_value inputs[MR_RPC_ARGUMENTS_MAX];
     uint32_t node;
-
     if (run == NULL)
         return MR_NO_MEMORY;
     for (uint32_t i = 0; i < call->argument_count; i++)
@@ -223,7 +215,6 @@ static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *c
     struct mr_recorded_call *served = call->autograd;
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_RETURN, .of = served, .inputs = call->results, .input_count = call->result_count};
-
     for (uint32_t i = 0; i < call->result_count; i++)
         if (mr_tape_find(&c->tape, call->results[i].gradient) == MR_TAPE_NONE)
             call->results[i].gradient = 0;
@@ -236,7 +227,6 @@ static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *c
 enum mr_status mr_autograd_run_ended(struct mr_rpc_call *call, enum mr_status status)
 {
     struct mr_autograd *c = call->context;
-
     if (c != NULL && status == MR_OK) {
         pthread_mutex_lock(&c->lock);
         if (call->function->backward != NULL)
@@ -281,7 +271,6 @@ enum mr_status mr_autograd_leaf(struct mr_autograd *c, struct mr_tensor tensor, 
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_LEAF, .outputs = &leaf, .output_count = 1, .is_leaf = true};
     uint32_t node;
-
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_leaf: " MR_CONTEXT_IS_NULL);
     if (tensor.dtype != MR_F32)
@@ -306,7 +295,6 @@ static enum mr_status take_results(struct mr_rpc *agent, struct mr_rpc_call *cal
                                    struct mr_rpc_result **result)
 {
     struct mr_rpc_result *r;
-
     if (call->status != MR_OK)
         return mr_rpc_error(call->status, APPLY ": %s: %s", call->function->name, call->error);
     if (result == NULL)
@@ -323,7 +311,6 @@ enum mr_status mr_autograd_apply(struct mr_autograd *c, const char *name, const 
                                  uint32_t argument_count, struct mr_rpc_result **result)
 {
     struct mr_rpc_call *call;
-
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, APPLY ": %s: " MR_CONTEXT_IS_NULL,
                             name == NULL ? "(NULL)" : name);
@@ -373,7 +360,6 @@ enum mr_status mr_autograd_record(struct mr_autograd *c, const char *name, const
     struct mr_function *function;
     struct mr_recorded_run *run = NULL;
     enum mr_status status = check_record(c, name, input_count, output_count, &function);
-
     if (status == MR_OK) {
         run = calloc(1, sizeof(*run));
         if (run == NULL)

@@ -8,7 +8,6 @@ enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value
                                     struct mr_tensor *gradient)
 {
     enum mr_status status = MR_OK;
-
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_gradient: " MR_CONTEXT_IS_NULL);
     pthread_mutex_lock(&c->lock);
@@ -35,7 +34,6 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
                                               const struct mr_tensor *shape)
 {
     struct mr_id_node *node = mr_id_map_get(&c->gradients, mr_rref_id(parameter));
-
     if (node != NULL)
         return MR_CONTAINER(node, struct mr_parameter_gradient, id);
     struct mr_parameter_gradient *entry = calloc(1, sizeof(*entry));
@@ -60,7 +58,6 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
 static bool keep(struct mr_autograd *c, float *sum)
 {
     struct mr_lent_sum *lent = malloc(sizeof(*lent));
-
     if (lent == NULL)
         return false;
     lent->next = c->lent;
@@ -73,7 +70,6 @@ static bool keep(struct mr_autograd *c, float *sum)
 static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
 {
     uint64_t count = entry->shape.bytes / sizeof(*sum);
-
     for (;;) {
         pthread_mutex_lock(&c->lock);
         float *other = entry->sum;
@@ -100,7 +96,6 @@ static bool value_of(struct mr_rref *parameter, struct mr_value *out)
 {
     const struct mr_versions *versions = mr_parameter_versions(parameter);
     const struct mr_value *value = mr_rref_value_now(parameter);
-
     if (versions != NULL)
         *out = mr_value_tensor(*mr_versions_shape(versions));
     else if (value != NULL && value->kind == MR_VALUE_TENSOR)
@@ -115,7 +110,6 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
 {
     const char *name = call->function->name;
     char what[120], wanted[120];
-
     if (gradient == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: gradient is NULL", name);
     if (call->context == NULL)
@@ -148,7 +142,6 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
 {
     struct mr_autograd *c = call->context;
     enum mr_status status = check(call, parameter, gradient);
-
     if (status != MR_OK)
         return status;
     float *sum = mr_gradient_copy(gradient);
@@ -183,13 +176,11 @@ enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref
 bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_tensor *gradient)
 {
     bool found = false;
-
     pthread_mutex_lock(&c->lock);
     struct mr_id_node *node = mr_id_map_get(&c->gradients, reference);
 
     if (node != NULL) {
         struct mr_parameter_gradient *entry = MR_CONTAINER(node, struct mr_parameter_gradient, id);
-
         entry->is_lent = entry->sum != NULL;
         *gradient = entry->shape;
         gradient->data = entry->sum;
@@ -212,7 +203,6 @@ static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_valu
     uint64_t bytes = 0;
     uint32_t pairs = 0;
     int64_t at = 0;
-
     if (c == NULL)
         return mr_rpc_fail(call, "it was called in no context");
     pthread_mutex_lock(&c->lock);
@@ -220,7 +210,6 @@ static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_valu
     for (const struct mr_parameter_gradient *entry = c->gradients_first; entry != NULL && status == MR_OK;
          entry = entry->next) {
         struct mr_value gradient = mr_value_tensor(entry->shape);
-
         if (at++ < arguments[0].i64)
             continue;
         bytes += entry->shape.bytes;
@@ -244,7 +233,6 @@ enum mr_status mr_gradients_register(struct mr_functions *functions)
     static const struct mr_rpc_function page = {
         .name = "mr.gradients", .arguments = "i64", .results = "i64, ...", .run = return_page};
     char error[64];
-
     return mr_functions_add(functions, &page, true, error, sizeof(error));
 }
 
@@ -262,7 +250,6 @@ static enum mr_status read_page(const struct mr_rpc_result *page, uint32_t of, s
 {
     uint32_t count = mr_rpc_result_count(page);
     bool is_one = count % 2 == 1 && mr_rpc_result_value(page, 0)->kind == MR_VALUE_I64;
-
     for (uint32_t i = 1; i < count; i++)
         is_one =
             is_one && mr_rpc_result_value(page, i)->kind == (i % 2 == 1 ? MR_VALUE_RREF : MR_VALUE_TENSOR);
@@ -279,11 +266,9 @@ static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gath
 {
     struct mr_rpc_call_options options = {.context = c};
     struct mr_value first = mr_value_i64(got->pairs);
-
     if (got->page_count == got->page_room) {
         uint32_t room = got->page_room == 0 ? 4 : got->page_room * 2;
         struct mr_rpc_result **pages = realloc(got->pages, room * sizeof(struct mr_rpc_result *));
-
         if (pages == NULL)
             return mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");
         got->pages = pages;
@@ -304,7 +289,6 @@ static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *go
     struct mr_value *values = calloc((size_t)got->pairs * 2 + 1, sizeof(*values));
     struct mr_rpc_result *joined = NULL;
     uint32_t count = 0;
-
     for (uint32_t i = 0; values != NULL && i < got->page_count; i++)
         for (uint32_t j = 1; j < mr_rpc_result_count(got->pages[i]); j++)
             values[count++] = *mr_rpc_result_value(got->pages[i], j);
@@ -322,7 +306,6 @@ enum mr_status mr_autograd_gradients(struct mr_autograd *c, uint32_t of, struct 
 {
     struct gathered got = {.pages = NULL};
     enum mr_status status;
-
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_gradients: " MR_CONTEXT_IS_NULL);
     do {

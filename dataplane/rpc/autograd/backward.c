@@ -13,7 +13,6 @@ enum mr_status mr_pass_begin(struct mr_autograd *c, uint64_t id, bool retain)
 {
     struct mr_pass *pass = &c->pass;
     uint32_t world_size = c->contexts->agent->config.world_size;
-
     if (pass->awaited == NULL)
         pass->awaited = calloc(world_size, sizeof(*pass->awaited));
     if (pass->awaited == NULL)
@@ -50,7 +49,6 @@ static void notify_done(struct mr_autograd *c)
     struct mr_pass *pass = &c->pass;
     const struct mr_recorded_call engaged_by = {.peer = pass->parent};
     struct mr_backward_message *m = mr_backward_message_new(c, &engaged_by, MR_BACKWARD_DONE, 1);
-
     if (m == NULL)
         return; /* the root's time-out ends it */
     m->first->status = (uint16_t)pass->status;
@@ -61,7 +59,6 @@ static void notify_done(struct mr_autograd *c)
 void mr_pass_rest(struct mr_autograd *c)
 {
     struct mr_pass *pass = &c->pass;
-
     if (pass->id == 0 || !mr_pass_at_rest(pass))
         return;
     if (pass->is_root) {
@@ -75,7 +72,6 @@ void mr_pass_rest(struct mr_autograd *c)
 void mr_pass_settle(struct mr_autograd *c, uint64_t id, uint32_t to, enum mr_status status, const char *error)
 {
     struct mr_pass *pass = &c->pass;
-
     if (pass->id != id || pass->awaited[to] == 0)
         return;
     pass->awaited[to]--;
@@ -89,7 +85,6 @@ static void died_in(struct mr_autograd *c, uint32_t rank)
 {
     struct mr_pass *pass = &c->pass;
     char who[MR_MEMBER_TEXT_BYTES];
-
     pthread_mutex_lock(&c->lock);
     if (pass->id != 0 && pass->awaited[rank] != 0) {
         mr_member_text(c->contexts->agent, rank, who);
@@ -104,7 +99,6 @@ static void died_in(struct mr_autograd *c, uint32_t rank)
 void mr_backward_died(struct mr_rpc *agent, uint32_t rank)
 {
     struct mr_contexts *contexts = agent->contexts;
-
     pthread_mutex_lock(&contexts->lock);
     MR_ID_MAP_EACH(node, &contexts->map)
         died_in(MR_CONTAINER(node, struct mr_autograd, id), rank);
@@ -125,7 +119,6 @@ static void reached(void *self, uint32_t node)
     struct walk *walk = self;
     const struct mr_tape_node *n = &walk->context->tape.nodes[node];
     const struct mr_recorded_call *call = n->of;
-
     if (n->kind != MR_RECORDED_CALL && n->kind != MR_RECORDED_ARGUMENTS)
         return;
     struct mr_backward_message *m = mr_backward_message_new(
@@ -150,7 +143,6 @@ enum mr_status mr_pass_reach(struct mr_autograd *c, uint32_t node, struct mr_pas
     struct walk walk = {.context = c, .outbox = outbox};
     uint32_t gone;
     enum mr_status status = mr_tape_reach(&c->tape, node, reached, &walk, &gone);
-
     if (status == MR_INVALID_ARGUMENT)
         mr_pass_fail(&c->pass, status,
                      "an earlier backward pass used this run of \"%s\"; give that pass `retain` to keep it",
@@ -170,7 +162,6 @@ void mr_backward_give(struct mr_autograd *c, uint64_t pass, uint32_t value, floa
     while (sum != NULL && c->pass.id == pass) {
         uint64_t count = c->tape.values[value].shape.bytes / sizeof(*sum);
         float *other = mr_tape_put(&c->tape, value, sum);
-
         if (other == NULL) {
             sum = NULL;
             break;
@@ -205,7 +196,6 @@ static void step_take(struct mr_autograd *c, uint32_t node, struct step *step)
     struct mr_tape *tape = &c->tape;
     const struct mr_tape_node *n = &tape->nodes[node];
     const uint32_t *inputs = mr_tape_inputs(tape, node), *outputs = mr_tape_outputs(tape, node);
-
     step->node = node;
     step->kind = n->kind;
     step->of = n->of;
@@ -248,7 +238,6 @@ static void fail(struct mr_autograd *c, uint64_t pass, enum mr_status status, co
 static bool is_wrong(const struct step *step, const struct mr_rpc_call *call, char *text, size_t bytes)
 {
     char what[120], wanted[120];
-
     if (call->result_count != step->input_count) {
         snprintf(text, bytes, "it gave back %u gradient%s for %u argument%s", call->result_count,
                  mr_plural(call->result_count), step->input_count, mr_plural(step->input_count));
@@ -257,7 +246,6 @@ static bool is_wrong(const struct step *step, const struct mr_rpc_call *call, ch
     for (uint32_t i = 0; i < step->input_count; i++) {
         const struct mr_value *result = &call->results[i];
         struct mr_value argument = mr_value_tensor(step->input_shapes[i]);
-
         if (result->kind == MR_VALUE_NONE || step->inputs[i] == MR_TAPE_NONE)
             continue;
         if (result->kind == MR_VALUE_TENSOR && mr_gradient_same_shape(&result->tensor, &argument.tensor))
@@ -275,7 +263,6 @@ static enum mr_status give_inputs(struct mr_autograd *c, uint64_t pass, const st
 {
     for (uint32_t i = 0; i < step->input_count; i++) {
         float *sum = NULL;
-
         if (step->inputs[i] == MR_TAPE_NONE)
             continue;
         if (call != NULL && call->results[i].kind == MR_VALUE_TENSOR) {
@@ -292,7 +279,6 @@ static enum mr_status run_backward(struct mr_rpc_call *call, struct mr_recorded_
                                    const struct step *step, char *text, size_t bytes)
 {
     enum mr_status status = run->function->backward(call, run->saved, step->gradients, step->output_count);
-
     if (status == MR_OK && is_wrong(step, call, text, bytes))
         return MR_WRONG_SHAPE;
     if (status != MR_OK)
@@ -307,7 +293,6 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
     struct mr_rpc_call *call = step->any ? mr_executing_new(agent, run->function, 0) : NULL;
     char text[MR_EXECUTING_ERROR_BYTES] = "no memory", who[MR_MEMBER_TEXT_BYTES], line[MR_RPC_ERROR_BYTES];
     enum mr_status status = !step->any || call != NULL ? MR_OK : MR_NO_MEMORY;
-
     if (call != NULL) {
         call->is_backward = true;
         call->caller = run->caller;
@@ -340,7 +325,6 @@ static void send_gradients(struct mr_autograd *c, uint64_t pass, struct step *st
     enum mr_backward_kind kind = step->kind == MR_RECORDED_CALL ? MR_BACKWARD_RESULTS : MR_BACKWARD_ARGUMENTS;
     struct mr_pass_outbox outbox = {.first = NULL};
     struct mr_backward_message *m = NULL;
-
     pthread_mutex_lock(&c->lock);
     if (c->pass.id == pass) {
         m = mr_backward_message_new(c, step->of, kind, step->output_count);
@@ -362,12 +346,10 @@ static void send_gradients(struct mr_autograd *c, uint64_t pass, struct step *st
 void mr_backward_drain(struct mr_autograd *c, uint64_t pass)
 {
     struct step *step = malloc(sizeof(*step));
-
     if (step == NULL)
         fail(c, pass, MR_NO_MEMORY, "no memory");
     while (step != NULL) {
         uint32_t node = MR_TAPE_NONE;
-
         pthread_mutex_lock(&c->lock);
         if (c->pass.id == pass && c->pass.status == MR_OK)
             node = mr_tape_next(&c->tape);
@@ -392,7 +374,6 @@ void mr_backward_drain(struct mr_autograd *c, uint64_t pass)
 static enum mr_status check_losses(struct mr_autograd *c, const struct mr_value *losses, uint32_t count)
 {
     char text[192];
-
     if (count == 0 || losses == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": there is no loss");
     for (uint32_t i = 0; i < count; i++) {
@@ -415,7 +396,6 @@ static enum mr_status check_context(struct mr_autograd *c)
 {
     char text[MR_CONTEXT_TEXT_BYTES];
     const char *wrong = NULL;
-
     if (c->over)
         wrong = "it has ended";
     else if (c->pass.broken)
@@ -433,7 +413,6 @@ static enum mr_status check_context(struct mr_autograd *c)
 static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t deadline_us)
 {
     struct mr_pass *pass = &c->pass;
-
     pthread_mutex_lock(&c->lock);
     if (pass->id == id) {
         pass->working--;
@@ -453,7 +432,6 @@ static enum mr_status reach_losses(struct mr_autograd *c, uint64_t id, const str
 {
     struct mr_pass_outbox outbox = {.first = NULL};
     enum mr_status status = MR_OK;
-
     for (uint32_t i = 0; i < count && status == MR_OK; i++)
         status = mr_pass_reach(c, c->tape.values[mr_tape_find(&c->tape, losses[i].gradient)].node, &outbox);
     pthread_mutex_unlock(&c->lock);
@@ -472,7 +450,6 @@ static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_v
         static const float one = 1;
         struct mr_tensor seed = mr_tensor_0d(MR_F32, &one);
         float *sum = mr_gradient_copy(&seed);
-
         pthread_mutex_lock(&c->lock);
         if (sum == NULL)
             mr_pass_fail(&c->pass, MR_NO_MEMORY, "no memory");
@@ -491,7 +468,6 @@ static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct 
 {
     uint64_t deadline_us = mr_agent_deadline_us(c->contexts->agent, mr_agent_now(c->contexts->agent), 0);
     struct mr_pass *pass = &c->pass;
-
     pass->is_root = true;
     pass->working = 1;
     atomic_store(&pass->done, 0);
@@ -515,7 +491,6 @@ enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value
                                     bool retain)
 {
     char error[MR_RPC_ERROR_BYTES] = "no memory";
-
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": " MR_CONTEXT_IS_NULL);
     struct mr_rpc *agent = c->contexts->agent;

@@ -12,7 +12,6 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *c,
     size_t tensors_bytes = count * sizeof(struct mr_tensor);
     struct mr_backward_message *m =
         calloc(1, sizeof(*m) + tensors_bytes + sizeof(struct mr_backward_wire) + count);
-
     if (m == NULL)
         return NULL;
     m->context = c;
@@ -52,7 +51,6 @@ static void explain(struct mr_rpc *agent, const struct mr_backward_message *m, e
                     const struct mr_message *reply, char *error, size_t bytes)
 {
     char who[MR_MEMBER_TEXT_BYTES];
-
     mr_member_text(agent, m->call.to, who);
     if (mr_agent_error_text(reply, error, bytes))
         return;
@@ -73,7 +71,6 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
     struct mr_backward_message *m = MR_CONTAINER(call, struct mr_backward_message, call);
     struct mr_autograd *c = m->context;
     char error[MR_RPC_ERROR_BYTES] = "";
-
     /* If it engaged the receiver, it is done when a DONE comes. */
     if (m->first->kind != MR_BACKWARD_DONE && (status != MR_NOT_READY || reply == NULL)) {
         if (status != MR_OK)
@@ -92,7 +89,6 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     uint8_t *present = (uint8_t *)(m->first + 1);
     uint32_t n = 1;
-
     for (uint32_t i = 0; i < m->count; i++) {
         present[i] = m->tensors[i].data != NULL;
         if (present[i] != 0)
@@ -115,7 +111,6 @@ static void send_message(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_backward_message *m = MR_CONTAINER(work, struct mr_backward_message, work);
     enum mr_status status = begin(agent, m);
-
     if (status != MR_OK) {
         (void)ended(agent, &m->call, status, NULL);
         return;
@@ -137,7 +132,6 @@ void mr_backward_post_all(struct mr_pass_outbox *outbox)
 {
     while (outbox->first != NULL) {
         struct mr_backward_message *m = outbox->first;
-
         outbox->first = m->next;
         mr_backward_post(m);
     }
@@ -150,7 +144,6 @@ static bool read_gradients(const struct mr_message *message, struct mr_backward_
     const struct mr_tensor *first = &message->tensors[0];
     const uint8_t *present = (const uint8_t *)first->data + sizeof(in->head);
     uint32_t tensor = 1;
-
     for (uint32_t i = 0; i < in->count; i++) {
         in->gradients[i] = (struct mr_tensor){.data = NULL};
         if (present[i] == 0)
@@ -165,7 +158,6 @@ static bool read_gradients(const struct mr_message *message, struct mr_backward_
 bool mr_backward_read(const struct mr_message *message, struct mr_backward_in *in)
 {
     const struct mr_tensor *first = &message->tensors[0];
-
     if (message->preamble.tensor_count == 0 || first->dtype != MR_U8 || first->bytes < sizeof(in->head) ||
         first->bytes > sizeof(in->head) + MR_RPC_ARGUMENTS_MAX)
         return false;
@@ -204,7 +196,6 @@ struct served {
 static void answer(struct mr_rpc *agent, struct mr_work *work)
 {
     struct served *s = MR_CONTAINER(work, struct served, work);
-
     if (s->error[0] == 0)
         mr_reply_status(agent->config.endpoint, s->ref, s->status);
     else
@@ -234,7 +225,6 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
     struct mr_pass *pass = &c->pass;
     uint64_t id = s->in.head.pass;
     bool later = id >> MR_RPC_ID_SHIFT != pass->id >> MR_RPC_ID_SHIFT || id > pass->id;
-
     if (c->over)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "the context has ended");
     if (pass->id == id && id != 0) /* a node that has run must not wait for more and run again */
@@ -254,7 +244,6 @@ static uint32_t find_node(struct mr_autograd *c, const struct served *s)
 {
     uint64_t invocation = s->in.head.invocation;
     bool of_ours = s->in.head.kind == MR_BACKWARD_REACH_ARGUMENTS || s->in.head.kind == MR_BACKWARD_ARGUMENTS;
-
     if (!mr_invocation_is_one(invocation))
         return MR_TAPE_NONE;
     struct mr_id_node *node =
@@ -289,7 +278,6 @@ static void give(struct mr_autograd *c, const struct served *s, const uint32_t *
 {
     for (uint32_t i = 0; i < s->in.count; i++) {
         float *sum = NULL;
-
         if (inputs[i] == MR_TAPE_NONE)
             continue;
         if (s->in.gradients[i].data != NULL) {
@@ -309,7 +297,6 @@ static void give(struct mr_autograd *c, const struct served *s, const uint32_t *
 static bool is_over(const struct mr_autograd *c, const struct served *s, bool engaged_by_this)
 {
     const struct mr_pass *pass = &c->pass;
-
     return pass->id == s->in.head.pass && engaged_by_this && pass->working == 1 && pass->deficit == 0 &&
            (c->tape.ready_count == 0 || pass->status != MR_OK);
 }
@@ -339,7 +326,6 @@ static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
     uint32_t inputs[MR_RPC_ARGUMENTS_MAX];
     struct mr_pass_outbox outbox = {.first = NULL};
     bool engaged_by_this = !pass->engaged && !pass->is_root, entered = false;
-
     if (engaged_by_this) {
         pass->engaged = true;
         pass->parent = s->from;
@@ -376,7 +362,6 @@ static void run(struct mr_job *job)
 {
     struct served *s = MR_CONTAINER(job, struct served, job);
     struct mr_autograd *c;
-
     if (job->refused) {
         submit_answer(s, MR_BUSY, "all threads of a worker wait for others: gradients cannot go through it");
         return;
@@ -408,7 +393,6 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
 {
     struct mr_autograd *c;
     char text[MR_RPC_ERROR_BYTES];
-
     if (mr_context_get(s->agent->contexts, s->in.head.context, MR_RPC_NO_RANK, &c) == MR_OK) {
         snprintf(text, sizeof(text), "%.*s", (int)(s->in.text_bytes > 500 ? 500 : s->in.text_bytes),
                  s->in.text);
@@ -425,7 +409,6 @@ void mr_backward_serve(struct mr_rpc *agent, struct mr_member *from, const struc
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     struct served *s = malloc(sizeof(*s));
-
     if (s == NULL) {
         mr_long_busy(agent, request);
         return;

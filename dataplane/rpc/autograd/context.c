@@ -19,7 +19,6 @@ static uint64_t counter_of(uint64_t id)
 void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES])
 {
     char who[MR_MEMBER_TEXT_BYTES];
-
     mr_member_text(contexts->agent, creator_of(id), who);
     snprintf(text, MR_CONTEXT_TEXT_BYTES, "context %lu of %.90s", (unsigned long)counter_of(id), who);
 }
@@ -38,7 +37,6 @@ static struct mr_context_end *end_new(uint64_t id, uint32_t to,
                                                     enum mr_status status, const struct mr_message *reply))
 {
     struct mr_context_end *end = calloc(1, sizeof(*end));
-
     if (end == NULL)
         return NULL;
     end->call = (struct mr_agent_call){
@@ -51,7 +49,6 @@ static void send_end(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_context_end *end = MR_CONTAINER(work, struct mr_context_end, work);
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, end->words);
-
     /* The receiver may be dead, or this worker has left. Without memory for messages, a later end reports
      * this one, too. */
     if (mr_agent_begin(agent, &end->call, &tensor, 1) == MR_OK)
@@ -70,7 +67,6 @@ static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
 enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
 {
     uint8_t bit = (uint8_t)(1u << (rank % 8));
-
     if ((c->notified[rank / 8] & bit) != 0)
         return MR_OK;
     struct mr_context_end *end = end_new(c->id.id, rank, notified);
@@ -86,7 +82,6 @@ enum mr_status mr_context_end_prepare(struct mr_autograd *c, uint32_t rank)
 static void notify_of_end(struct mr_autograd *c, uint64_t over_below)
 {
     struct mr_rpc *agent = c->contexts->agent;
-
     pthread_mutex_lock(&c->lock);
     struct mr_context_end *end = c->ends, *next;
 
@@ -105,7 +100,6 @@ static void notify_of_end(struct mr_autograd *c, uint64_t over_below)
 static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id)
 {
     struct mr_autograd *c = calloc(1, sizeof(*c));
-
     if (c == NULL)
         return NULL;
     c->id.id = id;
@@ -135,7 +129,6 @@ static void drop_gradients(struct mr_autograd *c)
 {
     while (c->gradients_first != NULL) {
         struct mr_parameter_gradient *entry = c->gradients_first;
-
         c->gradients_first = entry->next;
         mr_rref_release(entry->parameter);
         free(entry->sum);
@@ -143,7 +136,6 @@ static void drop_gradients(struct mr_autograd *c)
     }
     while (c->lent != NULL) {
         struct mr_lent_sum *lent = c->lent;
-
         c->lent = lent->next;
         free(lent->sum);
         free(lent);
@@ -154,7 +146,6 @@ static void drop_gradients(struct mr_autograd *c)
 static void context_free(struct mr_autograd *c)
 {
     struct mr_rpc *agent = c->contexts->agent;
-
     for (uint32_t i = 0; i < c->tape.node_count; i++)
         if (c->tape.nodes[i].kind == MR_RECORDED_RUN)
             mr_recorded_run_free(c->tape.nodes[i].of);
@@ -164,7 +155,6 @@ static void context_free(struct mr_autograd *c)
     drop_gradients(c);
     while (c->ends != NULL) {
         struct mr_context_end *end = c->ends;
-
         c->ends = end->next;
         free(end);
     }
@@ -203,7 +193,6 @@ static bool is_over(const struct mr_contexts *contexts, uint64_t id)
 {
     uint32_t creator = creator_of(id);
     const struct mr_context_creator *known = &contexts->creators[creator];
-
     if (creator == contexts->agent->config.rank) /* otherwise it would be in the table */
         return true;
     return counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL;
@@ -214,7 +203,6 @@ static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint3
 {
     char text[MR_CONTEXT_TEXT_BYTES];
     uint32_t creator = creator_of(id);
-
     if (creator >= contexts->agent->config.world_size || counter_of(id) == 0)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "there is no autograd context %lu", (unsigned long)id);
     mr_context_text(contexts, id, text);
@@ -238,7 +226,6 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_
 {
     struct mr_autograd *made = NULL;
     enum mr_status status = MR_OK;
-
     pthread_mutex_lock(&contexts->lock);
     struct mr_id_node *node = mr_id_map_get(&contexts->map, id);
 
@@ -264,7 +251,6 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_
 void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
 {
     uint64_t now_us = mr_agent_now(contexts->agent);
-
     pthread_mutex_lock(&contexts->lock);
     *out = (struct mr_contexts_use){.begun = contexts->begun, .known = contexts->map.count};
     if (!mr_list_empty(&contexts->own))
@@ -275,7 +261,6 @@ void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
 void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *format, ...)
 {
     va_list args;
-
     if (pass->status != MR_OK)
         return;
     pass->status = status;
@@ -287,7 +272,6 @@ void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *forma
 static void abort_pass(struct mr_autograd *c)
 {
     struct mr_pass *pass = &c->pass;
-
     if (pass->id == 0)
         return;
     mr_pass_fail(pass, MR_INVALID_ARGUMENT, "the context has ended");
@@ -315,7 +299,6 @@ enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **cont
 {
     struct mr_contexts *contexts = agent->contexts;
     uint64_t rank = agent->config.rank;
-
     if (agent->config.rank == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_UNSUPPORTED, "mr_autograd_begin: this node is no worker");
     if (mr_agent_is_inherited(agent))
@@ -395,7 +378,6 @@ static void raise_over_below(struct mr_context_creator *known, uint64_t over_bel
 static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
 {
     struct mr_context_creator *known = &contexts->creators[creator_of(id)];
-
     raise_over_below(known, over_below);
     if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
         return;
@@ -411,10 +393,8 @@ static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_b
 static struct mr_job *take_over(struct mr_contexts *contexts, uint32_t creator, bool all)
 {
     struct mr_job *taken = NULL;
-
     MR_ID_MAP_EACH(node, &contexts->map) {
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
-
         if (creator_of(c->id.id) != creator || (!all && !is_over(contexts, c->id.id)))
             continue;
         take_out(contexts, c);
@@ -428,7 +408,6 @@ static void put_chain(struct mr_job *taken, uint64_t over_below, bool notify)
 {
     while (taken != NULL) {
         struct mr_autograd *c = MR_CONTAINER(taken, struct mr_autograd, freeing);
-
         taken = taken->next;
         if (notify)
             notify_of_end(c, over_below);
@@ -439,7 +418,6 @@ static void put_chain(struct mr_job *taken, uint64_t over_below, bool notify)
 void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
 {
     uint32_t creator = creator_of(id);
-
     if (creator >= contexts->agent->config.world_size || creator == contexts->agent->config.rank)
         return;
     pthread_mutex_lock(&contexts->lock);
@@ -454,7 +432,6 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
                      const struct mr_message *reply)
 {
     struct mr_context_end *question = MR_CONTAINER(call, struct mr_context_end, call);
-
     if (status == MR_INVALID_ARGUMENT && reply != NULL)
         mr_contexts_heard(agent->contexts, question->words[0], 0);
     free(question);
@@ -464,7 +441,6 @@ static bool answered(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
 static void ask_for_end(struct mr_rpc *agent, uint64_t id)
 {
     struct mr_context_end *question = end_new(id, creator_of(id), answered);
-
     if (question == NULL)
         return; /* a later end of the same creator reports it */
     question->work.run = send_end;
@@ -483,7 +459,6 @@ static void ask_creators(struct mr_contexts *contexts)
 void mr_contexts_died(struct mr_rpc *agent, uint32_t rank)
 {
     struct mr_contexts *contexts = agent->contexts;
-
     pthread_mutex_lock(&contexts->lock);
     struct mr_job *taken = take_over(contexts, rank, true);
 
@@ -500,7 +475,6 @@ static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, u
     struct mr_endpoint *ep = agent->config.endpoint;
     struct mr_autograd *c;
     enum mr_status status = mr_context_get(contexts, id, MR_RPC_NO_RANK, &c);
-
     if (status == MR_OK) {
         pthread_mutex_lock(&c->lock);
         status = c->over ? MR_INVALID_ARGUMENT : mr_context_end_prepare(c, from);
@@ -517,7 +491,6 @@ void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const st
 {
     struct mr_contexts *contexts = agent->contexts;
     uint64_t words[2];
-
     if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != sizeof(words)) {
         mr_reply_status(agent->config.endpoint, request->ref, MR_BAD_MESSAGE);
         return;
@@ -536,7 +509,6 @@ void mr_context_end_serve(struct mr_rpc *agent, struct mr_member *from, const st
 enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out)
 {
     struct mr_contexts *contexts = calloc(1, sizeof(*contexts));
-
     if (contexts == NULL)
         return MR_NO_MEMORY;
     contexts->creators = calloc(agent->config.world_size, sizeof(*contexts->creators));
@@ -563,7 +535,6 @@ void mr_contexts_end(struct mr_contexts *contexts)
     pthread_mutex_lock(&contexts->lock);
     MR_ID_MAP_EACH(node, &contexts->map) {
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
-
         take_out(contexts, c);
         if (creator_of(c->id.id) == contexts->agent->config.rank) /* the program ends these */
             continue;

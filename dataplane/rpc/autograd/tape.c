@@ -26,7 +26,6 @@ void mr_tape_fini(struct mr_tape *tape)
 static bool reserve(void **array, uint32_t *room, uint32_t count, uint32_t more, size_t bytes)
 {
     uint32_t wanted = *room == 0 ? 16 : *room;
-
     while (wanted - count < more)
         wanted *= 2;
     if (wanted == *room)
@@ -53,7 +52,6 @@ static bool reserve_all(struct mr_tape *tape, const struct mr_tape_entry *entry)
 static uint32_t take_numbers(struct mr_tape *tape, uint32_t count)
 {
     uint32_t before;
-
     do {
         before = atomic_fetch_add_explicit(tape->numbers, count, memory_order_relaxed);
     } while (before + count < before);
@@ -69,7 +67,6 @@ static bool is_differentiable(const struct mr_value *value, const struct mr_tape
 static uint32_t add_value(struct mr_tape *tape, const struct mr_value *value, uint32_t number)
 {
     uint32_t at = tape->value_count++;
-
     tape->values[at] =
         (struct mr_tape_value){.number = number, .node = tape->node_count, .shape = value->tensor};
     tape->values[at].shape.data = NULL;
@@ -88,7 +85,6 @@ enum mr_status mr_tape_add(struct mr_tape *tape, const struct mr_tape_entry *ent
     for (uint32_t i = 0; i < entry->output_count; i++) {
         struct mr_value *output = &entry->outputs[i];
         bool counts = is_differentiable(output, entry);
-
         tape->links[tape->link_count++] = counts ? add_value(tape, output, number + i) : MR_TAPE_NONE;
         output->gradient = counts ? number + i : 0;
     }
@@ -105,14 +101,12 @@ enum mr_status mr_tape_add(struct mr_tape *tape, const struct mr_tape_entry *ent
 uint32_t mr_tape_find(const struct mr_tape *tape, uint32_t number)
 {
     uint32_t low = 0, high = tape->value_count;
-
     if (number == 0 || high == 0)
         return MR_TAPE_NONE;
     uint32_t first = tape->values[0].number; /* numbers rise from here, and may pass 0 */
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (tape->values[middle].number - first < number - first)
             low = middle + 1;
         else
@@ -147,7 +141,6 @@ void mr_tape_begin_pass(struct mr_tape *tape, bool retain)
 static bool reserve_work(struct mr_tape *tape)
 {
     uint32_t ready_room = tape->work_room, stack_room = tape->work_room;
-
     if (tape->work_room >= tape->node_count)
         return true;
     if (!reserve((void **)&tape->ready, &ready_room, 0, tape->node_count, sizeof(*tape->ready)) ||
@@ -161,7 +154,6 @@ static bool reserve_work(struct mr_tape *tape)
 static bool count_one(struct mr_tape *tape, uint32_t node)
 {
     struct mr_tape_node *n = &tape->nodes[node];
-
     if (n->pass == tape->pass) {
         n->pending++;
         return false;
@@ -175,7 +167,6 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
                              void *self, uint32_t *gone)
 {
     uint32_t depth = 0;
-
     if (!reserve_work(tape))
         return MR_NO_MEMORY;
     if (count_one(tape, node))
@@ -183,7 +174,6 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
     while (depth > 0) {
         uint32_t at = tape->stack[--depth];
         const uint32_t *inputs = mr_tape_inputs(tape, at);
-
         if (tape->nodes[at].is_gone) {
             *gone = at;
             return MR_INVALID_ARGUMENT;
@@ -206,7 +196,6 @@ static void complete(struct mr_tape *tape, struct mr_tape_node *n)
 bool mr_tape_enter(struct mr_tape *tape, uint32_t node)
 {
     struct mr_tape_node *n = &tape->nodes[node];
-
     if (n->pass != tape->pass || n->pending != 1 || n->output_count != 0)
         return false;
     n->pending = 0;
@@ -218,7 +207,6 @@ float *mr_tape_put(struct mr_tape *tape, uint32_t value, float *sum)
 {
     struct mr_tape_value *v = &tape->values[value];
     float *there = v->gradient;
-
     v->gradient = there == NULL ? sum : NULL;
     return there;
 }
@@ -226,7 +214,6 @@ float *mr_tape_put(struct mr_tape *tape, uint32_t value, float *sum)
 static void push_ready(struct mr_tape *tape, uint32_t node)
 {
     uint32_t *heap = tape->ready, at = tape->ready_count++;
-
     for (; at > 0 && heap[(at - 1) / 2] < node; at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
     heap[at] = node;
@@ -235,10 +222,8 @@ static void push_ready(struct mr_tape *tape, uint32_t node)
 static uint32_t pop_ready(struct mr_tape *tape)
 {
     uint32_t *heap = tape->ready, first = heap[0], last = heap[--tape->ready_count], at = 0;
-
     for (;;) {
         uint32_t child = at * 2 + 1;
-
         if (child + 1 < tape->ready_count && heap[child + 1] > heap[child])
             child++;
         if (child >= tape->ready_count || heap[child] <= last)
@@ -254,7 +239,6 @@ void mr_tape_arrived(struct mr_tape *tape, uint32_t value)
 {
     uint32_t node = tape->values[value].node;
     struct mr_tape_node *n = &tape->nodes[node];
-
     if (--n->pending == 0 && !n->is_leaf)
         push_ready(tape, node);
 }
@@ -272,7 +256,6 @@ uint32_t mr_tape_next(struct mr_tape *tape)
 float *mr_tape_take(struct mr_tape *tape, uint32_t value)
 {
     float *sum = tape->values[value].gradient;
-
     tape->values[value].gradient = NULL;
     return sum;
 }
@@ -282,7 +265,6 @@ float *mr_tape_take(struct mr_tape *tape, uint32_t value)
 float *mr_gradient_copy(const struct mr_tensor *gradient)
 {
     float *copy = malloc(gradient->bytes == 0 ? 1 : gradient->bytes);
-
     if (copy != NULL && gradient->bytes != 0)
         memcpy(copy, gradient->data, gradient->bytes);
     return copy;

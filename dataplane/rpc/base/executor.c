@@ -38,7 +38,6 @@ static bool may_begin(const struct mr_executor *e, const struct mr_job *job)
     uint32_t kept = job->urgent || job->depth + 1u >= MR_EXECUTOR_DEPTHS
                         ? 0
                         : MR_EXECUTOR_THREADS_MAX >> (job->depth + 1);
-
     return e->blocked < MR_EXECUTOR_THREADS_MAX - kept || job->urgent;
 }
 
@@ -46,7 +45,6 @@ static bool may_begin(const struct mr_executor *e, const struct mr_job *job)
 static struct mr_job **first_that_may(struct mr_executor *e)
 {
     struct mr_job **at = &e->first;
-
     while (*at != NULL && !may_begin(e, *at))
         at = &(*at)->next;
     return at;
@@ -56,7 +54,6 @@ static struct mr_job **first_that_may(struct mr_executor *e)
 static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
 {
     struct mr_job *job = *at;
-
     *at = job->next;
     if (e->last == job)
         e->last = at == &e->first ? NULL : MR_CONTAINER(at, struct mr_job, next);
@@ -70,7 +67,6 @@ static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
 static struct mr_job *take_stuck(struct mr_executor *e, uint8_t depth)
 {
     struct mr_job *stuck = NULL, **at = &e->first, **end = &stuck;
-
     if (e->count - e->idle > e->blocked)
         return NULL;
     while (*at != NULL) {
@@ -100,7 +96,6 @@ static void wake_one(struct mr_executor *e)
 static struct mr_job *bring_another(struct mr_executor *e)
 {
     uint32_t most = MR_EXECUTOR_THREADS_MAX + (e->urgent > 0 ? MR_EXECUTOR_SPARE : 0);
-
     if (e->waiting == 0)
         return NULL;
     if (*first_that_may(e) == NULL)
@@ -126,7 +121,6 @@ static void run_here(struct mr_job *first)
 {
     while (first != NULL) {
         struct mr_job *next = first->next;
-
         first->run(first);
         first = next;
     }
@@ -158,7 +152,6 @@ static bool report_is_due(const struct unreported *unreported)
 static void run_first(struct mr_executor *e, struct unreported *unreported)
 {
     struct mr_job **at = first_that_may(e);
-
     if (!(*at)->is_short || report_is_due(unreported)) {
         report(e, unreported);
         at = first_that_may(e);
@@ -193,7 +186,6 @@ static void *thread_run(void *arg)
 {
     struct mr_executor *e = arg;
     struct unreported unreported = {.jobs = 0};
-
     own = e;
     if (e->config.begins != NULL)
         e->config.begins(e->config.self);
@@ -234,7 +226,6 @@ static void *thread_run(void *arg)
 enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out)
 {
     struct mr_executor *e = calloc(1, sizeof(*e));
-
     if (e == NULL)
         return MR_NO_MEMORY;
     e->config = *config;
@@ -330,7 +321,6 @@ void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job
 void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
 {
     struct mr_job *stuck = NULL;
-
     pthread_mutex_lock(&e->lock);
     bool over = is_over(e);
 
@@ -381,7 +371,6 @@ struct mr_job *mr_executor_take_back(struct mr_executor *e,
                                      const void *arg)
 {
     struct mr_job *job = NULL;
-
     pthread_mutex_lock(&e->lock);
     struct mr_job **at = &e->first;
 

@@ -24,7 +24,6 @@ static const char *skip_blanks(const char *at)
 static bool take(const char **at, const char *word)
 {
     size_t bytes = strlen(word);
-
     if (strncmp(*at, word, bytes) != 0)
         return false;
     *at = skip_blanks(*at + bytes);
@@ -36,7 +35,6 @@ static bool take_name(const char **at, const char *name)
 {
     size_t bytes = strlen(name);
     char next = strncmp(*at, name, bytes) == 0 ? (*at)[bytes] : 'x';
-
     if ((next >= 'a' && next <= 'z') || (next >= '0' && next <= '9') || next == '_')
         return false;
     return take(at, name);
@@ -46,7 +44,6 @@ static bool read_dim(const char **at, uint64_t *dim)
 {
     uint64_t n = 0;
     const char *p = *at;
-
     if (take(at, "?")) {
         *dim = UINT64_MAX;
         return true;
@@ -84,7 +81,6 @@ static bool read_dims(const char **at, struct mr_signature_part *part)
 static bool read_part(const char **at, struct mr_signature_part *part)
 {
     const char *start = *at;
-
     *part = (struct mr_signature_part){.kind = MR_VALUE_TENSOR};
     for (int dtype = 1; dtype < MR_DTYPE_COUNT; dtype++) {
         *at = start;
@@ -119,12 +115,10 @@ static enum mr_status unreadable(const char *text, const char *at, char *error, 
 static enum mr_status read_parts(const char *text, struct mr_signature *out, char *error, size_t error_bytes)
 {
     const char *at = skip_blanks(text);
-
     if (*at == 0)
         return MR_OK;
     do {
         const char *start = at;
-
         if (take(&at, "...")) {
             out->more = true;
             break;
@@ -139,7 +133,6 @@ static enum mr_status read_parts(const char *text, struct mr_signature *out, cha
 enum mr_status mr_signature_read(const char *text, struct mr_signature *out, char *error, size_t error_bytes)
 {
     struct mr_signature signature = {.parts = calloc(MR_RPC_ARGUMENTS_MAX, sizeof(*signature.parts))};
-
     if (signature.parts == NULL) {
         snprintf(error, error_bytes, "no memory for a signature");
         return MR_NO_MEMORY;
@@ -185,7 +178,6 @@ bool mr_signature_matches(const struct mr_signature *signature, const struct mr_
         return false;
     for (uint32_t i = 0; i < signature->count; i++) {
         const struct mr_signature_part *part = &signature->parts[i];
-
         if (part->kind == MR_VALUE_OBJECT && values[i].kind == MR_VALUE_RREF)
             continue;
         if (part->kind != values[i].kind)
@@ -200,7 +192,6 @@ bool mr_signature_matches(const struct mr_signature *signature, const struct mr_
 static void append(char *out, size_t bytes, size_t *used, const char *text)
 {
     size_t left = bytes - *used, length = strlen(text);
-
     if (length >= left)
         length = left - 1;
     memcpy(out + *used, text, length);
@@ -212,13 +203,11 @@ void mr_signature_describe(const struct mr_value *values, uint32_t count, char *
 {
     size_t used = 0;
     char number[24];
-
     if (bytes == 0)
         return;
     out[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_value *value = &values[i];
-
         if (i != 0)
             append(out, bytes, &used, ", ");
         if (value->kind != MR_VALUE_TENSOR) {
@@ -265,10 +254,8 @@ void mr_functions_fini(struct mr_functions *functions)
 static uint32_t slot_of(struct mr_functions *functions, const char *name)
 {
     uint32_t slot = (uint32_t)XXH3_64bits(name, strlen(name)) % MR_FUNCTION_SLOTS;
-
     for (;;) {
         const struct mr_function *there = atomic_load_explicit(&functions->slots[slot], memory_order_acquire);
-
         if (there == NULL || strcmp(there->name, name) == 0)
             return slot;
         slot = (slot + 1) % MR_FUNCTION_SLOTS;
@@ -285,7 +272,6 @@ void mr_functions_each(struct mr_functions *functions,
 {
     for (uint32_t i = 0; i < MR_FUNCTION_SLOTS; i++) {
         const struct mr_function *function = atomic_load_explicit(&functions->slots[i], memory_order_acquire);
-
         if (function != NULL)
             visit(arg, function);
     }
@@ -294,7 +280,6 @@ void mr_functions_each(struct mr_functions *functions,
 static const char *what_is_wrong(const struct mr_rpc_function *function, bool own)
 {
     size_t prefix = strlen(MR_FUNCTION_OWN_PREFIX);
-
     if (function->name == NULL || function->name[0] == 0)
         return "it has no name";
     if (strlen(function->name) >= MR_RPC_NAME_BYTES)
@@ -313,7 +298,6 @@ static enum mr_status function_new(const struct mr_rpc_function *from, struct mr
 {
     struct mr_function *f = calloc(1, sizeof(*f));
     enum mr_status status = MR_NO_MEMORY;
-
     snprintf(error, error_bytes, "no memory");
     if (f == NULL)
         return MR_NO_MEMORY;
@@ -349,7 +333,6 @@ enum mr_status mr_functions_add(struct mr_functions *functions, const struct mr_
     const char *wrong = what_is_wrong(function, own);
     struct mr_function *made = NULL;
     char why[512];
-
     if (wrong != NULL)
         return refused(function, wrong, error, error_bytes);
     enum mr_status status = function_new(function, &made, why, sizeof(why));

@@ -15,7 +15,6 @@ void mr_pool_fini(struct mr_pool *pool)
 {
     while (pool->free != NULL) {
         void *block = pool->free;
-
         pool->free = *(void **)block;
         free(block);
     }
@@ -25,7 +24,6 @@ void mr_pool_fini(struct mr_pool *pool)
 void *mr_pool_take(struct mr_pool *pool)
 {
     void *block;
-
     pthread_mutex_lock(&pool->lock);
     block = pool->free;
     if (block != NULL) {

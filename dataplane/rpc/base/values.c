@@ -66,12 +66,10 @@ static size_t tail_bytes(const struct mr_value *value)
 size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count)
 {
     size_t bytes = sizeof(struct mr_rpc_head) + count * sizeof(struct mr_value_wire);
-
     if (count > MR_RPC_ARGUMENTS_MAX)
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         size_t tail = tail_bytes(&values[i]);
-
         if (tail == SIZE_MAX)
             return 0;
         bytes += tail;
@@ -82,7 +80,6 @@ size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uin
 uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32_t count)
 {
     uint64_t bytes = mr_values_head_bytes(name, values, count);
-
     if (bytes > UINT32_MAX) /* the length of such strings does not fit into a message */
         return UINT64_MAX;
     for (uint32_t i = 0; i < count; i++)
@@ -95,7 +92,6 @@ uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32
 static uint64_t word_of(const struct mr_value *value)
 {
     uint64_t word = 0;
-
     if (value->kind == MR_VALUE_I64)
         word = (uint64_t)value->i64;
     else if (value->kind == MR_VALUE_F64)
@@ -108,7 +104,6 @@ static uint64_t word_of(const struct mr_value *value)
 uint32_t mr_values_references(const struct mr_value *values, uint32_t count)
 {
     uint32_t references = 0;
-
     for (uint32_t i = 0; i < count; i++)
         references += values[i].kind == MR_VALUE_RREF;
     return references;
@@ -118,7 +113,6 @@ enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,
                               const struct mr_value_hooks *hooks, uint32_t to, uint64_t *words)
 {
     uint32_t passed = 0;
-
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].kind != MR_VALUE_RREF)
             continue;
@@ -156,7 +150,6 @@ void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *n
     struct mr_rpc_head *written = (struct mr_rpc_head *)(void *)out;
     struct mr_value_wire *wire = (struct mr_value_wire *)(void *)(out + sizeof(*head));
     uint8_t *at = (uint8_t *)(wire + count);
-
     *written = *head;
     written->value_count = (uint16_t)count;
     written->name_bytes = (uint16_t)name_bytes;
@@ -175,7 +168,6 @@ uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_
                            struct mr_tensor *tensors)
 {
     uint32_t n = 0;
-
     /* Strings of more than 4 GiB must be too large, instead of the truncated number. */
     tensors[n++] = mr_tensor_1d(MR_U8, head_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)head_bytes, head);
     for (uint32_t i = 0; i < count; i++)
@@ -197,7 +189,6 @@ struct parts {
 static bool head_is_whole(const struct mr_message *message, struct mr_rpc_head *head, struct parts *parts)
 {
     const struct mr_tensor *first = &message->tensors[0];
-
     if (message->preamble.tensor_count == 0 || first->dtype != MR_U8 || first->rank != 1 ||
         first->bytes < sizeof(*head))
         return false;
@@ -232,7 +223,6 @@ static bool head_is_whole(const struct mr_message *message, struct mr_rpc_head *
 bool mr_values_peek(const struct mr_message *message, struct mr_rpc_head *head, const char **name)
 {
     struct parts parts;
-
     if (!head_is_whole(message, head, &parts))
         return false;
     *name = parts.texts;
@@ -243,7 +233,6 @@ static bool read_string(const struct mr_value_wire *wire, const char **at, const
                         struct mr_value *value)
 {
     uint64_t left = (uint64_t)(end - *at);
-
     if (wire->word >= left || (*at)[wire->word] != 0)
         return false;
     value->string.text = *at;
@@ -258,11 +247,9 @@ static bool read_plain(const struct mr_message *message, const struct parts *par
 {
     const char *texts = parts->texts + head->name_bytes + 1;
     uint32_t tensor = 1;
-
     for (uint32_t i = 0; i < head->value_count; i++) {
         const struct mr_value_wire *wire = &parts->wire[i];
         struct mr_value *value = &values[i];
-
         *value = (struct mr_value){.kind = (enum mr_value_kind)wire->kind,
                                    .gradient = head->context == 0 ? 0 : wire->gradient};
         switch (value->kind) {
@@ -291,13 +278,11 @@ static bool take_references(const struct parts *parts, uint32_t count, const str
                             uint32_t from, struct mr_value *values)
 {
     const uint8_t *at = parts->words;
-
     if (parts->references != 0 && hooks == NULL)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t words[MR_RREF_WORDS];
         struct mr_rref *rref;
-
         if (parts->wire[i].kind != MR_VALUE_RREF)
             continue;
         memcpy(words, at, sizeof(words));
@@ -315,7 +300,6 @@ bool mr_values_decode(const struct mr_message *message, struct mr_rpc_head *head
                       uint32_t from)
 {
     struct parts parts;
-
     *count = 0;
     if (!head_is_whole(message, head, &parts) || !read_plain(message, &parts, head, values))
         return false;
@@ -329,7 +313,6 @@ bool mr_values_decode(const struct mr_message *message, struct mr_rpc_head *head
 size_t mr_values_copy_bytes(const struct mr_value *values, uint32_t count)
 {
     size_t bytes = 0;
-
     for (uint32_t i = 0; i < count; i++)
         if (values[i].kind == MR_VALUE_TENSOR)
             bytes = align_up(bytes, COPY_ALIGN) + values[i].tensor.bytes;
@@ -341,7 +324,6 @@ size_t mr_values_copy_bytes(const struct mr_value *values, uint32_t count)
 void mr_values_copy(const struct mr_value *values, uint32_t count, struct mr_value *copies, uint8_t *out)
 {
     size_t at = 0;
-
     for (uint32_t i = 0; i < count; i++) {
         copies[i] = values[i];
         if (values[i].kind == MR_VALUE_TENSOR) {

@@ -21,7 +21,6 @@ const char *mr_rpc_last_error(void)
 void mr_rpc_error_line(const char *format, ...)
 {
     va_list args;
-
     va_start(args, format);
     vsnprintf(error_line, sizeof(error_line), format, args);
     va_end(args);
@@ -32,20 +31,16 @@ void mr_rpc_error_line(const char *format, ...)
 void mr_agent_run_work(struct mr_rpc *agent)
 {
     struct mr_work *newest;
-
     while ((newest = atomic_exchange(&agent->work, NULL)) != NULL) {
         struct mr_work *in_order = NULL;
-
         while (newest != NULL) {
             struct mr_work *older = newest->next;
-
             newest->next = in_order;
             in_order = newest;
             newest = older;
         }
         while (in_order != NULL) {
             struct mr_work *next = in_order->next;
-
             in_order->run(agent, in_order);
             in_order = next;
         }
@@ -94,7 +89,6 @@ bool mr_agent_has_work(const struct mr_rpc *agent)
 uint32_t mr_agent_done(_Atomic uint32_t *done)
 {
     uint32_t before = atomic_exchange(done, MR_DONE);
-
     if ((before & MR_DONE_SLEEPER) != 0)
         (void)syscall(SYS_futex, done, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
     return before;
@@ -132,7 +126,6 @@ uint64_t mr_agent_deadline_us(const struct mr_rpc *agent, uint64_t now_us, uint3
 bool mr_agent_is_inherited(const struct mr_rpc *agent)
 {
     const struct mr_agent_driver *driver = &agent->config.driver;
-
     return driver->is_inherited != NULL && driver->is_inherited(driver->self);
 }
 

@@ -15,7 +15,6 @@ struct mr_rpc_future *mr_rpc_future_begin(struct mr_rpc *agent, const char *name
                                           uint32_t timeout_ms)
 {
     struct mr_rpc_future *f = mr_pool_take(&agent->futures);
-
     if (f == NULL)
         return NULL;
     memset(f, 0, offsetof(struct mr_rpc_future, function));
@@ -60,7 +59,6 @@ void mr_rpc_future_put(struct mr_rpc_future *f)
 void mr_rpc_future_arm(struct mr_rpc_future *f, uint64_t now_us)
 {
     struct mr_rpc *agent = f->agent;
-
     if (f->ended || f->deadline_us == UINT64_MAX)
         return;
     mr_timer_arm(&agent->deadlines, &f->timer, now_us, f->deadline_us);
@@ -71,12 +69,10 @@ void mr_rpc_future_arm(struct mr_rpc_future *f, uint64_t now_us)
 uint64_t mr_rpc_future_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_timer *timer;
-
     if (now_us < agent->deadlines_next_us)
         return agent->deadlines_next_us;
     while ((timer = mr_timer_take(&agent->deadlines, now_us)) != NULL) {
         struct mr_rpc_future *f = MR_CONTAINER(timer, struct mr_rpc_future, timer);
-
         mr_rpc_future_end(f, MR_DEADLINE_EXCEEDED,
                           f->local ? "it did not end within the call's time-out"
                                    : "no answer came within the call's time-out",
@@ -92,7 +88,6 @@ static void run_then(struct mr_job *job)
 {
     struct mr_rpc_future *f = MR_CONTAINER(job, struct mr_rpc_future, then_job);
     struct mr_rpc_result *result = f->result;
-
     f->result = NULL;
     f->then(f->then_user, f->status, f->error, result);
     mr_rpc_future_put(f);
@@ -109,7 +104,6 @@ void mr_rpc_future_end(struct mr_rpc_future *f, enum mr_status status, const cha
 {
     struct mr_rpc *agent = f->agent;
     char who[MR_MEMBER_TEXT_BYTES];
-
     if (f->ended) {
         mr_rpc_result_free(result);
         return;
@@ -176,7 +170,6 @@ static enum mr_status check_references(struct mr_rpc *agent, const struct mr_rpc
 {
     for (uint32_t i = 0; i < order->argument_count; i++) {
         const struct mr_value *value = &order->arguments[i];
-
         if (value->kind != MR_VALUE_RREF)
             continue;
         const char *why = mr_rref_check(agent, value->rref);
@@ -221,7 +214,6 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *ord
     status = mr_member_check(agent, order->to);
     if (status != MR_OK) {
         char why[MR_RPC_ERROR_BYTES];
-
         snprintf(why, sizeof(why), "%s", mr_rpc_last_error());
         mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
     }
@@ -234,7 +226,6 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *ord
 static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
 {
     struct mr_rpc_result *result;
-
     for (uint32_t i = 0; i < call->result_count; i++) {
         if (call->results[i].kind == MR_VALUE_OBJECT) {
             (void)mr_rpc_fail(call, "an object stays with its owner: ask for it with mr_remote()");
@@ -257,7 +248,6 @@ static void finish_local(struct mr_rpc_call *call)
 {
     struct mr_rpc_future *future = call->future;
     struct mr_rpc_result *result = NULL;
-
     if ((call->head.flags & MR_RPC_REMOTE) != 0) {
         (void)mr_rref_make(future->rref);
         mr_serving_keep(call);
@@ -292,7 +282,6 @@ static void end_inline(struct mr_rpc_call *call)
 static void run_local(struct mr_job *job)
 {
     struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
-
     mr_serving_run(call);
     call->work.run = end_local;
     mr_agent_submit_quietly(call->agent, &call->work);
@@ -302,14 +291,12 @@ static void run_local(struct mr_job *job)
 static void begin_local(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
-
     mr_rpc_future_arm(f, f->begun_us);
 }
 
 static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_rpc_order *order)
 {
     size_t bytes = mr_values_copy_bytes(order->arguments, order->argument_count);
-
     if (bytes != 0) {
         call->copied = aligned_alloc(64, bytes);
         if (call->copied == NULL)
@@ -328,7 +315,6 @@ static enum mr_status start_local(struct mr_rpc *agent, struct mr_rpc_future *f,
     struct mr_rpc_call *call;
     enum mr_status status = mr_executing_own(agent, order->caller, order->function, order->arguments,
                                              order->argument_count, &call);
-
     if (status != MR_OK)
         return status;
     status = copy_arguments(call, order);
@@ -361,7 +347,6 @@ static bool is_of_future(const struct mr_job *job, const void *arg)
 static void cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future)
 {
     struct mr_job *job = mr_executor_take_back(agent->executor, is_of_future, future);
-
     if (job == NULL)
         return;
     struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
@@ -376,7 +361,6 @@ static void cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *futur
 static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
 {
     struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
-
     mr_values_unpass(f->passed, f->passed_count, &agent->hooks);
     f->passed_count = 0;
 }
@@ -396,7 +380,6 @@ bool mr_rpc_future_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum 
     struct mr_rpc_result *result = NULL;
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
-
     block_free(f);
     agent->counters.calls_made++;
     agent->counters.calls_made_failed += status != MR_OK;
@@ -439,7 +422,6 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
     uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
     uint32_t references = mr_values_references(values, count);
     enum mr_status status = mr_agent_begin(agent, &f->call, tensors, n);
-
     if (status != MR_OK)
         return status;
     if (references != 0) {
@@ -467,7 +449,6 @@ static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f
 {
     bool remote = (f->head.flags & MR_RPC_REMOTE) != 0;
     enum mr_status status = MR_OK;
-
     f->head.time_left_us = time_left_us(f, now_us);
 
     if (remote)
@@ -488,7 +469,6 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
     enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count, mr_agent_now(agent));
-
     mr_rrefs_release(f->waiting, f->waiting_count);
     f->waiting_count = 0;
     if (f->call.out == NULL) /* otherwise it is sent from there until the call has ended */
@@ -521,7 +501,6 @@ static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future 
     size_t values_bytes = (order->argument_count * sizeof(struct mr_value) + 63) / 64 * 64;
     size_t bytes = values_bytes + mr_values_copy_bytes(order->arguments, order->argument_count);
     uint8_t *room = f->bytes_inline;
-
     if (is_long(agent, order)) {
         if (!mr_long_reserve(agent, bytes))
             return no_room(agent, order, bytes);
@@ -547,7 +526,6 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
                                    const struct mr_rpc_order *order)
 {
     struct mr_agent_driver *driver = &agent->config.driver;
-
     f->call.op = MR_OP_RPC_CALL;
     f->call.depth = (uint8_t)f->head.depth;
     f->call.ended = mr_rpc_future_ended;
@@ -577,7 +555,6 @@ static enum mr_status start(struct mr_rpc *agent, const struct mr_rpc_order *ord
 {
     const struct mr_rpc_call_options *options = order->options;
     enum mr_status status = mr_agent_check_process(agent, order->caller);
-
     if (status == MR_OK)
         status = check(agent, order);
     if (status != MR_OK)
@@ -623,7 +600,6 @@ enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *funct
                                  .arguments = arguments,
                                  .argument_count = argument_count,
                                  .options = options};
-
     return start(agent, &order, future);
 }
 
@@ -640,7 +616,6 @@ enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *functi
                                  .waits = true};
     struct mr_rpc_future *future;
     enum mr_status status = start(agent, &order, &future);
-
     if (status != MR_OK)
         return status;
     status = mr_rpc_wait(future, result);
@@ -654,7 +629,6 @@ enum mr_status mr_remote(struct mr_rpc *agent, uint32_t to, const char *function
 {
     struct mr_rrefs *all = agent->rrefs;
     struct mr_rpc_future *future;
-
     if (all == NULL)
         return mr_rpc_error(MR_UNSUPPORTED, "mr_remote: this process is no worker of a world");
     struct mr_rref *r = mr_rref_new(all, to, mr_references_new_id(all->refs),
@@ -695,7 +669,6 @@ static void send_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
 {
     struct mr_agent_call *call = malloc(sizeof(*call));
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &f->head.number);
-
     if (call == NULL)
         return;
     *call = (struct mr_agent_call){.to = f->call.to,
@@ -713,7 +686,6 @@ static void cancel(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, cancel_work);
     bool ended = f->ended;
-
     mr_rpc_future_end(f, MR_CANCELLED, NULL, NULL);
     if (!ended && f->local)
         cancel_local(agent, f);

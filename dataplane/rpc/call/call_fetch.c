@@ -14,7 +14,6 @@
 static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
     struct mr_rref *r = f->rref;
-
     if (agent->closing)
         return mr_rpc_error(MR_SHUTTING_DOWN, "this worker is being destroyed");
     enum mr_status status = mr_rref_make(r);
@@ -39,7 +38,6 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
     enum mr_status status = send_fetch(agent, f);
-
     if (status == MR_OK)
         return;
     mr_rpc_future_end(f, status, mr_rpc_last_error(), NULL);
@@ -49,7 +47,6 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
 {
     struct mr_rpc *agent = r->all->agent;
-
     if (mr_rref_is_over(r, TO_HERE))
         return MR_SHUTTING_DOWN;
     struct mr_rpc_future *f = mr_rpc_future_begin(agent, TO_HERE, r->owner, timeout_ms);
@@ -74,7 +71,6 @@ static enum mr_status copy_own(struct mr_rref *r, uint32_t timeout_ms, struct mr
 {
     struct mr_kept *kept;
     enum mr_status status = mr_rref_wait_kept(r, TO_HERE, timeout_ms, &kept);
-
     if (status != MR_OK)
         return status;
     if (mr_kept_is_object(kept))
@@ -121,7 +117,6 @@ struct mr_fetch {
 static void answer_error(struct mr_fetch *fetch, enum mr_status status)
 {
     struct mr_endpoint *ep = fetch->agent->config.endpoint;
-
     switch (status) {
     case MR_WORKER_DIED:
         mr_reply_error(ep, fetch->ref, status, "the worker that was to have the value made died");
@@ -139,7 +134,6 @@ static void answer_error(struct mr_fetch *fetch, enum mr_status status)
 static void release(void *of)
 {
     struct mr_fetch *fetch = of;
-
     mr_kept_unread(&fetch->read);
     mr_kept_unhold(fetch->kept);
     free(fetch);
@@ -148,7 +142,6 @@ static void release(void *of)
 static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
 {
     struct mr_answer_hold hold = {.release = release, .of = fetch};
-
     if (!mr_kept_read(kept, false, &fetch->read))
         return MR_ANSWER_LATER;
     enum mr_answered answered = mr_serving_reply(fetch->agent, fetch->ref, fetch->from, 0, fetch->read.values,
@@ -169,7 +162,6 @@ static void answer(struct mr_reference_waiter *waiter, enum mr_status status, vo
     struct mr_rpc *agent = fetch->agent;
     struct mr_kept *kept = value;
     enum mr_answered answered = MR_ANSWER_SENT;
-
     if (status != MR_OK) {
         answer_error(fetch, status);
         return;
@@ -190,7 +182,6 @@ static void look_up(struct mr_fetch *fetch)
 {
     enum mr_status status =
         mr_references_fetch(fetch->agent->rrefs->refs, fetch->from, &fetch->ticket, &fetch->waiter);
-
     if (status != MR_OK)
         answer_error(fetch, status);
 }
@@ -198,7 +189,6 @@ static void look_up(struct mr_fetch *fetch)
 void mr_fetch_retry(struct mr_rpc *agent)
 {
     struct mr_fetch *next, *fetch = agent->unanswered_fetches;
-
     agent->unanswered_fetches = NULL;
     for (; fetch != NULL; fetch = next) {
         next = fetch->next;
@@ -210,7 +200,6 @@ void mr_fetch_drop_all(struct mr_rpc *agent)
 {
     while (agent->unanswered_fetches != NULL) {
         struct mr_fetch *fetch = agent->unanswered_fetches;
-
         agent->unanswered_fetches = fetch->next;
         answer_error(fetch, MR_SHUTTING_DOWN);
     }
@@ -221,7 +210,6 @@ void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct m
     const struct mr_tensor *tensor = &request->message->tensors[0];
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t words[FETCH_WORDS];
-
     if (request->message->preamble.tensor_count != 1 || tensor->bytes != sizeof(words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;

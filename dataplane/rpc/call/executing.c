@@ -11,7 +11,6 @@ struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *f
                                      uint32_t argument_count)
 {
     struct mr_rpc_call *call = mr_pool_take(&agent->executing);
-
     if (call == NULL)
         return NULL;
     memset(call, 0, offsetof(struct mr_rpc_call, arguments_inline));
@@ -35,7 +34,6 @@ enum mr_status mr_executing_own(struct mr_rpc *agent, const char *caller, const 
 {
     struct mr_function *function = name == NULL ? NULL : mr_functions_find(&agent->functions, name);
     char text[192];
-
     if (function == NULL)
         return mr_rpc_error(MR_UNKNOWN_FUNCTION, "%s: %s: this worker has no function of that name", caller,
                             name == NULL ? "(NULL)" : name);
@@ -66,12 +64,10 @@ void mr_executing_drop_results(struct mr_rpc_call *call)
 void mr_executing_free(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
-
     mr_rrefs_release(call->arguments, call->argument_count);
     mr_executing_drop_results(call);
     while (call->blocks != NULL) {
         struct mr_executing_block *block = call->blocks;
-
         call->blocks = block->next;
         free(block);
     }
@@ -88,7 +84,6 @@ void mr_executing_free(struct mr_rpc_call *call)
 static void *result_alloc(struct mr_rpc_call *call, size_t bytes)
 {
     uint32_t used = (call->bytes_used + 63u) & ~63u;
-
     if (used + bytes <= sizeof(call->bytes_inline)) {
         call->bytes_used = used + (uint32_t)bytes;
         return call->bytes_inline + used;
@@ -123,7 +118,6 @@ uint32_t mr_rpc_caller(const struct mr_rpc_call *call)
 uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call)
 {
     uint64_t now_us = mr_agent_now(call->agent);
-
     if (call->deadline_us == UINT64_MAX)
         return UINT64_MAX;
     return call->deadline_us > now_us ? call->deadline_us - now_us : 0;
@@ -137,7 +131,6 @@ static enum mr_status next_result(struct mr_rpc_call *call, struct mr_value **ou
                             call->function->name, MR_RPC_ARGUMENTS_MAX);
     if (call->result_count == MR_EXECUTING_VALUES_INLINE) {
         struct mr_value *more = malloc(MR_RPC_ARGUMENTS_MAX * sizeof(*more));
-
         if (more == NULL)
             return mr_rpc_error(MR_NO_MEMORY, "%s: no memory for the results", call->function->name);
         memcpy(more, call->results, call->result_count * sizeof(*more));
@@ -156,7 +149,6 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
 {
     struct mr_value *result;
     enum mr_status status = next_result(call, &result);
-
     if (status != MR_OK)
         return status;
     if (value.kind == MR_VALUE_OBJECT || mr_values_head_bytes(NULL, &value, 1) == 0)
@@ -169,7 +161,6 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
         return no_memory(call);
     if (value.kind == MR_VALUE_RREF) {
         const char *why = mr_rref_check(call->agent, value.rref);
-
         if (why != NULL)
             return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u %s", call->function->name,
                                 call->result_count, why);
@@ -183,7 +174,6 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
 enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values, uint32_t count)
 {
     enum mr_status status = MR_OK;
-
     for (uint32_t i = 0; i < count && status == MR_OK; i++)
         status = mr_rpc_return(call, values[i]);
     return status;
@@ -195,7 +185,6 @@ enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtyp
     struct mr_tensor tensor = {.dtype = dtype, .rank = rank, .bytes = mr_dtype_bytes(dtype)};
     struct mr_value *result;
     enum mr_status status = next_result(call, &result);
-
     if (status != MR_OK)
         return status;
     if (tensor.bytes == 0 || rank > MR_RANK_MAX)
@@ -226,7 +215,6 @@ enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void
 {
     struct mr_value *result;
     enum mr_status status = next_result(call, &result);
-
     if (status == MR_OK && ((call->head.flags & MR_RPC_REMOTE) == 0 || call->destroy != NULL))
         status = mr_rpc_error(
             MR_INVALID_ARGUMENT,
@@ -246,7 +234,6 @@ enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void
 enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
 {
     va_list args;
-
     va_start(args, format);
     vsnprintf(call->error, sizeof(call->error), format, args);
     va_end(args);

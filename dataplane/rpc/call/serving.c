@@ -38,14 +38,12 @@ struct held {
 static void unread(struct mr_rpc *agent, void *of)
 {
     const struct held *held = of;
-
     mr_values_unpass(held->words, held->references, &agent->hooks);
 }
 
 static void gone(struct mr_rpc *agent, void *of)
 {
     struct held *held = of;
-
     if (held->hold.release != NULL)
         held->hold.release(held->hold.of);
     free(held);
@@ -71,7 +69,6 @@ static struct mr_long_out *long_new(struct mr_rpc *agent, struct answer *a, uint
     struct mr_long_out *out =
         held == NULL ? NULL
                      : mr_long_out_new(agent, a->to, MR_OP_RPC_CALL, a->tensors, a->tensor_count, note);
-
     if (out == NULL) {
         free(held);
         return NULL;
@@ -92,7 +89,6 @@ static enum mr_answered reply_long(struct mr_rpc *agent, struct answer *a, struc
     struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
     bool wanted = !agent->closing && mr_call_ref_alive(ep, a->ref);
     struct mr_long_out *out = wanted ? long_new(agent, a, words) : NULL;
-
     if (out != NULL && mr_reply_begin(ep, a->ref, MR_OK, &note, 1)) {
         mr_values_write(out->tensors[0].data, &a->head, NULL, a->values, a->count, a->words);
         ((struct held *)out->of)->hold = hold;
@@ -110,7 +106,6 @@ static enum mr_answered reply_long(struct mr_rpc *agent, struct answer *a, struc
 static enum mr_answered reply_short(struct mr_rpc *agent, struct answer *a)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
-
     if (mr_reply_begin(ep, a->ref, MR_OK, a->tensors, a->tensor_count)) {
         mr_values_write(a->tensors[0].data, &a->head, NULL, a->values, a->count, a->words);
         mr_reply_end(ep, a->ref);
@@ -129,7 +124,6 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
     struct mr_endpoint *ep = agent->config.endpoint;
     size_t head_bytes = mr_values_head_bytes(NULL, values, count);
     struct answer a; /* large: only what is used is written */
-
     if (head_bytes == 0) {
         mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
                        "an object stays with its owner: only references to it travel");
@@ -162,7 +156,6 @@ void mr_serving_keep(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
     struct mr_rpc_result *result = NULL;
-
     if (call->status == MR_OK) {
         result = mr_result_copy(agent, call->results, call->result_count);
         if (result == NULL) {
@@ -192,7 +185,6 @@ static enum mr_answered answer_results(struct mr_rpc_call *call)
     struct mr_answer_hold hold = {.release = release, .of = call};
     enum mr_answered answered = mr_serving_reply(call->agent, call->ref, call->caller, call->head.context,
                                                  call->results, call->result_count, hold);
-
     if (answered != MR_ANSWER_HELD)
         return answered;
     mr_long_release(call->in); /* its arguments have been used */
@@ -204,7 +196,6 @@ static enum mr_answered answer_results(struct mr_rpc_call *call)
 static bool answer(struct mr_rpc_call *call)
 {
     enum mr_answered answered = MR_ANSWER_SENT;
-
     if ((call->head.flags & MR_RPC_REMOTE) != 0) {
         mr_serving_keep(call);
         mr_reply_status(call->agent->config.endpoint, call->ref, MR_OK);
@@ -224,11 +215,9 @@ static bool answer(struct mr_rpc_call *call)
 void mr_serving_retry(struct mr_rpc *agent)
 {
     struct mr_rpc_call **at = &agent->unanswered;
-
     while (*at != NULL) {
         struct mr_rpc_call *call = *at;
         struct mr_rpc_call *next = call->next;
-
         if (answer(call))
             *at = next;
         else
@@ -239,7 +228,6 @@ void mr_serving_retry(struct mr_rpc *agent)
 static void executed(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_call *call = MR_CONTAINER(work, struct mr_rpc_call, work);
-
     if (answer(call))
         return;
     call->next = agent->unanswered;
@@ -250,7 +238,6 @@ void mr_serving_drop_all(struct mr_rpc *agent)
 {
     while (agent->unanswered != NULL) {
         struct mr_rpc_call *call = agent->unanswered;
-
         agent->unanswered = call->next;
         mr_reply_status(agent->config.endpoint, call->ref, MR_SHUTTING_DOWN);
         mr_executing_free(call);
@@ -265,14 +252,12 @@ static void note_time(struct mr_function *function, uint64_t ns)
     uint32_t before = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
     int64_t taken = ns > UINT32_MAX ? UINT32_MAX : (int64_t)ns;
     int64_t after = before == 0 ? taken : before + (taken - (int64_t)before) / 4;
-
     atomic_store_explicit(&function->run_ns, after == 0 ? 1 : (uint32_t)after, memory_order_relaxed);
 }
 
 static void check_results(struct mr_rpc_call *call)
 {
     char text[192];
-
     if (mr_signature_matches(&call->function->results, call->results, call->result_count))
         return;
     mr_signature_describe(call->results, call->result_count, text, sizeof(text));
@@ -285,7 +270,6 @@ void mr_function_run(struct mr_rpc_call *call)
 {
     bool in_context = call->head.context != 0;
     uint64_t start_ns = mr_clock_ns();
-
     atomic_fetch_add_explicit(&call->agent->activity, 1, memory_order_relaxed);
     if (in_context)
         call->status = mr_autograd_run_begins(call);
@@ -317,7 +301,6 @@ static bool is_too_late(struct mr_rpc_call *call)
 static bool is_short(const struct mr_function *function)
 {
     uint32_t ns = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
-
     return ns != 0 && ns < SHORT_NS;
 }
 
@@ -337,7 +320,6 @@ static bool is_refused(struct mr_rpc_call *call)
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job))
 {
     uint16_t depth = call->head.depth;
-
     return (struct mr_job){.run = run,
                            .is_short = is_short(call->function),
                            .may_refuse = true,
@@ -353,7 +335,6 @@ void mr_serving_run(struct mr_rpc_call *call)
 static void run_remote(struct mr_job *job)
 {
     struct mr_rpc_call *call = of_job(job);
-
     mr_serving_run(call);
     call->work.run = executed;
     mr_agent_submit_quietly(call->agent, &call->work);
@@ -373,7 +354,6 @@ static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr
                    const struct refusal *refusal)
 {
     const struct mr_rpc_head *head = &refusal->head;
-
     if ((head->flags & MR_RPC_REMOTE) == 0) {
         mr_reply_error(agent->config.endpoint, request->ref, refusal->status, "%s", refusal->why);
         return;
@@ -389,7 +369,6 @@ static bool decode(struct mr_rpc *agent, const struct mr_request *request, uint3
                    struct mr_rpc_head *head, struct mr_value *values, uint32_t *count)
 {
     const char *name;
-
     return mr_values_decode(request->message, head, &name, values, count, &agent->hooks, from);
 }
 
@@ -398,7 +377,6 @@ static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const
     struct refusal refusal = {.status = MR_UNKNOWN_FUNCTION, .why = "it has no function of that name"};
     struct mr_value values[MR_RPC_ARGUMENTS_MAX];
     uint32_t count;
-
     if (!decode(agent, request, from->rank, &refusal.head, values, &count)) {
         refusal.status = MR_BAD_MESSAGE;
         snprintf(refusal.why, sizeof(refusal.why), "the arguments are malformed");
@@ -413,7 +391,6 @@ static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct 
 {
     struct refusal refusal;
     char text[192];
-
     refusal.status = MR_BAD_MESSAGE;
     if (!decode(agent, request, from->rank, &call->head, call->arguments, &call->argument_count)) {
         snprintf(refusal.why, sizeof(refusal.why),
@@ -468,7 +445,6 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
     struct mr_endpoint *ep = agent->config.endpoint;
     struct mr_rpc_head head;
     const char *name;
-
     if (!mr_values_peek(request->message, &head, &name)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
@@ -522,7 +498,6 @@ struct wanted {
 static bool is_wanted(const struct mr_job *job, const void *arg)
 {
     const struct wanted *wanted = arg;
-
     if (job->run != run_remote)
         return false;
     const struct mr_rpc_call *call = of_job(job);
@@ -534,7 +509,6 @@ void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struc
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     struct wanted wanted = {.caller = from->rank};
-
     if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != 8) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;

@@ -30,7 +30,6 @@ struct trouble {
 static void note(struct trouble *trouble, enum mr_status status)
 {
     size_t used = strlen(trouble->lines);
-
     if (status == MR_OK)
         return;
     if (trouble->status == MR_OK)
@@ -60,7 +59,6 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
 {
     struct mr_rpc_future **futures = calloc(o->part_count, sizeof(struct mr_rpc_future *));
     bool any = false;
-
     if (futures == NULL) {
         note(trouble, mr_rpc_error(MR_NO_MEMORY, "no memory for calls"));
         return false;
@@ -69,7 +67,6 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
         note(trouble, begin(o, &o->parts[i], self, &futures[i]));
     for (uint32_t i = 0; i < o->part_count; i++) {
         struct mr_rpc_result *result = NULL;
-
         if (futures[i] == NULL)
             continue;
         enum mr_status status = mr_rpc_wait(futures[i], &result);
@@ -101,7 +98,6 @@ static enum mr_status begin_create(struct mr_dist_optimizer *optimizer, struct p
     int64_t flags = (o->nesterov ? MR_DIST_NESTEROV : 0) | (o->has_learning_rate ? MR_DIST_LEARNING_RATE : 0);
     const struct mr_value arguments[3] = {mr_value_i64(o->kind), mr_value_i64(flags),
                                           mr_value_tensor(mr_tensor_1d(MR_F32, MR_DIST_NUMBERS, numbers))};
-
     return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER, arguments, 3, NULL, future);
 }
 
@@ -109,7 +105,6 @@ static enum mr_status end_create(struct part *part, struct mr_rpc_result *result
 {
     const struct mr_value *object = mr_rpc_result_value(result, 0);
     enum mr_status status = MR_OK;
-
     if (object != NULL && object->kind == MR_VALUE_RREF && mr_rref_owner(object->rref) == part->owner) {
         part->object = object->rref;
         mr_rref_retain(part->object);
@@ -133,7 +128,6 @@ static enum mr_status begin_add(struct mr_dist_optimizer *optimizer, struct part
     const struct list *list = self;
     struct mr_value arguments[MR_RPC_ARGUMENTS_MAX];
     uint32_t which[MR_DIST_PARAMETERS_MAX], n = 0;
-
     for (; part->next < list->count && n < MR_DIST_PARAMETERS_MAX; part->next++) {
         if (mr_rref_owner(list->parameters[part->next]) != part->owner)
             continue;
@@ -152,7 +146,6 @@ static void make_parts(struct mr_dist_optimizer *o, const struct list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         uint32_t owner = mr_rref_owner(list->parameters[i]), at = 0;
-
         while (at < o->part_count && o->parts[at].owner != owner)
             at++;
         if (at == o->part_count)
@@ -164,7 +157,6 @@ static void make(struct mr_dist_optimizer *o, const struct mr_dist_optimizer_opt
                  const struct list *list, struct trouble *trouble)
 {
     bool more = true;
-
     make_parts(o, list);
     (void)on_all(o, begin_create, options, end_create, trouble);
     while (more && trouble->status == MR_OK)
@@ -189,7 +181,6 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     struct mr_rule rule;
     char why[256];
     enum mr_status status = mr_dist_rule(options, &rule, why, sizeof(why));
-
     if (status != MR_OK)
         return mr_rpc_error(status, "mr_dist_optimizer_create: %s", why);
     status = check_list(parameters, parameter_count);
@@ -225,7 +216,6 @@ static enum mr_status begin_step(struct mr_dist_optimizer *optimizer, struct par
                                  struct mr_rpc_future **future)
 {
     const struct mr_value object = mr_value_rref(part->object);
-
     return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER_STEP, &object, 1, self, future);
 }
 
@@ -234,7 +224,6 @@ enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struc
 {
     const struct mr_rpc_call_options options = {.timeout_ms = timeout_ms, .context = context};
     struct trouble trouble = {.status = MR_OK};
-
     if (context == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_dist_optimizer_step: the context is NULL");
     (void)on_all(optimizer, begin_step, &options, free_result, &trouble);

@@ -19,7 +19,6 @@ static void destroy(void *optimizer)
 static struct mr_dist_optimizer_options options_of(const struct mr_value *arguments)
 {
     const float *numbers = arguments[2].tensor.data;
-
     return (struct mr_dist_optimizer_options){.kind = (enum mr_dist_optimizer_kind)arguments[0].i64,
                                               .nesterov = (arguments[1].i64 & MR_DIST_NESTEROV) != 0,
                                               .has_learning_rate =
@@ -41,7 +40,6 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
     struct mr_rule rule;
     struct mr_rref *rref;
     enum mr_status status = mr_dist_rule(&options, &rule, why, sizeof(why));
-
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", why);
         return status;
@@ -63,7 +61,6 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
 static struct mr_owned_optimizer *optimizer_of(struct mr_rpc_call *call, const struct mr_value *value)
 {
     struct mr_owned_optimizer *optimizer = mr_rref_object(value->rref, destroy);
-
     if (optimizer == NULL)
         (void)mr_rpc_fail(call, "the reference is to no optimizer of this worker's");
     return optimizer;
@@ -76,14 +73,12 @@ static enum mr_status parameters_of(struct mr_rpc_call *call, const struct mr_te
                                     struct mr_owned_parameter *out)
 {
     const uint32_t *numbers = which->data;
-
     if (which->dims[0] != count)
         return mr_rpc_fail(call, "%u number%s for %u parameter%s", which->dims[0], mr_plural(which->dims[0]),
                            count, mr_plural(count));
     for (uint32_t i = 0; i < count; i++) {
         struct mr_versions *versions =
             values[i].kind == MR_VALUE_RREF ? mr_parameter_versions(values[i].rref) : NULL;
-
         if (versions == NULL)
             return mr_rpc_fail(
                 call, "parameter %u is none of this worker's; mr_parameter_create() makes them", numbers[i]);
@@ -99,7 +94,6 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *argum
     const uint32_t count = argument_count - 2;
     struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
     char why[256];
-
     if (optimizer == NULL)
         return MR_FUNCTION_FAILED;
     enum mr_status status = parameters_of(call, &arguments[1].tensor, arguments + 2, count, parameters);
@@ -127,7 +121,6 @@ static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *argu
     struct mr_autograd *context = mr_rpc_context(call);
     struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
     char why[256];
-
     if (optimizer == NULL)
         return MR_FUNCTION_FAILED;
     if (context == NULL)
@@ -152,7 +145,6 @@ enum mr_status mr_dist_optimizer_register(struct mr_rpc *agent)
     };
     char why[256];
     enum mr_status status = MR_OK;
-
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]) && status == MR_OK; i++)
         status = mr_functions_add(&agent->functions, &functions[i], true, why, sizeof(why));
     return status;

@@ -39,7 +39,6 @@ static enum mr_status check_options(const struct mr_dist_optimizer_options *o, c
         {"initial_accumulator", o->initial_accumulator, 1u << MR_DIST_ADAGRAD, INFINITY},
     };
     char why[64];
-
     if ((uint32_t)o->kind < MR_DIST_SGD || (uint32_t)o->kind > MR_DIST_ADAM)
         return refuse(error, bytes, "kind", "is none of MR_DIST_SGD, MR_DIST_ADAGRAD, MR_DIST_ADAM");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
@@ -106,7 +105,6 @@ enum mr_status mr_dist_rule(const struct mr_dist_optimizer_options *o, struct mr
     struct mr_feature f = mr_feature_variable("parameter", 1, &one);
     enum mr_status status = check_options(o, error, error_bytes);
     const char *what;
-
     if (status != MR_OK)
         return status;
     if (o->kind == MR_DIST_SGD)
@@ -140,7 +138,6 @@ struct mr_owned_optimizer {
 struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule)
 {
     struct mr_owned_optimizer *o = calloc(1, sizeof(*o));
-
     if (o != NULL)
         o->rule = *rule;
     return o;
@@ -176,7 +173,6 @@ static bool own(struct mr_owned_optimizer *o, const struct mr_owned_parameter *p
 {
     size_t floats = mr_versions_shape(parameter->versions)->bytes / sizeof(float);
     float *state = malloc((mr_rule_state_floats(&o->rule, floats) + 1) * sizeof(*state));
-
     if (state == NULL)
         return false;
     struct mr_parameter_version *version = mr_versions_hold(parameter->versions);
@@ -207,7 +203,6 @@ enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *o,
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct owned *same = find(o, parameters[i].versions);
-
         if (same != NULL) {
             snprintf(error, error_bytes, "parameters %u and %u are the same", same->parameter.number,
                      parameters[i].number);
@@ -235,7 +230,6 @@ static void apply(void *context, float *values)
 {
     struct change *c = context;
     float *state = c->owned->state;
-
     c->is_changed = mr_rule_apply(c->rule, mr_rule_learning_rate(c->rule, 0, 0), &values, &state,
                                   &c->gradient, 1, c->owned->floats) == 1;
 }
@@ -245,7 +239,6 @@ static enum mr_status step_one(struct mr_owned_optimizer *o, const struct owned 
                                const struct mr_tensor *gradient, const char **why)
 {
     struct change change = {.rule = &o->rule, .owned = owned, .gradient = gradient->data};
-
     if (gradient->dtype != MR_F32 || gradient->bytes != owned->floats * sizeof(float)) {
         *why = "has a gradient of another shape";
         return MR_INVALID_ARGUMENT;
@@ -265,11 +258,9 @@ enum mr_status mr_owned_optimizer_step(struct mr_owned_optimizer *o, mr_gradient
                                        void *context, char *error, size_t error_bytes)
 {
     enum mr_status first = MR_OK;
-
     for (uint32_t i = 0; i < o->count; i++) {
         struct mr_tensor gradient;
         const char *why;
-
         if (!gradient_of(context, o->owned[i].parameter.id, &gradient))
             continue;
         enum mr_status status = step_one(o, &o->owned[i], &gradient, &why);

@@ -10,7 +10,6 @@ static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, si
     struct mr_rpc_result *r = mr_pool_take(&agent->results);
     bool values_fit = count <= MR_RESULT_VALUES_INLINE, bytes_fit = bytes <= MR_RESULT_BYTES_INLINE;
     size_t values_bytes = values_fit ? 0 : (count * sizeof(struct mr_value) + 63) / 64 * 64;
-
     if (r == NULL)
         return NULL;
     memset(r, 0, offsetof(struct mr_rpc_result, values_inline));
@@ -44,7 +43,6 @@ struct mr_rpc_result *mr_result_copy(struct mr_rpc *agent, const struct mr_value
 {
     size_t bytes = mr_values_copy_bytes(values, count);
     struct mr_rpc_result *r = result_new(agent, count, bytes);
-
     if (r != NULL)
         mr_values_copy(values, count, r->values, bytes_of(r, bytes));
     return r;
@@ -54,7 +52,6 @@ static struct mr_rpc_result *result_view(struct mr_rpc *agent, const struct mr_a
                                          const struct mr_value *values, uint32_t count)
 {
     struct mr_rpc_result *r = result_new(agent, count, 0);
-
     if (r == NULL)
         return NULL;
     memcpy(r->values, values, count * sizeof(*values));
@@ -71,7 +68,6 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
     struct mr_rpc_head head;
     const char *name;
     uint32_t count;
-
     *keep = false;
     *status = MR_BAD_MESSAGE;
     /* References that could not be taken in would stay in flight for ever. */
@@ -110,7 +106,6 @@ const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *r, uint32
 static void result_free(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_result *r = MR_CONTAINER(work, struct mr_rpc_result, freeing);
-
     /* A node's endpoint outlives the agent and belongs to core 0: this thread must not free its messages. */
     bool stays = agent->config.is_node && atomic_load(&agent->over);
 

@@ -26,7 +26,6 @@ static void set_up(struct mr_rref *r, struct mr_rrefs *all, uint32_t owner, uint
 struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
 {
     struct mr_rref *r = malloc(sizeof(*r));
-
     if (r != NULL)
         set_up(r, all, owner, id, fork);
     return r;
@@ -65,7 +64,6 @@ bool mr_rref_pin(struct mr_rref *r, const char *caller)
 static void keep_released(struct mr_rrefs *all, struct mr_rref *r)
 {
     struct mr_rref **place = &all->released[all->released_at++ % MR_RREF_RELEASED_KEPT];
-
     free(*place);
     *place = r;
 }
@@ -74,7 +72,6 @@ static void handle_free(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rref *r = MR_CONTAINER(work, struct mr_rref, releasing);
     struct mr_kept *kept = atomic_exchange(&r->kept, NULL);
-
     if (r->handle != NULL && r->all->refs != NULL) /* the state machine frees its handles at its end */
         mr_references_release(r->all->refs, r->handle);
     else if (r->handle == NULL && r->has_kept)
@@ -88,7 +85,6 @@ static void handle_free(struct mr_rpc *agent, struct mr_work *work)
 static void last_is_gone(struct mr_rref *r)
 {
     struct mr_rrefs *all = r->all;
-
     atomic_fetch_sub(&all->alive, 1);
     r->releasing.run = handle_free;
     mr_agent_submit(all->agent, &r->releasing);
@@ -149,7 +145,6 @@ uint64_t mr_rref_id(const struct mr_rref *r)
 static enum mr_status make_own(struct mr_rref *r)
 {
     struct mr_kept *kept = r->has_kept ? atomic_load(&r->kept) : NULL;
-
     r->handle = mr_references_own(r->all->refs, r->id, kept);
     if (r->handle == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "no memory for a reference");
@@ -160,7 +155,6 @@ static enum mr_status make_own(struct mr_rref *r)
 enum mr_status mr_rref_make(struct mr_rref *r)
 {
     struct mr_reference_ticket ticket = {.owner = r->owner, .reference = r->id, .fork = r->fork};
-
     if (r->handle != NULL)
         return MR_OK;
     if (mr_rref_is_owner(r))
@@ -178,13 +172,11 @@ static enum mr_status pass_out(void *self, struct mr_rref *r, uint32_t to, uint6
     struct mr_rrefs *all = self;
     struct mr_reference_ticket ticket;
     enum mr_status status = mr_rref_make(r);
-
     if (status != MR_OK)
         return status;
     status = mr_references_pass(all->refs, r->handle, to, &ticket);
     if (status == MR_WORKER_DIED) {
         char text[MR_MEMBER_TEXT_BYTES];
-
         mr_member_text(all->agent, r->handle->status == MR_OK ? to : r->owner, text);
         return mr_rpc_error(status, "a reference cannot be passed on: %s died", text);
     }
@@ -201,14 +193,12 @@ static void unpass(void *self, const uint64_t words[MR_RREF_WORDS])
     struct mr_rrefs *all = self;
     struct mr_reference_ticket ticket = {
         .owner = (uint32_t)words[0], .reference = words[1], .fork = words[2]};
-
     mr_references_unpass(all->refs, &ticket);
 }
 
 static struct mr_rref *new_inside(struct mr_rrefs *all, const struct mr_reference *handle)
 {
     struct mr_rref *r = malloc(sizeof(*r));
-
     if (r == NULL) {
         r = all->spares;
         if (r == NULL)
@@ -229,7 +219,6 @@ static enum mr_status take_in(void *self, uint32_t from, const uint64_t words[MR
                                          .fork = words[2]};
     struct mr_reference *handle;
     enum mr_status status = mr_references_take(all->refs, from, &ticket, &handle);
-
     if (status != MR_OK)
         return status;
     struct mr_rref *r = new_inside(all, handle);
@@ -248,7 +237,6 @@ bool mr_rrefs_reserve(struct mr_rrefs *all)
 {
     while (all->spare_count < MR_RPC_ARGUMENTS_MAX) {
         struct mr_rref *r = malloc(sizeof(*r));
-
         if (r == NULL)
             return false;
         r->next_spare = all->spares;
@@ -304,7 +292,6 @@ enum mr_status mr_remote_came(struct mr_rpc *agent, uint32_t from, uint64_t refe
     struct mr_reference_ticket ticket = {.owner = agent->config.rank, .reference = reference, .fork = fork};
     bool run = false;
     enum mr_status status = mr_references_remote_arrived(agent->rrefs->refs, from, &ticket, &run);
-
     if (status == MR_OK && !run) /* such a call comes only once */
         status = MR_BAD_MESSAGE;
     return status;
@@ -330,14 +317,12 @@ static void add_line(struct line *line, const char *verb, uint32_t count, const 
 bool mr_rrefs_held(const struct mr_rrefs *all, char *what, size_t bytes) // NOLINT: written to by add_line()
 {
     struct line line = {.text = what, .bytes = bytes};
-
     if (mr_references_may_leave(all->refs))
         return false;
     if (what == NULL)
         return true;
     for (uint32_t rank = 0; rank < all->agent->config.world_size; rank++) {
         char who[MR_MEMBER_TEXT_BYTES];
-
         mr_member_text(all->agent, rank, who);
         add_line(&line, "owns", mr_references_held_by(all->refs, rank), "held by", who);
         add_line(&line, "holds", mr_references_holds_of(all->refs, rank), "of", who);
@@ -348,7 +333,6 @@ bool mr_rrefs_held(const struct mr_rrefs *all, char *what, size_t bytes) // NOLI
 void mr_rrefs_count(const struct mr_rrefs *all, uint64_t *owned, uint64_t *holds)
 {
     struct mr_references_counts counts = {.values = 0};
-
     if (all != NULL)
         mr_references_counts(all->refs, &counts);
     *owned = counts.values;
@@ -378,7 +362,6 @@ enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
 {
     uint32_t world_size = agent->config.world_size;
     struct mr_rrefs *all = calloc(1, sizeof(*all));
-
     if (all == NULL)
         return MR_NO_MEMORY;
     *out = all;
@@ -429,7 +412,6 @@ void mr_rrefs_free(struct mr_rrefs *all)
         free(all->released[i]);
     while (all->spares != NULL) {
         struct mr_rref *r = all->spares;
-
         all->spares = r->next_spare;
         free(r);
     }

@@ -14,7 +14,6 @@
 static void flush_work(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rrefs *all = MR_CONTAINER(work, struct mr_rrefs, flushing);
-
     all->flush_submitted = false;
     mr_outbox_flush(all);
 }
@@ -33,7 +32,6 @@ static bool make_room(struct mr_outbox *box)
 {
     uint32_t room = box->room == 0 ? ROOM_MIN : box->room * 2;
     uint64_t *words;
-
     if (box->count < box->room)
         return true;
     words = realloc(box->words, room * MESSAGE_BYTES);
@@ -48,7 +46,6 @@ void mr_outbox_send(void *self, uint32_t rank, const struct mr_reference_message
 {
     struct mr_rrefs *all = self;
     struct mr_outbox *box = &all->outboxes[rank];
-
     if (make_room(box))
         mr_reference_message_pack(message, box->words + (size_t)box->count++ * MR_REFERENCE_MESSAGE_WORDS);
     else
@@ -67,7 +64,6 @@ static bool sent(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_statu
                  const struct mr_message *reply)
 {
     struct mr_outbox *box = MR_CONTAINER(call, struct mr_outbox, call);
-
     box->in_flight = false;
     box->count -= box->sent;
     memmove(box->words, box->words + (size_t)box->sent * MR_REFERENCE_MESSAGE_WORDS,
@@ -82,7 +78,6 @@ static void flush_one(struct mr_rrefs *all, struct mr_outbox *box)
 {
     uint32_t count = box->count < MESSAGES_MAX ? box->count : MESSAGES_MAX;
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, count * MR_REFERENCE_MESSAGE_WORDS, box->words);
-
     if (box->lost) {
         box->lost = false;
         mr_member_died(all->agent, &all->agent->members[box->rank]);
@@ -121,7 +116,6 @@ void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct 
 {
     const struct mr_tensor *tensor = &request->message->tensors[0];
     enum mr_status worst = MR_OK;
-
     if (request->message->preamble.tensor_count != 1 || tensor->dtype != MR_U64 ||
         tensor->bytes % MESSAGE_BYTES != 0) {
         mr_reply_status(agent->config.endpoint, request->ref, MR_BAD_MESSAGE);
@@ -131,7 +125,6 @@ void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct 
         uint64_t words[MR_REFERENCE_MESSAGE_WORDS];
         struct mr_reference_message message;
         enum mr_status status = MR_BAD_MESSAGE;
-
         memcpy(words, (const uint8_t *)tensor->data + at, sizeof(words));
         if (mr_reference_message_unpack(words, &message)) {
             /* This worker regards it as dead from now on, too. */

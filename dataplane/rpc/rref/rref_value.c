@@ -16,7 +16,6 @@ static struct mr_kept *kept_new(struct mr_rrefs *all, enum mr_status status, con
 {
     size_t error_bytes = error == NULL ? 0 : strlen(error);
     struct mr_kept *kept = malloc(sizeof(*kept) + error_bytes + 1);
-
     if (kept == NULL)
         return NULL;
     char *text = (char *)(kept + 1);
@@ -59,7 +58,6 @@ static void run_end(struct mr_job *job)
 void mr_kept_free(struct mr_kept *kept)
 {
     struct mr_rrefs *all = kept == NULL ? NULL : kept->all;
-
     if (kept == NULL || kept == &all->no_memory)
         return;
     kept->is_free = true;
@@ -92,7 +90,6 @@ void mr_kept_end_aborted(struct mr_rrefs *all)
 {
     while (all->aborted != NULL) {
         struct mr_kept *kept = all->aborted;
-
         all->aborted = kept->next;
         kept_end(kept);
     }
@@ -122,7 +119,6 @@ struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept)
 {
     struct mr_rpc *agent = kept->all->agent;
     struct mr_kept_read read;
-
     (void)mr_kept_read(kept, true, &read);
     struct mr_rpc_result *copy = mr_result_copy(agent, read.values, read.count);
 
@@ -155,7 +151,6 @@ static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value,
     struct mr_rpc_result *result = mr_result_copy(agent, value, 1);
     struct mr_kept *kept = NULL;
     struct mr_rref *r = NULL;
-
     if (result != NULL)
         kept = kept_new(all, MR_OK, NULL, result, destroy);
     if (kept != NULL)
@@ -178,7 +173,6 @@ enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void 
                               struct mr_rref **rref)
 {
     enum mr_status status = MR_OK;
-
     if (agent->rrefs == NULL)
         status = mr_rpc_error(MR_UNSUPPORTED, "mr_rref_create: this process is no worker of a world");
     else
@@ -206,7 +200,6 @@ void mr_remote_ended(struct mr_rpc *agent, uint64_t reference, enum mr_status st
 {
     struct mr_rrefs *all = agent->rrefs;
     struct mr_kept *kept = kept_new(all, status, error, result, destroy);
-
     if (kept == NULL) { /* at least the reason is kept */
         if (result != NULL && result->count != 0 && result->values[0].kind == MR_VALUE_OBJECT &&
             destroy != NULL)
@@ -236,7 +229,6 @@ struct wait {
 static void wait_over(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
 {
     struct wait *w = MR_CONTAINER(waiter, struct wait, waiter);
-
     w->waiting = false;
     w->status = status;
     if (status == MR_OK && w->for_value)
@@ -248,7 +240,6 @@ static void wait_inside(struct mr_rpc *agent, struct mr_work *work)
 {
     struct wait *w = MR_CONTAINER(work, struct wait, work);
     struct mr_rref *r = w->rref;
-
     if (agent->closing)
         w->status = mr_rpc_error(MR_SHUTTING_DOWN, "this worker is being destroyed");
     else
@@ -270,7 +261,6 @@ static void wait_inside(struct mr_rpc *agent, struct mr_work *work)
 static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
 {
     struct wait *w = MR_CONTAINER(work, struct wait, stopping);
-
     if (w->waiting && mr_references_unwait(&w->waiter))
         w->status = MR_DEADLINE_EXCEEDED;
     (void)mr_agent_done(&w->stopped);
@@ -281,7 +271,6 @@ static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeo
 {
     struct mr_rpc *agent = r->all->agent;
     uint64_t deadline_us = mr_agent_deadline_us(agent, mr_agent_now(agent), timeout_ms);
-
     *w = (struct wait){.work = {.run = wait_inside}, .rref = r, .for_value = for_value};
     mr_agent_submit(agent, &w->work);
     if (!mr_agent_wait(agent, &w->done, deadline_us)) {
@@ -295,7 +284,6 @@ static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeo
 static enum mr_status say(const struct mr_rref *r, const struct wait *w, const char *caller)
 {
     char text[MR_MEMBER_TEXT_BYTES];
-
     mr_member_text(r->all->agent, r->owner, text);
     switch (w->status) {
     case MR_OK:
@@ -322,7 +310,6 @@ enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t
     struct mr_kept *kept = atomic_load(&r->kept);
     enum mr_status status = mr_agent_check_process(r->all->agent, caller);
     struct wait w;
-
     if (status != MR_OK)
         return status;
     if (mr_rref_is_over(r, caller))
@@ -356,14 +343,12 @@ static const struct mr_kept *seen(struct mr_rref *r)
 const struct mr_value *mr_rref_value_now(struct mr_rref *r)
 {
     const struct mr_kept *kept = seen(r);
-
     return kept == NULL || kept->status != MR_OK ? NULL : value_of(kept);
 }
 
 void *mr_rref_object(struct mr_rref *r, void (*destroy)(void *object))
 {
     const struct mr_kept *kept = seen(r);
-
     if (kept == NULL || !holds_object(kept) || kept->destroy != destroy)
         return NULL;
     return kept->result->values[0].object;
@@ -372,14 +357,12 @@ void *mr_rref_object(struct mr_rref *r, void (*destroy)(void *object))
 enum mr_status mr_rref_local_value(struct mr_rref *r, uint32_t timeout_ms, const struct mr_value **value)
 {
     struct mr_kept *kept = NULL;
-
     if (!mr_rref_pin(r, "mr_rref_local_value"))
         return MR_INVALID_ARGUMENT;
     enum mr_status status = MR_OK;
 
     if (!mr_rref_is_owner(r)) {
         char text[MR_MEMBER_TEXT_BYTES];
-
         mr_member_text(r->all->agent, r->owner, text);
         status = mr_rpc_error(MR_INVALID_ARGUMENT,
                               "mr_rref_local_value: the value is %s's; mr_rref_to_here() gets a copy", text);
@@ -396,7 +379,6 @@ enum mr_status mr_rref_confirm(struct mr_rref *r, uint32_t timeout_ms)
 {
     enum mr_status status = MR_OK;
     struct wait w;
-
     if (!mr_rref_pin(r, "mr_rref_confirm"))
         return MR_INVALID_ARGUMENT;
     if (mr_rref_is_over(r, "mr_rref_confirm")) {
@@ -420,7 +402,6 @@ enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *i
                                    struct mr_rref **parameter)
 {
     struct mr_versions *versions;
-
     if (initial->dtype != MR_F32 || initial->bytes == 0 || initial->data == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "mr_parameter_create: a parameter is an f32 tensor with at least one element, "
@@ -439,7 +420,6 @@ enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *i
 enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version)
 {
     enum mr_status status = MR_OK;
-
     if (!mr_rref_pin(parameter, "mr_parameter_read"))
         return MR_INVALID_ARGUMENT;
     struct mr_versions *versions = mr_parameter_versions(parameter);

@@ -13,7 +13,6 @@ void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const st
 {
     uint32_t size = agent->config.is_rendezvous ? agent->config.world_size : 0;
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, size, NULL);
-
     if (!mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, &tensor, 1)) {
         mr_reply_busy(agent->config.endpoint, request->ref);
         return;
@@ -30,7 +29,6 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
 {
     struct mr_member *m = call->member;
     uint32_t size = agent->config.world_size;
-
     m->alive_in_flight = false;
     /* Unknown: the node that was the rendezvous has begun another world. */
     if ((status == MR_WORKER_DIED || status == MR_UNKNOWN_WORKER) && reply != NULL)
@@ -61,10 +59,8 @@ static void ask_alive(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us
 static bool is_silent(struct mr_rpc *agent, const struct mr_member *m, uint64_t now_us, bool asked)
 {
     uint64_t heard_us = m->heard_us;
-
     for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
         struct mr_client_session_info info = {.silent_since_us = 0};
-
         if (m->sessions[i] != NULL)
             mr_client_session_info(m->sessions[i], &info);
         if (info.silent_since_us > heard_us)
@@ -91,7 +87,6 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
                          enum mr_client_session_event event)
 {
     struct mr_client_session_info info;
-
     mr_client_session_info(session, &info);
     struct mr_member *m = info.user;
 
@@ -116,7 +111,6 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     uint64_t interval_us = dead_after_us(agent) / ALIVE_PER_DEATH;
     bool alone = atomic_load(&agent->rendezvous.dead);
-
     if (!atomic_load(&agent->complete) || atomic_load(&agent->left))
         return UINT64_MAX;
     if (now_us < agent->alive_next_us)

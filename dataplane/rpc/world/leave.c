@@ -61,7 +61,6 @@ static void note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leav
 static void count_leaving(struct mr_rpc *agent)
 {
     bool still = true;
-
     if (!atomic_load(&agent->complete) || agent->leaving.all_may_go)
         return;
     MR_MEMBER_EACH(m, agent) {
@@ -88,7 +87,6 @@ static bool serve_goodbye(struct mr_rpc *agent, struct mr_member *from, const st
 {
     const struct mr_message *message = request->message;
     struct mr_leave_wire said;
-
     if (!from->is_node || message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(said))
         return false;
     memcpy(&said, message->tensors[0].data, sizeof(said));
@@ -109,7 +107,6 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     struct mr_leave_wire said;
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
                                    mr_tensor_1d(MR_U8, agent->config.world_size, NULL)};
-
     if (serve_goodbye(agent, from, request))
         return;
     if (!agent->config.is_rendezvous || message->preamble.tensor_count != 1 ||
@@ -149,7 +146,6 @@ static uint64_t rendezvous_tick(struct mr_rpc *agent, uint64_t now_us)
                                  .epoch = leaving->world_epoch,
                                  .quiet = is_quiet(agent),
                                  .activity = atomic_load(&agent->activity)};
-
     if (leaving->step == MR_LEAVING_WAITS) {
         note(agent, &agent->members[agent->config.rank], &said);
         count_leaving(agent);
@@ -171,7 +167,6 @@ static bool leave_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
 {
     struct mr_leaving *leaving = &agent->leaving;
     uint64_t words[2];
-
     leaving->in_flight = false;
     leaving->next_us = mr_agent_now(agent) + LEAVE_WAIT_US;
     if (leaving->step == MR_LEAVING_BYE) {
@@ -202,7 +197,6 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
                                  .quiet = is_quiet(agent),
                                  .activity = atomic_load(&agent->activity)};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(said), &said);
-
     leaving->call = (struct mr_agent_call){
         .op = MR_OP_RPC_LEAVE, .control = true, .deadline_us = now_us + LEAVE_CALL_US, .ended = leave_ended};
     leaving->next_us = now_us + LEAVE_WAIT_US;
@@ -215,7 +209,6 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
 uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_leaving *leaving = &agent->leaving;
-
     if (leaving->step == MR_LEAVING_NOT || leaving->step == MR_LEAVING_DONE)
         return UINT64_MAX;
     if (agent->config.is_rendezvous)
@@ -245,10 +238,8 @@ void mr_leave_begin(struct mr_rpc *agent)
 uint32_t mr_leave_staying(const struct mr_rpc *agent)
 {
     uint32_t staying = agent->leaving.step == MR_LEAVING_NOT;
-
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
         uint8_t state = agent->config.is_rendezvous ? state_of(&agent->members[i]) : agent->leaving.states[i];
-
         staying += i != agent->config.rank && state == MR_LEAVE_MISSING;
     }
     return staying;
@@ -273,13 +264,11 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
                                            "has calls in flight, or references tie it to others"};
     char held[320];
     size_t used = 0;
-
     if (bytes > 0)
         out[0] = 0;
     for (uint32_t i = 0; i < agent->config.world_size && used + 1 < bytes; i++) {
         uint8_t state = agent->config.is_rendezvous ? state_of(&agent->members[i]) : agent->leaving.states[i];
         char text[MR_MEMBER_TEXT_BYTES];
-
         if (i == agent->config.rank)
             state = is_quiet(agent) ? MR_LEAVE_QUIET : MR_LEAVE_BUSY;
         if (state > MR_LEAVE_BUSY)
@@ -302,7 +291,6 @@ void mr_agent_retire(struct mr_rpc *agent)
 uint32_t mr_agent_unfinished(struct mr_rpc *agent)
 {
     uint32_t left = mr_executor_load(agent->executor) + agent->job_count + mr_agent_has_work(agent);
-
     return left + (agent->unanswered != NULL) + mr_longs_unfinished(agent);
 }
 
@@ -318,7 +306,6 @@ static void say_to(struct mr_rpc *agent, struct mr_member *m)
 {
     struct mr_leave_wire said = {.phase = MR_LEAVE_GONE};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(said), &said);
-
     m->goodbye = (struct mr_agent_call){.op = MR_OP_RPC_LEAVE,
                                         .control = true,
                                         .deadline_us = mr_agent_now(agent) + GOODBYE_CALL_US,
@@ -332,7 +319,6 @@ static void say_to(struct mr_rpc *agent, struct mr_member *m)
 bool mr_agent_say_goodbye(struct mr_rpc *agent)
 {
     bool waits = false;
-
     if (!atomic_load(&agent->complete) || agent->config.rank == MR_RPC_NO_RANK)
         return false;
     MR_MEMBER_EACH(m, agent) {

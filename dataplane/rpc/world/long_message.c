@@ -24,7 +24,6 @@ bool mr_long_is(const struct mr_rpc *agent, uint64_t bytes)
 bool mr_long_reserve(struct mr_rpc *agent, uint64_t bytes)
 {
     uint64_t taken = atomic_load(&agent->longs.bytes);
-
     do {
         if (bytes > agent->config.long_memory_bytes || taken > agent->config.long_memory_bytes - bytes)
             return false;
@@ -42,7 +41,6 @@ void mr_long_unreserve(struct mr_rpc *agent, uint64_t bytes)
 static uint8_t *make_room(struct mr_tensor *tensors, uint32_t tensor_count)
 {
     uint64_t bytes = MR_TENSOR_ALIGN;
-
     for (uint32_t i = 0; i < tensor_count; i++)
         if (tensors[i].data == NULL)
             bytes += (tensors[i].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
@@ -61,7 +59,6 @@ struct mr_long_out *mr_long_out_new(struct mr_rpc *agent, uint32_t to, uint8_t o
                                     uint32_t tensor_count, uint64_t words[MR_LONG_NOTE_WORDS])
 {
     struct mr_long_out *out = malloc(sizeof(*out));
-
     if (out == NULL)
         return NULL;
     *out = (struct mr_long_out){.to = to,
@@ -98,7 +95,6 @@ static struct mr_long_out *find(struct mr_rpc *agent, uint64_t id, uint32_t to)
 {
     for (struct mr_link *link = agent->longs.out.next; link != &agent->longs.out; link = link->next) {
         struct mr_long_out *out = MR_CONTAINER(link, struct mr_long_out, link);
-
         if (out->id == id && out->to == to)
             return out;
     }
@@ -110,7 +106,6 @@ void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const stru
     struct mr_endpoint *ep = agent->config.endpoint;
     const struct mr_tensor *first = &request->message->tensors[0];
     uint64_t words[PART_WORDS];
-
     if (request->message->preamble.tensor_count != 1 || first->bytes != sizeof(words)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
@@ -147,7 +142,6 @@ void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const stru
 bool mr_long_is_note(const struct mr_message *message)
 {
     const struct mr_tensor *first = &message->tensors[0];
-
     return message->preamble.tensor_count == 1 && first->dtype == MR_U64 &&
            first->bytes == MR_LONG_NOTE_WORDS * sizeof(uint64_t);
 }
@@ -186,7 +180,6 @@ static bool memory_take(struct mr_long_in *in)
     struct mr_rpc *agent = in->agent;
     const struct mr_agent_config *config = &agent->config;
     char why[sizeof(in->why)];
-
     if (in->bytes > config->long_bytes_max) {
         snprintf(why, sizeof(why),
                  "a message of %" PRIu64
@@ -237,7 +230,6 @@ static void end_reply(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
     struct mr_agent_call *call = in->call;
-
     agent->longs.serving--;
     if (in->status != MR_OK)
         make_error(in);
@@ -248,7 +240,6 @@ static void end_reply(struct mr_long_in *in)
 static void answer_error(struct mr_long_in *in)
 {
     struct mr_endpoint *ep = in->agent->config.endpoint;
-
     if (in->why[0] == 0)
         mr_reply_status(ep, in->note->ref, in->status);
     else
@@ -261,7 +252,6 @@ static void hand_on(struct mr_long_in *in)
     struct mr_rpc *agent = in->agent;
     struct mr_long_in *before = agent->longs.dispatched; /* set if a death in its handler led here */
     enum mr_long_taken taken_before = agent->longs.taken;
-
     in->request = *in->note;
     in->request.message = &in->message;
     agent->longs.dispatched = in;
@@ -340,7 +330,6 @@ static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_s
 static void notify(struct mr_long_in *in)
 {
     struct mr_rpc *agent = in->agent;
-
     if (in->status == MR_OK) {
         if (!mr_message_parse_long(in->memory, in->bytes, &in->message))
             give_up(in, MR_BAD_MESSAGE, "a long message is malformed");
@@ -377,7 +366,6 @@ static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_
 {
     struct mr_long_part *part = MR_CONTAINER(call, struct mr_long_part, call);
     struct mr_long_in *in = part->in;
-
     part->asked = false;
     if (status != MR_OK) {
         give_up(in, status, "");
@@ -395,7 +383,6 @@ static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_
 static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
 {
     uint64_t left = in->bytes - in->asked_up_to;
-
     part->in = in;
     part->offset = in->asked_up_to;
     part->bytes = left < MR_LONG_PART_BYTES ? (uint32_t)left : MR_LONG_PART_BYTES;
@@ -428,7 +415,6 @@ static bool any_asked(const struct mr_long_in *in)
 static void ask_all(struct mr_long_in *in)
 {
     enum mr_status status = MR_OK;
-
     for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD && in->asked_up_to < in->bytes && status == MR_OK; i++)
         if (!in->parts[i].asked)
             status = ask(in, &in->parts[i]);
@@ -467,7 +453,6 @@ static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, co
 {
     struct mr_long_in *in = calloc(1, sizeof(*in));
     uint64_t words[MR_LONG_NOTE_WORDS];
-
     if (in == NULL)
         return NULL;
     memcpy(words, note->tensors[0].data, sizeof(words));
@@ -483,7 +468,6 @@ static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, co
 void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_long_in *in = begin(agent, from, request->message);
-
     if (in != NULL)
         in->note = mr_reply_later(agent->config.endpoint, request);
     if (in == NULL || in->note == NULL) {
@@ -499,7 +483,6 @@ void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const
 bool mr_long_receive_reply(struct mr_rpc *agent, struct mr_agent_call *call, const struct mr_message *reply)
 {
     struct mr_long_in *in = begin(agent, call->member, reply);
-
     if (in == NULL)
         return false;
     in->call = call;
@@ -513,7 +496,6 @@ bool mr_long_receive_reply(struct mr_rpc *agent, struct mr_agent_call *call, con
 void mr_longs_init(struct mr_rpc *agent)
 {
     struct mr_agent_config *config = &agent->config;
-
     mr_list_init(&agent->longs.out);
     mr_list_init(&agent->longs.in);
     if (config->long_from_bytes == 0)
@@ -528,12 +510,10 @@ void mr_longs_init(struct mr_rpc *agent)
 static void go_on_all(struct mr_rpc *agent)
 {
     struct mr_link rest;
-
     mr_list_init(&rest);
     mr_list_splice(&rest, &agent->longs.in);
     while (!mr_list_empty(&rest)) {
         struct mr_long_in *in = MR_CONTAINER(rest.next, struct mr_long_in, link);
-
         mr_list_remove(&in->link);
         mr_list_append(&agent->longs.in, &in->link);
         if (!any_asked(in))
@@ -545,12 +525,10 @@ static void go_on_all(struct mr_rpc *agent)
 static void end_answers(struct mr_rpc *agent, uint32_t to)
 {
     struct mr_link rest;
-
     mr_list_init(&rest);
     mr_list_splice(&rest, &agent->longs.out);
     while (!mr_list_empty(&rest)) {
         struct mr_long_out *out = MR_CONTAINER(rest.next, struct mr_long_out, link);
-
         mr_list_remove(&out->link);
         mr_list_append(&agent->longs.out, &out->link);
         if (out->call == NULL && (to == MR_RPC_NO_RANK || out->to == to))
@@ -573,7 +551,6 @@ void mr_longs_close(struct mr_rpc *agent)
 uint64_t mr_longs_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_longs *longs = &agent->longs;
-
     if (mr_list_empty(&longs->in))
         return UINT64_MAX;
     if (!longs->look && now_us < longs->look_us)

@@ -17,7 +17,6 @@ void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEX
 enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
 {
     char text[MR_MEMBER_TEXT_BYTES];
-
     if (rank >= agent->config.world_size)
         return mr_rpc_error(MR_UNKNOWN_WORKER, "there is no rank %u in this world of %u worker%s", rank,
                             agent->config.world_size, mr_plural(agent->config.world_size));
@@ -41,7 +40,6 @@ enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
 struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_request *request)
 {
     uint64_t rank = request->message->preamble.step;
-
     if (rank >= agent->config.world_size)
         return NULL;
     struct mr_member *m = &agent->members[rank];
@@ -63,7 +61,6 @@ static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, cons
                                                       : call->control ? MR_SESSION_CONTROL
                                                                       : MR_SESSION_CALLS + call->depth];
     enum mr_status status = MR_OK;
-
     if (*session == NULL)
         status = mr_client_session_open(agent->config.endpoint, &m->address, 0, m, session);
     *out = *session;
@@ -74,7 +71,6 @@ static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, cons
 static bool is_stuck(const struct mr_agent_call *call, const struct mr_client_session *session)
 {
     struct mr_client_session_info info;
-
     if (call->depth + 1u < MR_EXECUTOR_DEPTHS)
         return false;
     mr_client_session_info(session, &info);
@@ -88,7 +84,6 @@ enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct
     struct mr_call_options options = {
         .op = call->op, .step = agent->config.rank, .deadline_us = call->deadline_us, .user = call};
     enum mr_status status = session_of(agent, m, call, &session);
-
     if (status == MR_OK && is_stuck(call, session))
         status = MR_BUSY;
     if (status == MR_OK)
@@ -104,7 +99,6 @@ enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct
 static void tell_unread(struct mr_rpc *agent, void *of)
 {
     struct mr_agent_call *call = of;
-
     if (call->unread != NULL)
         call->unread(agent, call);
 }
@@ -120,7 +114,6 @@ static enum mr_status begin_long(struct mr_rpc *agent, struct mr_agent_call *cal
 {
     uint64_t words[MR_LONG_NOTE_WORDS] = {0}, bytes = mr_message_long_bytes(tensors, tensor_count);
     struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
-
     if (bytes == 0 || bytes > agent->config.long_bytes_max)
         return MR_TOO_LARGE;
     struct mr_long_out *out = mr_long_out_new(agent, call->to, call->op, tensors, tensor_count, words);
@@ -143,7 +136,6 @@ static bool is_long(const struct mr_rpc *agent, const struct mr_agent_call *call
                     const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     uint64_t bytes = 0;
-
     for (uint32_t i = 0; i < tensor_count; i++)
         bytes += tensors[i].bytes < UINT64_MAX - bytes ? tensors[i].bytes : UINT64_MAX - bytes;
     return call->stays && mr_long_is(agent, bytes);
@@ -153,7 +145,6 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
                               uint32_t tensor_count)
 {
     enum mr_status status = mr_member_check(agent, call->to);
-
     if (status != MR_OK)
         return status;
     assert(call->to != agent->config.rank);
@@ -176,7 +167,6 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call)
 {
     uint64_t now_us = mr_agent_now(agent);
-
     if (call->member->calls_pending++ == 0)
         call->member->pending_since_us = now_us;
     mr_call_send(agent->config.endpoint, call->wire, now_us);
@@ -252,7 +242,6 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
 {
     struct mr_agent_call *call = user;
     struct mr_member *m = call->member;
-
     m->calls_pending--;
     if (reply != NULL)
         m->heard_us = mr_agent_now(agent);
@@ -274,7 +263,6 @@ void mr_member_close(struct mr_rpc *agent, struct mr_member *m)
 {
     for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
         struct mr_client_session *session = m->sessions[i];
-
         m->sessions[i] = NULL;
         if (session != NULL)
             mr_client_session_close(agent->config.endpoint, session, mr_agent_now(agent));

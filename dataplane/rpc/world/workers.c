@@ -77,7 +77,6 @@ static void find_missing(struct mr_rpc *agent, struct leave_work *leave)
 static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 {
     struct leave_work *leave = MR_CONTAINER(work, struct leave_work, work);
-
     if (leave->joins)
         find_missing(agent, leave);
     else if (leave->staying != NULL)
@@ -103,7 +102,6 @@ enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us
 {
     char missing[448];
     struct leave_work who = {.joins = true, .missing = missing, .missing_bytes = sizeof(missing)};
-
     if (mr_agent_wait(agent, &agent->joined, deadline_us)) {
         if (agent->join_status != MR_OK)
             snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank,
@@ -126,7 +124,6 @@ uint32_t mr_rpc_staying(struct mr_rpc *agent)
 {
     uint32_t staying = 0;
     struct leave_work leave = {.staying = &staying};
-
     if (!atomic_load(&agent->left))
         run_inside(agent, &leave);
     return staying;
@@ -137,7 +134,6 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     uint64_t deadline_us = mr_agent_deadline_us(agent, mr_agent_now(agent), timeout_ms);
     char missing[448];
     struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof(missing)};
-
     if (mr_agent_is_inherited(agent))
         return mr_agent_check_process(agent, "mr_rpc_shutdown");
     if (agent->config.is_node)

@@ -29,7 +29,6 @@ static bool all_present(const struct mr_rpc *agent)
 static void joined(struct mr_rpc *agent, enum mr_status status)
 {
     uint64_t now_us = mr_agent_now(agent);
-
     agent->join_status = status;
     if (status == MR_OK) {
         MR_MEMBER_EACH(m, agent)
@@ -48,7 +47,6 @@ static bool has_joined(struct mr_rpc *agent)
 enum mr_status mr_world_init(struct mr_rpc *agent)
 {
     const struct mr_agent_config *config = &agent->config;
-
     agent->members = calloc(config->world_size, sizeof(*agent->members));
     agent->joined_ranks = calloc(config->world_size, 1);
     agent->leaving.states = calloc(config->world_size, 1);
@@ -106,7 +104,6 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
     }
     MR_MEMBER_EACH(m, agent) {
         bool same = m->present && memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0;
-
         if (!m->present || is_stale(agent, m, request->now_us) || (same && m->rank == join->rank))
             continue;
         if (m->rank == join->rank || same) {
@@ -128,7 +125,6 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
 static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
 {
     struct mr_member *joining = &agent->members[join->rank];
-
     joining->heard_us = request->now_us;
     if (atomic_load(&agent->complete))
         return;
@@ -164,7 +160,6 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     struct mr_tensor tensors[2] = {
         mr_tensor_1d(MR_U8, size, NULL),
         mr_tensor_2d(MR_U8, complete ? size : 0, sizeof(struct mr_member_wire), NULL)};
-
     if (!mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, tensors, 2)) {
         mr_reply_busy(agent->config.endpoint, request->ref);
         return;
@@ -208,7 +203,6 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
     const struct mr_message *message = request->message;
     struct mr_join_wire join;
     char why[256];
-
     if (!agent->config.is_rendezvous) {
         mr_reply_error(ep, request->ref, MR_UNKNOWN_OP, "this worker is not the rendezvous");
         return;
@@ -261,7 +255,6 @@ static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *repl
 {
     const struct mr_tensor *present = &reply->tensors[0], *lines = &reply->tensors[1];
     uint32_t size = agent->config.world_size;
-
     if (reply->preamble.tensor_count != 2 || present->bytes != size)
         return false;
     memcpy(agent->joined_ranks, present->data, size);
@@ -271,7 +264,6 @@ static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *repl
         return false;
     for (uint32_t i = 0; i < size; i++) {
         struct mr_member_wire line;
-
         memcpy(&line, (const uint8_t *)lines->data + i * sizeof(line), sizeof(line));
         if (!read_member(agent, &line))
             return false;
@@ -311,7 +303,6 @@ static uint64_t join_tick(struct mr_rpc *agent, uint64_t now_us)
                                 .world_size = agent->config.world_size,
                                 .incarnation = agent->config.incarnation,
                                 .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
-
     if (has_joined(agent) || agent->config.is_rendezvous || agent->join_in_flight ||
         atomic_load(&agent->held))
         return UINT64_MAX;
@@ -334,7 +325,6 @@ static uint64_t join_tick(struct mr_rpc *agent, uint64_t now_us)
 static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t bytes)
 {
     const struct mr_wire_counters *counters = mr_endpoint_counters(agent->config.endpoint);
-
     if (counters->drop_proof != 0)
         (void)snprintf(out, bytes,
                        "; somebody asks under another key: see key_file of this worker and of those");
@@ -348,7 +338,6 @@ static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t by
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
 {
     uint32_t there = 0, used = 0;
-
     MR_MEMBER_EACH(m, agent) {
         if (agent->config.is_rendezvous)
             agent->joined_ranks[m->rank] = m->present;
@@ -369,6 +358,5 @@ uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us)
     uint64_t join_us = join_tick(agent, now_us), alive_us = mr_alive_tick(agent, now_us);
     uint64_t leave_us = mr_leave_tick(agent, now_us);
     uint64_t next_us = join_us < alive_us ? join_us : alive_us;
-
     return leave_us < next_us ? leave_us : next_us;
 }

@@ -24,7 +24,6 @@ static const float *take(struct millrace *m, struct mr_reply *reply)
 static void empty(void *state)
 {
     struct millrace *m = state;
-
     bench_check(mr_echo(m->client, NULL, 0, NULL, 0, NULL), "echo");
 }
 
@@ -41,7 +40,6 @@ static uint64_t empty_many(void *state, double until_us)
     struct mr_future *futures[WORK_OUTSTANDING] = {0};
     struct mr_options options = {.more = true};
     uint64_t calls = 0;
-
     for (uint32_t i = 0; i != 0 || bench_now_us() < until_us; i = (i + 1) % WORK_OUTSTANDING) {
         if (futures[i] != NULL) {
             end_call(&futures[i]);
@@ -59,7 +57,6 @@ static uint64_t empty_many(void *state, double until_us)
 static const float *pull_from(struct millrace *m, uint32_t table, const struct workload *w)
 {
     struct mr_reply *reply;
-
     bench_check(mr_lookup(m->client, NULL, table, w->keys, WORK_ROWS, &reply), "lookup");
     return take(m, reply);
 }
@@ -78,7 +75,6 @@ static const float *lookup(void *state, const struct workload *w)
 {
     struct millrace *m = state;
     struct mr_reply *reply;
-
     bench_check(mr_lookup_bags(m->client, NULL, m->rows, w->keys, w->offsets, WORK_BAGS, &reply),
                 "lookup of bags");
     return take(m, reply);
@@ -90,7 +86,6 @@ static void feed(void *state, const struct workload *w)
     uint64_t before = m->batch++;
     struct mr_batch_keys keys = {
         .table = m->rows, .samples = WORK_BAGS, .slots = 1, .keys = w->keys, .offsets = w->offsets};
-
     bench_check(mr_forget_batches(m->client, NULL, &before, 1), "forget_batches");
     bench_check(mr_feed_sample(m->client, NULL, m->batch, &keys, 1, false), "feed_sample");
 }
@@ -99,7 +94,6 @@ static const float *lookup_fed(void *state, const struct workload *w)
 {
     struct millrace *m = state;
     struct mr_reply *reply;
-
     (void)w;
     bench_check(mr_lookup_batch(m->client, NULL, m->batch, m->rows, &reply), "lookup_batch");
     return take(m, reply);
@@ -108,7 +102,6 @@ static const float *lookup_fed(void *state, const struct workload *w)
 static void push(void *state, const struct workload *w)
 {
     struct millrace *m = state;
-
     bench_check(mr_push_gradients(m->client, NULL, m->learning, w->keys, WORK_ROWS, WORK_DIM, w->gradients),
                 "push");
 }
@@ -116,7 +109,6 @@ static void push(void *state, const struct workload *w)
 static void set(void *state, const struct workload *w)
 {
     struct millrace *m = state;
-
     bench_check(mr_push_gradients(m->client, NULL, m->rows, w->keys, WORK_ROWS, WORK_DIM, w->rows), "set");
 }
 
@@ -124,7 +116,6 @@ static uint32_t create(struct millrace *m, const char *name, enum mr_optimizer o
 {
     struct mr_feature table = mr_feature_table(name, WORK_DIM);
     uint32_t id;
-
     mr_feature_set_optimizer(&table, optimizer);
     table.learning_rate = WORK_RATE;
     bench_check(mr_create(m->client, NULL, &table, 1, &id), name);
@@ -136,11 +127,9 @@ static void fill(struct millrace *m)
 {
     static float rows[WORK_ROWS * WORK_DIM];
     static uint64_t keys[WORK_ROWS];
-
     for (uint32_t first = 0; first < WORK_KEYS; first += WORK_ROWS) {
         uint32_t count = WORK_KEYS - first < WORK_ROWS ? WORK_KEYS - first : WORK_ROWS;
         struct mr_reply *reply;
-
         for (uint32_t i = 0; i < count; i++) {
             keys[i] = first + i;
             work_row(keys[i], &rows[(size_t)i * WORK_DIM]);
@@ -157,7 +146,6 @@ int main(int argc, char **argv)
     struct millrace m = {.batch = (uint64_t)STREAM << 48};
     char server[128], error[256];
     struct mr_client_options client = {.server = server};
-
     (void)snprintf(server, sizeof(server), "%s:%u", options.address, options.port);
     if (mr_client_create(&client, &m.client, error, sizeof(error)) != MR_OK)
         peer_give_up("millrace_client", "%s", error);

@@ -20,7 +20,6 @@
 void peer_give_up(const char *program, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     fprintf(stderr, "%s: ", program);
     vfprintf(stderr, format, arguments);
@@ -42,7 +41,6 @@ static bool parse_server(char *text, struct peer_options *out)
 {
     char *colon = strrchr(text, ':'), *end;
     unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
-
     if (colon == NULL || *end != '\0' || port == 0 || port > UINT16_MAX || colon - text >= (int)ADDRESS_BYTES)
         return false;
     *colon = '\0';
@@ -59,7 +57,6 @@ struct peer_options peer_options_read(const char *program, int argc, char **argv
         {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     struct peer_options options = {.seconds = 1.0};
     bool good = true;
-
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         if (c == 's')
             good = good && parse_server(optarg, &options);
@@ -84,7 +81,6 @@ struct peer_options peer_options_read(const char *program, int argc, char **argv
 bool peer_wants(const struct peer_options *options, const char *row)
 {
     size_t bytes = strlen(row);
-
     if (options->rows == NULL)
         return true;
     for (const char *at = options->rows; at != NULL; at = strchr(at, ',')) {
@@ -106,7 +102,6 @@ struct bench {
 static void note_check(struct bench *b, const char *row, const float *values, uint32_t count)
 {
     size_t used = strlen(b->checks);
-
     (void)snprintf(b->checks + used, sizeof(b->checks) - used, ", \"%s\": \"%016" PRIx64 "\"", row,
                    work_checksum(values, count));
 }
@@ -125,7 +120,6 @@ static const float *run_call(const struct bench *b, enum call call, double *us)
 {
     const struct peer *p = b->peer;
     const float *values = NULL;
-
     if (call == LOOKUP_FED)
         p->feed(p->state, b->work);
     double start = bench_now_us();
@@ -160,7 +154,6 @@ static const float *measure(const struct bench *b, const char *row, enum call ca
            end = warm + b->seconds * 1e6, us;
     const float *values;
     uint32_t runs = 0;
-
     do
         values = run_call(b, call, &us);
     while (bench_now_us() < warm);
@@ -173,7 +166,6 @@ static const float *measure(const struct bench *b, const char *row, enum call ca
 static void measure_empty_many(const struct bench *b)
 {
     const struct peer *p = b->peer;
-
     (void)p->empty_many(p->state, bench_now_us() + WARM_SHARE * b->seconds * 1e6);
     double start = bench_now_us();
     uint64_t calls = p->empty_many(p->state, start + b->seconds * 1e6);
@@ -185,7 +177,6 @@ static void measure_push(struct bench *b)
 {
     const struct peer *p = b->peer;
     uint32_t at;
-
     p->push(p->state, b->work);
     const float *rows = (p->pushed != NULL ? p->pushed : p->pull)(p->state, b->work);
     check(b, work_pushed(b->work, p->update, p->push_from_zero, rows, &at), "push", rows, at);
@@ -199,7 +190,6 @@ static void measure_set(struct bench *b)
 {
     const struct peer *p = b->peer;
     uint32_t at;
-
     (void)measure(b, "set", SET);
     const float *rows = p->pull(p->state, b->work);
     check(b, work_set(b->work, rows, &at), "set", rows, at);
@@ -210,7 +200,6 @@ static void measure_lookup(struct bench *b, const char *row, enum call call)
 {
     uint32_t at;
     const float *sums = measure(b, row, call);
-
     check(b, work_summed(b->work, sums, &at), row, sums, at);
     note_check(b, row, sums, BAG_ELEMENTS);
 }
@@ -221,7 +210,6 @@ void peer_bench(const struct peer *peer, const struct peer_options *options)
     static double us[RUNS_MAX];
     struct bench b = {.peer = peer, .work = &work, .seconds = options->seconds, .us = us};
     uint32_t at;
-
     assert(peer->pull != NULL);
     work_make(&work);
     if (peer->empty != NULL && peer_wants(options, "empty_1"))
@@ -230,7 +218,6 @@ void peer_bench(const struct peer *peer, const struct peer_options *options)
         measure_empty_many(&b);
     if (peer_wants(options, "pull")) {
         const float *rows = measure(&b, "pull", PULL);
-
         check(&b, work_pulled(&work, rows, &at), "pull", rows, at);
         note_check(&b, "pull", rows, ROW_ELEMENTS);
     }

@@ -29,7 +29,6 @@ __attribute__((noreturn)) static void give_up(const struct redis *r, const char 
 static redisReply *await(struct redis *r, int type, const char *what)
 {
     void *reply;
-
     if (redisGetReply(r->context, &reply) != REDIS_OK)
         give_up(r, what);
     if (((redisReply *)reply)->type != type)
@@ -59,7 +58,6 @@ static uint64_t empty_many(void *state, double until_us)
 {
     struct redis *r = state;
     uint64_t calls = 0;
-
     for (uint32_t i = 0; i < WORK_OUTSTANDING; i++)
         add_empty(r);
     for (; calls % WORK_OUTSTANDING != 0 || bench_now_us() < until_us; calls++) {
@@ -75,7 +73,6 @@ static void add_command(struct redis *r, const char *name, const uint64_t *keys,
                         uint32_t count)
 {
     uint32_t words = 1;
-
     r->words[0] = name;
     r->bytes[0] = strlen(name);
     for (uint32_t i = 0; i < count; i++) {
@@ -98,12 +95,10 @@ static uint32_t keys_from(const struct redis *r, uint32_t first)
 static void take_rows(struct redis *r, uint32_t first, uint32_t count)
 {
     redisReply *reply = await(r, REDIS_REPLY_ARRAY, "MGET");
-
     if (reply->elements != count)
         give_up(r, "MGET");
     for (uint32_t i = 0; i < count; i++) {
         const redisReply *row = reply->element[i];
-
         if (row->type != REDIS_REPLY_STRING || (size_t)row->len != ROW_BYTES)
             give_up(r, "MGET: no such row");
         memcpy(&r->rows[(size_t)(first + i) * WORK_DIM], row->str, ROW_BYTES);
@@ -114,7 +109,6 @@ static void take_rows(struct redis *r, uint32_t first, uint32_t count)
 static const float *pull(void *state, const struct workload *w)
 {
     struct redis *r = state;
-
     for (uint32_t first = 0; first < WORK_ROWS; first += r->command_keys)
         add_command(r, "MGET", &w->keys[first], NULL, keys_from(r, first));
     for (uint32_t first = 0; first < WORK_ROWS; first += r->command_keys)
@@ -126,10 +120,8 @@ static const float *lookup(void *state, const struct workload *w)
 {
     struct redis *r = state;
     const float *row = pull(state, w);
-
     for (uint32_t b = 0; b < WORK_BAGS; b++) {
         float sum[WORK_DIM] = {0};
-
         for (uint32_t i = w->offsets[b]; i < w->offsets[b + 1]; i++, row += WORK_DIM)
             for (uint32_t d = 0; d < WORK_DIM; d++)
                 sum[d] += row[d];
@@ -154,7 +146,6 @@ static void set(void *state, const struct workload *w)
 static void fill(struct redis *r)
 {
     static uint64_t keys[WORK_ROWS];
-
     for (uint32_t first = 0; first < WORK_KEYS; first += WORK_ROWS) {
         for (uint32_t i = 0; i < WORK_ROWS; i++) {
             keys[i] = (first + i) % WORK_KEYS;
@@ -168,7 +159,6 @@ int main(int argc, char **argv)
 {
     static struct redis r;
     struct peer_options options = peer_options_read("redis_client", argc, argv);
-
     r.command_keys = options.api != NULL ? (uint32_t)strtoul(options.api, NULL, 10) : 512;
     if (r.command_keys == 0 || r.command_keys > WORK_ROWS)
         peer_give_up("redis_client", "--api is the number of keys in a command, 1 to %u", WORK_ROWS);

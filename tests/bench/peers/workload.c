@@ -24,7 +24,6 @@ void work_row(uint64_t key, float out[WORK_DIM])
 void work_make(struct workload *out)
 {
     uint64_t state = 1;
-
     for (uint32_t i = 0; i < WORK_ROWS; i++) {
         out->keys[i] = next_key(&state);
         for (uint32_t d = 0; d < WORK_DIM; d++) {
@@ -55,7 +54,6 @@ bool work_summed(const struct workload *w, const float *sums, uint32_t *at)
 {
     for (uint32_t i = 0; i < WORK_BAGS * WORK_DIM; i++) {
         float sum = 0;
-
         for (uint32_t k = 0; k < BAG_KEYS; k++)
             sum += value_of(w->keys[i / WORK_DIM * BAG_KEYS + k], i % WORK_DIM);
         *at = i;
@@ -103,14 +101,12 @@ bool work_pushed(const struct workload *w, enum work_update update, bool from_ze
                  uint32_t *at)
 {
     static struct steps steps[WORK_KEYS];
-
     memset(steps, 0, sizeof(steps));
     for (uint32_t i = 0; i < WORK_ROWS; i++)
         add_gradient(&steps[w->keys[i]], &w->gradients[i * WORK_DIM]);
     for (uint32_t i = 0; i < WORK_ROWS * WORK_DIM; i++) {
         uint64_t key = w->keys[i / WORK_DIM];
         uint32_t d = i % WORK_DIM;
-
         *at = i;
         if (!moved_right(&steps[key], update, d, from_zero ? 0.0f : value_of(key, d), rows[i]))
             return false;
@@ -122,7 +118,6 @@ uint64_t work_checksum(const float *values, uint32_t count)
 {
     const uint8_t *bytes = (const uint8_t *)values;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
     for (uint64_t i = 0; i < (uint64_t)count * sizeof(float); i++)
         hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     return hash;

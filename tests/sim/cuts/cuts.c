@@ -26,7 +26,6 @@ static struct sums *sums;
 static void *map_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -50,7 +49,6 @@ static bool make_directory(char *out, size_t bytes)
 static void remove_directory(const char *directory)
 {
     char command[96];
-
     (void)snprintf(command, sizeof(command), "rm -rf %s", directory);
     if (system(command) != 0)
         fprintf(stderr, "cuts: %s is left behind\n", directory);
@@ -59,7 +57,6 @@ static void remove_directory(const char *directory)
 static void limit_time(void)
 {
     const struct rlimit limit = {.rlim_cur = SECONDS_MAX, .rlim_max = SECONDS_MAX};
-
     (void)setrlimit(RLIMIT_CPU, &limit);
 }
 
@@ -67,7 +64,6 @@ static void limit_time(void)
 static int run_apart(struct cuts_outcome *outcome, uint64_t seed, const char *directory, bool verbose)
 {
     int status = -1;
-
     (void)fflush(stdout);
     const pid_t pid = fork();
     if (pid == 0) {
@@ -96,7 +92,6 @@ static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char 
 {
     struct cuts_outcome *outcome = world;
     char directory[64];
-
     memset(outcome, 0, sizeof(*outcome));
     if (!make_directory(directory, sizeof(directory))) {
         (void)snprintf(why, why_bytes, "a directory for checkpoints cannot be made: %s", strerror(errno));
@@ -122,7 +117,6 @@ int main(int argc, char **argv)
 {
     static const struct seeds_program program = {
         "cuts", "Simulates N worlds in which checkpoints are cut and restored", create, destroy, run};
-
     sums = map_shared(sizeof(*sums));
     if (sums == NULL)
         return 2;

@@ -67,7 +67,6 @@ void net_to_core(struct net_packet *packet)
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_core *core = self;
-
     assert(bytes_max <= NET_UDP_BYTES);
     (void)bytes_max;
     core->open_to = *to;
@@ -77,7 +76,6 @@ static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes
 static void tx_end(void *self, uint32_t bytes)
 {
     struct dp_core *core = self;
-
     if (bytes > 0)
         net_from_core(core->index, &core->open_to, core->open, bytes);
 }
@@ -85,7 +83,6 @@ static void tx_end(void *self, uint32_t bytes)
 static void fill_random(void *self, void *out, size_t bytes)
 {
     uint8_t *to = out;
-
     (void)self;
     for (size_t i = 0; i < bytes; i++)
         to[i] = (uint8_t)random_next(fiber_random());
@@ -98,7 +95,6 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
     struct dp_core *core = app;
     const uint8_t op = request->message->preamble.op;
     dp_handler handler = op < MR_OP_COUNT ? core->dp->app.dispatch[op] : NULL;
-
     if (handler == NULL)
         mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
     else
@@ -108,7 +104,6 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
 static uint64_t last_step(void *app, const uint8_t *client_uuid)
 {
     struct dp_core *core = app;
-
     return core->dp->app.last_push_step(core->app, client_uuid);
 }
 
@@ -116,7 +111,6 @@ static void run_tasks(struct dp_core *core)
 {
     while (core->task_count > 0) {
         struct dp_task *task = core->tasks[0];
-
         core->task_count--;
         for (uint32_t i = 0; i < core->task_count; i++)
             core->tasks[i] = core->tasks[i + 1];
@@ -127,7 +121,6 @@ static void run_tasks(struct dp_core *core)
 static struct net_packet *take_packet(struct dp_core *core)
 {
     struct net_packet *packet = core->first;
-
     if (packet != NULL && (core->first = packet->next) == NULL)
         core->last = &core->first;
     return packet;
@@ -136,10 +129,8 @@ static struct net_packet *take_packet(struct dp_core *core)
 static bool receive(struct dp_core *core)
 {
     uint32_t taken = 0;
-
     for (; taken < PACKETS_TURN; taken++) {
         struct net_packet *packet = take_packet(core);
-
         if (packet == NULL)
             break;
         mr_endpoint_receive(core->ep, dp_now_us(), &packet->from, packet->data, packet->bytes);
@@ -153,7 +144,6 @@ static bool receive(struct dp_core *core)
 static void *run_core(void *arg)
 {
     struct dp_core *core = arg;
-
     for (;;) {
         run_tasks(core);
         if (core->stop)
@@ -199,7 +189,6 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
 {
     struct dp_core *core = &dp->cores[index];
     struct mr_endpoint_config config = dp->config.endpoint;
-
     core->dp = dp;
     core->index = index;
     core->last = &core->first;
@@ -224,7 +213,6 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES])
 {
     enum mr_status status = MR_OK;
-
     dp->app = *app;
     for (uint32_t i = 0; i < dp->config.core_count && status == MR_OK; i++)
         status = start_core(dp, i, error);
@@ -237,7 +225,6 @@ void dp_stop(struct dp *dp)
 {
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         struct dp_core *core = &dp->cores[i];
-
         core->stop = true;
         fiber_wake(core);
         if (core->fiber != NULL)
@@ -283,7 +270,6 @@ uint32_t dp_core_busy_ppm(const struct dp_core *core)
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
 {
     struct dp_core *core = &dp->cores[index];
-
     if (core->task_count == TASKS_MAX)
         return false;
     core->tasks[core->task_count++] = task;

@@ -7,7 +7,6 @@ void cuts_losses_note(struct cuts_losses *losses)
 {
     const char *steps = strstr(mr_last_error(), " of step");
     unsigned long long from = 0, to = 0;
-
     if (steps != NULL && sscanf(steps, " of step %llu", &from) == 1)
         to = from;
     else if (steps == NULL || sscanf(steps, " of steps %llu..%llu", &from, &to) != 2)

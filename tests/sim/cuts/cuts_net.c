@@ -61,7 +61,6 @@ static void arrive_at_client(struct net_packet *packet)
 {
     struct net_socket *s = &net.sockets[packet->socket];
     const uint64_t one = 1;
-
     if (s->fd < 0 || s->bytes + packet->bytes > SOCKET_ROOM_BYTES) {
         free(packet);
         return;
@@ -80,7 +79,6 @@ static void arrive_at_client(struct net_packet *packet)
 static void arrive(void *arg)
 {
     struct net_packet *packet = arg;
-
     fibers_note(packet->bytes);
     if (net.server_off)
         free(packet);
@@ -94,7 +92,6 @@ static void put_on_the_way(const struct net_packet *head, const uint8_t *data)
 {
     struct net_packet *packet = malloc(sizeof(*packet) + head->bytes);
     uint64_t delay_ns = 1000 + random_below(fiber_random(), net.faults.delay_ns);
-
     assert(packet != NULL);
     *packet = *head;
     memcpy(packet->data, data, head->bytes);
@@ -115,7 +112,6 @@ static void send_packet(const struct net_packet *head, const uint8_t *data)
 static struct mr_address address_of(uint8_t host, uint32_t port)
 {
     struct mr_address address = {.port = (uint16_t)port};
-
     address.ip[10] = address.ip[11] = 0xff;
     address.ip[12] = 10;
     address.ip[15] = host;
@@ -126,7 +122,6 @@ void net_from_core(uint32_t core, const struct mr_address *to, const uint8_t *da
 {
     struct net_packet head = {
         .from = address_of(1, NET_SERVER_PORT + core), .socket = to->port - CLIENT_PORT, .bytes = bytes};
-
     assert(to->port >= CLIENT_PORT && head.socket < net.socket_count);
     send_packet(&head, data);
 }
@@ -166,7 +161,6 @@ struct mr_udp_sender {
 static struct net_socket *socket_of(const struct mr_udp_socket *s)
 {
     uint32_t at = 0;
-
     while (net.sockets[at].fd != s->fd)
         at++;
     assert(at < net.socket_count);
@@ -199,7 +193,6 @@ static void free_packets(struct net_packet *packet)
 {
     while (packet != NULL) {
         struct net_packet *next = packet->next;
-
         free(packet);
         packet = next;
     }
@@ -208,7 +201,6 @@ static void free_packets(struct net_packet *packet)
 void __wrap_mr_udp_close(struct mr_udp_socket *s)
 {
     struct net_socket *mine = socket_of(s);
-
     free_packets(mine->first);
     (void)close(mine->fd);
     mine->fd = -1;
@@ -217,7 +209,6 @@ void __wrap_mr_udp_close(struct mr_udp_socket *s)
 struct mr_udp_receiver *__wrap_mr_udp_receiver_create(const struct mr_udp_socket *socket)
 {
     struct mr_udp_receiver *r = calloc(1, sizeof(*r));
-
     assert(r != NULL);
     r->socket = socket;
     return r;
@@ -234,7 +225,6 @@ bool __wrap_mr_udp_receive(struct mr_udp_receiver *r)
 {
     struct net_socket *s = socket_of(r->socket);
     uint64_t count;
-
     free_packets(r->burst);
     r->burst = r->next = s->first;
     if (s->first == NULL)
@@ -279,7 +269,6 @@ bool __wrap_mr_udp_send_too_long(struct mr_udp_sender *s)
 struct mr_udp_sender *__wrap_mr_udp_sender_create(const struct mr_udp_socket *socket, bool offload)
 {
     struct mr_udp_sender *s = calloc(1, sizeof(*s));
-
     (void)offload;
     assert(s != NULL);
     s->socket = socket;
@@ -294,7 +283,6 @@ void __wrap_mr_udp_sender_destroy(struct mr_udp_sender *s)
 static uint8_t *send_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct mr_udp_sender *s = self;
-
     (void)to;
     assert(bytes_max <= NET_UDP_BYTES);
     (void)bytes_max;
@@ -310,7 +298,6 @@ static void send_end(void *self, uint32_t bytes)
                               .core = from->server_core,
                               .to_server = true,
                               .bytes = bytes};
-
     if (bytes > 0)
         send_packet(&head, s->open);
 }
@@ -318,7 +305,6 @@ static void send_end(void *self, uint32_t bytes)
 static void fill_random(void *self, void *out, size_t bytes)
 {
     uint8_t *to = out;
-
     (void)self;
     for (size_t i = 0; i < bytes; i++)
         to[i] = (uint8_t)random_next(fiber_random());
@@ -353,11 +339,9 @@ int __wrap_epoll_pwait2(int fd, struct epoll_event *events, int count, const str
 {
     const uint64_t until_ns =
         fiber_now_ns() + (uint64_t)limit->tv_sec * UINT64_C(1000000000) + (uint64_t)limit->tv_nsec;
-
     (void)mask;
     for (;;) {
         int ready = epoll_wait(fd, events, count, 0);
-
         if (ready != 0 || fiber_now_ns() >= until_ns)
             return ready;
         (void)fiber_wait(&somebody, until_ns);

@@ -16,7 +16,6 @@ static float values[CUTS_COUNT_MAX + 1];
 void cuts_rows_begin(const struct mr_feature *feature)
 {
     float w = 0, sum = feature->optimizer_args[0];
-
     for (uint32_t i = 0; i <= CUTS_COUNT_MAX; i++) {
         values[i] = w;
         sum += 1; /* of squares: each gradient is -1 */
@@ -35,7 +34,6 @@ float cuts_row_value(uint32_t count)
 uint32_t cuts_count_of(const float *row, uint32_t dim, const char *whose, uint32_t key)
 {
     uint32_t count = 0;
-
     for (uint32_t d = 1; d < dim; d++) {
         if (row[d] != row[0])
             cuts_fail("%s: its row %u begins with %.9g, and float %u of it is %.9g", whose, key,
@@ -61,7 +59,6 @@ struct mr_client *cuts_connect(bool replay, uint32_t replay_bytes)
                                               .replay_bytes = replay_bytes};
     struct mr_client *client;
     char error[256];
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         cuts_fail("%s", error);
     return client;
@@ -70,7 +67,6 @@ struct mr_client *cuts_connect(bool replay, uint32_t replay_bytes)
 void cuts_pusher_create(struct cuts_pusher *p, const struct cuts_work *work, uint32_t index, uint32_t table)
 {
     const uint32_t keys = work->groups * work->group_keys;
-
     memset(p, 0, sizeof(*p));
     p->work = work;
     p->index = index;
@@ -88,7 +84,6 @@ static void push(struct cuts_pusher *p, uint64_t number)
     const uint32_t group_keys = p->work->group_keys, dim = p->work->feature.dims[0];
     const uint64_t *keys = p->keys + number % p->work->groups * group_keys;
     const struct mr_options options = {.step = number};
-
     for (uint32_t i = 0; i < group_keys * dim; i++)
         gradients[i] = -1;
     for (;;) {
@@ -110,7 +105,6 @@ static void push(struct cuts_pusher *p, uint64_t number)
 static void *push_all(void *arg)
 {
     struct cuts_pusher *p = arg;
-
     while (p->step < p->work->pushes) {
         push(p, ++p->step);
         if (random_one_in(fiber_random(), 3))
@@ -131,7 +125,6 @@ static void read_counts(const struct cuts_pusher *p, struct mr_client *client, u
 {
     const uint32_t keys = p->work->groups * p->work->group_keys;
     struct mr_reply *reply;
-
     cuts_expect_ok(mr_lookup(client, NULL, p->table, p->keys, keys, &reply), "a lookup");
     const float *rows = mr_reply_tensor(reply, 0)->data;
     const uint32_t dim = p->work->feature.dims[0];
@@ -155,7 +148,6 @@ struct cuts_instant cuts_read(const struct cuts_pusher *p, struct mr_client *cli
     uint32_t counts[CUTS_KEYS_MAX];
     uint64_t sum = 0;
     struct cuts_instant instant = {0};
-
     read_counts(p, client, counts);
     for (uint32_t i = 0; i < keys; i++)
         sum += counts[i];
@@ -163,7 +155,6 @@ struct cuts_instant cuts_read(const struct cuts_pusher *p, struct mr_client *cli
     for (uint32_t i = 0; i < keys; i++) {
         const uint32_t group = i / p->work->group_keys;
         const uint64_t more = counts[i] - pushes_to(p->work, instant.whole, group);
-
         if (more > (group == (instant.whole + 1) % p->work->groups))
             cuts_fail("trainer %u: no instant: all its rows together have %llu pushes and %llu rows, and row "
                       "%u, of "
@@ -178,7 +169,6 @@ struct cuts_instant cuts_read(const struct cuts_pusher *p, struct mr_client *cli
 void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client)
 {
     uint32_t counts[CUTS_KEYS_MAX];
-
     read_counts(p, client, counts);
     for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
         if (counts[i] > pushes_to(p->work, p->step, i / p->work->group_keys))
@@ -192,7 +182,6 @@ void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client)
 void cuts_pusher_end(struct cuts_pusher *p)
 {
     const uint64_t last = p->step + 2 * p->work->groups;
-
     while (p->step < last)
         push(p, ++p->step);
     read_counts(p, p->client, p->last);
@@ -207,7 +196,6 @@ struct made {
 static struct made made_to(const struct cuts_pusher *p, uint32_t group, uint64_t begun_ns, uint64_t ended_ns)
 {
     struct made made = {0};
-
     for (uint64_t i = 1; i <= p->step; i++) {
         if (i % p->work->groups != group)
             continue;
@@ -232,7 +220,6 @@ void cuts_check_losses(const struct cuts_pusher *p, uint64_t from_ns)
 {
     for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
         const struct made made = made_to(p, i / p->work->group_keys, from_ns, 0);
-
         check_between(p, i, made.least, made.most);
     }
 }
@@ -241,11 +228,9 @@ void cuts_check_restored(const struct cuts_pusher *p, struct mr_client *client, 
                          uint64_t to_ns)
 {
     uint32_t counts[CUTS_KEYS_MAX];
-
     read_counts(p, client, counts);
     for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
         const struct made made = made_to(p, i / p->work->group_keys, to_ns, from_ns);
-
         check_between(p, i, counts[i] + made.least, counts[i] + made.most);
     }
 }
@@ -254,10 +239,8 @@ void cuts_check_instant(const struct cuts_pusher *pushers, const struct cuts_ins
 {
     uint64_t begun_ns = 0, latest_push = 0;
     uint32_t latest = 0;
-
     for (uint32_t i = 0; i < pushers[0].work->pushers; i++) {
         const uint64_t last = instants[i].whole + (instants[i].share > 0);
-
         if (pushers[i].begun_ns[last] <= begun_ns)
             continue;
         begun_ns = pushers[i].begun_ns[last];
@@ -266,7 +249,6 @@ void cuts_check_instant(const struct cuts_pusher *pushers, const struct cuts_ins
     }
     for (uint32_t i = 0; i < pushers[0].work->pushers; i++) {
         const uint64_t next = instants[i].whole + 1, ended_ns = pushers[i].ended_ns[next];
-
         if (ended_ns != 0 && ended_ns < begun_ns)
             cuts_fail("push %llu of trainer %u is not in it, and was answered before push %llu of trainer %u "
                       "was begun, "

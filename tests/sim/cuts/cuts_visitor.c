@@ -29,7 +29,6 @@ static void pause(void)
 static bool may_be_gone(const struct visitor *v)
 {
     const struct cuts_disturbed now = cuts_disturbed();
-
     return now.crashes != v->since.crashes || now.restores != v->since.restores || v->since.restores % 2 == 1;
 }
 
@@ -48,7 +47,6 @@ static bool check_rows(const struct visitor *v)
 {
     struct mr_reply *reply;
     char whose[32];
-
     (void)snprintf(whose, sizeof(whose), "visitor %u", v->index);
     if (!goes_on(v, mr_lookup(v->client, NULL, v->table, keys, KEYS, &reply), "a lookup"))
         return false;
@@ -59,7 +57,6 @@ static bool check_rows(const struct visitor *v)
 
     for (uint32_t i = 0; i < KEYS; i++) {
         const uint32_t count = cuts_count_of(rows + (size_t)i * DIM, DIM, whose, i);
-
         if (count > v->pushes || (all && count < v->pushes))
             cuts_fail("visitor %u: row %u of its table %u has %u pushes, and it made %u", v->index, i,
                       v->table, count, v->pushes);
@@ -71,7 +68,6 @@ static bool check_rows(const struct visitor *v)
 static bool push(struct visitor *v)
 {
     float gradients[KEYS * DIM];
-
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         gradients[i] = -1;
     if (!goes_on(v, mr_push_gradients(v->client, NULL, v->table, keys, KEYS, DIM, gradients), "a push"))
@@ -83,7 +79,6 @@ static bool push(struct visitor *v)
 static void train(struct visitor *v)
 {
     const uint32_t pushes = 1 + random_below(fiber_random(), PUSHES_MAX);
-
     while (v->pushes < pushes && !cuts_training_has_ended()) {
         if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)))
             return;
@@ -106,7 +101,6 @@ static void *run(void *arg)
 {
     struct visitor v = *(struct visitor *)arg;
     const uint32_t lives = 1 + random_below(fiber_random(), LIVES_MAX);
-
     for (uint32_t i = 0; i < lives && !cuts_training_has_ended(); i++) {
         (void)snprintf(v.feature.name, sizeof(v.feature.name), "visit-%u-%u", v.index, i);
         live(&v);
@@ -119,7 +113,6 @@ struct fiber *cuts_visitor_start(const struct mr_feature *like, uint32_t index)
 {
     static struct visitor visitors[CUTS_VISITORS];
     struct visitor *v = &visitors[index];
-
     *v = (struct visitor){.feature = *like, .index = index};
     v->feature.dims[0] = DIM;
     return fiber_start("visitor", run, v);

@@ -62,7 +62,6 @@ void cuts_fail(const char *format, ...)
     char *why = world.outcome->why;
     const int length =
         snprintf(why, CUTS_WHY_BYTES, "at %llu us: ", (unsigned long long)(fiber_now_ns() / US));
-
     va_start(arguments, format);
     (void)vsnprintf(why + length, CUTS_WHY_BYTES - (size_t)length, format, arguments);
     va_end(arguments);
@@ -80,7 +79,6 @@ static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void tell(const char *format, ...)
 {
     va_list arguments;
-
     if (!world.verbose)
         return;
     printf("%12llu us ", (unsigned long long)(fiber_now_ns() / US));
@@ -101,7 +99,6 @@ void __wrap_ps_log(const char *format, ...)
 {
     va_list arguments;
     char line[512];
-
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
@@ -187,7 +184,6 @@ static void draw_disturbances(void)
 {
     const struct cuts_work *w = &world.work;
     const uint32_t push_bytes = w->group_keys * (w->feature.dims[0] * 4 + 8) + 128;
-
     world.crashes_left = ONE_OF(0, 0, 1, 2);
     world.restores_left = ONE_OF(0, 0, 0, 1, 2);
     world.visitors = below(CUTS_VISITORS + 1);
@@ -209,7 +205,6 @@ struct cuts_disturbed cuts_disturbed(void)
 static uint64_t newest_checkpoint(void)
 {
     uint64_t id = 0;
-
     (void)ps_checkpoint_list(NULL, world.config.checkpoint_directory, &id, 1);
     return id;
 }
@@ -217,7 +212,6 @@ static uint64_t newest_checkpoint(void)
 static void start_node(void)
 {
     char error[DP_ERROR_BYTES];
-
     if (ps_server_start(&world.config, &world.server, error) != MR_OK)
         cuts_fail("the node does not start: %s", error);
 }
@@ -247,7 +241,6 @@ static void crash_node(void)
 static void copy_directory(const char *from, const char *to)
 {
     char command[256];
-
     (void)snprintf(command, sizeof(command), "cd %s && rm -rf %s && cp -a %s %s", world.directory, to, from,
                    to);
     if (system(command) != 0)
@@ -301,7 +294,6 @@ struct look {
 static void take_info(void *arg, const struct mr_save_info *info)
 {
     struct look *look = arg;
-
     look->info = *info;
     look->found = true;
 }
@@ -309,7 +301,6 @@ static void take_info(void *arg, const struct mr_save_info *info)
 static struct mr_save_info look_at_save(uint64_t number)
 {
     struct look look = {.found = false};
-
     cuts_expect_ok(mr_checkpoint_info(world.client, NULL, number, NULL, take_info, &look),
                    "a look at a save");
     if (!look.found)
@@ -320,7 +311,6 @@ static struct mr_save_info look_at_save(uint64_t number)
 static uint64_t highest_step(void)
 {
     uint64_t step = 0;
-
     for (uint32_t i = 0; i < world.work.pushers; i++)
         step = world.pushers[i].step > step ? world.pushers[i].step : step;
     return step;
@@ -354,7 +344,6 @@ static struct mr_save_options draw_save(void)
                                               MR_SAVE_DELTA};
     struct mr_save_options options = {
         .bytes = sizeof(options), .kind = kinds[below(4)], .queue = below(2) == 0};
-
     if (below(3) == 0) {
         options.step = highest_step() + below(10);
         options.trainers = world.work.pushers;
@@ -368,7 +357,6 @@ static void follow(uint64_t number, uint64_t from_ns, uint64_t give_up_ns,
 {
     struct save save = {.from_ns = from_ns, .to_ns = NEVER};
     struct mr_save_info info;
-
     do {
         info = look_at_save(number);
         if (info.id != 0 && save.to_ns == NEVER)
@@ -390,7 +378,6 @@ static void save_once(uint64_t give_up_ns)
     const uint64_t from_ns = fiber_now_ns();
     uint64_t number;
     enum mr_status status = mr_checkpoint_save(world.client, NULL, &options, &number);
-
     tell("save: kind %u, step %llu: %s", (uint32_t)options.kind, (unsigned long long)options.step,
          mr_status_name(status));
     if (status == MR_OK)
@@ -405,7 +392,6 @@ static void begin_training(void)
 {
     uint64_t number;
     uint32_t table;
-
     start_node();
     world.client = cuts_connect(false, 0);
     cuts_expect_ok(mr_create(world.client, NULL, &world.work.feature, 1, &table), "create");
@@ -424,7 +410,6 @@ static void begin_training(void)
 static void set_wall_clock(void *arg)
 {
     static uint64_t draws;
-
     fiber_set_wall_clock((uint32_t)(world.seed + ++draws) * 2654435761u);
     if (fiber_now_ns() > WORLD_NS_MAX)
         cuts_fail("somebody waits for ever");
@@ -439,7 +424,6 @@ static void restore_once(void)
     const uint32_t count = ps_checkpoint_list(NULL, world.config.checkpoint_directory, ids, 4);
     struct by_hand by_hand = {.id = ids[below(count < 4 ? count : 4)]};
     enum mr_status status;
-
     if (!is_disturbed())
         world.undisturbed_id = newest_checkpoint();
     world.disturbed.restores++;
@@ -463,7 +447,6 @@ static void restore_once(void)
 static void disturb_once(void)
 {
     const uint32_t left = world.crashes_left + world.restores_left;
-
     if (below(left) < world.restores_left) {
         world.restores_left--;
         restore_once();
@@ -483,7 +466,6 @@ static uint64_t draw_next_ns(void)
 static void disturb_training(void)
 {
     uint64_t next_ns = draw_next_ns();
-
     while (!all_have_ended()) {
         fiber_sleep_ns(below(20) * MS);
         if (fiber_now_ns() > next_ns) {
@@ -499,7 +481,6 @@ static void disturb_training(void)
 static void check_all_is_there(const struct cuts_pusher *p)
 {
     const struct cuts_instant instant = cuts_read(p, p->client);
-
     if (instant.whole != world.work.pushes || instant.share != 0)
         cuts_fail("trainer %u made %u pushes, and in the end there are %llu", p->index, world.work.pushes,
                   (unsigned long long)instant.whole);
@@ -513,7 +494,6 @@ static void check_replay(void)
     restart_node();
     for (uint32_t i = 0; i < world.work.pushers; i++) {
         struct cuts_pusher *p = &world.pushers[i];
-
         if (!world.work.loses && world.disturbed.restores == 0) {
             check_all_is_there(p);
             continue;
@@ -529,7 +509,6 @@ static uint64_t step_of(uint64_t id)
 {
     struct ps_reader *reader;
     char text[256];
-
     if (ps_reader_open_unread(NULL, world.config.checkpoint_directory, id, &reader, text) != MR_OK)
         cuts_fail("%s", text);
     const uint32_t links = ps_reader_chain(reader)->count;
@@ -547,7 +526,6 @@ static void check_times(const struct save *save, const struct cuts_instant *inst
     for (uint32_t i = 0; i < world.work.pushers; i++) {
         const struct cuts_pusher *p = &world.pushers[i];
         const uint64_t last = instants[i].whole + (instants[i].share > 0), next = instants[i].whole + 1;
-
         if (p->begun_ns[last] > save->to_ns)
             cuts_fail("checkpoint %llu holds push %llu of trainer %u, which was begun behind its cut",
                       (unsigned long long)save->id, (unsigned long long)last, i);
@@ -563,7 +541,6 @@ static void check_checkpoint(uint64_t id)
     struct cuts_instant instants[CUTS_PUSHERS_MAX] = {{0}};
     const uint64_t step = step_of(id);
     uint64_t restored;
-
     cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
     world.outcome->restores++;
     for (uint32_t i = 0; i < world.work.pushers && id == world.restored.id; i++)
@@ -591,7 +568,6 @@ static void check_checkpoints(void)
 {
     uint64_t ids[SAVES_MAX * 8];
     const uint32_t count = ps_checkpoint_list(NULL, world.config.checkpoint_directory, ids, SAVES_MAX * 8);
-
     crash_node();
     (void)snprintf(world.config.checkpoint_restore, sizeof(world.config.checkpoint_restore), "none");
     restart_node();
@@ -603,7 +579,6 @@ static void check_checkpoints(void)
 static void *run(void *arg)
 {
     struct fiber *visitors[CUTS_VISITORS] = {NULL};
-
     set_wall_clock(arg);
     begin_training();
     for (uint32_t i = 0; i < world.visitors; i++)

@@ -133,7 +133,6 @@ static void begin(void)
 static uint64_t some_delay_ns(void)
 {
     const bool stalls = random_one_in(&all.random, all.stall_one_in);
-
     return random_below(&all.random, stalls ? STALL_NS : DELAY_NS);
 }
 
@@ -146,7 +145,6 @@ static void go_on_at(struct fiber *f, uint64_t at_ns)
 struct fiber *fiber_start(const char *name, void *(*run)(void *arg), void *arg)
 {
     struct fiber *f = calloc(1, sizeof(*f));
-
     assert(f != NULL && all.count < FIBERS_MAX);
     f->name = name;
     f->run = run;
@@ -166,7 +164,6 @@ struct fiber *fiber_start(const char *name, void *(*run)(void *arg), void *arg)
 static void forget(struct fiber *f)
 {
     uint32_t at = 0;
-
     while (all.fibers[at] != f)
         at++;
     memmove(&all.fibers[at], &all.fibers[at + 1], (--all.count - at) * sizeof(struct fiber *));
@@ -195,7 +192,6 @@ void fiber_sleep_ns(uint64_t ns)
 bool fiber_wait(const void *on, uint64_t until_ns)
 {
     struct fiber *self = all.self;
-
     assert(self != NULL);
     self->waits_on = on;
     self->woken = false;
@@ -209,7 +205,6 @@ void fiber_wake(const void *on)
 {
     for (uint32_t i = 0; i < all.count; i++) {
         struct fiber *f = all.fibers[i];
-
         if (f->waits_on != on || f->woken || f->ended)
             continue;
         f->woken = true;
@@ -230,7 +225,6 @@ static bool is_earlier(const struct timer *a, const struct timer *b)
 void fiber_at(uint64_t at_ns, void (*run)(void *arg), void *arg)
 {
     const struct timer timer = {at_ns, all.order++, run, arg};
-
     if (all.timer_count == all.timer_room) {
         all.timer_room = all.timer_room > 0 ? 2 * all.timer_room : 256;
         all.timers = realloc(all.timers, all.timer_room * sizeof(*all.timers));
@@ -247,10 +241,8 @@ static struct timer take_timer(void)
 {
     const struct timer top = all.timers[0], last = all.timers[--all.timer_count];
     uint32_t at = 0;
-
     for (;;) {
         uint32_t child = 2 * at + 1;
-
         if (child + 1 < all.timer_count && is_earlier(&all.timers[child + 1], &all.timers[child]))
             child++;
         if (child >= all.timer_count || !is_earlier(&all.timers[child], &last))
@@ -267,12 +259,10 @@ static struct timer take_timer(void)
 static struct fiber *next_fiber(void)
 {
     struct fiber *next = NULL;
-
     for (uint32_t i = 0; i < all.count; i++) {
         struct fiber *f = all.fibers[i];
         bool earlier =
             next == NULL || f->due_ns < next->due_ns || (f->due_ns == next->due_ns && f->order < next->order);
-
         if (!f->ended && f->due_ns != FIBER_NEVER && earlier)
             next = f;
     }
@@ -282,10 +272,8 @@ static struct fiber *next_fiber(void)
 static void step(void)
 {
     struct fiber *f = next_fiber();
-
     if (all.timer_count > 0 && (f == NULL || all.timers[0].at_ns <= f->due_ns)) {
         struct timer timer = take_timer();
-
         all.now_ns = timer.at_ns > all.now_ns ? timer.at_ns : all.now_ns;
         timer.run(timer.arg);
         return;
@@ -305,7 +293,6 @@ void fibers_run(struct fiber *until)
         step();
     while (all.timer_count > 0) {
         struct timer timer = take_timer();
-
         timer.run(timer.arg); /* frees what it has */
     }
     while (all.count > 0)

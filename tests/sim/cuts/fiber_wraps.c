@@ -64,7 +64,6 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 int __wrap_pthread_join(pthread_t thread, void **result)
 {
     void *got = fiber_join((struct fiber *)thread);
-
     if (result != NULL)
         *result = got;
     return 0;
@@ -112,7 +111,6 @@ int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     uint64_t ns = fiber_look_ns();
-
     now->tv_sec = (time_t)(ns / NS_PER_S) + (clock == CLOCK_REALTIME ? wall_ahead_s : 0);
     now->tv_nsec = (long)(ns % NS_PER_S);
     return 0;
@@ -121,7 +119,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 time_t __wrap_time(time_t *now)
 {
     time_t seconds = (time_t)(fiber_look_ns() / NS_PER_S) + wall_ahead_s;
-
     if (now != NULL)
         *now = seconds;
     return seconds;
@@ -262,7 +259,6 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags)
 {
     uint8_t *to = out;
-
     (void)flags;
     for (size_t i = 0; i < bytes; i++)
         to[i] = (uint8_t)random_next(fiber_random());

@@ -21,7 +21,6 @@ static inline struct dp_net host_make(uint8_t number, uint16_t vlan)
                          .mtu = 1500,
                          .udp_port = SERVER_PORT,
                          .core_count = 3};
-
     dp_net_set_mac(&net, (const uint8_t[6]){0x02, 0, 0, 0, 0, number});
     return net;
 }
@@ -36,7 +35,6 @@ static inline struct mr_address way_to(const struct dp_net *server, enum dp_loca
 {
     struct dp_path path = {.tci = server->vlan, .local_port = CLIENT_PORT, .local = (uint8_t)local};
     struct mr_address to = {.port = port};
-
     memcpy(path.peer_mac, server->mac, 6);
     if (local == DP_LOCAL_IPV4) {
         to.ip[10] = to.ip[11] = 0xff;
@@ -55,7 +53,6 @@ static inline size_t datagram_make(uint8_t *frame, const struct dp_net *server, 
     struct dp_net client = host_make(2, server->vlan);
     struct mr_address to = way_to(server, local, port);
     uint32_t header_bytes = dp_frame_header_bytes(&to);
-
     memcpy(frame + header_bytes, payload, payload_bytes);
     dp_frame_build(&client, &to, frame, payload_bytes, DP_CHECKSUMS_HERE);
     return header_bytes + payload_bytes;
@@ -73,7 +70,6 @@ static inline enum dp_verdict verdict_of(const struct dp_net *server, const uint
 {
     uint8_t *copy = malloc(bytes + (bytes == 0));
     struct dp_frame out;
-
     assert(copy != NULL);
     memcpy(copy, frame, bytes);
     enum dp_verdict verdict = parse(server, copy, bytes, &out);

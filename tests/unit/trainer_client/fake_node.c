@@ -27,7 +27,6 @@ static uint16_t arrived_at(void *app, const struct mr_address *from)
 {
     struct fake_core *core = app;
     uint32_t i = 0;
-
     atomic_fetch_add(&core->packets, 1);
     if (!atomic_load(&core->node->spreads))
         return core->index;
@@ -56,7 +55,6 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
                                                 .arrived_at = arrived_at,
                                                 .core = (uint16_t)core,
                                                 .core_count = (uint16_t)node->core_count};
-
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     node->cores[core].index = (uint16_t)core;
     node->cores[core].node = node;
@@ -97,7 +95,6 @@ void fake_node_take_back_now(struct fake_node *node)
 static void *serve(void *arg)
 {
     struct fake_node *node = arg;
-
     while (!atomic_load(&node->thread->stop)) {
         /* With several cores none may sleep while another has work. */
         if (atomic_load(&node->save_wanted)) {
@@ -128,7 +125,6 @@ static void start_thread(struct fake_node *node)
 static uint16_t any_port(void)
 {
     uint16_t random = 0;
-
     assert_int_equal(getrandom(&random, sizeof(random), 0), sizeof(random));
     return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
 }
@@ -137,7 +133,6 @@ static void begin_start(struct fake_node *node)
 {
     struct fake_origin *origin = &node->origin;
     const uint32_t older = origin->start_count < FAKE_STARTS_MAX ? origin->start_count : FAKE_STARTS_MAX - 1;
-
     memmove(origin->starts[1], origin->starts[0], older * sizeof(origin->starts[0]));
     origin->starts[0][MR_LIST_START_ID] = node->start_id;
     origin->starts[0][MR_LIST_START_FROM] = origin->checkpoint;
@@ -148,7 +143,6 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
 {
     struct fake_node *node = calloc(1, sizeof(*node));
     bool open = false;
-
     assert_non_null(node);
     node->core_count = core_count;
     node->incarnation = 1;
@@ -199,7 +193,6 @@ void fake_node_restart(struct fake_node *node)
 void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
 {
     bool open = false;
-
     if (node->forgetful)
         fake_record_restore(node);
     node->core_count = core_count;
@@ -240,7 +233,6 @@ void fake_node_destroy(struct fake_node *node)
 const char *fake_node_address(const struct fake_node *node)
 {
     static _Thread_local char text[32];
-
     snprintf(text, sizeof(text), "127.0.0.1:%u", node->base_port);
     return text;
 }

@@ -36,7 +36,6 @@ static bool owns(const struct fake_core *core, const struct fake_feature *f, uin
 static float *row_of(struct fake_feature *f, uint64_t key)
 {
     uint32_t at = (uint32_t)(key % FAKE_ROWS_MAX);
-
     while (f->rows[at].used && f->rows[at].key != key)
         at = (at + 1) % FAKE_ROWS_MAX;
     if (!f->rows[at].used) {
@@ -73,7 +72,6 @@ static float weight_of(const struct bags *b, uint32_t i)
 static float divisor_of(const struct fake_feature *f, const struct bags *b, uint32_t bag)
 {
     float sum = 0, squares = 0;
-
     if (b->divisors != NULL)
         return b->divisors[bag];
     for (uint32_t i = b->offsets[bag]; i < b->offsets[bag + 1]; i++) {
@@ -102,12 +100,10 @@ static bool own_all(struct mr_endpoint *ep, const struct mr_request *r, const st
 static void reduce(struct fake_feature *f, const struct bags *bags, float *out)
 {
     uint32_t dim = f->feature.dims[0];
-
     memset(out, 0, (size_t)bags->bag_count * dim * sizeof(*out));
     for (uint32_t b = 0; b < bags->bag_count; b++) {
         for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
             const float *row = row_of(f, bags->keys[i]);
-
             for (uint32_t d = 0; d < dim; d++)
                 out[(size_t)b * dim + d] += row[d] * weight_of(bags, i) / divisor_of(f, bags, b);
         }
@@ -122,7 +118,6 @@ static void reply_rows(struct mr_endpoint *ep, const struct mr_request *r, struc
     enum mr_dtype dtype = wanted == 0 ? MR_F32 : (enum mr_dtype)wanted;
     struct mr_tensor t[MR_ROWS_TENSORS_MAX];
     uint32_t dim = shape.dims[shape.rank - 1], count = mr_rows_tensors(shape, dtype, t);
-
     if (!mr_reply_begin(ep, r->ref, MR_OK, t, count)) {
         mr_reply_busy(ep, r->ref);
     } else {
@@ -136,7 +131,6 @@ static void reply_rows(struct mr_endpoint *ep, const struct mr_request *r, struc
 static float *new_rows(struct mr_tensor shape)
 {
     float *rows = malloc(shape.bytes + 1);
-
     if (rows == NULL)
         abort();
     return rows;
@@ -148,7 +142,6 @@ static float *rows_in(const struct mr_tensor *t)
     uint32_t dim = t->dims[t->rank - 1];
     uint64_t elements = t->bytes / mr_dtype_bytes(t->dtype);
     float *rows = malloc(elements * sizeof(*rows) + 1);
-
     if (rows == NULL)
         abort();
     mr_convert_to_f32(t->dtype, rows, t->data, t->dtype == MR_I8 ? t[1].data : NULL, elements / dim, dim);
@@ -161,7 +154,6 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
     uint16_t owners[MR_PARTITION_COUNT] = {0};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, words),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
-
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         owners[p] = fake_owner(core->node, p);
     reply(ep, r, t, 2);
@@ -172,10 +164,8 @@ static void create(struct fake_core *core, struct mr_endpoint *ep, const struct 
     struct fake_node *node = core->node;
     const struct mr_tensor *in = &r->message->tensors[0];
     uint32_t ids[FAKE_FEATURES_MAX] = {0}, count = in->dims[0];
-
     for (uint32_t i = 0; i < count; i++) {
         struct mr_feature f;
-
         memcpy(&f, (const uint8_t *)in->data + i * sizeof(f), sizeof(f));
         uint32_t at = 0;
 
@@ -232,7 +222,6 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
     const struct mr_tensor *t = r->message->tensors;
     bool has_bags = r->message->preamble.tensor_count >= 2;
     struct bags bags = {.keys = t[0].data, .key_count = t[0].dims[0]};
-
     if (f == NULL) {
         mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u", r->message->preamble.table);
         return;
@@ -258,7 +247,6 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
 static struct mr_push_head head_in(const struct mr_tensor *t)
 {
     struct mr_push_head head;
-
     memcpy(&head, t->data, sizeof(head));
     return head;
 }
@@ -274,7 +262,6 @@ static void apply(struct fake_feature *f, const struct bags *bags, const struct 
 {
     uint32_t dim = f->feature.dims[0];
     float *gradients = rows_in(gradient), rate = rate_of(head);
-
     for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++)
         for (uint32_t d = 0; d < dim; d++)
             row_of(f, bags->keys[i])[d] -= rate * gradients[(size_t)i * dim + d];
@@ -319,7 +306,6 @@ static uint32_t tell_counts(const struct mr_request *r, uint32_t sent, uint32_t 
 static bool is_outdated(struct fake_node *node, const struct mr_request *r)
 {
     const uint32_t flags = r->message->preamble.flags;
-
     if ((flags & MR_PUSH_AGAIN) == 0)
         return false;
     if (node->take_back_at > 0 && --node->take_back_at == 0)
@@ -350,7 +336,6 @@ void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep)
 static bool keep_back(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     struct fake_node *node = core->node;
-
     if (!node->takes_back_under || core->index != 1 || (r->message->preamble.flags & MR_PUSH_AGAIN) == 0)
         return false;
     node->takes_back_under = false;
@@ -363,7 +348,6 @@ static bool keep_back(struct fake_core *core, struct mr_endpoint *ep, const stru
 void fake_node_answer_kept(struct fake_node *node)
 {
     struct mr_endpoint *ep = node->kept.ep;
-
     if (ep == NULL || mr_clock_us() < node->kept.until_us)
         return;
     node->kept.ep = NULL;
@@ -378,7 +362,6 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     uint32_t id = r->message->preamble.tensor_count == 0 ? 0 : *(const uint32_t *)t[0].data;
     struct fake_feature *table = find(core->node, id, MR_TABLE),
                         *variable = find(core->node, id, MR_VARIABLE);
-
     fake_record_tell(core, ep, r);
     if (keep_back(core, ep, r))
         return;
@@ -440,7 +423,6 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
 {
     struct fake_batch *free_one = NULL;
-
     for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++) {
         if (core->batches[i].used && core->batches[i].id == id)
             return &core->batches[i];
@@ -462,7 +444,6 @@ static void drop_batch(struct fake_batch *b)
 static void *copy_of(const struct mr_tensor *t)
 {
     void *copy = malloc(t->bytes == 0 ? 1 : t->bytes);
-
     if (copy != NULL && t->bytes > 0)
         memcpy(copy, t->data, t->bytes);
     return copy;
@@ -472,7 +453,6 @@ static void *copy_of(const struct mr_tensor *t)
 static struct fake_stream *stream_of(struct fake_core *core, uint32_t number)
 {
     struct fake_stream *s = core->streams;
-
     while (s->used && s->number != number)
         if (++s == core->streams + FAKE_STREAMS_MAX)
             abort();
@@ -488,7 +468,6 @@ static bool claim(struct fake_core *core, struct mr_endpoint *ep, const struct m
 {
     struct fake_stream *s = stream_of(core, number);
     struct mr_plan plan;
-
     if (t->dims[0] == 1)
         return true;
     memcpy(&plan, (const uint64_t *)t->data + 1, sizeof(plan));
@@ -505,11 +484,9 @@ static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct
 {
     uint64_t words[FAKE_STREAMS_MAX][MR_STREAM_WORDS];
     uint32_t count = 0;
-
     for (; count < FAKE_STREAMS_MAX && core->streams[count].used; count++) {
         const struct fake_stream *s = &core->streams[count];
         uint64_t applied = 0;
-
         for (uint32_t w = 0; w < FAKE_STREAM_WORDS; w++)
             applied += (uint64_t)__builtin_popcountll(s->applied[w]);
         const uint64_t entry[MR_STREAM_WORDS] = {
@@ -526,10 +503,8 @@ static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct
 static void forget_stream(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const struct mr_tensor *t = &r->message->tensors[0];
-
     for (uint32_t i = 0; i < t->dims[0]; i++) {
         struct fake_stream *s = stream_of(core, (uint32_t)((const uint64_t *)t->data)[i]), *last = s;
-
         while (last + 1 < core->streams + FAKE_STREAMS_MAX && last[1].used)
             last++;
         *s = *last;
@@ -544,7 +519,6 @@ static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     const uint32_t *head = t[1].data;
     struct fake_batch *b = find_batch(core, *(const uint64_t *)t[0].data, true);
     struct fake_feature *f = find(core->node, head[0], MR_TABLE);
-
     if (f == NULL || b == NULL) {
         mr_reply_status(ep, r->ref, b == NULL ? MR_BATCH_CACHE_FULL : MR_UNKNOWN_TABLE);
         return;
@@ -582,7 +556,6 @@ static struct bags bags_of(const struct fake_batch *b)
 static void lookup_batch(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     struct fake_batch *b = find_batch(core, *(const uint64_t *)r->message->tensors[0].data, false);
-
     if (b == NULL) {
         mr_reply_status(ep, r->ref, MR_UNKNOWN_BATCH);
         return;
@@ -604,7 +577,6 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     uint64_t *bits = stream_of(core, mr_batch_stream(id))->applied;
     uint32_t applied = 0, words[MR_PUSHED_WORDS], sent = 0;
     struct mr_tensor out[2] = {mr_tensor_1d(MR_U32, 1, &applied)};
-
     fake_record_tell(core, ep, r);
     if (fake_record_has(core, r) || (bits[sequence / 64] >> (sequence % 64) & 1) != 0) {
         reply(ep, r, out, 1);
@@ -614,12 +586,9 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
         uint32_t feature = *(const uint32_t *)t[i].data;
         struct fake_feature *table = find(core->node, feature, MR_TABLE);
         struct fake_feature *variable = find(core->node, feature, MR_VARIABLE);
-
         struct mr_push_head head = head_in(&t[i]);
-
         if (table != NULL && b != NULL) {
             struct bags bags = bags_of(b);
-
             apply(table, &bags, &head, &t[i + 1]);
             sent += bags.key_count;
         } else if (variable != NULL) {
@@ -645,7 +614,6 @@ static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const st
     uint64_t head[2] = {core->applied_watermark, core->node->incarnation};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 2, head),
                              mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, stream_of(core, number)->applied)};
-
     if (!claim(core, ep, r, number, asked))
         return;
     reply(ep, r, t, 2);
@@ -655,7 +623,6 @@ static void forget(struct fake_core *core, struct mr_endpoint *ep, const struct 
 {
     for (uint32_t i = 0; i < r->message->tensors[0].dims[0]; i++) {
         struct fake_batch *b = find_batch(core, ((const uint64_t *)r->message->tensors[0].data)[i], false);
-
         if (b != NULL)
             drop_batch(b);
     }
@@ -667,7 +634,6 @@ static void variable(struct fake_core *core, struct mr_endpoint *ep, const struc
     struct fake_feature *f = find(core->node, r->message->preamble.table, MR_VARIABLE);
     const struct mr_tensor *t = r->message->tensors;
     const uint64_t *range = t[0].data;
-
     if (f == NULL) {
         mr_reply_status(ep, r->ref, MR_UNKNOWN_VARIABLE);
         return;
@@ -702,7 +668,6 @@ static void heartbeat(struct fake_core *core, struct mr_endpoint *ep, const stru
                                           60,
                                           70};
     struct mr_tensor t = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
-
     reply(ep, r, &t, 1);
 }
 
@@ -711,7 +676,6 @@ static void stats(struct fake_core *core, struct mr_endpoint *ep, const struct m
     static const char names[] = "wire.requests\ncore.index";
     uint64_t values[2] = {core->requests, core->index};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, sizeof(names) - 1, names), mr_tensor_1d(MR_U64, 2, values)};
-
     reply(ep, r, t, 2);
 }
 
@@ -721,7 +685,6 @@ static void memory(struct fake_core *core, struct mr_endpoint *ep, const struct 
     uint64_t tables[2][MR_MEMORY_TABLE_WORDS] = {{1, 2, 3, 4, 5, 6, 7, 8}, {9, 10 + core->index}};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
                              mr_tensor_2d(MR_U64, 2, MR_MEMORY_TABLE_WORDS, tables)};
-
     reply(ep, r, t, 2);
 }
 
@@ -732,7 +695,6 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
     uint64_t words[8] = {MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
     struct mr_tensor id = mr_tensor_1d(MR_U64, 1, &node->checkpoint_id);
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof(error) - 1, error)};
-
     if (r->message->preamble.op == MR_OP_CHECKPOINT_STATUS) {
         reply(ep, r, t, 2);
         return;
@@ -759,7 +721,6 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
     } else {
         uint64_t restored[5] = {node->checkpoint_id, 40, 1, 2, 1};
         struct mr_tensor answer = mr_tensor_1d(MR_U64, 5, restored);
-
         reply(ep, r, &answer, 1);
     }
 }
@@ -768,13 +729,11 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
 static void sample(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const struct mr_message *m = r->message;
-
     if (m->preamble.op == MR_OP_START_SAMPLE) {
         const uint64_t *plan = m->tensors[2].data;
         uint64_t words[8] = {plan[0], plan[1], plan[2], plan[3],
                              plan[4], plan[5], plan[6], m->tensors[3].bytes};
         struct mr_tensor t = mr_tensor_1d(MR_U64, 8, words);
-
         reply(ep, r, &t, 1);
     } else if (m->tensors[0].dims[0] > 0) {
         mr_reply_status(ep, r->ref, MR_END_OF_DATA);
@@ -783,7 +742,6 @@ static void sample(struct fake_core *core, struct mr_endpoint *ep, const struct 
         float dense[6] = {0, 1, 2, 3, 4, 5}, labels[2] = {0, 1};
         struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, 4, words), mr_tensor_2d(MR_F32, 2, 3, dense),
                                  mr_tensor_1d(MR_F32, 2, labels)};
-
         reply(ep, r, t, 3);
     }
 }
@@ -792,7 +750,6 @@ static void hub_status(struct fake_core *core, struct mr_endpoint *ep, const str
 {
     uint64_t words[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0};
     struct mr_tensor t = mr_tensor_1d(MR_U64, 12, words);
-
     reply(ep, r, &t, 1);
 }
 
@@ -806,7 +763,6 @@ static void echo(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 {
     struct mr_tensor tensors[MR_TENSORS_MAX];
     uint32_t count = r->message->preamble.tensor_count;
-
     memcpy(tensors, r->message->tensors, count * sizeof(tensors[0]));
     reply(ep, r, tensors, count);
 }

@@ -7,7 +7,6 @@
 static uint16_t lane_of(const struct fake_core *core, uint64_t sequence)
 {
     uint16_t lane = mr_push_lane(sequence);
-
     return lane != 0 ? lane : mr_push_lane_of(core->node->core_count, core->index);
 }
 
@@ -20,7 +19,6 @@ static struct fake_lane *find(struct fake_lane *lanes, const uint8_t *uuid, uint
 {
     for (uint32_t i = 0; i < FAKE_LANES_MAX; i++) {
         struct fake_lane *l = &lanes[i];
-
         if (l->used && l->lane == lane && memcmp(l->uuid, uuid, MR_UUID_BYTES) == 0)
             return l;
         if (!l->used) {
@@ -40,14 +38,12 @@ static struct fake_lane *lane_for(struct fake_core *core, const struct mr_reques
 bool fake_record_has(struct fake_core *core, const struct mr_request *request)
 {
     uint64_t number = number_of(request);
-
     return number != 0 && lane_for(core, request)->has[number % FAKE_NUMBERS_MAX];
 }
 
 void fake_record_add(struct fake_core *core, const struct mr_request *request)
 {
     uint64_t number = number_of(request);
-
     if (number != 0)
         lane_for(core, request)->has[number % FAKE_NUMBERS_MAX] = true;
 }
@@ -76,7 +72,6 @@ void fake_record_save(struct fake_node *node)
     for (uint32_t c = 0; c < node->core_count; c++) {
         for (uint32_t i = 0; i < FAKE_LANES_MAX && node->cores[c].lanes[i].used; i++) {
             struct fake_lane *lane = &node->cores[c].lanes[i];
-
             note_durable(lane);
             *find(node->saved_lanes, lane->uuid, lane->lane) = *lane;
         }

@@ -14,7 +14,6 @@ struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_b
                                         .replay_bytes = replay_bytes};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -23,7 +22,6 @@ struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_b
 void replay_start(struct replay_fixture *x, uint32_t cores, uint32_t replay_bytes)
 {
     struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
-
     memset(x, 0, sizeof(*x));
     x->node = fake_node_start(cores);
     x->node->forgetful = true;
@@ -43,7 +41,6 @@ void replay_stop(struct replay_fixture *x)
 enum mr_status replay_push(struct replay_fixture *x, const struct mr_options *options, float amount)
 {
     float gradients[REPLAY_KEYS * REPLAY_DIM];
-
     for (uint32_t i = 0; i < REPLAY_KEYS * REPLAY_DIM; i++)
         gradients[i] = amount;
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
@@ -55,7 +52,6 @@ void replay_push_steps(struct replay_fixture *x, uint64_t from, uint64_t to)
 {
     for (uint64_t step = from; step <= to; step++) {
         struct mr_options options = {.step = step};
-
         if (replay_push(x, &options, 1) != MR_OK)
             fail_msg("%s", mr_last_error());
     }
@@ -70,7 +66,6 @@ void replay_crash(struct replay_fixture *x)
 void replay_check_rows(struct replay_fixture *x)
 {
     struct mr_reply *reply;
-
     if (mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, &reply) != MR_OK)
         fail_msg("%s", mr_last_error());
     const float *rows = mr_reply_tensor(reply, 0)->data;
@@ -84,7 +79,6 @@ void replay_check_rows(struct replay_fixture *x)
 struct mr_replay_info replay_info_of(const struct replay_fixture *x)
 {
     struct mr_replay_info info;
-
     mr_client_replay_info(x->client, &info);
     return info;
 }

@@ -39,7 +39,6 @@ struct rte_flow *rte_flow_create(uint16_t port, const struct rte_flow_attr *attr
     struct rule *rule = &driver.rules[driver.count];
     const struct rte_flow_item_udp *spec = pattern[2].spec, *mask = pattern[2].mask;
     const struct rte_flow_action_queue *queue = actions[0].conf;
-
     assert_int_equal(port, PORT);
     assert_true(attributes->ingress && !attributes->egress && !attributes->transfer);
     assert_int_equal(pattern[0].type, RTE_FLOW_ITEM_TYPE_ETH);
@@ -84,7 +83,6 @@ static const struct dp_port port = {.id = PORT, .queue_count = 3};
 static void each_core_gets_a_rule_per_ip_version(void **state)
 {
     struct dp_net net = {.core_count = 3, .udp_port = UDP_PORT, .has_ipv4 = true};
-
     assert_null(dp_port_add_flow_rules(&port, &net));
     assert_int_equal(driver.count, 6);
     for (uint32_t i = 0; i < driver.count; i++) {
@@ -98,7 +96,6 @@ static void each_core_gets_a_rule_per_ip_version(void **state)
 static void without_ipv4_there_are_rules_for_ipv6_alone(void **state)
 {
     struct dp_net net = {.core_count = 2, .udp_port = UDP_PORT};
-
     assert_null(dp_port_add_flow_rules(&port, &net));
     assert_int_equal(driver.count, 2);
     assert_int_equal(driver.rules[1].ip, RTE_FLOW_ITEM_TYPE_IPV6);
@@ -108,7 +105,6 @@ static void without_ipv4_there_are_rules_for_ipv6_alone(void **state)
 static void a_refused_rule_takes_the_others_along(void **state)
 {
     struct dp_net net = {.core_count = 3, .udp_port = UDP_PORT, .has_ipv4 = true};
-
     driver.refused_from = 3;
     driver.refusal = "table full";
     assert_string_equal(dp_port_add_flow_rules(&port, &net), "table full");
@@ -119,7 +115,6 @@ static void a_refused_rule_takes_the_others_along(void **state)
 static void a_silent_refusal_is_named_by_its_number(void **state)
 {
     struct dp_net net = {.core_count = 2, .udp_port = UDP_PORT};
-
     driver.refused_from = 0;
     assert_string_equal(dp_port_add_flow_rules(&port, &net), "not supported");
 }
@@ -132,6 +127,5 @@ int main(void)
         cmocka_unit_test_setup(a_refused_rule_takes_the_others_along, set_up),
         cmocka_unit_test_setup(a_silent_refusal_is_named_by_its_number, set_up),
     };
-
     return cmocka_run_group_tests_name("port_flow", tests, NULL, NULL);
 }

@@ -22,18 +22,15 @@ static void every_fault_comes_at_its_rate(void **state)
     static const double expected[] = {0.90, 0.01, 0.02, 0.03, 0.04};
     uint32_t counted[5] = {0}, corrupt = 0;
     struct dp_fault fault;
-
     dp_fault_init(&fault, &rates, 7);
     for (uint32_t i = 0; i < PACKETS; i++) {
         struct dp_fault_choice choice = dp_fault_choose(&fault);
-
         counted[choice.kind]++;
         corrupt += choice.corrupt;
         assert_false(choice.corrupt && choice.kind == DP_FAULT_LOSE);
     }
     for (int i = 0; i < 5; i++) {
         double share = (double)counted[i] / PACKETS;
-
         assert_true(share > expected[i] * 0.9 && share < expected[i] * 1.1);
     }
     assert_true(corrupt > PACKETS * 0.045 && corrupt < PACKETS * 0.055);
@@ -43,12 +40,10 @@ static void rates_of_nothing_and_of_all_are_exact(void **state)
 {
     struct dp_fault_rates none = {0}, all = {.loss_ppm = DP_FAULT_PPM};
     struct dp_fault quiet, deaf;
-
     dp_fault_init(&quiet, &none, 1);
     dp_fault_init(&deaf, &all, 1);
     for (uint32_t i = 0; i < PACKETS; i++) {
         struct dp_fault_choice choice = dp_fault_choose(&quiet);
-
         assert_int_equal(choice.kind, DP_FAULT_NONE);
         assert_false(choice.corrupt);
         assert_int_equal(dp_fault_choose(&deaf).kind, DP_FAULT_LOSE);
@@ -59,13 +54,11 @@ static void a_seed_decides_the_same_again_and_another_differently(void **state)
 {
     struct dp_fault first, again, other;
     uint32_t differences = 0;
-
     dp_fault_init(&first, &rates, 0);
     dp_fault_init(&again, &rates, 0);
     dp_fault_init(&other, &rates, 1);
     for (uint32_t i = 0; i < 1000; i++) {
         enum dp_fault_kind kind = dp_fault_choose(&first).kind;
-
         assert_int_equal(dp_fault_choose(&again).kind, kind);
         differences += dp_fault_choose(&other).kind != kind;
     }
@@ -76,7 +69,6 @@ static void a_reordered_packet_lets_its_number_pass(void **state)
 {
     struct dp_fault fault;
     int packet;
-
     dp_fault_init(&fault, &rates, 1);
     assert_true(dp_fault_hold(&fault, DP_FAULT_REORDER, &packet, 100));
     for (uint32_t i = 0; i < rates.reorder_packets; i++) {
@@ -91,7 +83,6 @@ static void a_reordered_packet_with_none_behind_it_goes_on_in_the_end(void **sta
 {
     struct dp_fault fault;
     int packet;
-
     dp_fault_init(&fault, &rates, 1);
     assert_true(dp_fault_hold(&fault, DP_FAULT_REORDER, &packet, 100));
     assert_null(dp_fault_release(&fault, 100 + DP_FAULT_REORDER_WAIT_US - 1));
@@ -102,7 +93,6 @@ static void a_late_packet_waits_for_its_time_however_many_pass(void **state)
 {
     struct dp_fault fault;
     int late, second;
-
     dp_fault_init(&fault, &rates, 1);
     assert_true(dp_fault_hold(&fault, DP_FAULT_DELAY, &late, 100));
     assert_true(dp_fault_hold(&fault, DP_FAULT_DELAY, &second, 101));
@@ -119,7 +109,6 @@ static void no_more_are_held_than_there_is_room_for(void **state)
 {
     struct dp_fault fault;
     int packet;
-
     dp_fault_init(&fault, &rates, 1);
     for (uint32_t i = 0; i < DP_FAULT_HELD_MAX; i++)
         assert_true(dp_fault_hold(&fault, DP_FAULT_DELAY, &packet, 0));
@@ -134,7 +123,6 @@ static void damage_spares_the_headers_and_fools_the_checksum_half_the_time(void 
     uint8_t before[FRAME], frame[FRAME];
     uint32_t unseen = 0, rounds = 1000;
     struct dp_fault fault;
-
     for (uint32_t i = 0; i < FRAME; i++)
         before[i] = (uint8_t)(i * 37 + 5);
     dp_fault_init(&fault, &rates, 3);
@@ -157,11 +145,9 @@ static void damage_finds_bits_to_flip_where_all_words_are_equal(void **state)
     static const uint8_t zero[FRAME];
     struct dp_fault fault;
     uint32_t changed = 0;
-
     dp_fault_init(&fault, &rates, 4);
     for (uint32_t i = 0; i < 100; i++) {
         uint8_t frame[FRAME] = {0};
-
         dp_fault_damage(&fault, frame, FRAME, SPARE);
         changed += memcmp(frame, zero, FRAME) != 0;
     }
@@ -181,6 +167,5 @@ int main(void)
         cmocka_unit_test(damage_spares_the_headers_and_fools_the_checksum_half_the_time),
         cmocka_unit_test(damage_finds_bits_to_flip_where_all_words_are_equal),
     };
-
     return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

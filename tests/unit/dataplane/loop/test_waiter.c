@@ -20,7 +20,6 @@ struct pair {
 static void *post_one_by_one(void *arg)
 {
     struct pair *pair = arg;
-
     for (uint32_t i = 1; i <= HANDOVERS; i++) {
         atomic_store(&pair->posted, i);
         dp_waiter_ring(&pair->waiter);
@@ -37,7 +36,6 @@ static void every_item_is_seen_and_none_twice(void **state)
 {
     struct pair pair = {.posted = 0};
     pthread_t thread;
-
     assert_true(dp_waiter_init(&pair.waiter));
     assert_int_equal(pthread_create(&thread, NULL, post_one_by_one, &pair), 0);
     for (uint32_t next = 1; next <= HANDOVERS;) {
@@ -58,7 +56,6 @@ static void every_item_is_seen_and_none_twice(void **state)
 static uint64_t now_us(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
@@ -100,7 +97,6 @@ static bool is_last(uint32_t meeting, uint64_t begun_us)
 static void *post_at_each_meeting(void *arg)
 {
     struct meeting *m = arg;
-
     for (uint32_t i = 1; !atomic_load(&m->over); i++) {
         pass_gate(&m->at_gate, i);
         tarry(i % 128 < 64 ? i % 64 : 0);
@@ -120,12 +116,10 @@ static void nobody_sleeps_with_an_item_before_it(void **state)
     pthread_t thread;
     uint32_t missed = 0;
     uint64_t begun_us = now_us();
-
     assert_true(dp_waiter_init(&m.waiter));
     assert_int_equal(pthread_create(&thread, NULL, post_at_each_meeting, &m), 0);
     for (uint32_t i = 1; !m.over; i++) {
         uint64_t rung = 0;
-
         pass_gate(&m.at_gate, i);
         tarry(i % 128 < 64 ? 0 : i % 64);
         dp_waiter_announce(&m.waiter);
@@ -148,7 +142,6 @@ static void a_bell_that_was_rung_ends_the_nap(void **state)
 {
     struct dp_waiter waiter;
     uint64_t shortest_us = UINT64_MAX;
-
     assert_true(dp_waiter_init(&waiter));
     for (uint32_t i = 0; i < 1000 && shortest_us >= DP_NAP_MAX_US; i++) {
         dp_waiter_announce(&waiter);
@@ -166,7 +159,6 @@ static void only_a_sleeper_is_rung(void **state)
 {
     struct dp_waiter waiter;
     uint64_t rung;
-
     assert_true(dp_waiter_init(&waiter));
     dp_waiter_ring(&waiter);
     assert_int_equal(read(waiter.bell, &rung, sizeof(rung)), -1);
@@ -181,7 +173,6 @@ static void only_a_sleeper_is_rung(void **state)
 static void a_queue_without_a_sign_makes_the_naps_short(void **state)
 {
     struct dp_waiter waiter;
-
     assert_true(dp_waiter_init(&waiter));
     assert_false(waiter.blind);
     for (uint32_t i = 0; i < DP_WAITER_FDS_MAX; i++)
@@ -201,7 +192,6 @@ static void a_readable_socket_ends_the_nap(void **state)
 {
     struct dp_waiter waiter;
     int ends[2];
-
     assert_int_equal(pipe(ends), 0);
     assert_true(dp_waiter_init(&waiter));
     dp_waiter_watch(&waiter, ends[0]);

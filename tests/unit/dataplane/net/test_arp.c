@@ -14,7 +14,6 @@ static size_t request_make(uint8_t *bytes, const uint8_t sender[4], const uint8_
     static const uint8_t broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     struct dp_net client = host_make(2, 0);
     uint8_t *arp = bytes + dp_frame_put_ether(&client, bytes, broadcast, 0, DP_ETHERTYPE_ARP);
-
     memcpy(arp, (const uint8_t[8]){0, 1, 8, 0, 6, 4, 0, 1}, 8);
     memcpy(arp + 8, client.mac, 6);
     memcpy(arp + 14, sender, 4);
@@ -27,7 +26,6 @@ static uint32_t answer(const uint8_t *bytes, size_t n, uint8_t *out, enum dp_ver
 {
     struct dp_net server = server_make();
     struct dp_frame frame;
-
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
     return dp_arp_answer(&server, &frame, out, why);
 }
@@ -37,7 +35,6 @@ static void a_request_for_our_address_is_answered(void **state)
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
     assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
     const uint8_t *arp = out + DP_ETHER_BYTES;
@@ -55,7 +52,6 @@ static void a_probe_without_an_address_is_answered(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     size_t n = request_make(bytes, (const uint8_t[4]){0}, server.ipv4);
     assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
 }
@@ -65,7 +61,6 @@ static void other_arp_is_not_answered(void **state)
     struct dp_net server = server_make(), client = host_make(2, 0), other = host_make(9, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     size_t n = request_make(bytes, client.ipv4, other.ipv4);
     assert_int_equal(answer(bytes, n, out, &why), 0);
     assert_int_equal(why, DP_FRAME_NOT_MINE);
@@ -83,7 +78,6 @@ static void a_wrong_kind_or_length_is_malformed(void **state)
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
     for (size_t cut = DP_ETHER_BYTES; cut < n; cut++) {
         assert_int_equal(answer(bytes, cut, out, &why), 0);
@@ -103,7 +97,6 @@ static void a_host_without_ipv4_has_no_arp(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
     struct dp_frame frame;
     enum dp_verdict why;
-
     server.has_ipv4 = false;
     size_t n = request_make(bytes, client.ipv4, server.ipv4);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
@@ -118,7 +111,6 @@ static void a_question_is_one_that_the_other_answers(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], reply[DP_ARP_ANSWER_BYTES_MAX], ip[4], mac[6];
     struct dp_frame frame;
     enum dp_verdict why;
-
     uint32_t n = dp_arp_ask(&server, client.ipv4, bytes);
     assert_int_equal(parse(&client, bytes, n, &frame), DP_FRAME_ARP);
     assert_false(dp_arp_read_reply(&client, &frame, ip, mac)); /* it is no reply */

@@ -18,13 +18,10 @@ static void a_datagram_arrives_as_it_was_built(void **state)
     static const uint16_t vlans[] = {0, 7};
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-
     for (size_t v = 0; v < 2; v++) {
         struct dp_net server = host_make(1, vlans[v]);
-
         for (size_t i = 0; i < 3; i++) {
             size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT + 2, text, TEXT_BYTES);
-
             assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
             assert_int_equal(frame.payload_bytes, TEXT_BYTES);
             assert_memory_equal(frame.payload, text, TEXT_BYTES);
@@ -42,11 +39,9 @@ static void the_sender_can_be_answered_without_a_gateway(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], answer[FRAME_BYTES_MAX];
     struct dp_frame frame, back;
     struct mr_address from;
-
     client.udp_port = CLIENT_PORT;
     for (size_t i = 0; i < 2; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT + 1, text, TEXT_BYTES);
-
         assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
         dp_frame_sender(&frame, &from);
         assert_int_equal(from.port, CLIENT_PORT);
@@ -67,7 +62,6 @@ static void an_ipv4_sender_is_written_as_mapped(void **state)
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
     struct mr_address from;
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
     dp_frame_sender(&frame, &from);
@@ -79,10 +73,8 @@ static void no_cut_frame_is_a_datagram(void **state)
 {
     struct dp_net server = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (size_t i = 0; i < 3; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, text, TEXT_BYTES);
-
         for (size_t cut = 0; cut < n; cut++)
             assert_true(verdict_of(&server, bytes, cut) > DP_FRAME_ICMPV6);
     }
@@ -93,10 +85,8 @@ static void bytes_behind_the_datagram_are_padding(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-
     for (size_t i = 0; i < 3; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, "x", 1);
-
         memset(bytes + n, 0xee, 30);
         assert_int_equal(parse(&server, bytes, n + 30, &frame), DP_FRAME_UDP);
         assert_int_equal(frame.payload_bytes, 1);
@@ -108,7 +98,6 @@ static void every_flipped_bit_of_an_ipv4_datagram_is_seen(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
-
     for (size_t bit = DP_ETHER_BYTES * 8; bit < n * 8; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         assert_int_not_equal(verdict_of(&server, bytes, n), DP_FRAME_UDP);
@@ -122,7 +111,6 @@ static void every_flipped_bit_under_the_udp_checksum_is_seen(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV6, SERVER_PORT, text, TEXT_BYTES);
-
     for (size_t bit = (DP_ETHER_BYTES + 8) * 8; bit < n * 8; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         assert_int_not_equal(verdict_of(&server, bytes, n), DP_FRAME_UDP);
@@ -134,7 +122,6 @@ static void frames_for_others_are_not_ours(void **state)
 {
     struct dp_net server = server_make(), other = host_make(9, 0), tagged = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (size_t i = 0; i < 3; i++) {
         size_t n = datagram_make(bytes, &other, locals[i], SERVER_PORT, text, TEXT_BYTES);
         assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_NOT_MINE);
@@ -161,7 +148,6 @@ static void a_priority_tag_is_no_vlan(void **state)
     struct dp_net server = server_make(), tagged = host_make(1, 7);
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-
     size_t n = datagram_make(bytes, &tagged, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     dp_put16(bytes + 14, 5u << 13);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
@@ -172,7 +158,6 @@ static void a_priority_tag_is_no_vlan(void **state)
 static void patch_ipv4(uint8_t *bytes, size_t at, uint8_t value)
 {
     uint8_t *ip = bytes + DP_ETHER_BYTES;
-
     ip[at] = value;
     dp_put16(ip + 10, 0);
     dp_checksum_store(ip + 10, dp_checksum_add(0, ip, DP_IPV4_BYTES), 0);
@@ -182,7 +167,6 @@ static void fragments_and_other_protocols_are_told_apart(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     patch_ipv4(bytes, 6, 0x20);
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_FRAGMENT);
@@ -209,10 +193,8 @@ static void nobody_is_answered_who_cannot_have_asked(void **state)
         {255, 255, 255, 255}, {224, 0, 0, 1}, {0, 0, 0, 0}, {127, 0, 0, 1}, {10, 0, 0, 1}};
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (size_t i = 0; i < sizeof(ipv4_sources) / sizeof(ipv4_sources[0]); i++) {
         size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
-
         memcpy(bytes + DP_ETHER_BYTES + 12, ipv4_sources[i], 4);
         patch_ipv4(bytes, 8, 64);
         assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
@@ -221,7 +203,6 @@ static void nobody_is_answered_who_cannot_have_asked(void **state)
                                      (const uint8_t[16]){[15] = 1}, server.ipv6, server.link_local};
     for (size_t i = 0; i < 5; i++) {
         size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV6, SERVER_PORT, text, TEXT_BYTES);
-
         memcpy(bytes + DP_ETHER_BYTES + 8, ipv6_sources[i], 16);
         assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
     }
@@ -237,7 +218,6 @@ static void ipv4_options_are_skipped(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX], longer[FRAME_BYTES_MAX] = {0};
     struct dp_frame frame;
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     memcpy(longer, bytes, DP_ETHER_BYTES + DP_IPV4_BYTES);
     memset(longer + DP_ETHER_BYTES + DP_IPV4_BYTES, 1, 4);
@@ -256,7 +236,6 @@ static void a_missing_udp_checksum_is_allowed_in_ipv4_only(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     dp_put16(bytes + DP_ETHER_BYTES + DP_IPV4_BYTES + 6, 0);
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_UDP);
@@ -270,11 +249,9 @@ static void a_partial_checksum_is_taken_where_it_is_expected_only(void **state)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (size_t i = 0; i < 3; i++) {
         struct mr_address to = way_to(&server, locals[i], SERVER_PORT);
         uint32_t header_bytes = dp_frame_header_bytes(&to);
-
         memcpy(bytes + header_bytes, text, TEXT_BYTES);
         dp_frame_build(&client, &to, bytes, TEXT_BYTES, DP_CHECKSUMS_BY_CARD);
         struct dp_checked ip_only = {.ip = true};
@@ -296,7 +273,6 @@ static void what_the_port_has_checked_is_not_checked_again(void **state)
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     bytes[DP_ETHER_BYTES + 10] ^= 0xff;
     bytes[n - 1] ^= 0xff;
@@ -313,11 +289,9 @@ static void without_udp_checksums_ipv6_keeps_them(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], answer[FRAME_BYTES_MAX];
     struct dp_frame frame, back;
     struct mr_address from;
-
     client.udp_port = CLIENT_PORT;
     for (size_t i = 0; i < 2; i++) {
         size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, text, TEXT_BYTES);
-
         assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
         dp_frame_sender(&frame, &from);
         uint32_t header_bytes = dp_frame_header_bytes(&from);
@@ -337,7 +311,6 @@ static void a_source_port_of_zero_cannot_be_answered(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     dp_put16(bytes + DP_ETHER_BYTES + DP_IPV4_BYTES, 0);
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);

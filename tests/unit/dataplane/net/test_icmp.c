@@ -16,7 +16,6 @@ static size_t ping_make(uint8_t *bytes, const struct dp_net *server, uint8_t typ
 {
     struct dp_net client = host_make(2, 0);
     uint8_t *at = bytes + dp_frame_put_ether(&client, bytes, server->mac, 0, DP_ETHERTYPE_IPV4);
-
     at += dp_frame_put_ipv4(at, client.ipv4, server->ipv4, DP_PROTOCOL_ICMP, 4 + sizeof(body));
     memset(at, 0, 4);
     at[0] = type;
@@ -30,7 +29,6 @@ static size_t ping6_make(uint8_t *bytes, const struct dp_net *server, const uint
 {
     struct dp_net client = host_make(2, 0);
     uint8_t *at = bytes + dp_frame_put_ether(&client, bytes, server->mac, 0, DP_ETHERTYPE_IPV6);
-
     at += dp_frame_put_ipv6(at, client.ipv6, destination, DP_PROTOCOL_ICMPV6, 64, 4 + sizeof(body));
     memset(at, 0, 4);
     at[0] = type;
@@ -46,7 +44,6 @@ static void a_ping_comes_back(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
     struct dp_frame frame, back;
     enum dp_verdict why;
-
     size_t n = ping_make(bytes, &server, 8);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
     assert_int_equal(dp_icmp_answer(&server, &frame, out, sizeof(out), &why), n);
@@ -63,10 +60,8 @@ static void a_ping_over_ipv6_comes_back_from_the_address_it_went_to(void **state
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
     struct dp_frame frame, back;
     enum dp_verdict why;
-
     for (size_t i = 0; i < 2; i++) {
         size_t n = ping6_make(bytes, &server, destinations[i], 128);
-
         assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
         assert_int_equal(dp_icmpv6_answer(&server, &frame, out, sizeof(out), &why), n);
         assert_int_equal(parse(&client, out, n, &back), DP_FRAME_ICMPV6);
@@ -82,7 +77,6 @@ static void only_echo_requests_are_answered(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
     struct dp_frame frame;
     enum dp_verdict why;
-
     for (unsigned type = 0; type < 256; type++) {
         size_t n = ping_make(bytes, &server, (uint8_t)type);
         assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
@@ -100,7 +94,6 @@ static void a_ping_to_a_group_is_not_answered(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
     struct dp_frame frame;
     enum dp_verdict why;
-
     memcpy(group + 13, server.ipv6 + 13, 3);
     size_t n = ping6_make(bytes, &server, group, 128);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
@@ -112,7 +105,6 @@ static void a_damaged_ping_is_dropped(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     size_t n = ping_make(bytes, &server, 8);
     bytes[n - 2] ^= 0x40;
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_CHECKSUM);
@@ -127,7 +119,6 @@ static void an_answer_never_passes_its_room(void **state)
     uint8_t bytes[FRAME_BYTES_MAX], out[FRAME_BYTES_MAX];
     struct dp_frame frame;
     enum dp_verdict why;
-
     size_t n = ping_make(bytes, &server, 8);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
     for (size_t room = 0; room < n; room++) {
@@ -148,7 +139,6 @@ static size_t report_make(uint8_t *bytes, const struct dp_net *server, bool ipv6
 {
     struct dp_net client = host_make(2, 0), router = host_make(9, 0);
     uint8_t icmp[256] = {0}, *at = icmp + 8;
-
     icmp[0] = ipv6 ? 2 : 3;
     icmp[1] = ipv6 ? 0 : 4;
     dp_put16(icmp + 6, mtu);
@@ -178,14 +168,12 @@ static void a_router_says_what_is_too_long(void **state)
 {
     struct dp_net server = server_make(), client = host_make(2, 0);
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (uint32_t ipv6 = 0; ipv6 < 2; ipv6++) {
         struct dp_frame frame;
         struct dp_too_long report;
         uint32_t headers = ipv6 ? 48 : 28;
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400);
         enum dp_verdict verdict = parse(&server, bytes, n, &frame);
-
         assert_int_equal(verdict, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
         assert_true(dp_icmp_too_long(&server, &frame, verdict, &report));
         assert_int_equal(report.local_port, SERVER_PORT + 1);
@@ -214,18 +202,15 @@ static void damaged_reports_are_read_with_care(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (uint32_t ipv6 = 0; ipv6 < 2; ipv6++) {
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400),
                headers = DP_ETHER_BYTES + (ipv6 ? 40u : 20u);
         uint32_t kept = 0, refused = 0;
-
         for (size_t i = 0; i < n - headers; i++) {
             for (uint32_t value = 0; value < 256; value += 5) {
                 size_t left = n - headers;
                 uint8_t *icmp = malloc(left);
                 struct dp_too_long report;
-
                 assert_non_null(icmp);
                 memcpy(icmp, bytes + headers, left);
                 icmp[i] = (uint8_t)value;
@@ -254,16 +239,13 @@ static void reports_that_are_cut_are_no_reports(void **state)
 {
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
-
     for (uint32_t ipv6 = 0; ipv6 < 2; ipv6++) {
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400),
                headers = DP_ETHER_BYTES + (ipv6 ? 40u : 20u);
         size_t least = 8 + (ipv6 ? 40u : 20u) + DP_UDP_BYTES;
-
         for (size_t left = 0; left <= n - headers; left++) {
             uint8_t *icmp = malloc(left + (left == 0));
             struct dp_too_long report;
-
             assert_non_null(icmp);
             memcpy(icmp, bytes + headers, left);
             struct dp_frame frame = {.payload = icmp,
@@ -283,7 +265,6 @@ static void other_messages_are_no_reports(void **state)
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
     struct dp_too_long report;
-
     for (unsigned type = 0; type < 256; type++) {
         size_t n = ping_make(bytes, &server, (uint8_t)type);
         assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMP);
@@ -296,7 +277,6 @@ static void other_messages_are_no_reports(void **state)
     for (uint32_t ipv6 = 0; ipv6 < 2; ipv6++) {
         size_t n = report_make(bytes, &server, ipv6 != 0, 1400);
         size_t source = DP_ETHER_BYTES + (ipv6 ? 40u + 8 + 8 : 20u + 8 + 12);
-
         assert_int_equal(parse(&server, bytes, n, &frame), ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP);
         memcpy(bytes + source, ipv6 ? other.ipv6 : other.ipv4, ipv6 ? 16 : 4);
         assert_false(dp_icmp_too_long(&server, &frame, ipv6 ? DP_FRAME_ICMPV6 : DP_FRAME_ICMP, &report));

@@ -29,7 +29,6 @@ static struct solicitation usual(const uint8_t target[16])
                              .option_type = 1,
                              .option_units = 1,
                              .destination = {0xff, 0x02, [11] = 0x01, [12] = 0xff}};
-
     memcpy(s.source, client.ipv6, 16);
     memcpy(s.destination + 13, target + 13, 3);
     memcpy(s.target, target, 16);
@@ -43,7 +42,6 @@ static size_t make(uint8_t *bytes, const struct solicitation *s)
         0x33, 0x33, s->destination[12], s->destination[13], s->destination[14], s->destination[15]};
     uint32_t length = SOLICITATION_BYTES + (s->option_type != 0 ? OPTION_BYTES : 0);
     uint8_t *at = bytes + dp_frame_put_ether(&client, bytes, group_mac, 0, DP_ETHERTYPE_IPV6);
-
     at += dp_frame_put_ipv6(at, s->source, s->destination, DP_PROTOCOL_ICMPV6, s->hop_limit, length);
     memset(at, 0, length);
     at[0] = DP_ND_SOLICITATION;
@@ -63,7 +61,6 @@ static uint32_t answer(const struct solicitation *s, uint8_t *out, enum dp_verdi
     struct dp_net server = server_make();
     uint8_t bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
-
     size_t n = make(bytes, s);
     assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ICMPV6);
     assert_true(dp_nd_is_solicitation(&frame));
@@ -75,7 +72,6 @@ static void check_advertisement(const uint8_t *out, const struct dp_net *server,
 {
     const uint8_t *ip = out + DP_ETHER_BYTES, *icmp = ip + DP_IPV6_BYTES;
     uint64_t pseudo = dp_checksum_pseudo6(target, destination, DP_PROTOCOL_ICMPV6, DP_ND_ADVERTISEMENT_BYTES);
-
     assert_int_equal(ip[7], 255);
     assert_memory_equal(ip + 8, target, 16);
     assert_memory_equal(ip + 24, destination, 16);
@@ -94,10 +90,8 @@ static void both_addresses_are_advertised(void **state)
     const uint8_t *targets[] = {server.ipv6, server.link_local};
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     for (size_t i = 0; i < 2; i++) {
         struct solicitation s = usual(targets[i]);
-
         assert_int_equal(answer(&s, out, &why), DP_ETHER_BYTES + DP_IPV6_BYTES + DP_ND_ADVERTISEMENT_BYTES);
         assert_memory_equal(out, client.mac, 6);
         check_advertisement(out, &server, targets[i], client.ipv6, 0x60);
@@ -111,7 +105,6 @@ static void a_unicast_check_is_answered(void **state)
     uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX];
     struct dp_frame frame;
     enum dp_verdict why;
-
     memcpy(s.destination, server.ipv6, 16);
     size_t n = make(bytes, &s);
     memcpy(bytes, server.mac, 6);
@@ -127,7 +120,6 @@ static void duplicate_address_detection_is_answered_to_all_nodes(void **state)
     struct solicitation s = usual(server.ipv6);
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     memset(s.source, 0, 16);
     s.option_type = 0;
     assert_int_not_equal(answer(&s, out, &why), 0);
@@ -145,7 +137,6 @@ static void a_neighbour_behind_a_router_is_a_forgery(void **state)
     struct solicitation s = usual(server.ipv6);
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     s.hop_limit = 254;
     assert_int_equal(answer(&s, out, &why), 0);
     assert_int_equal(why, DP_FRAME_MALFORMED);
@@ -156,10 +147,8 @@ static void options_must_lie_within_the_packet(void **state)
     struct dp_net server = server_make();
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     for (unsigned units = 0; units < 256; units++) {
         struct solicitation s = usual(server.ipv6);
-
         s.option_units = (uint8_t)units;
         assert_int_equal(answer(&s, out, &why) != 0, units == 1);
     }
@@ -171,7 +160,6 @@ static void other_targets_are_not_ours(void **state)
     struct solicitation s = usual(server.ipv6);
     uint8_t out[DP_ND_ANSWER_BYTES_MAX];
     enum dp_verdict why;
-
     s.target[1] ^= 1; /* the same group, another address */
     assert_int_equal(answer(&s, out, &why), 0);
     assert_int_equal(why, DP_FRAME_NOT_MINE);

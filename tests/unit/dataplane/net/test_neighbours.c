@@ -27,7 +27,6 @@ static void one_that_is_not_known_is_asked_for(void **state)
     uint64_t now_us = 5;
     uint8_t found[6];
     bool ask;
-
     assert_false(dp_neighbour_find(n, ip, now_us, found, &ask));
     assert_true(ask);
     assert_false(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_ASK_US - 1, found, &ask));
@@ -44,7 +43,6 @@ static void one_that_answers_is_known(void **state)
     uint64_t now_us = 5;
     uint8_t found[6];
     bool ask;
-
     (void)dp_neighbour_find(n, ip, now_us, found, &ask);
     (void)dp_neighbour_find(n, other, now_us, found, &ask);
     dp_neighbour_learn(n, ip, mac);
@@ -65,7 +63,6 @@ static void who_was_not_asked_for_is_not_kept(void **state)
     struct dp_neighbours *n = *state;
     uint8_t found[6];
     bool ask;
-
     dp_neighbour_learn(n, ip, mac);
     assert_int_equal(n->count, 0);
     assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
@@ -78,12 +75,10 @@ static void another_takes_the_place_of_the_least_used(void **state)
     uint64_t now_us = 5;
     uint8_t found[6];
     bool ask;
-
     (void)dp_neighbour_find(n, ip, now_us, found, &ask);
     dp_neighbour_learn(n, ip, mac);
     for (uint32_t i = 0; i < 3 * DP_NEIGHBOURS_MAX; i++) {
         const uint8_t many[4] = {10, 1, (uint8_t)(i >> 8), (uint8_t)i};
-
         assert_false(dp_neighbour_find(n, many, ++now_us, found, &ask));
         assert_true(ask);
         dp_neighbour_learn(n, many, later);

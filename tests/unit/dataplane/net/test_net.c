@@ -10,7 +10,6 @@
 static struct dp_config config_make(void)
 {
     struct dp_config config = {.udp_port = 7700, .core_count = 2, .vlan = 9, .mtu = 1500};
-
     snprintf(config.ipv4, sizeof(config.ipv4), "%s", "10.1.2.3/24");
     snprintf(config.ipv6, sizeof(config.ipv6), "%s", "fd00::1/64");
     snprintf(config.mac, sizeof(config.mac), "%s", "02:11:22:33:44:55");
@@ -22,7 +21,6 @@ static void addresses_are_read(void **state)
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
     struct dp_net net;
-
     assert_true(dp_net_from_config(&net, &config, error));
     assert_memory_equal(net.ipv4, ((const uint8_t[4]){10, 1, 2, 3}), 4);
     assert_memory_equal(net.ipv6, ((const uint8_t[16]){0xfd, [15] = 1}), 16);
@@ -39,7 +37,6 @@ static void the_link_local_address_follows_from_the_mac(void **state)
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
     struct dp_net net;
-
     assert_true(dp_net_from_config(&net, &config, error));
     assert_memory_equal(net.link_local, expected, 16);
     assert_ptr_equal(dp_net_address(&net, DP_LOCAL_LINK), net.link_local);
@@ -50,7 +47,6 @@ static void empty_addresses_are_none(void **state)
     struct dp_config config = config_make();
     char error[DP_ERROR_BYTES];
     struct dp_net net;
-
     config.ipv4[0] = config.ipv6[0] = config.mac[0] = '\0';
     assert_true(dp_net_from_config(&net, &config, error));
     assert_false(net.has_ipv4);
@@ -67,14 +63,12 @@ static void a_wrong_address_is_named_in_the_error(void **state)
     };
     char error[DP_ERROR_BYTES];
     struct dp_net net, untouched;
-
     memset(&untouched, 0xaa, sizeof(untouched));
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct dp_config config = config_make();
         const char *bad = wrong[i][0][0] != '\0'   ? wrong[i][0]
                           : wrong[i][1][0] != '\0' ? wrong[i][1]
                                                    : wrong[i][2];
-
         snprintf(config.ipv4, sizeof(config.ipv4), "%s", wrong[i][0]);
         snprintf(config.ipv6, sizeof(config.ipv6), "%s", wrong[i][1]);
         snprintf(config.mac, sizeof(config.mac), "%s", wrong[i][2]);
@@ -89,7 +83,6 @@ static void a_wrong_address_is_named_in_the_error(void **state)
 static void payloads_fit_the_mtu_over_either_ip(void **state)
 {
     struct dp_net net = {.mtu = 1280};
-
     assert_int_equal(dp_net_udp_bytes_max(&net), MR_UDP_BYTES_MIN);
     for (unsigned mtu = DP_MTU_MIN; mtu <= DP_MTU_MAX; mtu++) {
         net.mtu = (uint16_t)mtu;

@@ -11,7 +11,6 @@ static const struct dp_rss_types udp = {.udp_ipv4 = 1u << 5, .udp_ipv6 = 1u << 1
 static void expect(struct dp_steering_facts facts, enum dp_steering steering, const char *why)
 {
     struct dp_steering_choice choice;
-
     dp_steering_choose(&facts, &choice);
     assert_int_equal(choice.steering, steering);
     if (strstr(choice.why, why) == NULL)
@@ -88,6 +87,5 @@ int main(void)
         cmocka_unit_test(rss_hashes_the_ports_of_udp_only),
         cmocka_unit_test(every_way_has_a_name),
     };
-
     return cmocka_run_group_tests_name("steering", tests, NULL, NULL);
 }

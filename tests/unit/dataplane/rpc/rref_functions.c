@@ -27,7 +27,6 @@ enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *argume
     struct gate *gate = mr_rpc_user(call);
     struct mr_value object = {.kind = MR_VALUE_OBJECT, .object = gate->object};
     struct mr_rref *rref;
-
     gate_pass(gate);
     if (gate->object == NULL)
         return mr_rpc_return(call, mr_value_i64(1));
@@ -53,7 +52,6 @@ static enum mr_status add_to_object(struct mr_rpc_call *call, const struct mr_va
 {
     const struct mr_value *value;
     enum mr_status status = mr_rref_local_value(arguments[0].rref, 0, &value);
-
     if (status != MR_OK)
         return mr_rpc_fail(call, "%s", mr_rpc_last_error());
     struct counted *object = value->object;
@@ -66,7 +64,6 @@ static enum mr_status read_value(struct mr_rpc_call *call, const struct mr_value
 {
     struct mr_rpc_result *result;
     enum mr_status status = mr_rref_to_here(arguments[0].rref, 0, &result);
-
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
         return status;
@@ -80,7 +77,6 @@ static enum mr_status read_inner(struct mr_rpc_call *call, const struct mr_value
 {
     struct mr_rpc_result *outer;
     enum mr_status status = mr_rref_to_here(arguments[0].rref, 0, &outer);
-
     if (status != MR_OK)
         return mr_rpc_fail(call, "%s", mr_rpc_last_error());
     status = read_value(call, mr_rpc_result_value(outer, 0), 1);
@@ -93,12 +89,10 @@ static enum mr_status pass_around(struct mr_rpc_call *call, const struct mr_valu
     struct mr_rpc *rpc = mr_rpc_of(call);
     struct mr_rref *rref = arguments[0].rref;
     enum mr_status status = MR_OK;
-
     mr_rref_retain(rref);
     for (uint32_t to = 0; to < mr_rpc_world_size(rpc) && status == MR_OK; to++) {
         struct mr_value value = mr_value_rref(rref);
         struct mr_rpc_result *result;
-
         status = mr_rpc_sync(rpc, to, "mirror", &value, 1, NULL, &result);
         if (status != MR_OK)
             break;
@@ -116,7 +110,6 @@ static enum mr_status pass_around(struct mr_rpc_call *call, const struct mr_valu
 static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct mr_rref **kept = mr_rpc_user(call);
-
     *kept = arguments[0].rref;
     mr_rref_retain(*kept);
     return MR_OK;
@@ -125,7 +118,6 @@ static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *argu
 static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct mr_rref **kept = mr_rpc_user(call);
-
     mr_rref_release(*kept);
     *kept = NULL;
     return MR_OK;
@@ -134,7 +126,6 @@ static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *argu
 static enum mr_status read_kept(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct mr_value value = mr_value_rref(*(struct mr_rref **)mr_rpc_user(call));
-
     return read_value(call, &value, 1);
 }
 
@@ -142,11 +133,9 @@ static enum mr_status use(struct mr_rpc_call *call, const struct mr_value *argum
 {
     struct mr_rref *rref = arguments[0].rref;
     const struct mr_value *value;
-
     if (!mr_rref_is_owner(rref)) {
         enum mr_status status =
             mr_rpc_sync(mr_rpc_of(call), mr_rref_owner(rref), "use", arguments, 1, NULL, NULL);
-
         return status == MR_OK ? MR_OK : mr_rpc_fail(call, "%s", mr_rpc_last_error());
     }
     if (mr_rref_local_value(rref, 0, &value) != MR_OK)
@@ -168,12 +157,10 @@ struct world {
 int setup(void **state)
 {
     struct world *world = calloc(1, sizeof(*world));
-
     *state = world;
     net_world(&world->net, 3);
     for (uint32_t i = 0; i < 3; i++) {
         struct mr_rpc *rpc = world->net.workers[i].rpc;
-
         net_function(rpc, "nothing", "", "", net_nothing, NULL, 0);
         net_function(rpc, "mirror", "...", "...", net_mirror, NULL, 0);
         net_function(rpc, "mirror_inline", "...", "...", net_mirror, NULL, MR_RPC_INLINE);
@@ -194,7 +181,6 @@ int setup(void **state)
 void forget_kept(void **state, uint32_t rank)
 {
     struct world *world = *state;
-
     mr_rref_release(world->kept[rank]);
     world->kept[rank] = NULL;
 }
@@ -202,11 +188,9 @@ void forget_kept(void **state, uint32_t rank)
 static bool nothing_held(struct net *net)
 {
     bool nothing = true;
-
     pthread_mutex_lock(&net->lock);
     for (uint32_t i = 0; i < net->count; i++) {
         struct mr_rpc *rpc = net->workers[i].rpc;
-
         if (rpc == NULL || net->workers[i].silent)
             continue;
         nothing = nothing && !mr_agent_has_work(rpc) && mr_executor_load(rpc->executor) == 0 &&

@@ -25,7 +25,6 @@ static void test_forms(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_address a;
         char error[256] = "", text[MR_ADDRESS_TEXT_BYTES];
-
         assert_int_equal(mr_address_resolve(cases[i].text, cases[i].listening, &a, error, sizeof(error)),
                          MR_OK);
         mr_address_text(&a, text);
@@ -40,11 +39,9 @@ static void test_refused(void **state)
     const char *const cases[] = {
         "",     ":7700",  "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x",
         "[::1", "[::1]x", "[::1]:",     "no such host:1"};
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_address a = {.port = 12345};
         char error[256] = "";
-
         assert_int_equal(mr_address_resolve(cases[i], false, &a, error, sizeof(error)), MR_INVALID_ARGUMENT);
         assert_int_equal(a.port, 12345);
         assert_true(error[0] != '\0');
@@ -56,7 +53,6 @@ static void test_sockaddr_and_back(void **state)
     struct mr_address ipv4, ipv6, back;
     struct sockaddr_storage sa;
     char error[256];
-
     assert_int_equal(mr_address_resolve("127.0.0.1:80", false, &ipv4, error, sizeof(error)), MR_OK);
     assert_int_equal(mr_address_resolve("[fe80::1]:81", true, &ipv6, error, sizeof(error)), MR_OK);
     assert_true(mr_address_is_ipv4(&ipv4));
@@ -79,7 +75,6 @@ static void test_any(void **state)
 {
     struct mr_address a;
     char error[256];
-
     assert_int_equal(mr_address_resolve("0.0.0.0:1", true, &a, error, sizeof(error)), MR_OK);
     assert_true(mr_address_is_any(&a));
     assert_int_equal(mr_address_resolve("[::]:1", true, &a, error, sizeof(error)), MR_OK);
@@ -96,6 +91,5 @@ int main(void)
         cmocka_unit_test(test_sockaddr_and_back),
         cmocka_unit_test(test_any),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

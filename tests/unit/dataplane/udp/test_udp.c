@@ -23,7 +23,6 @@ static void open_pair(struct pair *p, const char *listen, const char *connect, b
     struct mr_udp_options options = {0};
     struct mr_address local;
     char error[256];
-
     assert_int_equal(mr_address_resolve(listen, true, &local, error, sizeof(error)), MR_OK);
     assert_int_equal(mr_udp_bind(&local, &options, &p->server, error, sizeof(error)), MR_OK);
     mr_udp_local(&p->server, &local);
@@ -52,7 +51,6 @@ static void close_pair(struct pair *p)
 static void send_one(struct mr_udp_sender *out, const struct mr_address *to, uint32_t bytes, uint8_t fill)
 {
     uint8_t *datagram = mr_udp_send_begin(out, to, bytes);
-
     assert_non_null(datagram);
     assert_int_equal((uintptr_t)datagram % 8, 0);
     memset(datagram, fill, bytes);
@@ -64,10 +62,8 @@ static void receive_one(const struct mr_udp_socket *s, struct mr_udp_receiver *i
 {
     const uint8_t *datagram;
     size_t got;
-
     while (!mr_udp_receive_next(in, from, &datagram, &got)) {
         struct pollfd pollfd = {.fd = s->fd, .events = POLLIN};
-
         assert_int_equal(poll(&pollfd, 1, 10000), 1);
         mr_udp_receive(in);
     }
@@ -86,7 +82,6 @@ static void check_both_ways(const char *listen, const char *connect, bool offloa
 {
     struct pair p;
     struct mr_address from = {.port = 0}, none;
-
     open_pair(&p, listen, connect, offload);
     for (uint32_t i = 0; i < LENGTHS; i++)
         send_one(p.client_out, &p.to, lengths[i], (uint8_t)i);
@@ -146,7 +141,6 @@ static void test_measures(void **state)
     struct mr_udp_socket small, whole;
     struct mr_address to;
     char error[256];
-
     assert_int_equal(mr_address_resolve("127.0.0.1:9", false, &to, error, sizeof(error)), MR_OK);
     assert_int_equal(mr_udp_connect(&to, &options, &small, error, sizeof(error)), MR_OK);
     assert_int_equal(small.udp_bytes_max, 1296);
@@ -165,7 +159,6 @@ static void test_refused(void **state)
     struct mr_udp_socket first, second;
     struct mr_address local;
     char error[256] = "";
-
     assert_int_equal(mr_address_resolve("127.0.0.1:0", true, &local, error, sizeof(error)), MR_OK);
     assert_int_equal(mr_udp_bind(&local, &options, &first, error, sizeof(error)), MR_OK);
     mr_udp_local(&first, &local);
@@ -182,6 +175,5 @@ int main(void)
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_refused),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 uint32_t fake_hdfs_find(const struct fake_hdfs *h, const char *path)
 {
     uint32_t i = 0;
-
     while (i < FAKE_HDFS_ENTRIES_MAX && strcmp(h->entries[i].path, path) != 0)
         i++;
     return i;
@@ -16,7 +15,6 @@ uint32_t fake_hdfs_find(const struct fake_hdfs *h, const char *path)
 static uint32_t add(struct fake_hdfs *h, const char *path, bool is_directory)
 {
     uint32_t i = fake_hdfs_find(h, path);
-
     if (i == FAKE_HDFS_ENTRIES_MAX)
         i = fake_hdfs_find(h, "");
     if (i == FAKE_HDFS_ENTRIES_MAX)
@@ -50,7 +48,6 @@ static void say_whether(struct http_server_answer *a, bool is_done)
 static void make_directories(struct fake_hdfs *h, const char *path, struct http_server_answer *a)
 {
     char parent[300];
-
     for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         (void)snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
         if (fake_hdfs_find(h, parent) == FAKE_HDFS_ENTRIES_MAX)
@@ -75,7 +72,6 @@ static void say_status(const struct fake_hdfs *h, uint32_t i, struct http_server
 static const char *name_in(const char *directory, const char *path)
 {
     const size_t bytes = strlen(directory);
-
     if (strncmp(path, directory, bytes) != 0 || path[bytes] != '/' || strchr(path + bytes + 1, '/'))
         return NULL;
     return path + bytes + 1;
@@ -85,10 +81,8 @@ static const char *name_in(const char *directory, const char *path)
 static const char *next_name(const struct fake_hdfs *h, const char *directory, const char *after)
 {
     const char *next = NULL;
-
     for (uint32_t i = 0; i < FAKE_HDFS_ENTRIES_MAX; i++) {
         const char *name = name_in(directory, h->entries[i].path);
-
         if (name && strcmp(name, after) > 0 && (!next || strcmp(name, next) < 0))
             next = name;
     }
@@ -101,7 +95,6 @@ static void list(const struct fake_hdfs *h, const struct http_server_request *r,
     char after[300] = "", json[8192] = "";
     const char *name;
     size_t at = 0;
-
     if (fake_hdfs_find(h, path) == FAKE_HDFS_ENTRIES_MAX) {
         refuse(a, 404, "FileNotFoundException");
         return;
@@ -125,10 +118,8 @@ static void rename_entry(struct fake_hdfs *h, const char *from, const char *to, 
     const size_t bytes = strlen(from);
     const bool is_done =
         fake_hdfs_find(h, from) < FAKE_HDFS_ENTRIES_MAX && fake_hdfs_find(h, to) == FAKE_HDFS_ENTRIES_MAX;
-
     for (uint32_t i = 0; i < FAKE_HDFS_ENTRIES_MAX && is_done; i++) {
         char path[300];
-
         if (strncmp(h->entries[i].path, from, bytes) != 0 || !strchr("/", h->entries[i].path[bytes]))
             continue;
         (void)snprintf(path, sizeof(path), "%s%s", to, h->entries[i].path + bytes);
@@ -140,7 +131,6 @@ static void rename_entry(struct fake_hdfs *h, const char *from, const char *to, 
 static void delete_entry(struct fake_hdfs *h, const char *path, struct http_server_answer *a)
 {
     const uint32_t i = fake_hdfs_find(h, path);
-
     if (i < FAKE_HDFS_ENTRIES_MAX && next_name(h, path, "")) {
         refuse(a, 403, "PathIsNotEmptyDirectoryException");
         return;
@@ -163,7 +153,6 @@ static void write_file(struct fake_hdfs *h, const struct http_server_request *r,
 {
     const uint32_t i = add(h, path, false);
     const size_t bytes = r->body_bytes - (r->body_bytes < h->lost ? r->body_bytes : h->lost);
-
     h->entries[i].data = malloc(bytes + 1);
     if (!h->entries[i].data)
         abort();
@@ -179,7 +168,6 @@ static void read_file(const struct fake_hdfs *h, const struct http_server_reques
     const size_t offset =
         http_server_parameter(r, "offset", text, sizeof(text)) ? strtoul(text, NULL, 10) : 0;
     size_t bytes = http_server_parameter(r, "length", text, sizeof(text)) ? strtoul(text, NULL, 10) : 0;
-
     if (offset > h->entries[i].bytes)
         bytes = 0;
     else if (bytes > h->entries[i].bytes - offset)
@@ -199,7 +187,6 @@ void fake_hdfs_handle(void *arg, const struct http_server_request *r, struct htt
     struct fake_hdfs *h = arg;
     char target[400], op[32] = "", text[300] = "";
     const char *path = target + strlen(root), *query = strchr(r->target, '?');
-
     http_server_path(r, target, sizeof(target));
     (void)snprintf(h->last_query, sizeof(h->last_query), "%s", query ? query : "");
     (void)http_server_parameter(r, "op", op, sizeof(op));

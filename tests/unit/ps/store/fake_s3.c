@@ -10,7 +10,6 @@
 static void hmac(const void *key, size_t key_bytes, const char *text, uint8_t out[32])
 {
     crypto_auth_hmacsha256_state state;
-
     (void)crypto_auth_hmacsha256_init(&state, key, key_bytes);
     (void)crypto_auth_hmacsha256_update(&state, (const uint8_t *)text, strlen(text));
     (void)crypto_auth_hmacsha256_final(&state, out);
@@ -19,7 +18,6 @@ static void hmac(const void *key, size_t key_bytes, const char *text, uint8_t ou
 static void sha256_hex(const void *data, size_t bytes, char hex[65])
 {
     uint8_t hash[32];
-
     (void)crypto_hash_sha256(hash, data, bytes);
     (void)sodium_bin2hex(hex, 65, hash, sizeof(hash));
 }
@@ -36,7 +34,6 @@ static void canonical_query(const struct http_server_request *r, char *out, size
     const char *mark = strchr(r->target, '?');
     uint32_t count = 0;
     size_t at = 0;
-
     out[0] = '\0';
     (void)snprintf(query, sizeof(query), "%s", mark ? mark + 1 : "");
     while ((pair = strsep(&rest, "&")) != NULL && count < 16)
@@ -53,7 +50,6 @@ static void canonical_request(const struct http_server_request *r, const char *s
 {
     char query[4096], names[512], value[1024], *rest = names, *name;
     size_t at;
-
     canonical_query(r, query, sizeof(query));
     at = (size_t)snprintf(out, out_bytes, "%s\n%.*s\n%s\n", r->method, (int)strcspn(r->target, "?"),
                           r->target, query);
@@ -71,7 +67,6 @@ bool fake_s3_is_signed(const struct http_server_request *r, const char *secret)
     char authorization[1024], date[32], day[16], region[32], headers[512], signature[80], key[128];
     char canonical[8192], hash[65], text[256], expected[65];
     uint8_t k[32];
-
     http_server_header(r, "Authorization", authorization, sizeof(authorization));
     http_server_header(r, "x-amz-date", date, sizeof(date));
     if (sscanf(authorization,
@@ -100,7 +95,6 @@ bool fake_s3_is_signed(const struct http_server_request *r, const char *secret)
 static bool is_body_signed(const struct http_server_request *r)
 {
     char said[80], hash[65];
-
     http_server_header(r, "x-amz-content-sha256", said, sizeof(said));
     sha256_hex(r->body, r->body_bytes, hash);
     return strcmp(said, hash) == 0;
@@ -111,7 +105,6 @@ static bool is_body_signed(const struct http_server_request *r)
 static struct fake_s3_bytes copy_of(const void *data, size_t bytes)
 {
     struct fake_s3_bytes b = {.data = malloc(bytes + 1), .bytes = bytes};
-
     if (!b.data)
         abort();
     if (bytes > 0)
@@ -122,7 +115,6 @@ static struct fake_s3_bytes copy_of(const void *data, size_t bytes)
 static uint32_t place_of(const struct fake_s3 *s, const char *key)
 {
     uint32_t i = 0;
-
     while (i < s->object_count && strcmp(s->objects[i].key, key) < 0)
         i++;
     return i;
@@ -136,14 +128,12 @@ static bool is_at(const struct fake_s3 *s, uint32_t i, const char *key)
 const struct fake_s3_bytes *fake_s3_object(const struct fake_s3 *s, const char *key)
 {
     const uint32_t i = place_of(s, key);
-
     return is_at(s, i, key) ? &s->objects[i].content : NULL;
 }
 
 static void set_object(struct fake_s3 *s, const char *key, struct fake_s3_bytes content)
 {
     const uint32_t i = place_of(s, key);
-
     if (is_at(s, i, key)) {
         free(s->objects[i].content.data);
     } else {
@@ -159,7 +149,6 @@ static void set_object(struct fake_s3 *s, const char *key, struct fake_s3_bytes 
 static void delete_object(struct fake_s3 *s, const char *key)
 {
     const uint32_t i = place_of(s, key);
-
     if (!is_at(s, i, key))
         return;
     free(s->objects[i].content.data);
@@ -179,7 +168,6 @@ static void get(const struct fake_s3 *s, const struct http_server_request *r, co
     const struct fake_s3_bytes *object = fake_s3_object(s, key);
     char range[64];
     size_t first = 0, last;
-
     if (!object) {
         answer_error(a, 404, "NoSuchKey");
         return;
@@ -200,7 +188,6 @@ static void put(struct fake_s3 *s, const struct http_server_request *r, const ch
                 struct http_server_answer *a)
 {
     char condition[8];
-
     http_server_header(r, "If-None-Match", condition, sizeof(condition));
     if (condition[0] == '*' && fake_s3_object(s, key)) {
         answer_error(a, 412, "PreconditionFailed");
@@ -215,7 +202,6 @@ static void put(struct fake_s3 *s, const struct http_server_request *r, const ch
 static uint32_t find_upload(const struct fake_s3 *s, const char *id)
 {
     uint32_t i = 0;
-
     while (i < FAKE_S3_UPLOADS_MAX && strcmp(s->uploads[i].id, id) != 0)
         i++;
     return i;
@@ -231,7 +217,6 @@ static void end_upload(struct fake_s3 *s, uint32_t i)
 static void begin_upload(struct fake_s3 *s, const char *key, struct http_server_answer *a)
 {
     const uint32_t i = find_upload(s, "");
-
     if (i == FAKE_S3_UPLOADS_MAX)
         abort();
     (void)snprintf(s->uploads[i].key, sizeof(s->uploads[i].key), "%s", key);
@@ -246,7 +231,6 @@ static void put_part(struct fake_s3 *s, uint32_t i, const struct http_server_req
 {
     char text[16];
     const int number = http_server_parameter(r, "partNumber", text, sizeof(text)) ? atoi(text) : 0;
-
     if (number < 1 || number > FAKE_S3_PARTS_MAX)
         abort();
     free(s->uploads[i].parts[number - 1].data);
@@ -261,11 +245,9 @@ static void complete(struct fake_s3 *s, uint32_t i, const struct http_server_req
 {
     struct fake_s3_bytes all = copy_of(NULL, 0);
     char expected[2048] = "<CompleteMultipartUpload>";
-
     for (uint32_t p = 0; p < FAKE_S3_PARTS_MAX && s->uploads[i].parts[p].data; p++) {
         const struct fake_s3_bytes *part = &s->uploads[i].parts[p];
         const size_t at = strlen(expected);
-
         (void)snprintf(expected + at, sizeof(expected) - at,
                        "<Part><PartNumber>%u</PartNumber><ETag>&quot;part %u&quot;</ETag></Part>", p + 1,
                        p + 1);
@@ -290,7 +272,6 @@ static void handle_upload(struct fake_s3 *s, const char *id, const struct http_s
                           struct http_server_answer *a)
 {
     const uint32_t i = find_upload(s, id);
-
     if (i == FAKE_S3_UPLOADS_MAX)
         answer_error(a, 404, "NoSuchUpload");
     else if (strcmp(r->method, "PUT") == 0)
@@ -311,7 +292,6 @@ static void list_objects(const struct fake_s3 *s, const struct http_server_reque
     char prefix[300] = "", token[300] = "", xml[16384] = "<ListBucketResult>";
     uint32_t count = 0, i = 0;
     size_t at = strlen(xml);
-
     (void)http_server_parameter(r, "prefix", prefix, sizeof(prefix));
     (void)http_server_parameter(r, "continuation-token", token, sizeof(token));
     for (; i < s->object_count && count < FAKE_S3_PAGE; i++) {
@@ -332,7 +312,6 @@ static void list_uploads(const struct fake_s3 *s, const struct http_server_reque
 {
     char prefix[300] = "", xml[16384] = "<ListMultipartUploadsResult>";
     size_t at = strlen(xml);
-
     (void)http_server_parameter(r, "prefix", prefix, sizeof(prefix));
     for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
         if (s->uploads[i].id[0] != '\0' && strncmp(s->uploads[i].key, prefix, strlen(prefix)) == 0)
@@ -349,7 +328,6 @@ void fake_s3_handle(void *arg, const struct http_server_request *r, struct http_
     static const char bucket[] = "/" FAKE_S3_BUCKET "/";
     struct fake_s3 *s = arg;
     char path[300], id[64];
-
     http_server_path(r, path, sizeof(path));
     if (!fake_s3_is_signed(r, FAKE_S3_SECRET_KEY) || !is_body_signed(r)) {
         s->bad_signatures++;
@@ -389,7 +367,6 @@ void fake_s3_clear(struct fake_s3 *s)
 uint32_t fake_s3_upload_count(const struct fake_s3 *s)
 {
     uint32_t count = 0;
-
     for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
         count += s->uploads[i].id[0] != '\0';
     return count;

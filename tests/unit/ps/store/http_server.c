@@ -66,10 +66,8 @@ static bool receive_line(struct connection *c, char *line, size_t line_bytes)
     for (;;) {
         const char *from = c->buffer + c->begin;
         const char *newline = memchr(from, '\n', c->end - c->begin);
-
         if (newline) {
             const size_t bytes = (size_t)(newline - from);
-
             check(bytes > 0 && newline[-1] == '\r' && bytes - 1 < line_bytes, "a line is no line of HTTP");
             memcpy(line, from, bytes - 1);
             line[bytes - 1] = '\0';
@@ -103,7 +101,6 @@ static bool receive_bytes(struct connection *c, struct http_server_request *r, s
 static bool receive_chunks(struct connection *c, struct http_server_request *r)
 {
     char line[256];
-
     for (;;) {
         if (!receive_line(c, line, sizeof(line)))
             return false;
@@ -119,7 +116,6 @@ static bool receive_chunks(struct connection *c, struct http_server_request *r)
 static bool receive_request(struct connection *c, struct http_server_request *r)
 {
     char line[8300], text[64];
-
     *r = (struct http_server_request){0};
     if (!receive_line(c, line, sizeof(line)))
         return false;
@@ -140,10 +136,8 @@ static bool receive_request(struct connection *c, struct http_server_request *r)
 static bool send_all(int fd, const void *data, size_t bytes)
 {
     const char *from = data;
-
     while (bytes > 0) {
         const ssize_t n = send(fd, from, bytes, MSG_NOSIGNAL);
-
         if (n <= 0)
             return false;
         from += n;
@@ -159,7 +153,6 @@ static bool send_answer(int fd, const struct http_server_request *r, const struc
     const bool has_body = strcmp(r->method, "HEAD") != 0;
     const int bytes = snprintf(head, sizeof(head), "HTTP/1.1 %d Status\r\nContent-Length: %zu\r\n%s\r\n",
                                a->status, a->body_bytes, a->headers);
-
     check(bytes > 0 && (size_t)bytes < sizeof(head), "headers of an answer are too long");
     if (is_cut && (!has_body || a->body_bytes == 0)) {
         (void)send_all(fd, head, (size_t)bytes / 2);
@@ -177,7 +170,6 @@ static bool answer(struct connection *c, const struct http_server_request *r)
 {
     struct http_server *s = c->server;
     struct http_server_answer a = {.status = 500};
-
     pthread_mutex_lock(&s->lock);
     s->count++;
     const bool fails = s->count >= s->first && s->count <= s->last;
@@ -202,7 +194,6 @@ static void *serve(void *arg)
     struct connection *c = arg;
     struct http_server_request *r = calloc(1, sizeof(*r));
     bool goes_on = true;
-
     check(r != NULL, "no memory");
     while (goes_on) {
         goes_on = receive_request(c, r) && answer(c, r);
@@ -230,7 +221,6 @@ static struct connection *free_connection(struct http_server *s)
 {
     for (uint32_t i = 0; i < CONNECTIONS_MAX; i++) {
         struct connection *c = &s->connections[i];
-
         pthread_mutex_lock(&s->lock);
         const bool is_over = c->is_used && c->is_over;
 
@@ -246,10 +236,8 @@ static struct connection *free_connection(struct http_server *s)
 static void *accept_all(void *arg)
 {
     struct http_server *s = arg;
-
     for (;;) {
         const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
-
         if (fd < 0)
             return NULL; /* the listener was shut down */
         const int one = 1;
@@ -274,7 +262,6 @@ struct http_server *http_server_start(http_server_handler *handler, void *arg)
     struct http_server *s = calloc(1, sizeof(*s));
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
-
     check(s != NULL, "no memory");
     s->handler = handler;
     s->arg = arg;
@@ -339,7 +326,6 @@ uint32_t http_server_count(struct http_server *s)
 void http_server_header(const struct http_server_request *r, const char *name, char *out, size_t out_bytes)
 {
     const size_t name_bytes = strlen(name);
-
     out[0] = '\0';
     for (const char *line = r->headers; *line != '\0'; line = strstr(line, "\r\n") + 2) {
         if (strncasecmp(line, name, name_bytes) != 0 || line[name_bytes] != ':')
@@ -355,11 +341,9 @@ void http_server_header(const struct http_server_request *r, const char *name, c
 static void decode(const char *from, size_t bytes, char *out, size_t out_bytes)
 {
     size_t at = 0;
-
     check(bytes < out_bytes, "a part of a URL is too long");
     for (size_t i = 0; i < bytes; i++) {
         unsigned value = (unsigned char)from[i];
-
         if (from[i] == '%') {
             check(sscanf(from + i + 1, "%2x", &value) == 1, "a URL has a % that says nothing");
             i += 2;
@@ -373,10 +357,8 @@ bool http_server_parameter(const struct http_server_request *r, const char *name
 {
     const size_t name_bytes = strlen(name);
     const char *pair = strchr(r->target, '?');
-
     for (; pair; pair = strchr(pair + 1, '&')) {
         const char *value = pair + 1 + name_bytes;
-
         if (strncmp(pair + 1, name, name_bytes) != 0 || !strchr("=&", *value))
             continue;
         value += *value == '=';
@@ -395,7 +377,6 @@ void http_server_say(struct http_server_answer *a, int status, const char *forma
 {
     va_list arguments;
     char *text = NULL;
-
     va_start(arguments, format);
     const int bytes = vasprintf(&text, format, arguments);
 

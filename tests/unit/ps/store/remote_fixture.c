@@ -12,7 +12,6 @@ static void open_remote(struct remote_fixture *x, uint32_t tries)
 {
     const struct ps_remote_options options = {.tries = tries, .pause_ms_max = 1};
     char text[PS_TEXT_BYTES] = "";
-
     if (ps_remote_open(x->url, &options, &x->remote, text) != MR_OK)
         fail_msg("%s", text);
 }
@@ -64,7 +63,6 @@ int remote_fixture_write(const struct ps_store *store, const char *path, const v
 {
     struct ps_store_file *file;
     int error = store->create(store->self, path, false, &file);
-
     if (error != 0)
         return error;
     error = ps_store_write_all(store, file, data, bytes, 0);
@@ -82,7 +80,6 @@ struct names {
 static void take_name(void *arg, const char *name)
 {
     struct names *n = arg;
-
     assert_true(n->count < 32);
     (void)snprintf(n->names[n->count++], sizeof(n->names[0]), "%s", name);
 }
@@ -96,7 +93,6 @@ const char *remote_fixture_names(const struct ps_store *store, const char *direc
 {
     static char all[2048];
     struct names n = {0};
-
     assert_int_equal(store->list(store->self, directory, take_name, &n), 0);
     qsort(n.names, n.count, sizeof(n.names[0]), compare_names);
     all[0] = '\0';

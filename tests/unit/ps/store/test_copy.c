@@ -28,7 +28,6 @@ static void count(void *arg, uint64_t bytes)
 static int set_up(void **state, enum ps_store_kind kind)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     remote_fixture_start(&x.remote, kind, 1);
     x.here = temporary_directory_make();
@@ -52,7 +51,6 @@ static int set_up_s3(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     remote_fixture_stop(&x->remote);
     return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
 }
@@ -65,7 +63,6 @@ static enum mr_status push(struct fixture *x, uint64_t id)
                                  .to_directory = x->remote.remote->directory,
                                  .progress = count,
                                  .arg = x};
-
     x->copied = 0;
     x->text[0] = '\0';
     return ps_copy_chain(&copy, id, x->text);
@@ -77,7 +74,6 @@ static enum mr_status pull(struct fixture *x, uint64_t id)
                                  .to = ps_store_local(),
                                  .from_directory = x->remote.remote->directory,
                                  .to_directory = x->back};
-
     return ps_copy_chain(&copy, id, x->text);
 }
 
@@ -92,7 +88,6 @@ static void check_back(struct fixture *x, uint64_t id)
 {
     uint8_t full[CHAIN_KEYS] = {[1] = 10}, delta[CHAIN_KEYS] = {[2] = 20};
     const uint8_t *const changes[] = {full, delta};
-
     if (pull(x, id) != MR_OK)
         fail_msg("%s", x->text);
     chain_check(x->back, id, id, (uint32_t)id, changes);
@@ -102,7 +97,6 @@ static void check_back(struct fixture *x, uint64_t id)
 static void a_chain_comes_back_as_it_went(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(push(x, LAST), MR_OK);
     assert_true(x->copied >= 4 << 20);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
@@ -118,7 +112,6 @@ static uint64_t check_whole(struct fixture *x)
 {
     uint64_t ids[4];
     uint32_t count_there = 0;
-
     assert_int_equal(
         ps_checkpoint_list_all(&x->remote.remote->store, x->remote.remote->directory, ids, 4, &count_there),
         0);
@@ -156,7 +149,6 @@ static void the_store_goes_away_at_each_request(struct fixture *x, enum http_ser
                                                 uint64_t last)
 {
     uint32_t at = 1;
-
     while (fail_at(x, fault, at, last))
         at++;
     assert_in_range(at, 6 * last, 60); /* there were as many requests as that many checkpoints need */
@@ -175,7 +167,6 @@ static void it_cuts_all_answers_from_any_request_on(void **state)
 static void damage_is_found_on_the_way_there(void **state)
 {
     struct fixture *x = *state;
-
     fixture_flip(fixture_path(x->here, 2, "core-001.mrc"), 70000, 1);
     assert_int_equal(push(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "core-001.mrc"));
@@ -186,7 +177,6 @@ static void damage_is_found_on_the_way_there(void **state)
 static void flip_there(struct fixture *x)
 {
     uint8_t *data;
-
     if (x->remote.kind == PS_STORE_S3)
         data = fake_s3_object(&x->remote.s3, "ads/ckpt-1/core-000.mrc")->data;
     else
@@ -197,7 +187,6 @@ static void flip_there(struct fixture *x)
 static void damage_is_found_on_the_way_back(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(push(x, LAST), MR_OK);
     flip_there(x);
     assert_int_equal(pull(x, LAST), MR_CHECKPOINT_CORRUPT);
@@ -211,7 +200,6 @@ static void a_copy_that_has_lost_a_file_is_no_copy(void **state)
     struct fixture *x = *state;
     const struct ps_store *s = &x->remote.remote->store;
     char path[PS_PATH_BYTES];
-
     assert_int_equal(push(x, LAST), MR_OK);
     (void)snprintf(path, sizeof(path), "%s/ckpt-2/core-001.mrc", x->remote.remote->directory);
     assert_int_equal(s->remove(s->self, path), 0);
@@ -222,7 +210,6 @@ static void a_copy_that_has_lost_a_file_is_no_copy(void **state)
 static void another_checkpoint_of_that_number_is_kept(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(push(x, LAST), MR_OK);
     chain_save_key(x->back, 1, 0, 1, 99);
     const struct ps_copy copy = {.from = ps_store_local(),
@@ -251,6 +238,5 @@ int main(void)
         BOTH(a_copy_that_has_lost_a_file_is_no_copy),
         BOTH(another_checkpoint_of_that_number_is_kept),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,6 @@ static const char *const variables[] = {
 static int set_up(void **state)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     x.directory = temporary_directory_make();
     (void)snprintf(x.path, sizeof(x.path), "%s/keys", x.directory);
@@ -44,7 +43,6 @@ static int tear_down(void **state)
 static void write_file(const struct fixture *x, const char *content)
 {
     FILE *file = fopen(x->path, "w");
-
     assert_non_null(file);
     assert_true(fputs(content, file) >= 0);
     assert_int_equal(fclose(file), 0);
@@ -62,7 +60,6 @@ static void check(const struct ps_credentials *c, const char *access, const char
 static void a_file_has_sections_of_keys(void **state)
 {
     struct fixture *x = *state;
-
     write_file(x, "# keys\n[other]\naws_access_key_id = theirs\n\n[ default ]\r\n"
                   "aws_access_key_id=AK;1\r\n  aws_secret_access_key = se=cr #et \n"
                   "; more\nregion = eu\nhdfs_delegation_token = dt\n[last]\naws_session_token = x");
@@ -78,7 +75,6 @@ static void long_values_are_read_whole_or_refused(void **state)
 {
     struct fixture *x = *state;
     char content[3000], token[PS_SECRET_BYTES];
-
     memset(token, 't', sizeof(token));
     token[PS_SECRET_BYTES - 1] = '\0';
     (void)snprintf(content, sizeof(content), "[default]\naws_session_token = %s\n", token);
@@ -96,7 +92,6 @@ static void long_values_are_read_whole_or_refused(void **state)
 static void the_environment_counts_without_a_file(void **state)
 {
     struct fixture *x = *state;
-
     assert_true(ps_credentials_read("", &x->got, x->text));
     check(&x->got, "", "", "", "");
     (void)setenv("AWS_ACCESS_KEY_ID", "AK", 1);
@@ -113,7 +108,6 @@ static void the_environment_counts_without_a_file(void **state)
 static void the_usual_file_counts_without_a_key_in_the_environment(void **state)
 {
     struct fixture *x = *state;
-
     write_file(x, "[default]\naws_access_key_id = file\n");
     (void)setenv("AWS_SHARED_CREDENTIALS_FILE", x->path, 1);
     assert_true(ps_credentials_read("", &x->got, x->text));
@@ -127,7 +121,6 @@ static void mistakes_are_named_and_secrets_are_not(void **state)
 {
     struct fixture *x = *state;
     char value[PS_SECRET_BYTES + 1];
-
     assert_false(ps_credentials_read(x->path, &x->got, x->text));
     assert_non_null(strstr(x->text, x->path));
     write_file(x, "[default]\naws_secret_access_key: hunter2\n");
@@ -156,6 +149,5 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(mistakes_are_named_and_secrets_are_not, set_up, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,6 @@ static void handle(void *arg, const struct http_server_request *r, struct http_s
 {
     struct fixture *x = arg;
     const int status = atoi(r->target + 1);
-
     *x->seen = *r;
     x->seen_bytes = r->body_bytes;
     x->seen_count++;
@@ -64,7 +63,6 @@ static void open_http(struct fixture *x, struct ps_http_options options)
 static int set_up(void **state)
 {
     struct fixture *x = calloc(1, sizeof(*x));
-
     x->seen = calloc(1, sizeof(*x->seen));
     for (size_t i = 0; i < BODY_BYTES; i++)
         x->expected[i] = (char)('a' + i * i % 23);
@@ -77,7 +75,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     ps_http_destroy(x->http);
     http_server_stop(x->server);
     free(x->seen);
@@ -95,14 +92,12 @@ static int perform(struct fixture *x, const char *method, const char *path, stru
 {
     const struct ps_http_request request = {
         .method = method, .url = url_of(x, path), .into = x->into, .into_bytes = sizeof(x->into)};
-
     return ps_http_perform(x->http, &request, answer);
 }
 
 static void check_explained(int error, const char *says)
 {
     const char *text = ps_store_explanation(error);
-
     assert_non_null(text);
     if (!strstr(text, says) || strchr(text, '\n') || strstr(text, "hunter2"))
         fail_msg("\"%s\" instead of \"%s\"", text, says);
@@ -112,7 +107,6 @@ static void an_answer_has_body_and_headers(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     assert_int_equal(perform(x, "GET", "200", &answer), 0);
     assert_int_equal(answer.status, 200);
     assert_int_equal(answer.body_bytes, BODY_BYTES);
@@ -131,7 +125,6 @@ static void what_may_pass_is_tried_again(void **state)
                                                     HTTP_FAULT_CUT_AFTER, HTTP_FAULT_CUT_ANSWER};
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
         http_server_fail(x->server, faults[i], 1, 1);
         memset(x->into, 0, sizeof(x->into));
@@ -149,7 +142,6 @@ static void headers_that_are_cut_are_an_error(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     http_server_fail(x->server, HTTP_FAULT_CUT_ANSWER, 1, 1);
     assert_int_equal(perform(x, "HEAD", "200", &answer), 0);
     assert_int_equal(http_server_count(x->server), 2);
@@ -162,7 +154,6 @@ static void tries_end(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     http_server_fail(x->server, HTTP_FAULT_503, 1, UINT32_MAX);
     assert_int_equal(perform(x, "GET", "200?delegation=hunter2", &answer), -EIO);
     assert_int_equal(http_server_count(x->server), TRIES);
@@ -200,7 +191,6 @@ static void redirects_are_followed_or_answered(void **state)
                                       .follow = true,
                                       .into = x->into,
                                       .into_bytes = sizeof(x->into)};
-
     assert_int_equal(ps_http_perform(x->http, &request, &answer), 0);
     assert_string_equal(x->into, x->expected);
     request.follow = false;
@@ -216,7 +206,6 @@ static void a_body_that_is_too_long_is_refused(void **state)
     struct ps_http_answer answer;
     const struct ps_http_request request = {
         .method = "GET", .url = url_of(x, "200"), .into = x->into, .into_bytes = BODY_BYTES - 1};
-
     http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
     assert_int_equal(ps_http_perform(x->http, &request, &answer), -EMSGSIZE);
     assert_int_equal(http_server_count(x->server), 1);
@@ -234,7 +223,6 @@ static void a_body_is_sent_whole_at_each_try(void **state)
                                             .body_bytes = BODY_BYTES,
                                             .has_body = true};
     char value[16];
-
     http_server_fail(x->server, HTTP_FAULT_CUT_AFTER, 1, 1);
     assert_int_equal(ps_http_perform(x->http, &request, &answer), 0);
     assert_int_equal(x->seen_count, 2);
@@ -250,7 +238,6 @@ static void nobody_listens(void **state)
     struct ps_http_answer answer;
     const struct ps_http_request request = {.method = "GET",
                                             .url = "http://127.0.0.1:1/x?delegation=hunter2"};
-
     assert_int_equal(ps_http_perform(x->http, &request, &answer), -ECONNREFUSED);
     check_explained(ECONNREFUSED, "is the store running, and are host and port right?");
 }
@@ -259,7 +246,6 @@ static void a_server_that_stalls_is_given_up(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     ps_http_destroy(x->http);
     open_http(x, (struct ps_http_options){.tries = 1, .stall_s = 1});
     http_server_fail(x->server, HTTP_FAULT_STALL, 1, UINT32_MAX);
@@ -270,7 +256,6 @@ static void a_request_can_be_stopped(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_answer answer;
-
     x->stops = true;
     http_server_fail(x->server, HTTP_FAULT_STALL, 1, UINT32_MAX);
     assert_int_equal(perform(x, "GET", "200", &answer), -ECANCELED);
@@ -283,7 +268,6 @@ static void a_request_can_be_stopped(void **state)
 static struct ps_http_stream *open_stream(struct fixture *x, const char *path)
 {
     struct ps_http_stream *s;
-
     assert_int_equal(ps_http_stream_open(x->http, url_of(x, path), "Content-Type: x", &s), 0);
     return s;
 }
@@ -292,7 +276,6 @@ static void a_stream_is_one_body(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "201");
-
     for (size_t at = 0; at < BODY_BYTES; at += BODY_BYTES / 8)
         assert_int_equal(ps_http_stream_write(s, x->expected + at, BODY_BYTES / 8), 0);
     assert_int_equal(x->seen_count, 0);
@@ -307,7 +290,6 @@ static void a_stream_that_is_not_finished_is_no_request(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "201");
-
     assert_int_equal(ps_http_stream_write(s, x->expected, BODY_BYTES), 0);
     ps_http_stream_close(s);
     http_server_stop(x->server); /* after its threads have ended */
@@ -319,7 +301,6 @@ static void a_stream_says_what_the_server_answered(void **state)
 {
     struct fixture *x = *state;
     struct ps_http_stream *s = open_stream(x, "403");
-
     assert_int_equal(ps_http_stream_write(s, x->expected, 10), 0);
     assert_int_equal(ps_http_stream_finish(s), -EACCES);
     check_explained(EACCES, "403");
@@ -349,6 +330,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_that_is_not_finished_is_no_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_says_what_the_server_answered, set_up, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

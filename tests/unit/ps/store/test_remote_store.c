@@ -18,7 +18,6 @@ static uint8_t content[FILE_BYTES];
 static int set_up(void **state, enum ps_store_kind kind)
 {
     static struct remote_fixture x;
-
     remote_fixture_start(&x, kind, 2);
     for (size_t i = 0; i < FILE_BYTES; i++)
         content[i] = (uint8_t)(i * i >> 7);
@@ -48,7 +47,6 @@ static const char *path_of(const struct remote_fixture *x, const char *name)
     static char paths[4][PS_PATH_BYTES];
     static uint32_t next;
     char *path = paths[next++ % 4];
-
     (void)snprintf(path, PS_PATH_BYTES, "%s/%s", x->remote->directory, name);
     return path;
 }
@@ -57,7 +55,6 @@ static void save(struct remote_fixture *x, uint32_t id)
 {
     const struct ps_store *s = &x->remote->store;
     char from[64], to[64], name[96];
-
     (void)snprintf(from, sizeof(from), ".tmp-ckpt-%u", id);
     (void)snprintf(to, sizeof(to), "ckpt-%u", id);
     assert_int_equal(s->make_directory(s->self, path_of(x, from)), 0);
@@ -76,7 +73,6 @@ static void a_checkpoint_is_there_once_it_is_published(void **state)
     const struct ps_store *s = &x->remote->store;
     struct ps_store_file *file;
     uint64_t bytes;
-
     assert_int_equal(s->make_directory(s->self, x->remote->directory), 0);
     assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-7")), 0);
     assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-7/core-000.mrc"), content, FILE_BYTES), 0);
@@ -99,7 +95,6 @@ static void ranges_are_read(void **state)
     struct ps_store_file *file;
     uint64_t bytes;
     int64_t written_s;
-
     save(x, 3);
     assert_int_equal(s->facts(s->self, path_of(x, "ckpt-3/core-000.mrc"), &bytes, &written_s), 0);
     assert_int_equal(bytes, FILE_BYTES);
@@ -121,7 +116,6 @@ static void all_checkpoints_are_listed_and_removed(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     for (uint32_t id = 1; id <= 5; id++)
         save(x, id);
     assert_string_equal(remote_fixture_names(s, x->remote->directory), "ckpt-1 ckpt-2 ckpt-3 ckpt-4 ckpt-5 ");
@@ -137,7 +131,6 @@ static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     save(x, 4);
     assert_int_not_equal(ps_store_remove_tree(s, path_of(x, ".tmp-ckpt-4"), PS_MANIFEST_NAME), 0);
     assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-4")), "MANIFEST core-000.mrc core-001.mrc ");
@@ -149,7 +142,6 @@ static void a_published_one_is_not_replaced(void **state)
     struct ps_store_file *file;
     uint64_t bytes;
     char got[3] = "";
-
     save(x, 5);
     remote_fixture_reopen(x, 2);
     const struct ps_store *s = &x->remote->store;
@@ -173,7 +165,6 @@ static void publishing_is_done_once(void **state)
     const struct ps_store *s = &x->remote->store;
     const uint32_t publishing =
         x->kind == PS_STORE_S3 ? 1 : 2; /* HDFS looks first whether the name is taken */
-
     assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-6")), 0);
     assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-6/core-000.mrc"), content, 10), 0);
     assert_int_equal(remote_fixture_write(s, path_of(x, ".tmp-ckpt-6/MANIFEST"), "{}", 2), 0);
@@ -188,7 +179,6 @@ static void a_file_that_is_not_synced_is_not_there(void **state)
     const struct ps_store *s = &x->remote->store;
     struct ps_store_file *file;
     uint64_t bytes;
-
     assert_int_equal(s->make_directory(s->self, path_of(x, ".tmp-ckpt-8")), 0);
     assert_int_equal(s->create(s->self, path_of(x, ".tmp-ckpt-8/core-000.mrc"), false, &file), 0);
     assert_int_equal(ps_store_write_all(s, file, content, FILE_BYTES, 0), 0);
@@ -203,7 +193,6 @@ static void a_wrong_url_is_refused(void **state)
     struct remote_fixture *x = *state;
     struct ps_remote *remote = NULL;
     char text[PS_TEXT_BYTES];
-
     assert_int_equal(ps_remote_open("ftp://x", &options, &remote, text), MR_INVALID_ARGUMENT);
     assert_int_equal(ps_remote_open("/data/ckpt", &options, &remote, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "/data/ckpt"));
@@ -231,6 +220,5 @@ int main(void)
         BOTH(a_file_that_is_not_synced_is_not_there),
         BOTH(a_wrong_url_is_refused),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,6 @@ static uint8_t *content;
 static int set_up(void **state)
 {
     static struct remote_fixture x;
-
     remote_fixture_start(&x, PS_STORE_S3, 2);
     content = malloc(FILE_BYTES);
     assert_non_null(content);
@@ -57,7 +56,6 @@ static void the_fake_knows_signatures(void **state)
              "aws4_request,SignedHeaders=host;x-amz-content-sha256;x-amz-date,"
              "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7\r\n"},
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
         assert_true(fake_s3_is_signed(&requests[i], FAKE_S3_SECRET_KEY));
@@ -69,7 +67,6 @@ static void a_large_file_goes_up_in_parts(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
     assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
                      0);
@@ -88,7 +85,6 @@ static void an_upload_survives_a_fault_at_each_request(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     for (uint32_t fault = HTTP_FAULT_503; fault <= HTTP_FAULT_CUT_ANSWER; fault++) {
         for (uint32_t at = 1; at <= 4; at++) {
             http_server_fail(x->server, fault, at, at);
@@ -107,7 +103,6 @@ static void an_upload_that_is_given_up_leaves_nothing(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     http_server_fail(x->server, HTTP_FAULT_503, 3, 4); /* both tries of the second part */
     assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
                      -EIO);
@@ -120,7 +115,6 @@ static void uploads_that_were_left_are_swept(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-
     http_server_fail(x->server, HTTP_FAULT_503, 3, UINT32_MAX); /* also the request that would abort it */
     assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
                      -EIO);
@@ -163,7 +157,6 @@ static void errors_say_what_to_do(void **state)
 static void a_wrong_key_is_found_by_the_signature(void **state)
 {
     struct remote_fixture *x = *state;
-
     (void)setenv("AWS_SECRET_ACCESS_KEY", "hunter2", 1);
     remote_fixture_reopen(x, 2);
     assert_int_equal(remote_fixture_write(&x->remote->store, "s3://models/ads/x", "x", 1), -EACCES);
@@ -184,6 +177,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_key_is_found_by_the_signature, set_up, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

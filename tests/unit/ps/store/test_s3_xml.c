@@ -22,7 +22,6 @@ static void collect_upload(void *arg, const char *key, const char *upload)
 static void a_text_is_found_by_its_element(void **state)
 {
     char out[16] = "untouched";
-
     (void)state;
     assert_true(s3_xml_text("<?xml version=\"1.0\"?>\n<Error><Code>Slow&lt;Down</Code></Error>", "Code", out,
                             sizeof(out)));
@@ -38,7 +37,6 @@ static void a_text_is_found_by_its_element(void **state)
 static void a_listing_has_keys_and_perhaps_more_pages(void **state)
 {
     char keys[200] = "", next[S3_TOKEN_BYTES] = "old";
-
     (void)state;
     assert_true(
         s3_xml_listing("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
@@ -64,11 +62,9 @@ static void what_is_no_listing_is_refused(void **state)
         "</ListBucketResult>",
         "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><ListBucketResult></ListBucketResult>",
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         char keys[200] = "", next[S3_TOKEN_BYTES];
-
         if (s3_xml_listing(wrong[i], collect, keys, next))
             fail_msg("taken for a listing: %s", wrong[i]);
         assert_null(strstr(keys, "aaaa"));
@@ -80,7 +76,6 @@ static void a_key_that_is_too_long_is_left_out(void **state)
 {
     char xml[6000] = "<ListBucketResult><Key>", keys[200] = "", next[S3_TOKEN_BYTES];
     const size_t at = strlen(xml);
-
     (void)state;
     memset(xml + at, 'k', 5000);
     (void)strcat(xml + at + 5000, "</Key><Key>short</Key></ListBucketResult>");
@@ -91,7 +86,6 @@ static void a_key_that_is_too_long_is_left_out(void **state)
 static void uploads_have_key_and_id(void **state)
 {
     char uploads[200] = "";
-
     (void)state;
     s3_xml_uploads("<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>1</UploadId></Upload><Upload>"
                    "<Key>b</Key><UploadId/></Upload></ListMultipartUploadsResult>",
@@ -103,7 +97,6 @@ static void parts_are_listed_with_their_etags(void **state)
 {
     const struct s3_part parts[2] = {{"\"a<&\""}, {"b"}};
     char *xml = s3_xml_parts(parts, 2);
-
     (void)state;
     assert_string_equal(xml, "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>&quot;a&lt;&amp;"
                              "&quot;</ETag></Part><Part><PartNumber>2</PartNumber><ETag>b</ETag></Part>"
@@ -121,6 +114,5 @@ int main(void)
         cmocka_unit_test(uploads_have_key_and_id),
         cmocka_unit_test(parts_are_listed_with_their_etags),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

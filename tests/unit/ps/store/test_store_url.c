@@ -12,7 +12,6 @@ static struct ps_store_url parse(const char *url)
 {
     struct ps_store_url u;
     char text[PS_TEXT_BYTES] = "";
-
     if (!ps_store_url_parse(url, &u, text))
         fail_msg("%s: %s", url, text);
     return u;
@@ -21,7 +20,6 @@ static struct ps_store_url parse(const char *url)
 static void a_path_is_of_this_machine(void **state)
 {
     const struct ps_store_url u = parse("/data/ckpt");
-
     (void)state;
     assert_int_equal(u.kind, PS_STORE_LOCAL);
     assert_string_equal(u.directory, "/data/ckpt");
@@ -32,7 +30,6 @@ static void a_path_is_of_this_machine(void **state)
 static void hdfs_names_host_port_and_path(void **state)
 {
     struct ps_store_url u = parse("hdfs://namenode:9870/millrace/ads/?user.name=ads");
-
     (void)state;
     assert_int_equal(u.kind, PS_STORE_HDFS);
     assert_string_equal(u.directory, "hdfs://namenode:9870/millrace/ads");
@@ -49,7 +46,6 @@ static void hdfs_names_host_port_and_path(void **state)
 static void s3_names_bucket_and_prefix(void **state)
 {
     struct ps_store_url u = parse("s3://models/ads");
-
     (void)state;
     assert_int_equal(u.kind, PS_STORE_S3);
     assert_string_equal(u.bucket, "models");
@@ -94,12 +90,10 @@ static void wrong_ones_are_refused_with_a_reason(void **state)
         {"s3://models?path_style=2", "region=R"},
         {"s3://models?aws_secret_access_key=x", "region=R"},
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         struct ps_store_url u = {.region = "untouched"};
         char text[PS_TEXT_BYTES] = "";
-
         if (ps_store_url_parse(wrong[i][0], &u, text) || !strstr(text, wrong[i][1]) || strchr(text, '\n'))
             fail_msg("%s: \"%s\" instead of \"%s\"", wrong[i][0], text, wrong[i][1]);
         assert_string_equal(u.region, "untouched");
@@ -110,12 +104,10 @@ static void what_is_too_long_is_refused(void **state)
 {
     static const char *const beginnings[] = {"/", "s3://models/", "hdfs://namenode:9870/",
                                              "s3://models?region="};
-
     (void)state;
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); i++) {
         struct ps_store_url u;
         char text[PS_TEXT_BYTES], url[2000];
-
         memset(url, 'a', sizeof(url));
         memcpy(url, beginnings[i], strlen(beginnings[i]));
         url[sizeof(url) - 1] = '\0';
@@ -129,12 +121,10 @@ static void refusals_show_no_secret(void **state)
 {
     static const char *const urls[] = {"hdfs://ads:hunter2@namenode:9870/x", "s3://key:hunter2@bucket/x",
                                        "s3://models/x?secret=hunter2", "ftp://ads:hunter2@host/x"};
-
     (void)state;
     for (size_t i = 0; i < sizeof(urls) / sizeof(*urls); i++) {
         struct ps_store_url u;
         char text[PS_TEXT_BYTES];
-
         assert_false(ps_store_url_parse(urls[i], &u, text));
         assert_null(strstr(text, "hunter2"));
     }
@@ -143,7 +133,6 @@ static void refusals_show_no_secret(void **state)
 static void escapes_all_but_plain_characters(void **state)
 {
     char url[24] = "http://h/";
-
     (void)state;
     assert_true(ps_store_url_escape(url, sizeof(url), "a/b c+", true));
     assert_string_equal(url, "http://h/a/b%20c%2B");
@@ -164,6 +153,5 @@ int main(void)
         cmocka_unit_test(refusals_show_no_secret),
         cmocka_unit_test(escapes_all_but_plain_characters),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

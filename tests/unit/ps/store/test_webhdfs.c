@@ -13,7 +13,6 @@
 static int set_up(void **state)
 {
     static struct remote_fixture x;
-
     remote_fixture_start(&x, PS_STORE_HDFS, 2);
     *state = &x;
     return 0;
@@ -28,7 +27,6 @@ static int tear_down(void **state)
 static const char *file_of(const struct remote_fixture *x)
 {
     static char path[PS_PATH_BYTES];
-
     (void)snprintf(path, sizeof(path), "%s/file", x->remote->directory);
     return path;
 }
@@ -36,7 +34,6 @@ static const char *file_of(const struct remote_fixture *x)
 static void requests_name_the_user_or_have_a_token(void **state)
 {
     struct remote_fixture *x = *state;
-
     assert_int_equal(x->remote->store.make_directory(x->remote->store.self, x->remote->directory), 0);
     assert_non_null(strstr(x->hdfs.last_query, "&user.name=me"));
     (void)setenv("MILLRACE_HDFS_TOKEN", "se/cret", 1);
@@ -50,7 +47,6 @@ static void requests_name_the_user_or_have_a_token(void **state)
 static void a_file_that_lost_bytes_is_an_error(void **state)
 {
     struct remote_fixture *x = *state;
-
     x->hdfs.lost = 1;
     assert_int_equal(remote_fixture_write(&x->remote->store, file_of(x), "0123456789", 10), -EIO);
     assert_non_null(strstr(ps_store_explanation(EIO), "9 of its 10 bytes"));
@@ -62,7 +58,6 @@ static void a_write_fails_or_is_whole(void **state)
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
     uint32_t failed = 0;
-
     for (uint32_t fault = HTTP_FAULT_503; fault <= HTTP_FAULT_CUT_ANSWER; fault++) {
         for (uint32_t at = 1; at <= 3; at++) { /* where to, the bytes, how many there are */
             http_server_fail(x->server, fault, at, at);
@@ -122,14 +117,12 @@ static void what_is_not_webhdfs_is_recognised(void **state)
     static int statuses[] = {200, 404};
     struct remote_fixture *x = *state;
     const struct ps_remote_options options = {.tries = 1};
-
     for (size_t i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
         struct http_server *server = http_server_start(answer_with_html, &statuses[i]);
         struct ps_remote *remote;
         struct ps_store_file *file;
         char url[64], text[PS_TEXT_BYTES];
         uint64_t bytes;
-
         (void)snprintf(url, sizeof(url), "hdfs://127.0.0.1:%u/ads", http_server_port(server));
         assert_int_equal(ps_remote_open(url, &options, &remote, text), MR_OK);
         assert_int_equal(remote->store.open(remote->store.self, url, &file, &bytes), -EPROTO);
@@ -149,6 +142,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

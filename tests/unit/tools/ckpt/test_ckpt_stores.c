@@ -23,7 +23,6 @@ struct fixture {
 static int set_up(void **state, enum ps_store_kind kind)
 {
     static struct fixture x;
-
     remote_fixture_start(&x.remote, kind, 1);
     x.here = temporary_directory_make();
     x.back = temporary_directory_make();
@@ -45,7 +44,6 @@ static int set_up_s3(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     remote_fixture_stop(&x->remote);
     return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
 }
@@ -55,7 +53,6 @@ static const char *url_of_last(const struct fixture *x)
 {
     static char url[400];
     const char *query = strchr(x->remote.url, '?');
-
     (void)snprintf(url, sizeof(url), "%.*s/ckpt-%d%s", (int)(query - x->remote.url), x->remote.url, LAST,
                    query);
     return url;
@@ -64,7 +61,6 @@ static const char *url_of_last(const struct fixture *x)
 static void a_chain_is_pushed_looked_at_and_pulled(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(ckpt_run("push %s '%s'", x->here, x->remote.url), 0);
     ckpt_expect("copied");
     assert_int_equal(ckpt_run("list '%s' --json", x->remote.url), 0);
@@ -87,7 +83,6 @@ static void a_chain_is_pushed_looked_at_and_pulled(void **state)
 static void mistakes_are_one_line(void **state)
 {
     struct fixture *x = *state;
-
     assert_int_equal(ckpt_run("pull '%s' %s", x->remote.url, x->back), 1);
     ckpt_expect("there is no checkpoint here");
     assert_int_equal(ckpt_run("pull %s '%s'", x->here, x->remote.url), 1);
@@ -110,7 +105,6 @@ int main(int argc, char **argv)
         BOTH(a_chain_is_pushed_looked_at_and_pulled),
         BOTH(mistakes_are_one_line),
     };
-
     if (argc != 2)
         return EXIT_FAILURE;
     ckpt_program = argv[1];

@@ -18,7 +18,6 @@ static void test_one(void **state)
 {
     uint64_t bits[2] = {0x5, 0};
     struct mrc_applied_batches set = {.watermark = 10, .bitmap = bits, .words = 2}, all;
-
     assert_true(mrc_applied_by_all(&set, 1, &all));
     assert_int_equal(all.watermark, 11); /* 10 is in: the watermark rises over it */
     assert_int_equal(all.words, 1);
@@ -29,7 +28,6 @@ static void test_one(void **state)
 static void test_empty(void **state)
 {
     struct mrc_applied_batches sets[2] = {{.watermark = 0}, {.watermark = 1000}}, all;
-
     assert_true(mrc_applied_by_all(sets, 2, &all));
     assert_int_equal(all.watermark, 0);
     assert_int_equal(all.words, 0);
@@ -44,7 +42,6 @@ static void test_random_sets(void **state)
     for (uint32_t n = 0; n < ROUNDS; n++) {
         uint64_t bits[SETS][WORDS];
         struct mrc_applied_batches sets[SETS], all;
-
         for (uint32_t s = 0; s < SETS; s++) {
             for (uint32_t w = 0; w < WORDS; w++) {
                 random = random * 6364136223846793005u + 1442695040888963407u;
@@ -57,7 +54,6 @@ static void test_random_sets(void **state)
         assert_true(mrc_applied_by_all(sets, SETS, &all));
         for (uint64_t sequence = 0; sequence < 400; sequence++) {
             bool in_all = has(&sets[0], sequence) && has(&sets[1], sequence) && has(&sets[2], sequence);
-
             assert_int_equal(has(&all, sequence), in_all);
         }
         assert_false(has(&all, all.watermark));
@@ -73,6 +69,5 @@ int main(void)
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_random_sets),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

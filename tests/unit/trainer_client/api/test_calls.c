@@ -27,7 +27,6 @@ static struct mr_client *connect_to(const struct fake_node *node)
     struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -38,7 +37,6 @@ static void set_up(struct fixture *x, uint32_t core_count)
     static const char *const names[3] = {"sum", "mean", "sqrtn"};
     uint32_t dims[2] = {2, 3}, ids[4];
     struct mr_feature features[4];
-
     memset(x, 0, sizeof(*x));
     x->node = fake_node_start(core_count);
     x->client = connect_to(x->node);
@@ -112,7 +110,6 @@ static void test_a_lookup_without_memory(void **state)
     struct mr_reply *reply = NULL;
     enum mr_status status = MR_NO_MEMORY;
     int failures = -1;
-
     set_up(&x, 1);
     for (; status != MR_OK; failures++) {
         assert_true(failures < 20);
@@ -138,7 +135,6 @@ static void check_rows(uint32_t core_count)
     struct fixture x;
     struct mr_reply *reply = NULL;
     float gradients[KEYS * DIM], pushed[41][DIM] = {{0}};
-
     set_up(&x, core_count);
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], KEYS);
@@ -179,7 +175,6 @@ static void check_learning_rates(uint32_t core_count)
     uint64_t key = 5, batch = UINT64_C(1) << 48;
     float gradient[DIM], bias = 2;
     struct mr_feature feature = mr_feature_variable("bias", 1, &one);
-
     set_up(&x, core_count);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     struct mr_batch_keys keys = {x.tables[0], 1, 1, &key, offsets, NULL};
@@ -215,7 +210,6 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
     struct mr_reply *reply = NULL;
     float gradients[BAGS * DIM], rows[41][DIM];
     uint32_t table, pushes = 2;
-
     set_up(&x, core_count);
     table = x.tables[pooling];
     for (uint32_t k = 0; k < 41; k++)
@@ -229,7 +223,6 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
         for (uint32_t b = 0; b < BAGS; b++) {
             for (uint32_t d = 0; d < DIM; d++) {
                 float sum = 0;
-
                 for (uint32_t i = x.offsets[b]; i < x.offsets[b + 1]; i++)
                     sum += rows[x.keys[i]][d] * factor(pooling, x.offsets[b + 1] - x.offsets[b]);
                 assert_close(floats(reply)[b * DIM + d], sum);
@@ -293,7 +286,6 @@ static void check_batches(uint32_t core_count)
     sum = 0;
     for (uint32_t i = 0; i < x.offsets[2]; i++) {
         uint32_t times = 0;
-
         for (uint32_t j = 0; j < x.offsets[BAGS]; j++)
             times += x.keys[j] == x.keys[i];
         sum += fake_initial(x.keys[i], 0) - (float)times;
@@ -346,7 +338,6 @@ static void check_features(uint32_t core_count)
     uint32_t id = 99, count = 0;
     uint64_t values_first = 4;
     float values[2] = {5, 6}, gradient[6] = {1, 1, 1, 1, 1, 1};
-
     set_up(&x, core_count);
     assert_int_equal(mr_create(x.client, NULL, &other, 1, &id), MR_FEATURE_MISMATCH);
     assert_non_null(strstr(mr_last_error(), "\"mean\" differs in "));
@@ -389,7 +380,6 @@ static void check_features(uint32_t core_count)
 static void count_counters(void *arg, const char *name, uint64_t value)
 {
     uint32_t *seen = arg;
-
     *seen += strcmp(name, "wire.requests") == 0 && value > 0;
     *seen += strcmp(name, "core.index") == 0 ? 10 + (uint32_t)value : 0;
 }
@@ -397,7 +387,6 @@ static void count_counters(void *arg, const char *name, uint64_t value)
 static void add_table(void *arg, const struct mr_table_memory *table)
 {
     struct mr_table_memory **at = arg;
-
     *(*at)++ = *table;
 }
 
@@ -405,7 +394,6 @@ static void check_memory(struct mr_client *client, uint32_t core)
 {
     struct mr_core_memory memory;
     struct mr_table_memory tables[2], *at = tables;
-
     assert_int_equal(mr_memory(client, NULL, core, &memory, add_table, &at), MR_OK);
     assert_int_equal(memory.limit_bytes, 100);
     assert_int_equal(memory.units_failed, 60);
@@ -424,7 +412,6 @@ static void check_node(uint32_t core_count)
     struct mr_checkpoint_status status;
     uint64_t id = 0;
     uint32_t seen = 0;
-
     set_up(&x, core_count);
     assert_int_equal(mr_stats(x.client, NULL, core_count - 1, count_counters, &seen), MR_OK);
     assert_int_equal(seen, 11 + core_count - 1);
@@ -447,7 +434,6 @@ static void check_node(uint32_t core_count)
 static void check_restored(struct fixture *x, const struct mr_restore_options *what)
 {
     struct mr_restored restored = {.bytes = 0};
-
     assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_INVALID_ARGUMENT);
     restored.bytes = sizeof(restored);
     assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_OK);
@@ -464,7 +450,6 @@ static void check_restore_named(uint32_t core_count)
     char long_name[MR_NAME_BYTES + 1];
     struct mr_restore_name names[2] = {{"user", NULL}, {"item", "item_old"}};
     struct mr_restore_options what = {.bytes = sizeof(what), .directory = "/dir", .id = 7, .names = names};
-
     set_up(&x, core_count);
     what.name_count = 2;
     what.replace = true;
@@ -499,7 +484,6 @@ static void test_partly_applied(void **state)
 {
     struct fixture x;
     float gradients[KEYS * DIM] = {0};
-
     set_up(&x, 3);
     assert_int_equal(mr_freeze(x.client, NULL, 2), MR_OK);
     assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, KEYS, DIM, gradients),
@@ -513,7 +497,6 @@ static void test_partly_applied(void **state)
 static void add_expected(struct mr_pushed *sum, uint32_t sent)
 {
     uint32_t refused = sent >= 2, without_row = sent >= 3, not_finite = sent >= 4;
-
     sum->sent += sent;
     sum->refused += refused;
     sum->without_row += without_row;
@@ -536,7 +519,6 @@ static struct mr_pushed expect_split(const struct fixture *x, uint32_t table, co
 {
     struct mr_pushed sum = {.is_known = true};
     uint32_t of_core[FAKE_CORES_MAX] = {0};
-
     for (uint32_t i = 0; i < count; i++)
         of_core[fake_owner(x->node, mr_partition_of(mr_key_hash(keys[i], 1000 + table)))]++;
     for (uint32_t core = 0; core < FAKE_CORES_MAX; core++)
@@ -557,7 +539,6 @@ static void check_counts(uint32_t core_count)
     struct mr_batch_keys fed;
     struct mr_batch_gradient batch;
     bool applied;
-
     set_up(&x, core_count);
     assert_int_equal(mr_lookup(x.client, &options, x.tables[0], x.keys, KEYS, NULL), MR_OK);
     assert_int_equal(pushed.sent, 77); /* no push */
@@ -622,7 +603,6 @@ static void test_hub(void **state)
     struct mr_hub_status status;
     struct mr_batch batch;
     uint64_t done = 7;
-
     set_up(&x, 1);
     assert_int_equal(mr_start_sample(x.client, NULL, &plan, &info), MR_OK);
     assert_int_equal(info.samples, 512);
@@ -664,7 +644,6 @@ static void test_arguments(void **state)
     struct mr_batch_keys none = {1, 0, 3, NULL, shifted, NULL};
     float g[4] = {0};
     struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
-
     set_up(&x, 3);
     c = x.client;
     unsigned long long before = atomic_load(&x.node->cores[0].requests);
@@ -712,7 +691,6 @@ static void test_async(void **state)
     struct mr_feature_info *infos = NULL;
     uint64_t key = 6, keys[2] = {1, 2};
     uint32_t count = 0;
-
     set_up(&x, 3);
     assert_int_equal(mr_lookup(x.client, &options, x.tables[0], keys, 2, NULL), MR_OK);
     keys[0] = key; /* copied before the call returned */
@@ -777,7 +755,6 @@ static void test_async_without_tensors(void **state)
     struct mr_core_state states[3];
     struct mr_future *future;
     struct mr_options options = {.future = &future};
-
     set_up(&x, 3);
     struct mr_reply *reply = (struct mr_reply *)&x; /* as a caller leaves it who trusts in MR_OK */
 
@@ -796,7 +773,6 @@ static void test_features_are_asked_again_after_a_restore(void **state)
     struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client;
     uint32_t id;
-
     (void)state;
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
@@ -825,6 +801,5 @@ int main(void)
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_async_without_tensors),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

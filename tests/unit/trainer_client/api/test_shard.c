@@ -42,7 +42,6 @@ static void make_round(struct round *r)
     r->bag_count = (uint32_t)(next_random() % (BAGS + 1));
     for (uint32_t b = 0; b < r->bag_count; b++) {
         uint32_t n = (uint32_t)(next_random() % 5);
-
         for (uint32_t i = 0; i < n && r->key_count < KEYS; i++)
             r->keys[r->key_count++] = next_random() % 40; /* repeats, in a bag, too */
         r->offsets[b + 1] = r->key_count;
@@ -68,18 +67,15 @@ static void test_keys(void **state)
 {
     static struct round r;
     static float rows[KEYS * DIM], joined[KEYS * DIM];
-
     for (uint32_t n = 0; n < ROUNDS; n++) {
         struct mrc_shard s;
         uint64_t seed = next_random();
         uint32_t total = 0, next[CORES] = {0};
-
         make_round(&r);
         assert_true(mrc_shard_keys(&s, r.partition_core, seed, r.keys, r.key_count, false));
         mrc_shard_split_keys(&s, r.keys, r.keys_out);
         for (uint32_t i = 0; i < r.key_count; i++) {
             uint8_t c = owner(&r, seed, r.keys[i]);
-
             assert_int_equal(r.core_keys[c][next[c]], r.keys[i]);
             next[c]++;
             for (uint32_t d = 0; d < DIM; d++)
@@ -136,7 +132,6 @@ static void check_bags(uint32_t pooling)
     float divisors[BAGS], core_divisors[CORES][BAGS], scratch[DIM];
     float *weights_out[CORES];
     struct mrc_shard s;
-
     make_round(&r);
     for (uint32_t c = 0; c < CORES; c++)
         weights_out[c] = core_weights[c];
@@ -151,7 +146,6 @@ static void check_bags(uint32_t pooling)
     for (uint32_t c = 0; c < CORES; c++) {
         struct mrc_rows rows = mrc_rows_f32(r.core_rows[c]);
         float again[BAGS];
-
         if (s.keys[c] == 0)
             continue;
         assert_int_equal(r.core_offsets[c][0], 0);
@@ -179,7 +173,6 @@ static void check_bags(uint32_t pooling)
     spread(r.keys, r.offsets, r.bag_count, weights, divisors, gradients, whole);
     for (uint32_t c = 0; c < CORES; c++) {
         const struct mrc_rows to = mrc_rows_f32(r.core_rows[c]);
-
         mrc_shard_split_bag_rows(&s, c, &from, DIM, &to);
         spread(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
                r.core_rows[c], split);
@@ -200,16 +193,13 @@ static void test_bags(void **state)
 static void test_csr(void **state)
 {
     static struct round r;
-
     for (uint32_t n = 0; n < ROUNDS; n++) {
         struct mrc_shard s;
-
         make_round(&r);
         assert_true(mrc_shard_keys(&s, r.partition_core, 9, r.keys, r.key_count, false));
         mrc_shard_split_csr(&s, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out, CORES);
         for (uint32_t c = 0; c < CORES; c++) {
             uint32_t at = 0;
-
             for (uint32_t b = 0; b < r.bag_count; b++) {
                 assert_int_equal(r.core_offsets[c][b], at);
                 for (uint32_t i = r.offsets[b]; i < r.offsets[b + 1]; i++)
@@ -230,6 +220,5 @@ int main(void)
         cmocka_unit_test(test_bags),
         cmocka_unit_test(test_csr),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,6 @@ static struct mr_client *connect_to(const struct fake_node *node, const char *ke
     struct mr_client_options options = {.server = fake_node_address(node), .key_file = key_file};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
@@ -35,7 +34,6 @@ static void test_echo(void **state)
     float values[6] = {1, 2, 3, 4, 5, 6};
     struct mr_tensor tensor = mr_tensor_2d(MR_F32, 2, 3, values);
     struct mr_reply *reply = NULL;
-
     assert_int_equal(mr_client_core_count(client), 1);
     assert_int_equal(mr_client_incarnation(client), 1);
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
@@ -85,7 +83,6 @@ static void test_every_core(void **state)
     struct mr_client *client = connect_to(node, NULL);
     struct mr_core_state states[3];
     struct mr_options options = {.step = 77};
-
     assert_int_equal(mr_client_core_count(client), 3);
     assert_int_equal(mr_heartbeat(client, &options, states), MR_OK);
     for (uint32_t i = 0; i < 3; i++) {
@@ -126,7 +123,6 @@ static void test_bad_options(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct mr_client *client = NULL;
         char error[512] = "";
-
         assert_int_equal(mr_client_create(&cases[i].options, &client, error, sizeof(error)),
                          MR_INVALID_ARGUMENT);
         assert_null(client);
@@ -142,7 +138,6 @@ static void test_nobody_there(void **state)
     struct mr_client_options options = {.server = fake_node_address(node), .connect_ms = 50};
     struct mr_client *client = NULL;
     char error[512] = "";
-
     fake_node_kill(node);
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_null(client);
@@ -155,7 +150,6 @@ static void write_key(const char *path, char digit)
 {
     char key[65];
     FILE *file = fopen(path, "w");
-
     assert_non_null(file);
     memset(key, digit, 64);
     key[64] = '\n';
@@ -166,7 +160,6 @@ static void write_key(const char *path, char digit)
 static void test_keys(void **state)
 {
     char right[] = "/tmp/millrace-key-XXXXXX", wrong[] = "/tmp/millrace-key-XXXXXX";
-
     close(mkstemp(right));
     close(mkstemp(wrong));
     write_key(right, '1');
@@ -201,7 +194,6 @@ static void kill_unheard(struct fake_node *node, struct mr_client *client)
 static void test_key_rotation(void **state)
 {
     char path[] = "/tmp/millrace-key-XXXXXX";
-
     close(mkstemp(path));
     write_key(path, '1');
     struct fake_node *node = fake_node_start_with(2, path, false);
@@ -230,7 +222,6 @@ static void test_server_away(void **state)
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 1500};
-
     kill_unheard(node, client);
     assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_UNREACHABLE);
     assert_non_null(strstr(mr_last_error(), fake_node_address(node)));
@@ -246,7 +237,6 @@ static void test_server_away_soon(void **state)
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 300};
-
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     kill_unheard(node, client);
     assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_UNREACHABLE);
@@ -261,7 +251,6 @@ static void test_slow_is_not_away(void **state)
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 600};
     enum mr_status status = MR_UNREACHABLE;
-
     /* A server that gets no processor for so long is as good as away: once more then. */
     for (uint32_t tries = 0; tries < 20 && status == MR_UNREACHABLE; tries++)
         status = mr_echo(client, &options, 0, NULL, 0, NULL);
@@ -276,7 +265,6 @@ static void test_echo_of_nonsense(void **state)
     struct mr_client *client = connect_to(node, NULL);
     float values[4] = {0};
     struct mr_tensor t = mr_tensor_1d(MR_F32, 4, values);
-
     t.bytes = 12;
     assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "tensors[0] has 12 bytes; its dims make 16"));
@@ -300,7 +288,6 @@ static void test_deadline(void **state)
     struct fake_node *node = fake_node_start_with(1, NULL, true);
     struct mr_client *client = connect_to(node, NULL);
     struct mr_options options = {.deadline_ms = 20};
-
     assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(mr_last_error(), "core 0: echo: DEADLINE_EXCEEDED"));
     mr_client_destroy(client);
@@ -317,7 +304,6 @@ static void test_restart(void **state)
     struct mr_options async = {.future = &future, .deadline_ms = 60000};
     uint32_t id;
     uint64_t keys[40];
-
     for (uint32_t i = 0; i < 40; i++)
         keys[i] = i * 7919u;
     assert_int_equal(mr_create(client, NULL, features, 1, &id), MR_OK);
@@ -350,7 +336,6 @@ static void test_unknown_outcome(void **state)
     uint64_t key = 5, requests;
     float gradient[2] = {1, 1};
     uint32_t id;
-
     assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
     requests = atomic_load(&node->cores[0].requests);
     assert_int_equal(mr_push_gradients(client, &options, id, &key, 1, 2, gradient), MR_OK);
@@ -374,7 +359,6 @@ static void test_source_ports(void **state)
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client;
     uint32_t detours = 0, direct = 0;
-
     atomic_store(&node->spreads, true);
     client = connect_to(node, NULL);
     do {
@@ -382,7 +366,6 @@ static void test_source_ports(void **state)
         detours = 0;
         for (uint32_t i = 0; i < 3; i++) {
             uint32_t before = atomic_load(&node->cores[i].detours);
-
             usleep(1000);
             assert_int_equal(mr_echo(client, NULL, i, NULL, 0, NULL), MR_OK);
             detours += atomic_load(&node->cores[i].detours) - before;
@@ -407,7 +390,6 @@ static void test_no_bundle(void **state)
 
     for (uint32_t i = 0; i < CALLS; i++) {
         struct mr_options options = {.future = &futures[i], .more = i + 1 < CALLS};
-
         assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
     }
     for (uint32_t i = 0; i < CALLS; i++) {
@@ -431,11 +413,9 @@ static void *answer_as_other(void *arg)
     struct other_server *server = arg;
     uint8_t hello[2048];
     struct sockaddr_storage from;
-
     while (!atomic_load(&server->stop)) {
         socklen_t from_bytes = sizeof(from);
         struct pollfd wait = {.fd = server->fd, .events = POLLIN};
-
         if (poll(&wait, 1, 20) <= 0)
             continue;
         ssize_t got = recvfrom(server->fd, hello, sizeof(hello), 0, (struct sockaddr *)&from, &from_bytes);
@@ -458,7 +438,6 @@ static enum mr_status reach_as_client(const char *address, char *error, size_t e
 {
     struct mr_client_options options = {.server = address, .connect_ms = 300};
     struct mr_client *client = NULL;
-
     return mr_client_create(&options, &client, error, error_bytes);
 }
 
@@ -466,7 +445,6 @@ static enum mr_status reach_as_worker(const char *address, char *error, size_t e
 {
     struct mr_rpc_options options = {.rendezvous = address, .init_timeout_ms = 300};
     struct mr_rpc *rpc = NULL;
-
     return mr_rpc_init("w", 1, 2, &options, &rpc, error, error_bytes);
 }
 
@@ -477,7 +455,6 @@ static void check_other_version(reach_run reach, uint8_t version, const char *ad
     socklen_t bytes = sizeof(address);
     char where[32], versions[128], error[512] = "";
     pthread_t thread;
-
     assert_int_equal(bind(server.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(server.fd, (struct sockaddr *)&address, &bytes), 0);
     snprintf(where, sizeof(where), "127.0.0.1:%u", ntohs(address.sin_port));
@@ -509,7 +486,6 @@ static void *ask_as_other(void *arg)
     uint8_t hello[MR_VERSION_HELLO_BYTES] = {0};
     const struct mr_packet_header header = {
         .magic = MR_MAGIC, .version = worker->version, .type = MR_PACKET_HELLO};
-
     memcpy(hello, &header, 4);
     while (!atomic_load(&worker->stop)) {
         (void)send(worker->fd, hello, sizeof(hello), MSG_NOSIGNAL);
@@ -530,7 +506,6 @@ static void test_worker_of_another_version_asks(void **state)
     struct mr_rpc_options options = {.rendezvous = where, .init_timeout_ms = 300};
     struct mr_rpc *rpc = NULL;
     pthread_t thread;
-
     (void)state;
     assert_int_equal(bind(taken, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &bytes), 0);
@@ -554,7 +529,6 @@ static void test_destroy_while_under_way(void **state)
     struct mr_client *client = connect_to(node, NULL);
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
-
     for (uint32_t i = 0; i < 100; i++) {
         assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
         assert_false(mr_future_done(future));
@@ -587,6 +561,5 @@ int main(void)
         cmocka_unit_test(test_worker_of_another_version_asks),
         cmocka_unit_test(test_destroy_while_under_way),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

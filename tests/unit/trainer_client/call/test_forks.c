@@ -57,7 +57,6 @@ static void use_inherited_client(const struct family *x)
     uint32_t id, count;
     struct mr_reply *reply = NULL;
     struct mr_feature_info *infos = NULL;
-
     expect_forked(mr_echo(client, NULL, 0, NULL, 0, NULL), "mr_echo");
     expect_forked(mr_create(client, NULL, &feature, 1, &id), "mr_create");
     expect_forked(mr_list(client, NULL, &infos, &count), "mr_list");
@@ -75,7 +74,6 @@ static void use_inherited_client(const struct family *x)
 static void use_inherited_futures(const struct family *x)
 {
     struct mr_future *const futures[] = {x->in_flight, x->over};
-
     for (uint32_t i = 0; i < 2; i++) {
         expect(mr_future_done(futures[i]) && mr_future_wait_for(futures[i], 10000), "no waiting");
         expect_forked(mr_future_wait(futures[i], NULL), "mr_future_wait");
@@ -92,7 +90,6 @@ static void use_own_client(const struct family *x)
 {
     struct mr_client_options options = {.server = x->address, .progress_thread = true};
     struct mr_client *client = NULL;
-
     expect(mr_client_create(&options, &client, NULL, 0) == MR_OK, "a client of its own");
     expect(mr_echo(client, NULL, 0, NULL, 0, NULL) == MR_OK, "a call of its own");
     mr_client_destroy(client);
@@ -113,7 +110,6 @@ static void be_the_child(const struct family *x)
 static void *call_on(void *arg)
 {
     struct family *x = arg;
-
     while (!atomic_load(&x->stop))
         if (mr_echo(x->client, NULL, 0, NULL, 0, NULL) != MR_OK)
             return (void *)mr_last_error();
@@ -125,7 +121,6 @@ static void start(struct family *x, bool progress_thread)
     struct mr_client_options options = {.server = x->address, .progress_thread = progress_thread};
     struct mr_tensor tensor = mr_tensor_1d(MR_F32, 3, values);
     struct mr_options later = {.future = &x->over};
-
     *x = (struct family){.node = fake_node_start(1)};
     snprintf(x->address, sizeof(x->address), "%s", fake_node_address(x->node));
     assert_int_equal(mr_client_create(&options, &x->client, NULL, 0), MR_OK);
@@ -139,7 +134,6 @@ static void fork_once(struct family *x)
 {
     struct mr_options later = {.future = &x->in_flight};
     int how;
-
     assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
     pid_t child = fork();
 
@@ -160,7 +154,6 @@ static void test_children(void **state)
         struct family x = {.node = NULL};
         pthread_t caller;
         void *failed;
-
         start(&x, with_thread != 0);
         uint64_t start_id = mr_client_start_id(x.client);
 
@@ -208,7 +201,6 @@ static void be_no_worker(const struct office *x, struct mr_rpc_future *in_flight
     struct mr_rpc_future *future = NULL;
     struct mr_autograd *context = NULL;
     struct mr_rref *rref = NULL;
-
     (void)alarm(CHILD_SECONDS);
     expect_no_worker(mr_rpc_sync(x->rpc, 0, "seven", NULL, 0, NULL, &result), "mr_rpc_sync");
     expect_no_worker(mr_rpc_async(x->rpc, 0, "seven", NULL, 0, NULL, &future), "mr_rpc_async");
@@ -232,10 +224,8 @@ static void *work_on(void *arg)
 {
     struct office *x = arg;
     enum mr_status status = MR_OK;
-
     while (!atomic_load(&x->stop) && status == MR_OK) {
         struct mr_rpc_result *result = NULL;
-
         status = mr_rpc_sync(x->rpc, 0, "seven", NULL, 0, NULL, &result);
         mr_rpc_result_free(result);
     }
@@ -252,7 +242,6 @@ static void work_begins(struct office *x)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
     int free_port = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
     assert_int_equal(bind(free_port, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(getsockname(free_port, (struct sockaddr *)&address, &bytes), 0);
     close(free_port);
@@ -269,14 +258,12 @@ static void test_a_child_is_no_worker(void **state)
     struct office x = {.rpc = NULL};
     pthread_t caller;
     void *failed;
-
     (void)state;
     work_begins(&x);
     assert_int_equal(pthread_create(&caller, NULL, work_on, &x), 0);
     for (uint32_t i = 0; i < FORKS; i++) {
         struct mr_rpc_future *in_flight;
         int how;
-
         assert_int_equal(mr_rpc_async(x.rpc, 0, "seven", NULL, 0, NULL, &in_flight), MR_OK);
         pid_t child = fork();
 
@@ -304,6 +291,5 @@ int main(void)
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_a_child_is_no_worker),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,6 @@ enum { CORE = 2, CORES = 4 };
 static void test_settled_at_once(void **state)
 {
     struct mrc_ports ports = {.tries = 0};
-
     (void)state;
     assert_false(mrc_ports_try_another(&ports, CORE, CORE, CORES, true, 5));
     assert_int_equal(mrc_ports_next_us(&ports, CORE, CORE, CORES), UINT64_MAX);
@@ -19,7 +18,6 @@ static void test_settled_at_once(void **state)
 static void test_never_while_busy(void **state)
 {
     struct mrc_ports ports = {.tries = 0};
-
     (void)state;
     assert_false(mrc_ports_try_another(&ports, CORE, 1, CORES, false, 1000000));
     assert_true(mrc_ports_try_another(&ports, CORE, 1, CORES, true, 1000000));
@@ -30,11 +28,9 @@ static void test_bounded_and_ever_rarer(void **state)
     struct mrc_ports ports = {.tries = 0};
     uint64_t now_us = 1, last_pause_us = 0;
     uint32_t tries = 0;
-
     (void)state;
     while (mrc_ports_try_another(&ports, CORE, 1, CORES, true, now_us)) {
         uint64_t next_us = mrc_ports_next_us(&ports, CORE, 1, CORES);
-
         tries++;
         if (next_us == UINT64_MAX)
             break;
@@ -51,12 +47,10 @@ static void test_bounded_and_ever_rarer(void **state)
 static void test_finds_its_core(void **state)
 {
     uint32_t random = 1, found = 0;
-
     (void)state;
     for (uint32_t link = 0; link < 1000; link++) {
         struct mrc_ports ports = {.tries = 0};
         uint16_t arrived = 1;
-
         for (uint64_t now_us = 0; mrc_ports_try_another(&ports, CORE, arrived, CORES, true, now_us);
              now_us += 10000000) {
             random = random * 1664525 + 1013904223;
@@ -75,6 +69,5 @@ int main(void)
         cmocka_unit_test(test_bounded_and_ever_rarer),
         cmocka_unit_test(test_finds_its_core),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

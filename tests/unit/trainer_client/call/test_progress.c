@@ -18,7 +18,6 @@ static struct mr_client *connect_with(const struct fake_node *node, struct mr_cl
 {
     struct mr_client *client = NULL;
     char error[512] = "";
-
     options.server = fake_node_address(node);
     options.deadline_ms = 60000;
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
@@ -38,7 +37,6 @@ static void test_thousands(void **state)
     assert_non_null(futures);
     for (uint32_t i = 0; i < CALLS; i++) {
         struct mr_options options = {.future = &futures[i], .more = i % 3 != 0, .priority = (uint8_t)(i % 8)};
-
         assert_int_equal(mr_echo(client, &options, i % 2, NULL, 0, NULL), MR_OK);
     }
     for (uint32_t i = 0; i < CALLS; i++) {
@@ -66,12 +64,10 @@ static void test_backpressure(void **state)
     for (uint32_t i = 0; i < CALLS; i++) {
         struct mr_options options = {.future = &futures[i]};
         struct mr_tensor tensor = mr_tensor_1d(MR_U8, BYTES, bytes + i);
-
         assert_int_equal(mr_echo(client, &options, 0, &tensor, 1, NULL), MR_OK);
     }
     for (uint32_t i = 0; i < CALLS; i++) {
         struct mr_reply *reply = NULL;
-
         assert_int_equal(mr_future_wait(futures[i], &reply), MR_OK);
         assert_memory_equal(mr_reply_tensor(reply, 0)->data, bytes + i, BYTES);
         mr_reply_free(reply);
@@ -89,7 +85,6 @@ static void test_too_large(void **state)
     struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
     uint8_t *bytes = calloc(1, 2 << 20);
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, 2 << 20, bytes);
-
     assert_non_null(bytes);
     assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, NULL), MR_NO_MEMORY);
     assert_non_null(strstr(mr_last_error(), "memory_bytes = 1048576"));
@@ -112,12 +107,10 @@ static void one_round(struct worker *w, uint32_t n)
 {
     struct mr_future *futures[OUTSTANDING];
     uint64_t values[OUTSTANDING][300];
-
     for (uint32_t i = 0; i < OUTSTANDING; i++) {
         uint32_t count = 1 + (n * 7 + i * 61 + w->number * 13) % 300;
         struct mr_tensor tensor = mr_tensor_1d(MR_U64, count, values[i]);
         struct mr_options options = {.future = &futures[i]};
-
         for (uint32_t k = 0; k < count; k++)
             values[i][k] = ((uint64_t)w->number << 40) + ((uint64_t)n << 20) + i * 1000 + k;
         if (mr_echo(w->client, &options, (n + i) % 3, &tensor, 1, NULL) != MR_OK) {
@@ -127,7 +120,6 @@ static void one_round(struct worker *w, uint32_t n)
     }
     for (uint32_t i = 0; i < OUTSTANDING; i++) {
         struct mr_reply *reply = NULL;
-
         if (mr_future_wait(futures[i], &reply) != MR_OK ||
             memcmp(mr_reply_tensor(reply, 0)->data, values[i], mr_reply_tensor(reply, 0)->bytes) != 0)
             w->wrong++;
@@ -139,7 +131,6 @@ static void one_round(struct worker *w, uint32_t n)
 static void *work(void *arg)
 {
     struct worker *w = arg;
-
     for (uint32_t n = 0; n < ROUNDS; n++) {
         one_round(w, n);
         if (mr_echo(w->client, NULL, n % 3, NULL, 0, NULL) != MR_OK)
@@ -153,7 +144,6 @@ static void run_threads(struct mr_client_options options)
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client = connect_with(node, options);
     struct worker workers[THREADS];
-
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.client = client, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -188,7 +178,6 @@ static void test_progress_thread(void **state)
     uint32_t large = 3 << 20;
     uint8_t *bytes = calloc(1, large);
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, large, bytes);
-
     assert_non_null(bytes);
     assert_int_equal(mr_echo(client, &options, 0, &tensor, 1, NULL), MR_OK);
     while (atomic_load(&node->cores[0].requests) == before)
@@ -209,7 +198,6 @@ static void test_event_loop(void **state)
     struct mr_options options = {.future = &future};
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
     uint32_t ended = 0;
-
     assert_true(pollfd.fd >= 0);
     assert_int_equal(mr_echo(client, &options, 1, NULL, 0, NULL), MR_OK);
     while (ended == 0) {
@@ -233,7 +221,6 @@ static void test_wait_for(void **state)
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
-
     assert_int_equal(mr_echo(waiting, &options, 0, NULL, 0, NULL), MR_OK);
     assert_false(mr_future_wait_for(future, 0));
     assert_false(mr_future_wait_for(future, 20));
@@ -265,7 +252,6 @@ static void test_notify(void **state)
 
     for (uint32_t i = 0; i < CALLS; i++) {
         struct mr_options options = {.future = &futures[i]};
-
         assert_int_equal(mr_echo(client, &options, i % 2, NULL, 0, NULL), MR_OK);
         mr_future_notify(futures[i], pollfd.fd); /* whether it has ended already or not */
     }
@@ -300,12 +286,10 @@ struct sender {
 static void *send_all(void *arg)
 {
     struct sender *s = arg;
-
     for (uint32_t i = 0; i < EACH; i++) {
         uint64_t value = s->base + i;
         struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &value);
         struct mr_options options = {.future = &s->futures[i]};
-
         if (mr_echo(s->client, &options, i % 2, &tensor, 1, NULL) != MR_OK)
             s->futures[i] = NULL;
     }
@@ -316,7 +300,6 @@ static void take_all(struct sender *s)
 {
     for (uint32_t i = 0; i < EACH; i++) {
         struct mr_reply *reply = NULL;
-
         assert_non_null(s->futures[i]);
         assert_int_equal(mr_future_wait(s->futures[i], &reply), MR_OK);
         assert_int_equal(*(const uint64_t *)mr_reply_tensor(reply, 0)->data, s->base + i);
@@ -329,7 +312,6 @@ static void take_all(struct sender *s)
 static void run_loop_until_ended(struct mr_client *client, uint32_t calls)
 {
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
-
     for (uint32_t ended = 0; ended < calls; ended += mr_client_progress(client))
         (void)poll(&pollfd, 1, mr_client_timeout_ms(client));
 }
@@ -340,7 +322,6 @@ static void run_many(bool progress_thread)
     struct mr_client *client =
         connect_with(node, (struct mr_client_options){.progress_thread = progress_thread});
     struct sender *senders = calloc(SENDERS, sizeof(*senders));
-
     assert_non_null(senders);
     for (uint32_t t = 0; t < SENDERS; t++) {
         senders[t].client = client;
@@ -373,10 +354,8 @@ static void test_20000_driven_by_senders(void **state)
 static void *send_slowly(void *arg)
 {
     struct sender *s = arg;
-
     for (uint32_t i = 0; i < 1000; i++) {
         struct mr_options options = {.future = &s->futures[i]};
-
         if (mr_echo(s->client, &options, 0, NULL, 0, NULL) != MR_OK)
             s->futures[i] = NULL;
     }
@@ -388,7 +367,6 @@ static void test_own_loop_beside_a_sender(void **state)
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){0});
     struct sender *s = calloc(1, sizeof(*s));
-
     (void)state;
     assert_non_null(s);
     s->client = client;
@@ -413,7 +391,6 @@ static void test_own_loop_is_woken_for_timers(void **state)
     struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
     struct mr_future *future;
     struct mr_options options = {.future = &future};
-
     (void)state;
     assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
     while (poll(&pollfd, 1, 0) == 1)
@@ -433,7 +410,6 @@ static void test_own_loop_is_woken_for_timers(void **state)
 static bool third_time(const void *arg)
 {
     uint32_t *asked = *(uint32_t *const *)arg;
-
     return ++*asked >= 3;
 }
 
@@ -442,7 +418,6 @@ static void test_driver_does_not_sleep_over_its_own_end(void **state)
     struct fake_node *node = fake_node_start(1);
     struct mr_client *client = connect_with(node, (struct mr_client_options){.busy_poll_us = 1});
     uint32_t asked = 0, *counter = &asked;
-
     (void)state;
     pthread_mutex_lock(&client->lock);
     client->progress.sleep_until_us = 0;
@@ -471,6 +446,5 @@ int main(void)
         cmocka_unit_test(test_wait_for),
         cmocka_unit_test(test_notify),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,14 +17,12 @@ static bool lacks_of(struct mrc_ancestry *a, uint64_t start_id, const struct mrc
 static bool lacks(struct mrc_ancestry *a, uint64_t start_id, const start *starts, uint32_t count)
 {
     const struct mrc_origin origin = {.starts = starts, .count = count, .same_lineage = true};
-
     return lacks_of(a, start_id, &origin);
 }
 
 static struct mrc_ancestry met(uint64_t start_id, uint64_t checkpoint)
 {
     struct mrc_ancestry a = {.start_id = 0};
-
     mrc_ancestry_meet(&a, start_id);
     mrc_ancestry_saved(&a, 0, checkpoint);
     return a;
@@ -33,7 +31,6 @@ static struct mrc_ancestry met(uint64_t start_id, uint64_t checkpoint)
 static void test_the_newest_checkpoint_has_all(void **state)
 {
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_false(lacks(&a, 11, (start[]){{11, 5}, {10, 0}}, 2));
     mrc_ancestry_saved(&a, 0, 5); /* what it loaded */
@@ -45,7 +42,6 @@ static void test_the_newest_checkpoint_has_all(void **state)
 static void test_an_older_checkpoint_lacks(void **state)
 {
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     mrc_ancestry_saved(&a, 0, 4); /* an answer that came late */
     assert_true(lacks(&a, 11, (start[]){{11, 4}, {10, 0}}, 2));
@@ -60,7 +56,6 @@ static void test_an_older_checkpoint_lacks(void **state)
 static void test_starts_in_between(void **state)
 {
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_false(lacks(&a, 13, (start[]){{13, 9}, {12, 7}, {11, 5}, {10, 0}}, 4));
     assert_false(lacks(&a, 14, (start[]){{14, 9}, {12, 7}, {11, 5}, {10, 0}}, 4));
@@ -72,7 +67,6 @@ static void test_starts_in_between(void **state)
 static void test_nothing_on_disk_is_nothing_to_lack(void **state)
 {
     struct mrc_ancestry a = met(10, 0);
-
     (void)state;
     assert_false(lacks(&a, 11, (start[]){{11, 0}}, 1));
     assert_false(lacks(&a, 12, NULL, 0));
@@ -82,7 +76,6 @@ static void test_nothing_on_disk_is_nothing_to_lack(void **state)
 static void test_an_older_copy_that_went_on(void **state)
 {
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_true(lacks(&a, 21, (start[]){{21, 8}, {20, 3}, {10, 0}}, 3));
     a = met(10, 5);
@@ -94,7 +87,6 @@ static void test_another_directory(void **state)
     const start starts[] = {{11, 5}, {10, 0}};
     const struct mrc_origin other = {.starts = starts, .count = 2};
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_true(lacks_of(&a, 11, &other));
 }
@@ -106,7 +98,6 @@ static void test_restores_by_call(void **state)
     struct mrc_origin origin = {
         .starts = starts, .count = 2, .same_lineage = true, .restores = 2, .whole = 2};
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_false(lacks_of(&a, 11, &origin));
     mrc_ancestry_saved(&a, 1, 6); /* of before */
@@ -128,7 +119,6 @@ static void test_restores_by_call(void **state)
 static void test_answers_of_others_are_not_relied_on(void **state)
 {
     struct mrc_ancestry a = met(10, 5);
-
     (void)state;
     assert_true(mrc_ancestry_knows(&a, 10));
     assert_false(mrc_ancestry_knows(&a, 11));
@@ -148,6 +138,5 @@ int main(void)
         cmocka_unit_test(test_restores_by_call),
         cmocka_unit_test(test_answers_of_others_are_not_relied_on),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,6 @@
 static struct mrc_gone gone_of(uint64_t from, uint64_t to)
 {
     struct mrc_gone gone;
-
     mrc_gone_init(&gone);
     for (uint64_t i = from; i <= to; i++)
         mrc_gone_add(&gone, i, 100 + i, 0);
@@ -27,7 +26,6 @@ static void check_loss(struct mrc_loss loss, uint64_t pushes, uint64_t from_step
 static void test_what_was_on_disk_is_missing_where_that_may_be(void **state)
 {
     struct mrc_gone gone = gone_of(1, 10);
-
     (void)state;
     check_loss(mrc_gone_compare(&gone, 4), 0, 0, 0);
     gone.is_suspect = true;
@@ -44,7 +42,6 @@ static void test_what_was_on_disk_is_missing_where_that_may_be(void **state)
 static void test_nothing_gone_is_nothing_to_suspect(void **state)
 {
     struct mrc_gone gone = gone_of(1, 0);
-
     (void)state;
     mrc_gone_suspect(&gone);
     mrc_gone_add(&gone, 1, 101, 0);
@@ -56,7 +53,6 @@ static void test_nothing_gone_is_nothing_to_suspect(void **state)
 static void test_what_was_given_up_is_missing_until_it_is_on_disk(void **state)
 {
     struct mrc_gone gone = gone_of(1, 10);
-
     (void)state;
     gone.given_up_to = 8;
     mrc_gone_saved(&gone, 7);
@@ -72,7 +68,6 @@ static void test_what_was_given_up_is_missing_until_it_is_on_disk(void **state)
 static void test_what_a_restore_took_is_no_loss(void **state)
 {
     struct mrc_gone gone = gone_of(1, 10);
-
     (void)state;
     mrc_gone_add(&gone, 11, 111, 2);
     gone.is_suspect = true;
@@ -88,7 +83,6 @@ static void test_what_a_restore_took_is_no_loss(void **state)
 static void test_lower_numbers_are_passed_over(void **state)
 {
     struct mrc_gone gone = gone_of(5, 6);
-
     (void)state;
     mrc_gone_add(&gone, 6, 999, 9);
     mrc_gone_add(&gone, 2, 999, 9);
@@ -102,11 +96,9 @@ static void test_moving_keeps_what_both_have(void **state)
 {
     static const uint64_t sides[][4] = {{1, 10, 11, 12}, {11, 12, 1, 10}, {1, 12, 10, 10}, {10, 12, 1, 12},
                                         {1, 11, 10, 12}, {1, 12, 0, 0},   {0, 0, 1, 12}};
-
     (void)state;
     for (uint32_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
         struct mrc_gone to, from;
-
         mrc_gone_init(&to);
         mrc_gone_init(&from);
         if (sides[i][0] > 0)
@@ -125,7 +117,6 @@ static void test_moving_keeps_what_both_have(void **state)
 static void test_moving_keeps_what_was_given_up(void **state)
 {
     struct mrc_gone to = gone_of(1, 4), from = gone_of(1, 3);
-
     (void)state;
     to.is_suspect = true;
     to.restores = 2;
@@ -144,7 +135,6 @@ static void test_a_long_trail(void **state)
     for (uint64_t length = MRC_TRAIL_NOTES - 1; length < 6000; length += 61) {
         struct mrc_gone gone = gone_of(1, length);
         const uint64_t floor = length * 2 / 3;
-
         gone.is_suspect = true;
         const struct mrc_loss loss = mrc_gone_compare(&gone, floor);
 
@@ -167,6 +157,5 @@ int main(void)
         cmocka_unit_test(test_moving_keeps_what_was_given_up),
         cmocka_unit_test(test_a_long_trail),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

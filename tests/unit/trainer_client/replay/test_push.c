@@ -36,7 +36,6 @@ static struct mrc_push *new_push(uint32_t bags)
         mr_tensor_1d(MR_U32, bags == 0 ? 0 : bags + 1, bags == 0 ? NULL : offsets),
         mr_tensor_2d(MR_F32, bags == 0 ? KEYS : bags, DIM, rows)};
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 5, tensors, MRC_ROWS_TENSORS);
-
     assert_non_null(push);
     return push;
 }
@@ -48,7 +47,6 @@ static void add_up(const struct mrc_push *push, float sums[KEYS])
     const uint64_t *key = t[1].data;
     const uint32_t *offset = t[2].data;
     const float *row = t[3].data;
-
     for (uint32_t i = 0, bag = 0; i < t[1].dims[0]; i++) {
         while (t[2].dims[0] > 0 && offset[bag + 1] <= i)
             bag++;
@@ -61,7 +59,6 @@ static void check_split_and_join(uint32_t bags, uint32_t pooling)
     struct mr_feature table = mr_feature_table("t", DIM);
     struct mrc_push *push = new_push(bags), *shares[MR_CORE_MAX], *whole;
     float expected[KEYS] = {0}, split[KEYS] = {0}, joined[KEYS] = {0};
-
     table.pooling = pooling;
     add_up(push, expected);
     assert_true(mrc_push_split(push, map, &table, shares));
@@ -111,7 +108,6 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
     float weights[KEYS], scales[BAGS];
     int8_t gradients[BAGS * DIM];
     uint32_t bag_count = 0;
-
     (void)state;
     table.pooling = MR_POOL_MEAN;
     for (uint32_t i = 0; i < KEYS; i++)
@@ -136,7 +132,6 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
     for (uint32_t core = 0; core < CORES; core++) {
         const struct mr_tensor *t = again[core]->tensors;
         const uint32_t *offset = t[2].data;
-
         assert_int_equal(again[core]->tensor_count, MRC_ROWS_TENSORS_MAX);
         assert_int_equal(again[core]->bytes, shares[core]->bytes);
         for (uint32_t i = 0; i < MRC_ROWS_TENSORS_MAX; i++)
@@ -145,7 +140,6 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
         for (uint32_t j = 0; j < t[3].dims[0]; j++, bag_count++) {
             uint32_t b = (uint32_t)((float *)t[4].data)[j];
             float sum = 0;
-
             for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++)
                 sum += weights[i];
             assert_true(((float *)t[6].data)[j] == sum);
@@ -170,6 +164,5 @@ int main(void)
         cmocka_unit_test_setup(test_bags, set_up),
         cmocka_unit_test_setup(test_weighted_bags_of_a_table_that_averages, set_up),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,6 @@ static void test_other_number_of_cores(void **state)
     float ones[4] = {1, 1, 1, 1}, bags[2 * REPLAY_DIM] = {8, 8, 16, 16};
     struct replay_fixture x;
     struct mr_reply *reply;
-
     (void)state;
     features[1].pooling = MR_POOL_SUM;
     replay_start(&x, cores[0], 0);
@@ -61,7 +60,6 @@ static void test_other_number_of_cores(void **state)
 static void test_cores_change_twice(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
@@ -80,14 +78,12 @@ static void test_cores_change_under_calls(void **state)
 {
     struct replay_fixture x;
     struct mr_future *futures[8];
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
     fake_node_kill(x.node);
     for (uint32_t i = 0; i < 8; i++) {
         struct mr_options options = {.step = 10 + i, .future = &futures[i]};
-
         if (replay_push(&x, &options, 1) != MR_OK)
             fail_msg("%s", mr_last_error());
     }
@@ -109,7 +105,6 @@ static void test_done_means_settled(void **state)
     struct replay_fixture x;
     struct mr_future *future = NULL;
     struct mr_options options = {.step = 10, .future = &future};
-
     (void)state;
     replay_start(&x, 2, 0);
     fake_node_kill(x.node);
@@ -137,7 +132,6 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
     struct mr_options options = {.future = &futures[0]};
     uint32_t offsets[REPLAY_KEYS / 2 + 1];
     uint64_t keys[REPLAY_KEYS];
-
     for (uint32_t b = 0; b <= REPLAY_KEYS / 2; b++)
         offsets[b] = 2 * b;
     memcpy(keys, x->keys, sizeof(keys));
@@ -154,7 +148,6 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
 static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2])
 {
     struct mr_reply *expected = NULL, *rows = NULL, *sums = NULL;
-
     if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK)
         fail_msg("%s", mr_last_error());
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, &expected), MR_OK);
@@ -183,7 +176,6 @@ static void wait_by_notice(struct mr_client *client, struct mr_future *future)
     struct pollfd fds[] = {{.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN},
                            {.fd = mr_client_fd(client), .events = POLLIN}};
     uint64_t count;
-
     mr_future_notify(future, fds[0].fd);
     for (;;) {
         assert_true(poll(fds, 2, mr_client_timeout_ms(client)) >= 0);
@@ -199,12 +191,10 @@ static void wait_by_notice(struct mr_client *client, struct mr_future *future)
 static void test_cores_change_under_future_lookup(void **state)
 {
     static const uint32_t maps[][2] = {{2, 3}, {1, 3}, {3, 1}};
-
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
         struct mr_future *futures[2];
-
         replay_start(&x, maps[i][0], 0);
         replay_push_steps(&x, 1, 5);
         lookups_while_cores_change(&x, maps[i][1], futures);
@@ -225,7 +215,6 @@ static void test_cores_change_under_abandoned_lookup(void **state)
 {
     struct replay_fixture x;
     struct mr_future *futures[2];
-
     (void)state;
     replay_start(&x, 2, 0);
     lookups_while_cores_change(&x, 3, futures);
@@ -250,7 +239,6 @@ static void test_cores_change_before_sending(void **state)
     struct mr_future *f;
     struct mr_reply *reply;
     uint32_t variable;
-
     (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
@@ -276,12 +264,10 @@ static void test_cores_change_before_sending(void **state)
 static void test_given_up_and_other_cores(void **state)
 {
     static const uint32_t cores[][2] = {{2, 3}, {1, 2}, {3, 1}, {2, 1}};
-
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct replay_fixture x;
         struct mr_options options = {.step = 101};
-
         replay_start(&x, cores[i][0], 8192);
         replay_push_steps(&x, 1, 100);
         assert_true(replay_info_of(&x).given_up > 0);
@@ -300,19 +286,16 @@ static void test_a_map_that_comes_back_is_in_its_turn(void **state)
 {
     static const uint32_t cores[][4] = {{2, 3, 2, 1}, {1, 2, 1, 3}, {3, 1, 3, 3}, {2, 1, 2, 3}};
     static const float amounts[3] = {-1073741824, 1073741824, 5};
-
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         struct replay_fixture x;
         float rows[REPLAY_KEYS];
         struct mr_reply *reply;
-
         replay_start(&x, cores[i][0], 0);
         for (uint32_t k = 0; k < REPLAY_KEYS; k++)
             rows[k] = fake_initial(x.keys[k], 0);
         for (uint32_t p = 0; p < 3; p++) {
             struct mr_options options = {.step = p + 1};
-
             assert_int_equal(replay_push(&x, &options, amounts[p]), MR_OK);
             for (uint32_t k = 0; k < REPLAY_KEYS; k++)
                 rows[k] -= amounts[p];
@@ -338,7 +321,6 @@ struct older_copy {
 static struct older_copy *copy_directory(const struct fake_node *node)
 {
     struct older_copy *copy = malloc(sizeof(*copy));
-
     assert_non_null(copy);
     memcpy(copy->saved, node->saved, sizeof(copy->saved));
     memcpy(copy->lanes, node->saved_lanes, sizeof(copy->lanes));
@@ -366,7 +348,6 @@ static void save_and_let_go(struct replay_fixture *x, uint64_t from, uint64_t to
 static void check_reported(struct replay_fixture *x, const char *steps)
 {
     struct mr_options options = {.step = 101};
-
     assert_int_equal(replay_push(x, &options, 0), MR_UNKNOWN_OUTCOME);
     if (strstr(mr_last_error(), "may lack up to") == NULL || strstr(mr_last_error(), steps) == NULL)
         fail_msg("%s", mr_last_error());
@@ -379,11 +360,9 @@ static void test_an_older_directory_and_other_cores(void **state)
 {
     static const uint32_t cores[][3] = {{2, 2, 2}, {2, 2, 3}, {2, 3, 3}, {2, 3, 2},
                                         {2, 1, 3}, {1, 3, 1}, {3, 1, 1}};
-
     (void)state;
     for (uint32_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++) {
         struct replay_fixture x;
-
         replay_start(&x, cores[i][0], 0);
         struct older_copy *copy = copy_directory(x.node);
 
@@ -417,7 +396,6 @@ static void wait_until_kept_from(struct replay_fixture *x, uint64_t step)
 static void test_an_older_directory_lacks_what_was_replayed(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
@@ -440,7 +418,6 @@ static void test_what_was_taken_back_is_not_lost(void **state)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-
     (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
@@ -466,7 +443,6 @@ static void test_former_lanes_are_told_apart(void **state)
     static struct mr_client client;
     struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
     struct mrc_replay lanes[2];
-
     (void)state;
     client.remap.marks = marks;
     client.remap.mark_count = 3;
@@ -488,7 +464,6 @@ static void test_the_newest_checkpoint_lacks_nothing(void **state)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-
     (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *copy = copy_directory(x.node);
@@ -510,7 +485,6 @@ static void test_the_newest_checkpoint_lacks_nothing(void **state)
 static void test_an_older_directory_twice(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     struct older_copy *first = copy_directory(x.node), *second;
@@ -532,7 +506,6 @@ static void test_all_given_up_and_other_cores(void **state)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
-
     (void)state;
     replay_start(&x, 1, 1);
     replay_push_steps(&x, 1, 10);
@@ -551,7 +524,6 @@ static void test_all_given_up_and_other_cores(void **state)
 static void test_former_lanes_are_let_go(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
@@ -575,10 +547,8 @@ static void test_former_lanes_are_let_go(void **state)
 static uint32_t key_of(const struct replay_fixture *x, const uint32_t cores[2], const uint16_t owners[2])
 {
     const uint64_t seed = x->node->features[0].feature.seed;
-
     for (uint32_t i = 0; i < REPLAY_KEYS; i++) {
         const uint32_t partition = mr_partition_of(mr_key_hash(x->keys[i], seed));
-
         if (fake_owner(&(struct fake_node){.core_count = cores[0]}, partition) == owners[0] &&
             fake_owner(&(struct fake_node){.core_count = cores[1]}, partition) == owners[1])
             return i;
@@ -593,13 +563,11 @@ static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
 {
     const float ones[REPLAY_DIM] = {1, 1};
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     for (uint64_t step = 1; step <= 6; step++) {
         const struct mr_options options = {.step = step};
         const uint32_t i = key_of(&x, (uint32_t[2]){2, 3}, (uint16_t[2]){0, (uint16_t)(step % 3)});
-
         assert_int_equal(mr_push_gradients(x.client, &options, x.table, &x.keys[i], 1, REPLAY_DIM, ones),
                          MR_OK);
         x.expected[i] += 1;
@@ -624,7 +592,6 @@ static void test_a_loss_and_other_cores(void **state)
     struct mr_options options = {.step = 9};
     float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
     uint32_t later;
-
     (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
@@ -647,7 +614,6 @@ static void test_a_loss_and_other_cores(void **state)
 static void test_refused_on_the_way_to_another_core(void **state)
 {
     static const uint32_t cores[][2] = {{2, 3}, {2, 1}, {1, 2}};
-
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
@@ -656,7 +622,6 @@ static void test_refused_on_the_way_to_another_core(void **state)
         struct mr_future *future = NULL;
         struct mr_options options = {.step = 9, .future = &future};
         uint32_t later;
-
         replay_start(&x, cores[i][0], 0);
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
         fake_node_kill(x.node);
@@ -693,6 +658,5 @@ int main(void)
         cmocka_unit_test(test_an_older_directory_twice),
         cmocka_unit_test(test_former_lanes_are_told_apart),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

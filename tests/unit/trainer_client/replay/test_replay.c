@@ -31,7 +31,6 @@ static void model_take(struct model *m, uint64_t number)
 static uint64_t model_floor(const bool *has)
 {
     uint64_t floor = 0;
-
     while (has[floor + 1])
         floor++;
     return floor;
@@ -52,7 +51,6 @@ static struct mrc_push *new_push(uint64_t step, uint64_t bytes)
 {
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)bytes, NULL);
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 7, 3, step, &tensor, 1);
-
     assert_non_null(push);
     return push;
 }
@@ -60,7 +58,6 @@ static struct mrc_push *new_push(uint64_t step, uint64_t bytes)
 static struct mrc_push *add(struct mrc_replay *r, uint64_t step, uint64_t bytes)
 {
     struct mrc_push *push = new_push(step, bytes);
-
     assert_true(mrc_replay_add(r, push));
     return push;
 }
@@ -75,7 +72,6 @@ static void answer(struct mrc_replay *r, struct model *m, struct mrc_push *push)
 static uint64_t catch_up(struct mrc_replay *r, struct model *m)
 {
     uint64_t count = 0;
-
     for (struct mrc_push *push; (push = mrc_replay_next(r, 0)) != NULL; count++)
         answer(r, m, push);
     assert_true(mrc_replay_caught_up(r));
@@ -89,7 +85,6 @@ static void test_push_is_a_copy(void **state)
     struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 3, values),
                                    mr_tensor_1d(MR_U64, 0, NULL)};
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 9, 2, 77, tensors, 3);
-
     (void)state;
     assert_non_null(push);
     values[1] = 8;
@@ -105,7 +100,6 @@ static void test_push_is_a_copy(void **state)
 static void test_numbers_carry_the_lane(void **state)
 {
     struct mrc_replay r;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
@@ -117,7 +111,6 @@ static void test_on_disk_is_let_go(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
@@ -140,7 +133,6 @@ static void test_floor_learnt_on_restart(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
@@ -159,7 +151,6 @@ static void test_order_of_answers_holds(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *one, *two, *three;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     one = add(&r, 1, 10);
@@ -187,7 +178,6 @@ static void test_order_holds_beside_one_under_way(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *slow, *two, *three;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     slow = add(&r, 1, 10);
@@ -210,7 +200,6 @@ static void test_asked_is_left_to_its_caller(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *asked, *behind;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     asked = add(&r, 1, 10);
@@ -234,7 +223,6 @@ static void test_refused_is_not_kept(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *mark;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     mrc_replay_answered(&r, add(&r, 1, 100000), MR_WRONG_DIM, 0, 0);
@@ -260,7 +248,6 @@ static void test_window(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *first, *more = new_push(1, 10);
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 24);
     first = add(&r, 1, 10);
@@ -279,7 +266,6 @@ static void test_window_again(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *all[MR_PUSH_WINDOW];
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 24);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
@@ -302,7 +288,6 @@ static void test_undo(void **state)
 {
     struct mrc_replay r;
     struct mrc_push *push = new_push(1, 10);
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     assert_true(mrc_replay_add(&r, push));
@@ -320,7 +305,6 @@ static void test_a_question_does_not_pass_its_push(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *push, *question;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     for (uint32_t pushes = 1; pushes <= 2; pushes++) {
@@ -336,7 +320,6 @@ static void test_a_question_does_not_pass_its_push(void **state)
         assert_int_equal(r.count, pushes);
         for (uint32_t i = 1; i <= pushes; i++) {
             struct mrc_push *next = mrc_replay_next(&r, 0);
-
             assert_non_null(next);
             assert_int_equal(next->tensor_count, 1);
             assert_null(mrc_replay_next(&r, 0));
@@ -354,7 +337,6 @@ static void test_undo_leaves_a_mark_before_others(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *undone = new_push(1, 10), *later, *mark;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     assert_true(mrc_replay_add(&r, undone));
@@ -381,7 +363,6 @@ static void test_full_gives_up_the_oldest(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *open;
     struct mrc_loss loss;
-
     (void)state;
     mrc_replay_init(&r, LANE, 4096);
     open = add(&r, 99, 500);
@@ -408,7 +389,6 @@ static void test_given_up_but_on_disk_is_no_loss(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 4096);
     for (uint64_t i = 1; i <= 20; i++)
@@ -425,7 +405,6 @@ static void test_unanswered_is_never_given_up(void **state)
 {
     struct mrc_replay r;
     struct mrc_push *big = new_push(3, 3000);
-
     (void)state;
     mrc_replay_init(&r, LANE, 4096);
     (void)add(&r, 1, 1000);
@@ -441,7 +420,6 @@ static void test_alone_it_fits(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 4096);
     answer(&r, &m, add(&r, 1, 100000));
@@ -455,7 +433,6 @@ static void test_trail_of_many(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-
     (void)state;
     mrc_replay_init(&r, LANE, 4096);
     for (uint64_t i = 1; i <= 3000; i++) {
@@ -480,7 +457,6 @@ static void test_batch_waits_for_the_hub(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *batch, *next;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
@@ -510,7 +486,6 @@ static void test_batch_is_dropped_in_the_end(void **state)
     struct mrc_push *push;
     uint64_t now_us = 0;
     uint32_t tries = 0;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
@@ -531,7 +506,6 @@ static void test_refused_again_is_a_loss(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     answer(&r, &m, add(&r, 41, 10));
@@ -549,7 +523,6 @@ static void test_a_stopping_server_is_asked_again(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_push *push;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
@@ -576,7 +549,6 @@ static void test_synchronous_trainer_repeats_exactly(void **state)
     mrc_replay_init(&r, LANE, 1 << 22);
     for (uint64_t i = 1; i <= PUSHES; i++) {
         struct mrc_push *push = add(&r, i, 16);
-
         random = random * 1664525 + 1013904223;
         if ((random >> 16) % 7 == 0)
             model_save(&m);
@@ -607,7 +579,6 @@ static void test_no_room_gives_nothing_up(void **state)
         mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 2, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 3000, NULL)}, 1);
     struct mrc_push *large =
         mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 3, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 9000, NULL)}, 1);
-
     (void)state;
     mrc_replay_init(&r, 0x100, done->bytes + asked->bytes);
     assert_true(mrc_replay_add(&r, done));
@@ -628,7 +599,6 @@ static void test_a_second_loss_is_of_the_rest(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     struct mrc_loss loss;
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
@@ -654,7 +624,6 @@ static void test_an_heir_tells_what_was_lost(void **state)
 {
     struct mrc_replay r, heir;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&heir, LANE, 4096);
     mrc_replay_init(&r, LANE + 1, 4096);
@@ -686,7 +655,6 @@ static void test_a_restore_is_marked_once(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
@@ -711,7 +679,6 @@ static void test_a_restore_takes_what_was_never_answered(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
     struct mrc_push *first = add(&r, 1, 100), *lost = add(&r, 2, 100);
@@ -763,6 +730,5 @@ int main(void)
         cmocka_unit_test(test_a_stopping_server_is_asked_again),
         cmocka_unit_test(test_synchronous_trainer_repeats_exactly),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

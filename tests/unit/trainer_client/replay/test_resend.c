@@ -21,7 +21,6 @@ static void test_off_by_default(void **state)
     struct mr_client_options options = {.server = fake_node_address(node)};
     struct mr_client *client = NULL;
     struct mr_replay_info info;
-
     (void)state;
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     mr_client_replay_info(client, &info);
@@ -49,7 +48,6 @@ static void test_what_was_lost_comes_back(void **state)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
-
         (void)state;
         replay_start(&x, cores, 0);
         replay_push_steps(&x, 1, 20);
@@ -68,7 +66,6 @@ static void test_what_was_lost_comes_back(void **state)
 static void test_saved_pushes_are_let_go(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
@@ -90,7 +87,6 @@ static void test_a_save_comes_behind_all_of_it(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct replay_fixture x;
         struct mr_save_options wish = {.bytes = sizeof(wish), .directory = "/dir"};
-
         (void)state;
         replay_start(&x, 3, 0);
         replay_push_steps(&x, 1, 20);
@@ -111,7 +107,6 @@ static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
 {
     struct replay_fixture x;
     struct mr_options soon = {.deadline_ms = 300};
-
     (void)state;
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 3);
@@ -130,7 +125,6 @@ static void test_lost_lookups_are_told(void **state)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
-
         (void)state;
         replay_start(&x, cores, 0);
         replay_push_steps(&x, 1, 5); /* nothing was looked up for these */
@@ -155,7 +149,6 @@ static void test_lost_lookups_are_told(void **state)
 static void test_crash_upon_crash(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 200);
@@ -183,7 +176,6 @@ static void test_answer_lost(void **state)
         struct mr_future *future = NULL;
         struct mr_pushed pushed = {.sent = 77};
         struct mr_options options = {.step = 6, .future = &future, .pushed = &pushed};
-
         (void)state;
         replay_start(&x, 1, 0);
         replay_push_steps(&x, 1, 5);
@@ -217,7 +209,6 @@ static void test_deadline_while_away(void **state)
 {
     struct replay_fixture x;
     struct mr_options options = {.step = 77, .deadline_ms = 50};
-
     (void)state;
     replay_start(&x, 1, 0);
     replay_push_steps(&x, 1, 5);
@@ -238,7 +229,6 @@ static void test_given_up_is_told_once(void **state)
     struct replay_fixture x;
     struct mr_options options = {.step = 101};
     char expected[64];
-
     (void)state;
     replay_start(&x, 1, 8192);
     replay_push_steps(&x, 1, 50);
@@ -267,7 +257,6 @@ static enum mr_status push_key(struct replay_fixture *x, uint64_t step, uint32_t
 {
     const float ones[REPLAY_DIM] = {1, 1};
     const struct mr_options options = {.step = step};
-
     x->expected[i] += 1;
     return mr_push_gradients(x->client, &options, x->table, &x->keys[i], 1, REPLAY_DIM, ones);
 }
@@ -277,7 +266,6 @@ static uint32_t key_of_core(const struct replay_fixture *x, uint16_t core)
 {
     const struct mr_feature *f = &x->node->features[0].feature;
     uint32_t i = 0;
-
     while (fake_owner(x->node, mr_partition_of(mr_key_hash(x->keys[i], f->seed))) != core)
         i++;
     return i;
@@ -288,7 +276,6 @@ static void test_given_up_on_one_core_is_told_on_another(void **state)
 {
     for (uint16_t lossy = 0; lossy < 2; lossy++) {
         struct replay_fixture x;
-
         (void)state;
         replay_start(&x, 2, 2048);
         const uint32_t mine = key_of_core(&x, lossy), other = key_of_core(&x, 1 - lossy);
@@ -313,7 +300,6 @@ static void test_given_up_on_one_core_is_told_on_another(void **state)
 static void test_given_up_but_saved_is_not_told(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 1, 8192);
     replay_push_steps(&x, 1, 50);
@@ -329,12 +315,10 @@ static void test_many_under_way(void **state)
 {
     struct replay_fixture x;
     struct mr_future *futures[FUTURES];
-
     (void)state;
     replay_start(&x, 3, 0);
     for (uint32_t i = 0; i < FUTURES; i++) {
         struct mr_options options = {.step = i, .future = &futures[i]};
-
         if (i == FUTURES / 2) {
             fake_node_save(x.node);
             fake_node_kill(x.node);
@@ -362,7 +346,6 @@ static void test_other_pushes(void **state)
     struct mr_feature feature = mr_feature_variable("v", 1, dims);
     float gradient[4] = {1, 2, 3, 4};
     struct mr_reply *reply;
-
     (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
@@ -395,7 +378,6 @@ static void test_refused_when_sent_again(void **state)
     float gradient[REPLAY_DIM] = {1, 1};
     struct mr_options options = {.step = 9};
     uint32_t later;
-
     (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
@@ -413,7 +395,6 @@ static void test_the_earliest_link_wakes_the_client(void **state)
 {
     static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
     static struct mr_client client;
-
     (void)state;
     assert_int_equal(mrc_resend_next_us(&client), UINT64_MAX);
     for (client.link_count = 0; client.link_count < 3; client.link_count++)
@@ -441,6 +422,5 @@ int main(void)
         cmocka_unit_test(test_refused_when_sent_again),
         cmocka_unit_test(test_the_earliest_link_wakes_the_client),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@
 static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores)
 {
     struct mr_options options = {.step = 77, .deadline_ms = BUSY_MS};
-
     atomic_store(&x->node->busy, busy_cores);
     enum mr_status status = replay_push(x, &options, 1);
 
@@ -28,7 +27,6 @@ static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores
 static void start_and_push_to_busy(struct replay_fixture *x, uint32_t cores)
 {
     enum mr_status status = MR_UNKNOWN_OUTCOME;
-
     for (uint32_t tries = 0; tries < TRIES && status == MR_UNKNOWN_OUTCOME; tries++) {
         if (tries > 0)
             replay_stop(x);
@@ -50,7 +48,6 @@ static void test_busy_until_the_deadline(void **state)
 {
     for (uint32_t cores = 1; cores <= 3; cores += 2) {
         struct replay_fixture x;
-
         (void)state;
         start_and_push_to_busy(&x, cores);
         not_pushed(&x);
@@ -74,7 +71,6 @@ static enum mr_status push_one_and_another(struct replay_fixture *x)
     struct mr_future *futures[2] = {NULL, NULL};
     struct mr_options first = {.step = 6, .deadline_ms = BUSY_MS, .future = &futures[0]};
     struct mr_options second = {.step = 7, .future = &futures[1]};
-
     atomic_store(&x->node->busy, 1);
     assert_int_equal(replay_push(x, &first, 1), MR_OK);
     not_pushed(x);
@@ -93,7 +89,6 @@ static void test_busy_before_others(void **state)
 {
     struct replay_fixture x;
     enum mr_status status = MR_UNKNOWN_OUTCOME;
-
     (void)state;
     for (uint32_t tries = 0; tries < TRIES && status == MR_UNKNOWN_OUTCOME; tries++) {
         if (tries > 0)
@@ -117,7 +112,6 @@ static void test_busy_before_others(void **state)
 static void test_busy_on_one_core(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 5);
@@ -135,7 +129,6 @@ static void test_busy_without_replay(void **state)
 {
     struct replay_fixture x;
     enum mr_status status = MR_UNKNOWN_OUTCOME;
-
     (void)state;
     for (uint32_t tries = 0; tries < TRIES && status == MR_UNKNOWN_OUTCOME; tries++) {
         if (tries > 0)
@@ -162,6 +155,5 @@ int main(void)
         cmocka_unit_test(test_busy_on_one_core),
         cmocka_unit_test(test_busy_without_replay),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

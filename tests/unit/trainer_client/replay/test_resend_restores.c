@@ -17,7 +17,6 @@ static void test_restored_by_call_stays_so(void **state)
     for (uint32_t heard = 0; heard < 2; heard++) {
         for (uint32_t cores = 1; cores <= 3; cores++) {
             struct replay_fixture x;
-
             (void)state;
             replay_start(&x, 2, 0);
             replay_push_steps(&x, 1, 10);
@@ -45,12 +44,10 @@ static void test_restored_by_call_stays_so(void **state)
 static void test_restored_while_it_is_sent_again(void **state)
 {
     static const uint32_t at[] = {1, 2, 7, 20};
-
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t cores = 1; cores <= 3; cores++) {
             struct replay_fixture x;
-
             replay_start(&x, 2, 0);
             replay_push_steps(&x, 1, 5);
             fake_node_save(x.node);
@@ -75,7 +72,6 @@ static void test_restored_while_it_is_sent_again(void **state)
 static void test_restored_under_one_that_is_in_flight(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
@@ -95,7 +91,6 @@ static void test_restored_under_one_that_is_in_flight(void **state)
 static void test_restored_by_call_leaves_no_gap(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 1, 0);
     fake_node_save(x.node);
@@ -119,7 +114,6 @@ static void test_restored_before_it_came(void **state)
 {
     struct mr_feature feature = mr_feature_table("t", REPLAY_DIM);
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 1, 0);
     fake_node_take_back(x.node);
@@ -144,7 +138,6 @@ static void test_an_answer_of_before_a_restore_comes_late(void **state)
     struct replay_fixture x;
     struct mr_future *future = NULL;
     struct mr_options options = {.step = 6, .future = &future};
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
@@ -180,7 +173,6 @@ static void test_an_answer_of_before_a_restore_comes_late(void **state)
 static void test_restores_of_another_directory(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 5);
@@ -212,7 +204,6 @@ static void test_one_feature_restored_by_call(void **state)
     float ones[REPLAY_DIM] = {1, 1};
     struct mr_reply *reply;
     uint32_t beside;
-
     (void)state;
     replay_start(&x, 1, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &beside), MR_OK);
@@ -235,7 +226,6 @@ static void test_one_feature_restored_by_call(void **state)
 static void test_incarnation_comes_again(void **state)
 {
     struct replay_fixture x;
-
     (void)state;
     replay_start(&x, 2, 0);
     replay_push_steps(&x, 1, 10);
@@ -268,7 +258,6 @@ static void test_reused_number_is_not_taken_for_it(void **state)
         struct mr_options in_flight = {.future = &future}, step = {.step = 9};
         struct mr_reply *reply;
         uint32_t later, again;
-
         (void)state;
         replay_start(&x, cores, 0);
         assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
@@ -306,7 +295,6 @@ static void test_answer_from_before_a_restart(void **state)
     struct mr_options options = {.future = &future};
     uint64_t key = 5;
     uint32_t later = 0;
-
     (void)state;
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, &options, &feature, 1, &later), MR_OK);
@@ -340,6 +328,5 @@ int main(void)
         cmocka_unit_test(test_reused_number_is_not_taken_for_it),
         cmocka_unit_test(test_answer_from_before_a_restart),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,6 @@ static void sleeps_out_its_time_and_hears_what_comes(void)
     struct epoll_event event = {.events = EPOLLIN};
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC), fd = eventfd(0, EFD_CLOEXEC);
     uint64_t begin_us = mr_clock_us(), one = 1;
-
     assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), 0);
     assert_int_equal(mrc_epoll_sleep(epoll_fd, &event, 1, LEFT_US), 0);
     assert_true(mr_clock_us() - begin_us >= LEFT_US);
@@ -60,6 +59,5 @@ static void an_old_kernel_is_asked_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_old_kernel_is_asked_once)};
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

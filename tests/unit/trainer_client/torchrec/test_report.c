@@ -30,7 +30,6 @@ static void begin(void)
 static const char *written(void)
 {
     static char text[4096];
-
     (void)dup2(standard_error, STDERR_FILENO);
     const ssize_t bytes = pread(lines, text, sizeof(text) - 1, 0);
 
@@ -51,7 +50,6 @@ static const char *after(struct tde_losses *l, const struct mr_pushed *pushed, u
 static void what_was_taken_has_no_line(void **state)
 {
     struct tde_losses l = {.no_room = 0};
-
     (void)state;
     assert_string_equal(after(&l, &taken, MINUTE_US), "");
     assert_string_equal(after(&l, &unknown, MINUTE_US), "");
@@ -63,7 +61,6 @@ static void what_was_taken_has_no_line(void **state)
 static void rows_without_room_are_reported_once_a_minute(void **state)
 {
     struct tde_losses l = {.no_room = 0};
-
     (void)state;
     assert_non_null(strstr(after(&l, &refused, MINUTE_US), "did not take 3 of the rows pushed"));
     assert_string_equal(after(&l, &refused, MINUTE_US + 1), "");
@@ -75,7 +72,6 @@ static void rows_without_room_are_reported_once_a_minute(void **state)
 static void the_rest_is_reported_at_the_end(void **state)
 {
     struct tde_losses l = {.no_room = 0};
-
     (void)state;
     (void)after(&l, &refused, MINUTE_US);
     assert_string_equal(after(&l, &frozen, MINUTE_US), "");
@@ -88,7 +84,6 @@ static void values_are_reported_once(void **state)
 {
     struct tde_losses l = {.no_room = 0};
     const char *text = after(&l, &not_finite, MINUTE_US);
-
     (void)state;
     assert_non_null(strstr(text, "left out 4 of the rows pushed to table t"));
     assert_null(strstr(text, "did not take"));
@@ -104,6 +99,5 @@ int main(void)
         cmocka_unit_test(the_rest_is_reported_at_the_end),
         cmocka_unit_test(values_are_reported_once),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

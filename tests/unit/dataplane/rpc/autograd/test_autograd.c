@@ -193,7 +193,6 @@ static enum mr_status thrice_backward(struct mr_rpc_call *call, void *saved,
 {
     const float *factor = saved, *from = gradients[0].data;
     float *to;
-
     (void)count;
     if (mr_rpc_return_tensor(call, MR_F32, 1, gradients[0].dims, (void **)&to) != MR_OK)
         return MR_NO_MEMORY;

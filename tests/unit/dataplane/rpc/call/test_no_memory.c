@@ -283,7 +283,6 @@ static void what_runs_inline_needs_no_memory_for_its_request(void **state)
 {
     struct mr_value value = mr_value_i64(17);
     struct mr_rpc_result *result;
-
     if (getenv("TEST_LONG_FROM_BYTES") != NULL)
         skip(); /* what comes in parts is kept until it is whole */
     atomic_store(&no_later, 1);

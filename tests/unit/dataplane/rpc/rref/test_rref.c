@@ -17,7 +17,6 @@
 static struct mr_rpc_result *to_here(struct mr_rref *rref)
 {
     struct mr_rpc_result *result;
-
     if (mr_rref_to_here(rref, 0, &result) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
     return result;
@@ -26,7 +25,6 @@ static struct mr_rpc_result *to_here(struct mr_rref *rref)
 static void expect_i64(struct mr_rref *rref, int64_t expected)
 {
     struct mr_rpc_result *result = to_here(rref);
-
     assert_int_equal(mr_rpc_result_count(result), 1);
     assert_int_equal(mr_rpc_result_value(result, 0)->kind, MR_VALUE_I64);
     assert_int_equal(mr_rpc_result_value(result, 0)->i64, expected);
@@ -41,7 +39,6 @@ static void values_of_our_own_are_at_hand(void **state)
     struct mr_rpc *rpc = worker(state, 0);
     const struct mr_value *value;
     struct mr_rref *rref;
-
     made(mr_rref_create(rpc, mr_value_tensor(mr_tensor_1d(MR_F32, 3, floats)), NULL, &rref));
     floats[1] = 7;
     assert_int_equal(mr_rref_owner(rref), 0);
@@ -62,13 +59,11 @@ static void a_copy_of_our_own_value_holds_its_references(void **state)
 {
     struct mr_rpc *rpc = worker(state, 0);
     struct mr_rref *inner, *outer;
-
     made(mr_rref_create(rpc, mr_value_i64(7), NULL, &inner));
     made(mr_rref_create(rpc, mr_value_rref(inner), NULL, &outer));
     mr_rref_release(inner);
     for (uint32_t i = 0; i < 3; i++) {
         struct mr_rpc_result *copy = to_here(outer);
-
         expect_i64(mr_rpc_result_value(copy, 0)->rref, 7);
         mr_rpc_result_free(copy);
     }
@@ -82,7 +77,6 @@ static void a_value_made_elsewhere_is_fetched(void **state)
             for (uint32_t inlined = 0; inlined < 2; inlined++) {
                 struct mr_value value = mr_value_i64(from * 10 + to);
                 struct mr_rref *rref;
-
                 made(mr_remote(worker(state, from), to, inlined ? "mirror_inline" : "mirror", &value, 1, NULL,
                                &rref));
                 assert_int_equal(mr_rref_owner(rref), to);
@@ -103,7 +97,6 @@ static void all_kinds_of_values_are_fetched(void **state)
     struct mr_value in[] = {mr_value_string("text"), mr_value_f64(0.5), mr_value_none(),
                             mr_value_tensor(mr_tensor_1d(MR_F32, 1 << 16, large))};
     struct mr_rref *rref;
-
     large[1234] = 5;
     made(mr_remote(worker(state, 0), 1, "mirror", in, 4, NULL, &rref));
     struct mr_rpc_result *result = to_here(rref);
@@ -123,7 +116,6 @@ static void a_function_without_results_leaves_none(void **state)
     for (uint32_t to = 0; to < 2; to++) {
         const struct mr_value *value;
         struct mr_rref *rref;
-
         made(mr_remote(worker(state, 0), to, "nothing", NULL, 0, NULL, &rref));
         struct mr_rpc_result *result = to_here(rref);
 
@@ -143,7 +135,6 @@ static void a_function_that_fails_fails_whoever_asks(void **state)
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_rpc_result *result;
         struct mr_rref *rref;
-
         made(mr_remote(worker(state, 0), to, "fails", NULL, 0, NULL, &rref));
         expect_error(MR_FUNCTION_FAILED, mr_rref_to_here(rref, 0, &result), "mr_rref_to_here",
                      "row 17 is missing");
@@ -164,7 +155,6 @@ static void a_refused_call_leaves_a_reason(void **state)
     struct mr_rpc *rpc = worker(state, 0);
     struct mr_rpc_result *result;
     struct mr_rref *value, *rref;
-
     made(mr_rref_create(rpc, mr_value_i64(1), NULL, &value));
     struct mr_value arguments[2] = {mr_value_rref(value), mr_value_rref(value)};
 
@@ -193,7 +183,6 @@ static void objects_stay_with_their_owner(void **state)
         struct mr_value arguments[2] = {mr_value_i64((intptr_t)&object), mr_value_i64(2)};
         struct mr_rpc_result *result;
         struct mr_rref *rref;
-
         made(mr_remote(worker(state, 0), to, "make_object", arguments, 1, NULL, &rref));
         expect_error(MR_INVALID_ARGUMENT, mr_rref_to_here(rref, 0, &result), "object",
                      "stays with its owner");
@@ -215,7 +204,6 @@ static void an_object_of_our_own_is_destroyed_once(void **state)
     struct mr_value value = {.kind = MR_VALUE_OBJECT, .object = &object};
     const struct mr_value *seen;
     struct mr_rref *rref;
-
     made(mr_rref_create(worker(state, 0), value, destroy_counted, &rref));
     assert_int_equal(mr_rref_local_value(rref, 0, &seen), MR_OK);
     assert_ptr_equal(seen->object, &object);
@@ -236,7 +224,6 @@ static void an_object_that_nobody_asked_for_is_destroyed(void **state)
 {
     struct counted object = {.value = 1};
     struct mr_value argument = mr_value_i64((intptr_t)&object);
-
     for (uint32_t to = 0; to < 2; to++) {
         assert_int_equal(mr_rpc_sync(worker(state, 0), to, "make_object", &argument, 1, NULL, NULL),
                          MR_INVALID_ARGUMENT);
@@ -254,7 +241,6 @@ struct refused {
 static void destroy_refused(void *object)
 {
     struct refused *refused = object;
-
     refused->destroyed_on = pthread_self();
     atomic_fetch_add(&refused->destroyed, 1);
 }
@@ -263,7 +249,6 @@ static enum mr_status make_refused(struct mr_rpc_call *call, const struct mr_val
 {
     struct refused *refused = mr_rpc_user(call);
     enum mr_status status = mr_rpc_return_object(call, refused, destroy_refused);
-
     return status == MR_OK ? refused->status : status;
 }
 
@@ -272,14 +257,12 @@ static void an_object_of_a_function_that_failed_is_destroyed_outside(void **stat
 {
     struct net *net = *state;
     static struct refused refused;
-
     for (uint32_t to = 0; to < 2; to++) {
         net_function(worker(state, to), "make_refused", "", "object", make_refused, &refused, 0);
         net_function(worker(state, to), "make_wrong", "", "i64", make_refused, &refused, 0);
         for (uint32_t wrong = 0; wrong < 2; wrong++) {
             struct mr_rpc_result *result;
             struct mr_rref *rref;
-
             refused = (struct refused){.status = wrong ? MR_OK : MR_FUNCTION_FAILED};
             made(
                 mr_remote(worker(state, 0), to, wrong ? "make_wrong" : "make_refused", NULL, 0, NULL, &rref));
@@ -301,7 +284,6 @@ static void a_reference_goes_to_a_third_worker_and_back(void **state)
         struct mr_value value = mr_value_i64(owner);
         struct mr_rpc_result *result, *inner;
         struct mr_rref *rref;
-
         made(mr_remote(worker(state, 0), owner, "mirror", &value, 1, NULL, &rref));
         value = mr_value_rref(rref);
         for (uint32_t to = 0; to < 3; to++) {
@@ -333,10 +315,8 @@ static void a_reference_may_be_passed_on_and_released_at_once(void **state)
 {
     struct mr_value value = mr_value_i64(0);
     struct mr_rpc_future *futures[32];
-
     for (uint32_t i = 0; i < 32; i++) {
         struct mr_rref *rref;
-
         value = mr_value_i64(i);
         made(mr_remote(worker(state, 0), 1 + i % 2, "mirror", &value, 1, NULL, &rref));
         value = mr_value_rref(rref);
@@ -345,7 +325,6 @@ static void a_reference_may_be_passed_on_and_released_at_once(void **state)
     }
     for (uint32_t i = 0; i < 32; i++) {
         struct mr_rpc_result *result;
-
         assert_int_equal(mr_rpc_wait(futures[i], &result), MR_OK);
         assert_int_equal(mr_rpc_result_value(result, 0)->i64, i);
         mr_rpc_result_free(result);
@@ -357,7 +336,6 @@ static void a_reference_may_be_passed_on_and_released_at_once(void **state)
 static void references_may_refer_to_references(void **state)
 {
     struct mr_rref *inner, *outer;
-
     made(mr_rref_create(worker(state, 0), mr_value_i64(9), NULL, &inner));
     made(mr_rref_create(worker(state, 0), mr_value_rref(inner), NULL, &outer));
     mr_rref_release(inner);
@@ -376,7 +354,6 @@ static void a_reference_kept_by_a_function_outlives_its_call(void **state)
     struct counted object = {.value = 3};
     struct mr_value argument = mr_value_i64((intptr_t)&object);
     struct mr_rref *rref;
-
     made(mr_remote(worker(state, 0), 1, "make_object", &argument, 1, NULL, &rref));
     argument = mr_value_rref(rref);
     assert_int_equal(mr_rpc_sync(worker(state, 0), 2, "keep", &argument, 1, NULL, NULL), MR_OK);
@@ -394,13 +371,11 @@ static void waits_end_at_their_time_out(void **state)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
     static struct gate gate;
-
     for (uint32_t to = 0; to < 2; to++) {
         const struct mr_value *value;
         struct mr_rpc_result *result;
         struct mr_rref *rref;
         struct mr_rpc *rpc = worker(state, 0);
-
         gate_init(&gate);
         net_function(worker(state, to), "gate", "", "i64", pass_gate, &gate, 0);
         made(mr_remote(rpc, to, "gate", NULL, 0, &patient, &rref));
@@ -428,7 +403,6 @@ static void *read_and_open(void *arg)
 {
     struct mr_rpc_result *result = NULL;
     struct reader *reader = arg;
-
     reader->status = mr_rref_to_here(reader->rref, UINT32_MAX, &result);
     mr_rpc_result_free(result);
     gate_open(reader->gate);
@@ -451,7 +425,6 @@ static void waits_end_when_the_worker_does(void **state)
     struct net *net = *state;
     struct gate gate;
     struct reader reader = {.gate = &gate};
-
     gate_init(&gate);
     net_function(worker(state, 0), "gate", "", "i64", pass_gate, &gate, 0);
     made(mr_remote(worker(state, 0), 0, "gate", NULL, 0, &patient, &reader.rref));
@@ -472,14 +445,12 @@ static void an_answer_that_comes_late_leaves_nothing(void **state)
     struct counted object = {.value = 1};
     static struct gate gate;
     struct mr_rpc_future *future;
-
     gate_init(&gate);
     gate.object = &object;
     net_function(worker(state, 1), "gate", "...", "ref", pass_gate, &gate, 0);
     for (uint32_t i = 0; i < 2; i++) {
         struct mr_rref *rref;
         struct mr_value argument;
-
         made(mr_rref_create(worker(state, 0), mr_value_i64(3), NULL, &rref));
         argument = mr_value_rref(rref);
         assert_int_equal(mr_rpc_async(worker(state, 0), 1, "gate", &argument, 1, &options, &future), MR_OK);
@@ -548,10 +519,8 @@ static void a_released_reference_is_an_error(void **state)
     const struct mr_value *seen;
     struct mr_rpc_result *result;
     struct mr_rref *rref, *other;
-
     for (uint32_t to = 0; to < 2; to++) {
         struct mr_value value = mr_value_i64(1);
-
         made(mr_remote(rpc, to, "mirror", &value, 1, NULL, &rref));
         mr_rref_release(rref);
         expect_error(MR_INVALID_ARGUMENT, mr_rref_to_here(rref, 0, &result), "mr_rref_to_here",
@@ -583,7 +552,6 @@ static void references_belong_to_one_worker(void **state)
 {
     struct mr_value value;
     struct mr_rref *rref;
-
     made(mr_rref_create(worker(state, 0), mr_value_i64(1), NULL, &rref));
     value = mr_value_rref(rref);
     expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(worker(state, 1), 2, "read", &value, 1, NULL, NULL),
@@ -602,7 +570,6 @@ static enum mr_status shut_down_at_rest(struct mr_rpc *rpc)
 {
     enum mr_status status;
     uint32_t tries = 0;
-
     do
         status = mr_rpc_shutdown(rpc, 1);
     while (status == MR_DEADLINE_EXCEEDED && strstr(mr_rpc_last_error(), ") has calls in flight;") != NULL &&
@@ -614,7 +581,6 @@ static void who_holds_what_is_named_when_leaving(void **state)
 {
     struct mr_value value = mr_value_i64(1);
     struct mr_rref *rref;
-
     made(mr_remote(worker(state, 1), 0, "mirror", &value, 1, NULL, &rref));
     assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
     expect_error(MR_DEADLINE_EXCEEDED, shut_down_at_rest(worker(state, 0)),

@@ -17,14 +17,12 @@ static void kill_worker(void **state, uint32_t rank)
 {
     struct net *net = *state;
     bool known = false;
-
     net_silence(net, rank, true);
     while (!known) {
         net_skip(net, 1000000);
         known = true;
         for (uint32_t i = 0; i < net->count; i++) {
             struct mr_rpc_worker info;
-
             assert_int_equal(mr_worker_info(worker(state, i), rank, &info), MR_OK);
             known = known && (net->workers[i].silent || info.is_dead);
         }
@@ -35,7 +33,6 @@ static void make_object(void **state, uint32_t from, uint32_t owner, struct coun
                         struct mr_rref **rref)
 {
     struct mr_value argument = mr_value_i64((intptr_t)object);
-
     made(mr_remote(worker(state, from), owner, "make_object", &argument, 1, NULL, rref));
     made(mr_rref_confirm(*rref, 0));
 }
@@ -43,7 +40,6 @@ static void make_object(void **state, uint32_t from, uint32_t owner, struct coun
 static void let_keep(void **state, uint32_t from, uint32_t to, struct mr_rref *rref)
 {
     struct mr_value argument = mr_value_rref(rref);
-
     made(mr_rpc_sync(worker(state, from), to, "keep", &argument, 1, NULL, NULL));
 }
 
@@ -58,7 +54,6 @@ static void what_a_dead_user_held_is_freed(void **state)
 {
     struct counted object = {.value = 1};
     struct mr_rref *rref;
-
     make_object(state, 1, 0, &object, &rref);
     let_keep(state, 1, 2, rref);
     mr_rref_release(rref);
@@ -76,7 +71,6 @@ static void a_dead_owner_is_an_error(void **state)
     struct mr_rpc_result *result;
     struct mr_value argument;
     struct mr_rref *rref, *other;
-
     make_object(state, 1, 0, &object, &rref);
     let_keep(state, 1, 2, rref);
     kill_worker(state, 0);
@@ -98,7 +92,6 @@ static void who_passed_it_on_may_die(void **state)
 {
     struct counted object = {.value = 1};
     struct mr_rref *rref;
-
     make_object(state, 1, 0, &object, &rref);
     net_mute(*state, 0, 2, true); /* the owner does not hear of the new holder */
     let_keep(state, 1, 2, rref);
@@ -118,7 +111,6 @@ static void a_fetch_that_waits_ends_when_the_owner_dies(void **state)
     struct mr_rpc_future *future;
     static struct gate gate;
     struct mr_rref *rref;
-
     gate_init(&gate);
     net_function(worker(state, 0), "gate", "", "i64", pass_gate, &gate, 0);
     made(mr_remote(worker(state, 1), 0, "gate", NULL, 0, &patient, &rref));
@@ -140,7 +132,6 @@ static void a_value_that_will_never_be_made_is_an_error(void **state)
     struct mr_value argument = mr_value_i64(1);
     struct mr_rpc_future *future;
     struct mr_rref *rref;
-
     net_mute(*state, 1, 0, true);
     made(mr_remote(worker(state, 1), 0, "mirror", &argument, 1, NULL, &rref));
     argument = mr_value_rref(rref);
@@ -189,7 +180,6 @@ static bool send_round(struct player *p, struct mr_rref *rref)
     struct mr_value argument = mr_value_rref(rref);
     struct mr_rpc_future *futures[3];
     bool right = true;
-
     for (uint32_t i = 0; i < 3; i++) {
         futures[i] = NULL;
         right = may_fail(p, mr_rpc_async(worker(p->state, p->rank), below(p, 3),
@@ -199,7 +189,6 @@ static bool send_round(struct player *p, struct mr_rref *rref)
     mr_rref_release(rref);
     for (uint32_t i = 0; i < 3; i++) {
         enum mr_status status = futures[i] == NULL ? MR_WORKER_DIED : mr_rpc_wait(futures[i], NULL);
-
         right = ((p->mortal && status == MR_FUNCTION_FAILED) || may_fail(p, status)) && right;
         mr_rpc_future_destroy(futures[i]);
     }
@@ -209,12 +198,10 @@ static bool send_round(struct player *p, struct mr_rref *rref)
 static void *play(void *arg)
 {
     struct player *p = arg;
-
     for (uint32_t i = 0; i < ROUNDS && !p->wrong; i++) {
         struct counted *object = &p->objects[p->made];
         struct mr_value argument = mr_value_i64((intptr_t)object);
         struct mr_rref *rref;
-
         object->value = below(p, 3);
         enum mr_status status = mr_remote(worker(p->state, p->rank), (uint32_t)object->value, "make_object",
                                           &argument, 1, NULL, &rref);
@@ -229,7 +216,6 @@ static void play_all(void **state, uint64_t seed, bool one_dies)
 {
     static struct counted objects[3][ROUNDS];
     struct player players[3];
-
     memset(objects, 0, sizeof(objects));
     for (uint32_t i = 0; i < 3; i++) {
         players[i] = (struct player){

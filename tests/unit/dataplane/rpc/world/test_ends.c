@@ -65,7 +65,6 @@ static struct mr_rpc_result *mirrored(struct mr_rpc *rpc, uint32_t floats)
 {
     float *data = calloc(floats, sizeof(*data));
     struct mr_rpc_result *result;
-
     data[floats - 1] = 7;
     struct mr_value argument = mr_value_tensor(mr_tensor_1d(MR_F32, floats, data));
 
@@ -78,7 +77,6 @@ static void record_something(struct mr_autograd *context)
 {
     float one = 1;
     struct mr_value leaf;
-
     made(mr_autograd_leaf(context, mr_tensor_1d(MR_F32, 1, &one), &leaf));
     made(mr_autograd_apply(context, "save", &leaf, 1, NULL));
 }
@@ -88,7 +86,6 @@ static struct mr_rref *parameter(struct mr_rpc *rpc)
     float two = 2;
     struct mr_tensor initial = mr_tensor_1d(MR_F32, 1, &two);
     struct mr_rref *rref;
-
     made(mr_parameter_create(rpc, &initial, &rref));
     return rref;
 }
@@ -99,7 +96,6 @@ static void hold(struct mr_rpc *rpc, enum handle kind, struct held *held)
     struct mr_value seven = mr_value_i64(7);
     const struct mr_value *value;
     struct mr_rref *rref;
-
     switch (kind) {
     case FUTURE:
         made(mr_rpc_async(rpc, 1, "mirror", &seven, 1, NULL, &held->future));
@@ -139,7 +135,6 @@ static void hold(struct mr_rpc *rpc, enum handle kind, struct held *held)
 static void expect_floats(const struct mr_rpc_result *result, uint32_t floats)
 {
     const struct mr_tensor *tensor = &mr_rpc_result_value(result, 0)->tensor;
-
     assert_int_equal(tensor->bytes, floats * sizeof(float));
     assert_true(((const float *)tensor->data)[floats - 1] == 7);
 }
@@ -193,7 +188,6 @@ static void begin(struct net *net)
                                         .results = "f32[?]",
                                         .run = save,
                                         .backward = save_backward};
-
         net_function(net->workers[i].rpc, "mirror", "...", "...", net_mirror, NULL, 0);
         made(mr_rpc_register(net->workers[i].rpc, &saves));
     }
@@ -211,7 +205,6 @@ static void each_kind_of_handle_outlives_its_worker(void **state)
     for (uint32_t kind = 0; kind < HANDLES; kind++) {
         struct held held = {.future = NULL};
         struct net net;
-
         begin(&net);
         hold(net.workers[0].rpc, kind, &held);
         net_end(&net, 0);
@@ -231,7 +224,6 @@ static void end_in_order(const uint32_t *order)
 {
     struct held held = {.future = NULL};
     struct net net;
-
     begin(&net);
     for (uint32_t i = 0; i < ORDER; i++)
         if (ordered[i] != HANDLES)
@@ -256,7 +248,6 @@ static void permute(uint32_t *order, uint32_t count)
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t other = count % 2 == 0 ? i : 0, kept;
-
         permute(order, count - 1);
         kept = order[other];
         order[other] = order[count - 1];
@@ -267,7 +258,6 @@ static void permute(uint32_t *order, uint32_t count)
 static void every_order_of_ends_is_safe(void **state)
 {
     uint32_t order[ORDER] = {0, 1, 2, 3, 4, 5};
-
     permute(order, ORDER);
 }
 
@@ -282,7 +272,6 @@ struct releasing {
 static void *release(void *arg)
 {
     struct releasing *r = arg;
-
     (void)pthread_barrier_wait(r->together);
     let_go(r->held, r->kind);
     return NULL;
@@ -298,7 +287,6 @@ static void threads_release_while_the_worker_ends(void **state)
         pthread_t threads[THREADS];
         pthread_barrier_t together;
         struct net net;
-
         begin(&net);
         pthread_barrier_init(&together, NULL, THREADS + 1);
         for (uint32_t i = 0; i < THREADS; i++) {
@@ -325,7 +313,6 @@ static void a_call_under_way_ends_with_the_worker(void **state)
     struct mr_value seven = mr_value_i64(7);
     struct mr_rpc_future *future;
     struct net net;
-
     begin(&net);
     net_silence(&net, 1, true);
     made(mr_rpc_async(net.workers[0].rpc, 1, "mirror", &seven, 1, NULL, &future));
@@ -347,7 +334,6 @@ static void handles_can_only_be_released_then(void **state)
     struct mr_rpc_result *result;
     struct mr_value loss = mr_value_none();
     struct net net;
-
     begin(&net);
     hold(net.workers[0].rpc, MADE_RREF, &held);
     hold(net.workers[0].rpc, REMOTE_RREF, &held);
@@ -381,6 +367,5 @@ int main(void)
         cmocka_unit_test(a_call_under_way_ends_with_the_worker),
         cmocka_unit_test(handles_can_only_be_released_then),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
