@@ -248,6 +248,10 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
         {c->checkpoint_every_steps != 0 && c->checkpoint_directory[0] == '\0',
          "checkpoint.every_steps saves to checkpoint.directory: set it",
          {ABOUT(checkpoint_every_steps), ABOUT(checkpoint_directory)}},
+        {c->checkpoint_remote[0] != '\0' && c->checkpoint_directory[0] == '\0' &&
+             c->checkpoint_serve[0] == '\0',
+         "checkpoint.remote gets copies of what is in checkpoint.directory: set it",
+         {ABOUT(checkpoint_remote), ABOUT(checkpoint_directory)}},
         {c->node_key_file[0] == '\0' && c->node_key_file_next[0] != '\0',
          "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
          {ABOUT(node_key_file_next), ABOUT(node_key_file)}},

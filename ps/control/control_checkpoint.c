@@ -433,6 +433,8 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
         set_durable(c, entry->id);
         ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
+        if (c->node->copier != NULL)
+            ps_copier_wake(c->node->copier);
     }
     count_ended(c, entry);
     ps_control_note_entry(c, c->saves.running.number, entry);

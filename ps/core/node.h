@@ -12,6 +12,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/config/config.h"
 #include "ps/save/save_policy.h"
+#include "ps/store/copier.h"
 
 struct ps_core;
 struct ps_control;
@@ -41,6 +42,9 @@ struct ps_node {
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
+    struct ps_copier *copier;                          /* to checkpoint.remote; NULL: there is none */
+    struct ps_copier_counters copier_counters;         /* written by its threads */
+    int copier_avoids[DP_CORES_MAX];                   /* CPUs */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];

@@ -31,6 +31,7 @@ bool ps_serve_path_parse(const char *path, char *directory, size_t directory_byt
 void ps_serve_config(struct ps_config *config)
 {
     config->checkpoint_directory[0] = '\0';
+    config->checkpoint_remote[0] = '\0';
     config->checkpoint_deltas = 0;
     config->checkpoint_every_steps = 0;
     config->checkpoint_every_s = 0;

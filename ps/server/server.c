@@ -17,6 +17,7 @@
 #include "ps/ops/ops.h"
 #include "ps/server/incarnation.h"
 #include "ps/server/keys.h"
+#include "ps/server/node_store.h"
 #include "ps/server/poll.h"
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
@@ -205,6 +206,13 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
                " of %s, which was restored by call, and not from the newest one",
                request.id, request.directory);
     }
+    if (!is_latest)
+        ps_number_parse(config->checkpoint_restore, &request.id);
+    if (request.directory[0] == '\0') {
+        const enum mr_status fetched = ps_node_store_fetch(&server->node, request.id, error);
+        if (fetched != MR_OK)
+            return fetched;
+    }
     uint32_t count = 0;
     bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
     if (is_latest && request.id == 0 && is_read &&
@@ -212,8 +220,6 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
         return MR_OK;
     }
-    if (!is_latest)
-        ps_number_parse(config->checkpoint_restore, &request.id);
     enum mr_status status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
         snprintf(
@@ -247,7 +253,7 @@ static void log_what_is_kept(const struct ps_config *config)
            by_steps, on_stop);
 }
 
-static void take_apart(struct ps_server *server)
+static void take_apart(struct ps_server *server, uint32_t store_wait_s)
 {
     struct ps_node *node = &server->node;
     char error[DP_ERROR_BYTES];
@@ -257,6 +263,7 @@ static void take_apart(struct ps_server *server)
         ps_rpc_close(node->rpc);
     if (server->started)
         dp_stop(node->dp);
+    ps_node_store_stop(node, store_wait_s);
     if (node->dp != NULL)
         dp_destroy(node->dp);
     ps_control_destroy(node->control);
@@ -315,6 +322,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
+    if (status == MR_OK)
+        status = ps_node_store_start(node, error);
     if (status != MR_OK)
         goto fail;
     ps_control_gate(node->control, PS_GATE_OPEN);
@@ -332,7 +341,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     *out = server;
     return MR_OK;
 fail:
-    take_apart(server);
+    take_apart(server, 0);
     return status;
 }
 
@@ -382,6 +391,6 @@ enum mr_status ps_server_stop(struct ps_server *server)
         if (status != MR_OK)
             ps_log("the save on stop failed: %s", text);
     }
-    take_apart(server);
+    take_apart(server, (uint32_t)node->config->checkpoint_remote_stop_s);
     return status;
 }

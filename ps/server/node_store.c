@@ -1,0 +1,94 @@
+#include "ps/server/node_store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/config/config_rules.h"
+#include "ps/store/copier.h"
+
+static bool has_store(const struct ps_config *config)
+{
+    return config->checkpoint_remote[0] != '\0';
+}
+
+/* `cpus` is the data cores'. */
+static struct ps_copier_options options_of(const struct ps_node *node, int cpus[DP_CORES_MAX])
+{
+    const struct ps_config *config = node->config;
+    const int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    return (struct ps_copier_options){.directory = config->checkpoint_directory,
+                                      .url = config->checkpoint_remote,
+                                      .credentials = config->checkpoint_remote_credentials,
+                                      .keep = (uint32_t)config->checkpoint_keep,
+                                      .bytes_per_s_max = config->checkpoint_remote_rate_mib_s << 20,
+                                      .avoid_cpus = cpus,
+                                      .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0};
+}
+
+static enum mr_status fail(enum mr_status status, const char *what, const char *text, char *error)
+{
+    (void)snprintf(error, DP_ERROR_BYTES, "checkpoint.remote: %s: %.250s%s", mr_status_text(status), text,
+                   what);
+    return status;
+}
+
+bool ps_node_store_check(const struct ps_config *config, char *error)
+{
+    const struct ps_remote_options options = {.credentials = config->checkpoint_remote_credentials};
+    struct ps_remote *remote = NULL;
+    char text[PS_TEXT_BYTES];
+    if (!has_store(config))
+        return true;
+    const enum mr_status status = ps_remote_open(config->checkpoint_remote, &options, &remote, text);
+    if (status != MR_OK)
+        (void)snprintf(error, DP_ERROR_BYTES, "checkpoint.remote: %s", text);
+    ps_remote_close(remote);
+    return status == MR_OK;
+}
+
+/* Whether the disk has it: the named one, or any. */
+static bool is_here(const char *directory, uint64_t id)
+{
+    char path[PS_PATH_BYTES];
+    uint64_t newest;
+    uint32_t count = 0;
+    if (id != 0)
+        return ps_path_published(directory, id, path) && ps_store_look(ps_store_local(), path) == 0;
+    return ps_checkpoint_list_all(NULL, directory, &newest, 1, &count) != 0 || count > 0;
+}
+
+enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error)
+{
+    int cpus[DP_CORES_MAX];
+    char text[PS_TEXT_BYTES];
+    const char *directory = node->config->checkpoint_directory;
+    if (!has_store(node->config) || is_here(directory, id))
+        return MR_OK;
+    const struct ps_copier_options options = options_of(node, cpus);
+    ps_log("restore: there is %s in %s; asking checkpoint.remote", id != 0 ? "no such checkpoint" : "none",
+           directory);
+    const enum mr_status status = ps_copier_fetch(&options, &id, text);
+    if (status != MR_OK)
+        return fail(status, "; --restore none starts empty", text, error);
+    if (id != 0)
+        ps_log("restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
+    return MR_OK;
+}
+
+enum mr_status ps_node_store_start(struct ps_node *node, char *error)
+{
+    char text[PS_TEXT_BYTES];
+    if (!has_store(node->config))
+        return MR_OK;
+    struct ps_copier_options options = options_of(node, node->copier_avoids);
+    options.counters = &node->copier_counters;
+    const enum mr_status status = ps_copier_start(&options, &node->copier, text);
+    return status == MR_OK ? MR_OK : fail(status, "", text, error);
+}
+
+void ps_node_store_stop(struct ps_node *node, uint32_t wait_s)
+{
+    ps_copier_stop(node->copier, wait_s);
+    node->copier = NULL;
+}

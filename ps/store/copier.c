@@ -1,0 +1,339 @@
+#include "ps/store/copier.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/plural.h"
+#include "ps/base/cpu_affinity.h"
+#include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/store/copy.h"
+
+struct ps_copier {
+    struct ps_copier_options options;
+    struct ps_remote *remote;
+    struct ps_copy copy;
+    pthread_t thread;
+    atomic_bool stop; /* what is going on ends at once */
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    bool is_woken, is_idle, is_failing;
+    bool is_ending; /* the thread ends when it has nothing to do, or fails */
+
+    /* the thread's own */
+    uint64_t behind_since_us; /* 0: nothing is missing there */
+    uint32_t failures;        /* in a row */
+    char last_text[PS_TEXT_BYTES];
+};
+
+static void set_counter(uint64_t *counter, uint64_t value)
+{
+    __atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+static void add_counter(uint64_t *counter, uint64_t value)
+{
+    (void)__atomic_fetch_add(counter, value, __ATOMIC_RELAXED);
+}
+
+/* ---- what is missing there ---- */
+
+static enum mr_status list_ids(const struct ps_store *store, const char *directory, uint64_t *ids,
+                               uint32_t ids_max, uint32_t *count, char *text)
+{
+    const int error = ps_checkpoint_list_all(store, directory, ids, ids_max, count);
+    if (error == 0)
+        return MR_OK;
+    ps_text_io(text, "list", directory, -error);
+    return MR_IO_ERROR;
+}
+
+static enum mr_status newest_there(const struct ps_copier *c, uint64_t *id, char *text)
+{
+    uint32_t count = 0;
+    *id = 0;
+    return list_ids(&c->remote->store, c->remote->directory, id, 1, &count, text);
+}
+
+/* The newest one there was copied from this disk, or the disk has nothing newer: two nodes that copy to one
+ * directory would remove each other's checkpoints. */
+static enum mr_status check_whose(const struct ps_copier *c, uint64_t there, char *text)
+{
+    struct ps_manifest ours, theirs;
+    enum mr_status status = ps_manifest_read(ps_store_local(), c->options.directory, there, &ours, text);
+    if (status != MR_OK) /* it has been removed here, or is another node's, which copying will find out */
+        return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
+    status = ps_manifest_read(&c->remote->store, c->remote->directory, there, &theirs, text);
+    if (status == MR_OK) {
+        if (ours.hash.low != theirs.hash.low || ours.hash.high != theirs.hash.high) {
+            (void)snprintf(text, PS_TEXT_BYTES,
+                           "%.110s holds another node's checkpoint %" PRIu64 ": set checkpoint.remote to a "
+                           "directory of this node's own",
+                           c->remote->directory, there);
+            status = MR_INVALID_ARGUMENT;
+        }
+        ps_manifest_clear(&theirs);
+    }
+    ps_manifest_clear(&ours);
+    return status;
+}
+
+static enum mr_status refuse_older(const struct ps_copier *c, uint64_t there, uint64_t here, char *text)
+{
+    (void)snprintf(text, PS_TEXT_BYTES,
+                   "%.90s holds checkpoint %" PRIu64 ", and the newest here is %" PRIu64
+                   ": name an empty directory, or start without checkpoints here to go on from there",
+                   c->remote->directory, there, here);
+    return MR_INVALID_ARGUMENT;
+}
+
+static void note_behind(struct ps_copier *c, uint32_t behind)
+{
+    struct ps_copier_counters *n = c->options.counters;
+    if (behind == 0)
+        c->behind_since_us = 0;
+    else if (c->behind_since_us == 0)
+        c->behind_since_us = mr_clock_us();
+    set_counter(&n->behind, behind);
+    set_counter(&n->behind_s, behind > 0 ? (mr_clock_us() - c->behind_since_us) / 1000000 : 0);
+}
+
+/* The oldest checkpoint of the disk that is newer than all there; 0: there is none. */
+static enum mr_status next_missing(struct ps_copier *c, uint64_t *id, char *text)
+{
+    uint64_t there, *ids = calloc(PS_COPIER_IDS_MAX, sizeof(*ids));
+    uint32_t count = 0, behind = 0;
+    *id = 0;
+    if (!ids)
+        return ps_checkpoint_fail(text, "list", c->options.directory, -ENOMEM);
+    enum mr_status status = newest_there(c, &there, text);
+    if (status == MR_OK)
+        status = list_ids(NULL, c->options.directory, ids, PS_COPIER_IDS_MAX, &count, text);
+    count = count < PS_COPIER_IDS_MAX ? count : PS_COPIER_IDS_MAX;
+    while (status == MR_OK && behind < count && ids[behind] > there)
+        *id = ids[behind++];
+    if (status == MR_OK && count > 0 && ids[0] < there)
+        status = refuse_older(c, there, ids[0], text);
+    if (status == MR_OK && there != 0 && count > 0)
+        status = check_whose(c, there, text);
+    if (status == MR_OK) {
+        set_counter(&c->options.counters->last_id, there);
+        note_behind(c, behind);
+    }
+    free(ids);
+    return status;
+}
+
+/* ---- copying ---- */
+
+static void count_bytes(void *arg, uint64_t bytes)
+{
+    struct ps_copier *c = arg;
+    add_counter(&c->options.counters->bytes, bytes);
+    if (c->behind_since_us != 0)
+        set_counter(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
+}
+
+static bool is_published_here(const struct ps_copier *c, uint64_t id)
+{
+    char path[PS_PATH_BYTES];
+    return ps_path_published(c->options.directory, id, path) && ps_store_look(ps_store_local(), path) == 0;
+}
+
+/* Copies one checkpoint. One that retention removes from the disk meanwhile need not be copied any more. */
+static enum mr_status copy_one(struct ps_copier *c, uint64_t id, char *text)
+{
+    const uint64_t began_us = mr_clock_us();
+    const enum mr_status status = ps_copy_chain(&c->copy, id, text);
+    if (status == MR_OK) {
+        add_counter(&c->options.counters->copies_good, 1);
+        set_counter(&c->options.counters->last_id, id);
+        ps_log("copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, c->remote->directory,
+               (mr_clock_us() - began_us) / 1000);
+        ps_checkpoint_retain(&c->remote->store, c->remote->directory, c->options.keep);
+        return MR_OK;
+    }
+    return is_published_here(c, id) ? status : MR_OK;
+}
+
+/* Copies all that is missing. */
+static enum mr_status copy_all(struct ps_copier *c, char *text)
+{
+    uint64_t id = 0;
+    enum mr_status status = next_missing(c, &id, text);
+    while (status == MR_OK && id != 0) {
+        set_counter(&c->options.counters->state, PS_COPIER_COPYING);
+        status = copy_one(c, id, text);
+        if (status == MR_OK)
+            status = next_missing(c, &id, text);
+    }
+    return status;
+}
+
+/* A line when something else goes wrong, and when it is over; not one for each try. */
+static void report(struct ps_copier *c, enum mr_status status, const char *text)
+{
+    struct ps_copier_counters *n = c->options.counters;
+    set_counter(&n->last_status, status);
+    if (status == MR_OK) {
+        if (c->failures > 0)
+            ps_log("copies to %s succeed again, after %u failed tr%s", c->remote->directory, c->failures,
+                   c->failures == 1 ? "y" : "ies");
+        c->failures = 0;
+        c->last_text[0] = '\0';
+        set_counter(&n->state, PS_COPIER_IDLE);
+        return;
+    }
+    c->failures++;
+    add_counter(&n->copies_failed, 1);
+    set_counter(&n->state, PS_COPIER_FAILING);
+    if (strcmp(c->last_text, text) != 0)
+        ps_log("checkpoints are not copied, which is tried again: %s", text);
+    (void)snprintf(c->last_text, sizeof(c->last_text), "%s", text);
+}
+
+/* ---- the thread ---- */
+
+static uint32_t pause_s(const struct ps_copier *c)
+{
+    const uint32_t doublings = c->failures < 7 ? c->failures - 1 : 6;
+    const uint32_t s = PS_COPIER_PAUSE_S_MIN << doublings;
+    return s < PS_COPIER_PAUSE_S_MAX ? s : PS_COPIER_PAUSE_S_MAX;
+}
+
+/* Waits for a checkpoint, or for the next try. False: the thread is to end. */
+static bool wait_for_work(struct ps_copier *c, bool is_failing)
+{
+    const struct timespec until = mr_clock_after_us(is_failing ? pause_s(c) * UINT64_C(1000000) : 0);
+    pthread_mutex_lock(&c->lock);
+    c->is_idle = !is_failing && !c->is_woken;
+    c->is_failing = is_failing;
+    pthread_cond_broadcast(&c->changed);
+    bool is_over = false;
+    while (!c->is_ending && !is_over && (is_failing || !c->is_woken))
+        if (is_failing)
+            is_over = pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT;
+        else
+            (void)pthread_cond_wait(&c->changed, &c->lock);
+    /* At the end what has been published since is still copied, unless the store fails. */
+    const bool goes_on = !atomic_load(&c->stop) && (c->is_ending ? c->is_woken && !is_failing : true);
+    c->is_woken = c->is_idle = false;
+    pthread_mutex_unlock(&c->lock);
+    return goes_on;
+}
+
+static void *run(void *arg)
+{
+    struct ps_copier *c = arg;
+    char text[PS_TEXT_BYTES];
+    enum mr_status status;
+    ps_cpu_affinity_avoid(pthread_self(), c->options.avoid_cpus, c->options.avoid_cpu_count);
+    do {
+        text[0] = '\0';
+        status = copy_all(c, text);
+        if (!atomic_load(&c->stop))
+            report(c, status, text);
+    } while (wait_for_work(c, status != MR_OK));
+    pthread_mutex_lock(&c->lock);
+    c->is_idle = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static enum mr_status open_remote(struct ps_copier *c, char *text)
+{
+    const struct ps_remote_options options = {.credentials = c->options.credentials, .stop = &c->stop};
+    return ps_remote_open(c->options.url, &options, &c->remote, text);
+}
+
+enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text)
+{
+    struct ps_copier *c = calloc(1, sizeof(*c));
+    if (!c)
+        return ps_checkpoint_fail(text, "copy", options->directory, -ENOMEM);
+    c->options = *options;
+    atomic_init(&c->stop, false);
+    const enum mr_status status = open_remote(c, text);
+    if (status != MR_OK) {
+        free(c);
+        return status;
+    }
+    c->copy = (struct ps_copy){.from = ps_store_local(),
+                               .to = &c->remote->store,
+                               .from_directory = options->directory,
+                               .to_directory = c->remote->directory,
+                               .bytes_per_s_max = options->bytes_per_s_max,
+                               .stop = &c->stop,
+                               .avoid_cpus = options->avoid_cpus,
+                               .avoid_cpu_count = options->avoid_cpu_count,
+                               .progress = count_bytes,
+                               .arg = c};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    if (pthread_create(&c->thread, NULL, run, c) != 0) {
+        ps_remote_close(c->remote);
+        free(c);
+        return ps_checkpoint_fail(text, "copy", options->directory, -EAGAIN);
+    }
+    *out = c;
+    return MR_OK;
+}
+
+void ps_copier_wake(struct ps_copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_woken = true;
+    c->is_idle = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)
+{
+    if (!c)
+        return;
+    const struct timespec until = mr_clock_after_us(wait_s * UINT64_C(1000000));
+    pthread_mutex_lock(&c->lock);
+    c->is_ending = true;
+    pthread_cond_broadcast(&c->changed);
+    bool is_over = false;
+    while (!c->is_idle && !c->is_failing && !is_over)
+        is_over = pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT;
+    const bool is_left = !c->is_idle;
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->stop, true);
+    (void)pthread_join(c->thread, NULL);
+    if (is_left)
+        ps_log("some checkpoints of %s are not in %s yet; the next start copies them", c->options.directory,
+               c->remote->directory);
+    ps_remote_close(c->remote);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text)
+{
+    struct ps_copier c = {.options = *options};
+    enum mr_status status = open_remote(&c, text);
+    if (status != MR_OK)
+        return status;
+    if (*id == 0)
+        status = newest_there(&c, id, text);
+    const struct ps_copy copy = {.from = &c.remote->store,
+                                 .to = ps_store_local(),
+                                 .from_directory = c.remote->directory,
+                                 .to_directory = options->directory,
+                                 .avoid_cpus = options->avoid_cpus,
+                                 .avoid_cpu_count = options->avoid_cpu_count};
+    if (status == MR_OK && *id != 0)
+        status = ps_copy_chain(&copy, *id, text);
+    ps_remote_close(c.remote);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is published on the
+ * disk and newer than all that are there, the oldest first, each after those that it is based on. Then it removes
+ * old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node that was
+ * stopped goes on where it was, because what is there says what is missing. The disk and training wait for
+ * nothing of this.
+ */
+#ifndef PS_STORE_COPIER_H
+#define PS_STORE_COPIER_H
+
+#include <stdint.h>
+#include "ps/store/remote_store.h"
+
+#define PS_COPIER_PAUSE_S_MIN 1u /* after a failure; twice as long after each further one */
+#define PS_COPIER_PAUSE_S_MAX 60u
+#define PS_COPIER_IDS_MAX     4096u /* checkpoints of the disk that are looked at: the newest */
+#define PS_COPIER_TEXT_BYTES  256u
+
+enum ps_copier_state { PS_COPIER_OFF, PS_COPIER_IDLE, PS_COPIER_COPYING, PS_COPIER_FAILING };
+
+/* X(name, help): counters of the node, shown with those of core 0. Written by the copier's threads. */
+#define PS_COPIER_COUNTER_LIST(X)                                                                            \
+    X(state, "0: there is no checkpoint.remote, 1: all is copied, 2: copying, 3: the last try failed")       \
+    X(last_id, "the newest checkpoint that is in the store; 0: none is, or it is not known yet")             \
+    X(behind, "checkpoints on the disk that are not in the store yet")                                       \
+    X(behind_s, "seconds since the first of them was found to be missing there")                             \
+    X(copies_good, "checkpoints copied to the store")                                                        \
+    X(copies_failed, "tries that failed")                                                                    \
+    X(bytes, "bytes copied, those of failed tries among them")                                               \
+    X(last_status, "how the last try ended: an mr_status, 0 is good; the log says more")
+
+struct ps_copier_counters {
+#define PS_COPIER_COUNTER_FIELD(name, help) uint64_t name;
+    PS_COPIER_COUNTER_LIST(PS_COPIER_COUNTER_FIELD)
+#undef PS_COPIER_COUNTER_FIELD
+};
+
+struct ps_copier_options {
+    const char *directory; /* of the disk */
+    const char *url;
+    const char *credentials;  /* file; "": from the environment */
+    uint32_t keep;            /* full checkpoints there, each with its deltas */
+    uint64_t bytes_per_s_max; /* 0: no limit */
+    const int *avoid_cpus;    /* see ps/base/cpu_affinity.h */
+    uint32_t avoid_cpu_count;
+    struct ps_copier_counters *counters;
+};
+
+struct ps_copier;
+
+/* Starts the thread; strings and counters must outlive it. On failure `text` (PS_TEXT_BYTES) says why: a URL or
+ * credentials that cannot be right. A store that does not answer is no failure. */
+enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text);
+/* A checkpoint has been published. Any thread. */
+void ps_copier_wake(struct ps_copier *c);
+/* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the thread. NULL
+ * is fine. */
+void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);
+
+/* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of the store,
+ * which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). */
+enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text);
+
+#endif

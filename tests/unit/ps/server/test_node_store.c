@@ -1,0 +1,159 @@
+/* A whole node with a store: its machine is gone, and another one goes on from what is there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/server/node_store.h"
+#include "tests/unit/ps/restore_fixture.h"
+#include "tests/unit/ps/store/remote_fixture.h"
+#include "tests/unit/temporary_directory.h"
+
+struct fixture {
+    struct remote_fixture remote;
+    struct node_fixture *node;
+};
+
+static void set_remote(struct fixture *x, const char *url)
+{
+    (void)snprintf(x->node->config.checkpoint_remote, sizeof(x->node->config.checkpoint_remote), "%s", url);
+}
+
+static int set_up(void **state, enum ps_store_kind kind)
+{
+    static struct fixture x;
+    void *node;
+
+    remote_fixture_start(&x.remote, kind, 1);
+    if (node_setup(&node) != 0)
+        return -1;
+    x.node = node;
+    node_stop(x.node);
+    set_remote(&x, x.remote.url);
+    node_start(x.node, 1);
+    *state = &x;
+    return 0;
+}
+
+static int set_up_hdfs(void **state)
+{
+    return set_up(state, PS_STORE_HDFS);
+}
+
+static int set_up_s3(void **state)
+{
+    return set_up(state, PS_STORE_S3);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    void *node = x->node;
+    const int result = node_teardown(&node);
+
+    remote_fixture_stop(&x->remote);
+    return result;
+}
+
+/* The disk is gone: an empty one takes its place. */
+static void lose_the_disk(struct fixture *x)
+{
+    struct node_fixture *n = x->node;
+
+    assert_int_equal(temporary_directory_remove(n->directory), 0);
+    n->directory = temporary_directory_make();
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt",
+                   n->directory);
+}
+
+static void another_machine_goes_on_from_the_store(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    const uint32_t table = make_table(n);
+
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(node_save(n), 1);
+    assert_int_equal(learn(n, table, BATCH(2)), 1);
+    assert_int_equal(node_save(n), 2);
+    node_stop(n); /* waits until what it has saved is in the store */
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
+                        "ckpt-1 ckpt-2 ");
+    lose_the_disk(x);
+    node_start(n, 3);
+    assert_int_equal(make_table(n), table);
+    check_values(n, table, 98);
+    assert_int_equal(learn(n, table, BATCH(0)), 0); /* it knows what was applied */
+    assert_int_equal(learn(n, table, BATCH(1)), 3); /* on each core */
+    assert_int_equal(node_save(n), 3);              /* the numbers go on */
+    node_stop(n);
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
+                        "ckpt-1 ckpt-2 ckpt-3 ");
+    node_start(n, 1);
+}
+
+static void a_number_is_taken_from_the_store(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    const uint32_t table = make_table(n);
+
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(node_save(n), 1);
+    assert_int_equal(learn(n, table, BATCH(2)), 1);
+    assert_int_equal(node_save(n), 2);
+    node_stop(n);
+    lose_the_disk(x);
+    (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "1");
+    node_start(n, 1);
+    check_values(n, make_table(n), 99);
+}
+
+/* It does not begin without what it has learnt because nobody answers. */
+static void a_node_without_disk_and_store_does_not_start(void **state)
+{
+    char error[DP_ERROR_BYTES];
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+
+    node_stop(n);
+    lose_the_disk(x);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    n->config.cores_count = 1;
+    assert_int_equal(ps_server_start(&n->config, &n->server, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "checkpoint.remote: "));
+    assert_non_null(strstr(error, "503"));
+    (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    n->config.checkpoint_remote_stop_s = 0;
+    node_start(n, 1); /* the way out that the line names */
+}
+
+static void a_wrong_url_is_found_without_the_store(void **state)
+{
+    char error[DP_ERROR_BYTES] = "";
+    struct fixture *x = *state;
+    struct ps_config *config = &x->node->config;
+
+    assert_true(ps_node_store_check(config, error));
+    set_remote(x, "hdfs://namenode/ads");
+    assert_false(ps_node_store_check(config, error));
+    assert_non_null(strstr(error, "checkpoint.remote: hdfs://namenode/ads: name the port"));
+    set_remote(x, "");
+    assert_true(ps_node_store_check(config, error));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(another_machine_goes_on_from_the_store, set_up_hdfs, tear_down),
+        cmocka_unit_test_setup_teardown(another_machine_goes_on_from_the_store, set_up_s3, tear_down),
+        cmocka_unit_test_setup_teardown(a_number_is_taken_from_the_store, set_up_hdfs, tear_down),
+        cmocka_unit_test_setup_teardown(a_node_without_disk_and_store_does_not_start, set_up_hdfs, tear_down),
+        cmocka_unit_test_setup_teardown(a_wrong_url_is_found_without_the_store, set_up_hdfs, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+/* The thread that copies a node's checkpoints to a store: all of them arrive, whatever the store does
+ * meanwhile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "dataplane/wire/base/clock.h"
+#include "ps/store/copier.h"
+#include "ps/store/copy.h"
+#include "remote_fixture.h"
+#include "tests/unit/ps/chain_fixture.h"
+
+enum { LIMIT_S = 60, STOP_S = 60 };
+
+struct fixture {
+    struct remote_fixture remote;
+    char *here, *back;
+    struct ps_copier_counters counters;
+    struct ps_copier_options options;
+    struct ps_copier *copier;
+    char text[PS_TEXT_BYTES];
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+
+    memset(&x, 0, sizeof(x));
+    remote_fixture_start(&x.remote, PS_STORE_HDFS, 1);
+    x.here = temporary_directory_make();
+    x.back = temporary_directory_make();
+    x.options = (struct ps_copier_options){
+        .directory = x.here, .url = x.remote.url, .credentials = "", .keep = 3, .counters = &x.counters};
+    chain_save_key(x.here, 1, 0, 1, 10);
+    chain_save_key(x.here, 2, 1, 2, 20);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    ps_copier_stop(x->copier, 0);
+    remote_fixture_stop(&x->remote);
+    return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
+}
+
+static void start(struct fixture *x)
+{
+    if (ps_copier_start(&x->options, &x->copier, x->text) != MR_OK)
+        fail_msg("%s", x->text);
+}
+
+static void stop(struct fixture *x)
+{
+    ps_copier_stop(x->copier, STOP_S);
+    x->copier = NULL;
+}
+
+static uint64_t read_counter(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+static void wait_for(const struct fixture *x, const uint64_t *counter, uint64_t value, const char *what)
+{
+    const uint64_t until_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
+
+    while (read_counter(counter) != value) {
+        if (mr_clock_us() > until_us)
+            fail_msg("%s is %llu and not %llu; state %llu, last status %llu", what,
+                     (unsigned long long)read_counter(counter), (unsigned long long)value,
+                     (unsigned long long)read_counter(&x->counters.state),
+                     (unsigned long long)read_counter(&x->counters.last_status));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+#define WAIT_FOR(counter, value) wait_for(x, &x->counters.counter, (value), #counter)
+
+static const char *names_there(struct fixture *x)
+{
+    return remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory);
+}
+
+static void what_is_there_and_what_comes_is_copied(void **state)
+{
+    struct fixture *x = *state;
+
+    start(x);
+    WAIT_FOR(last_id, 2);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    assert_int_equal(read_counter(&x->counters.behind), 0);
+    chain_save_key(x->here, 3, 2, 3, 30);
+    ps_copier_wake(x->copier);
+    WAIT_FOR(last_id, 3);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
+    assert_int_equal(x->counters.copies_good, 3);
+    assert_int_equal(x->counters.copies_failed, 0);
+}
+
+/* A save just before the end is copied before it. */
+static void the_end_waits_for_what_is_left(void **state)
+{
+    struct fixture *x = *state;
+
+    start(x);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    chain_save_key(x->here, 3, 2, 3, 30);
+    ps_copier_wake(x->copier);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
+}
+
+static void a_store_that_fails_is_tried_until_it_does_not(void **state)
+{
+    struct fixture *x = *state;
+
+    http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
+    start(x);
+    WAIT_FOR(state, PS_COPIER_FAILING);
+    assert_int_equal(read_counter(&x->counters.last_status), MR_IO_ERROR);
+    assert_true(read_counter(&x->counters.copies_failed) > 0);
+    http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 0, 0);
+    WAIT_FOR(last_id, 2);
+    WAIT_FOR(last_status, MR_OK);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
+}
+
+/* A stop in the middle of a copy: the next start goes on from what is there. */
+static void a_node_that_was_stopped_goes_on(void **state)
+{
+    struct fixture *x = *state;
+
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 12, UINT32_MAX);
+    start(x);
+    while (http_server_count(x->remote.server) < 12)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ps_copier_stop(x->copier, 0);
+    x->copier = NULL;
+    remote_fixture_stop(&x->remote); /* its memory goes, too: begin with an empty store */
+    remote_fixture_start(&x->remote, PS_STORE_HDFS, 1);
+    start(x);
+    WAIT_FOR(last_id, 2);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
+}
+
+static void old_chains_go_there_too(void **state)
+{
+    struct fixture *x = *state;
+
+    x->options.keep = 1;
+    start(x);
+    WAIT_FOR(last_id, 2);
+    chain_save_key(x->here, 3, 0, 1, 30);
+    ps_copier_wake(x->copier);
+    WAIT_FOR(last_id, 3);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-3 ");
+}
+
+static void another_nodes_checkpoints_stay(void **state)
+{
+    struct fixture *x = *state;
+    const struct ps_copy other = {.from = ps_store_local(),
+                                  .to = &x->remote.remote->store,
+                                  .from_directory = x->back,
+                                  .to_directory = x->remote.remote->directory};
+
+    chain_save_key(x->back, 2, 0, 1, 99);
+    assert_int_equal(ps_copy_chain(&other, 2, x->text), MR_OK);
+    start(x);
+    WAIT_FOR(state, PS_COPIER_FAILING);
+    assert_int_equal(read_counter(&x->counters.last_status), MR_INVALID_ARGUMENT);
+    ps_copier_stop(x->copier, 0);
+    x->copier = NULL;
+    assert_string_equal(names_there(x), "ckpt-2 ");
+}
+
+static void what_the_disk_lacks_is_fetched(void **state)
+{
+    const uint8_t full[CHAIN_KEYS] = {[1] = 10}, delta[CHAIN_KEYS] = {[2] = 20};
+    const uint8_t *const changes[] = {full, delta};
+    struct fixture *x = *state;
+    uint64_t id = 0;
+
+    x->options.directory = x->back;
+    assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
+    assert_int_equal(id, 0); /* there is nothing */
+    x->options.directory = x->here;
+    start(x);
+    WAIT_FOR(last_id, 2);
+    stop(x);
+    x->options.directory = x->back;
+    assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
+    assert_int_equal(id, 2);
+    chain_check(x->back, 2, 2, 2, changes);
+    id = 7;
+    assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_CHECKPOINT_NOT_FOUND);
+}
+
+static void a_wrong_url_ends_the_start(void **state)
+{
+    struct fixture *x = *state;
+
+    x->options.url = "hdfs://namenode/ads";
+    assert_int_equal(ps_copier_start(&x->options, &x->copier, x->text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(x->text, "name the port"));
+    assert_null(x->copier);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_there_and_what_comes_is_copied, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_store_that_fails_is_tried_until_it_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_node_that_was_stopped_goes_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_wrong_url_ends_the_start, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
