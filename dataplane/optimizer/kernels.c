@@ -1,10 +1,14 @@
 #include "dataplane/optimizer/kernels.h"
 
-#include "dataplane/wire/base/vector.h"
 #include "dataplane/optimizer/kernels_internal.h"
 
 INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
 {
+    if (dim == 16) { /* without loops */
+        for (uint32_t r = 0; r < row_count; r++)
+            ((floats16 *)out)[r] = *(const floats16 *)rows[r];
+        return;
+    }
     for (uint32_t r = 0; r < row_count; r++, out += dim) {
         const float *row = rows[r];
         size_t i = 0;
@@ -84,7 +88,7 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 }
 
 /* One set of kernels: the bodies above, inlined into functions with the attributes that follow. */
-#define KERNELS(set, ...)                                                                                    \
+#define KERNELS(set, vector_set, ...)                                                                        \
     __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
                                             size_t dim)                                                      \
     {                                                                                                        \
@@ -117,6 +121,7 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
         return add_finite_body(out, in, count);                                                              \
     }                                                                                                        \
     static const struct mr_kernels set = {.name = #set,                                                      \
+                                          .vectors = vector_set,                                             \
                                           .copy_rows = copy_rows_##set,                                      \
                                           .add_rows = add_rows_##set,                                        \
                                           .add_weighted_rows = add_weighted_rows_##set,                      \
@@ -128,10 +133,10 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
                                           .f16 = &mr_f16_kernels_##set,                                      \
                                           .bf16 = &mr_bf16_kernels_##set};
 
-KERNELS(baseline)
+KERNELS(baseline, MR_VECTOR_BASELINE)
 #ifdef __x86_64__
-KERNELS(avx2, MR_TARGET_AVX2)
-KERNELS(avx512, MR_TARGET_AVX512)
+KERNELS(avx2, MR_VECTOR_AVX2, MR_TARGET_AVX2)
+KERNELS(avx512, MR_VECTOR_AVX512, MR_TARGET_AVX512)
 #endif
 
 const struct mr_kernels *mr_kernels_at(uint32_t index)

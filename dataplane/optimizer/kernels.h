@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/base/vector.h"
 
 struct mr_rule;
 
@@ -39,7 +40,8 @@ struct mr_half_kernels {
 };
 
 struct mr_kernels {
-    const char *name;                           /* "avx512", "avx2", "baseline" */
+    const char *name; /* "avx512", "avx2", "baseline" */
+    enum mr_vector_set vectors;
     mr_rows_kernel *copy_rows, *add_rows;       /* of f32 rows */
     mr_weighted_rows_kernel *add_weighted_rows; /* of f32 rows */
     /* out = in * factor; may be the same place */

@@ -15,14 +15,21 @@ static inline uint64_t ps_key_hash(uint64_t key, uint64_t seed)
     return XXH3_64bits_withSeed(&key, sizeof(key), seed);
 }
 
+/* XXH3's odd multiplier. */
+#define PS_KEY_HASH_FACTOR 0x9fb21c651e98df25ULL
+
+/* What the key is xored with, its halves exchanged: two words of the default secret, and the seed. */
+static inline uint64_t ps_key_flip(uint64_t seed)
+{
+    const uint64_t secret = 0x1cad21f72c81017cULL ^ 0xdb979083e96dd4deULL;
+    return secret - (seed ^ (uint64_t)__builtin_bswap32((uint32_t)seed) << 32);
+}
+
 /* The key of this hash. About as long as hashing takes. */
 static inline uint64_t ps_key_of_hash(uint64_t hash, uint64_t seed)
 {
-    /* The inverse of XXH3's odd multiplier, modulo 2^64. */
+    /* PS_KEY_HASH_FACTOR's, modulo 2^64. */
     const uint64_t inverse = 0x02ab9c720d1024adULL;
-    /* What the key is xored with: two words of the default secret, and the seed. */
-    const uint64_t secret = 0x1cad21f72c81017cULL ^ 0xdb979083e96dd4deULL;
-    uint64_t flip = secret - (seed ^ (uint64_t)__builtin_bswap32((uint32_t)seed) << 32);
     hash ^= hash >> 28 ^ hash >> 56;
     hash *= inverse;
     hash ^= (hash >> 35) + sizeof(uint64_t);
@@ -34,7 +41,7 @@ static inline uint64_t ps_key_of_hash(uint64_t hash, uint64_t seed)
     hash ^= XXH_rotl64(hash, 34) ^ XXH_rotl64(hash, 48);
     hash ^= XXH_rotl64(hash, 4) ^ XXH_rotl64(hash, 32);
     hash = XXH_rotl64(hash, 8 + 16 + 32);
-    hash ^= flip;
+    hash ^= ps_key_flip(seed);
     return hash << 32 | hash >> 32;
 }
 

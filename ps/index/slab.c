@@ -9,8 +9,6 @@
 #define STRIDE_ALIGN_START 64u
 #define ROOM_SHARE         32u /* of a group's rows: what compaction leaves free for the next ones */
 
-#define SLABS_SHIFT 6u /* binary logarithm of PS_SLABS_PER_SIZE */
-
 static uint32_t stride_of(uint32_t row_bytes)
 {
     for (uint32_t align = STRIDE_ALIGN_START; align > STRIDE_ALIGN_MIN; align /= 2) {
@@ -34,8 +32,8 @@ void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_byte
     while ((size_t)s->stride_bytes << (s->last_shift + 1) <= PS_PIECE_BYTES_MAX)
         s->last_shift++;
     s->row_bias = PS_SLABS_PER_SIZE << s->first_shift;
-    for (uint32_t bit = s->first_shift + SLABS_SHIFT; bit < 32; bit++) {
-        uint32_t shift = bit - SLABS_SHIFT < s->last_shift ? bit - SLABS_SHIFT : s->last_shift;
+    for (uint32_t bit = s->first_shift + PS_SLABS_SHIFT; bit < 32; bit++) {
+        uint32_t shift = bit - PS_SLABS_SHIFT < s->last_shift ? bit - PS_SLABS_SHIFT : s->last_shift;
         s->sizes[bit] = (struct ps_slab_size){.shift = shift,
                                               .place_mask = (1u << shift) - 1,
                                               .slab_offset = (shift - s->first_shift) * PS_SLABS_PER_SIZE -

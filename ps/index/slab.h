@@ -17,7 +17,8 @@
 
 #define PS_SLAB_FIRST_BYTES ((size_t)1 << 10) /* the first ones at most, but for larger rows */
 #define PS_SLAB_ROW_MAX     ((size_t)16 << 10)
-#define PS_SLABS_PER_SIZE   64u
+#define PS_SLABS_SHIFT      6u /* binary logarithm of PS_SLABS_PER_SIZE */
+#define PS_SLABS_PER_SIZE   (1u << PS_SLABS_SHIFT)
 #define PS_SLAB_LINE_BYTES  64u
 #define PS_ROW_NONE         UINT32_MAX
 #define PS_GROUP_ROWS_MAX   ((1u << 29) - 2) /* what entries of the index hold */

@@ -198,54 +198,40 @@ static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *off
  * together. */
 struct ps_group {
     uint64_t hashes[PS_GROUP_KEYS];
-    struct ps_bucket *homes[PS_GROUP_KEYS];
+    struct ps_bucket *buckets[PS_GROUP_KEYS]; /* home ones, of late keys the other ones */
+    void *rows[PS_GROUP_KEYS];
     uint32_t limits[PS_GROUP_KEYS]; /* of the partitions */
-    uint8_t late[PS_GROUP_KEYS];    /* numbers of keys */
-    uint32_t late_count;
+    uint8_t matches[PS_GROUP_KEYS]; /* a bit: the key's slot in its home bucket, of those found there */
+    uint32_t late;                  /* a bit per key that was not found there */
 };
 
-static inline void ps_group_home(const struct ps_table *t, struct ps_group *g, uint32_t i)
-{
-    const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
-    g->homes[i] = p->buckets + ps_home_number(g->hashes[i], p->bucket_count);
-    g->limits[i] = p->limit;
-}
-
-static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t i, uint64_t hash)
-{
-    g->hashes[i] = hash;
-    ps_group_home(t, g, i);
-    __builtin_prefetch(g->homes[i], 0, 3);
-}
+/* Hashes `count` keys, PS_GROUP_KEYS at most. */
+void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys, uint32_t count);
+/* Asks for the home buckets of the first `count` keys, whose hashes are there. */
+void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count);
+/* Looks for them there: sets `rows`, `matches` and `late`, and asks for as many bytes of the rows, and for
+ * the other buckets of late keys. */
+void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes);
+/* Looks for the i-th key, which is late, in all its buckets. */
+struct ps_place ps_group_find_late(const struct ps_table *t, const struct ps_group *g, uint32_t i);
+/* Finds the home buckets again, after partitions were given others. */
+void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS]);
 
 static inline uint32_t ps_group_of(uint64_t hash)
 {
     return mr_partition_of(hash) / PS_GROUP_PARTITIONS;
 }
 
-/* Looks for the group's i-th key in its home bucket. When it is not there, it is to be looked for later. */
-static inline bool ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t i,
-                                 struct ps_place *place)
+/* The keys that were found, a bit each. */
+static inline uint32_t ps_group_found(const struct ps_group *g, uint32_t count)
 {
-    uint64_t hash = g->hashes[i];
-    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
-#ifdef PS_SCRUB /* not in buckets that were given back */
-    assert(g->homes[i] >= p->buckets && g->homes[i] < p->buckets + p->bucket_count);
-#endif
-    *place = ps_bucket_find(g->homes[i], hash, g->limits[i], false);
-    if (__builtin_expect(place->bucket != NULL, 1))
-        return true;
-    uint32_t home = ps_home_number(hash, p->bucket_count);
-    __builtin_prefetch(p->buckets + ps_other_number(hash, home, p->bucket_count), 0, 3);
-    g->late[g->late_count++] = (uint8_t)i;
-    return false;
+    return ((1u << count) - 1) & ~g->late;
 }
 
-/* Buckets are elsewhere: partitions were given others. */
-static inline void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS])
+/* Where the i-th key is, which was found. */
+static inline struct ps_place ps_group_place(const struct ps_group *g, uint32_t i)
 {
-    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++)
-        ps_group_home(t, &groups[i / PS_GROUP_KEYS], i % PS_GROUP_KEYS);
+    return (struct ps_place){.bucket = g->buckets[i], .slot = (uint16_t)__builtin_ctz(g->matches[i])};
 }
 
 static inline uint32_t ps_group_size(uint32_t key_count, uint32_t first)

@@ -69,10 +69,11 @@ static uint32_t fetch(const struct ps_table *t, struct order *order, const struc
         const struct ps_stored_row *row = &order->rows[order->next];
         for (uint32_t at = 0; at < t->layout.bytes; at += 64)
             __builtin_prefetch(row->bytes + at, 0, 3);
-        ps_group_seek(t, &group, i, ps_key_hash(row->key, t->index.seed));
+        group.hashes[i] = ps_key_hash(row->key, t->index.seed);
         taken[i] = row;
         order->next = (uint32_t)(((uint64_t)order->next + order->stride) % order->count);
     }
+    ps_group_seek(t, &group, n);
     order->fetched += n;
     return n;
 }

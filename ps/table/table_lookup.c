@@ -18,15 +18,14 @@ struct lookup {
     bool insert;
     bool stamps; /* rows that are there are used */
     struct ps_group groups[PS_GROUPS];
-    const void *rows[PS_GROUPS][PS_GROUP_KEYS];
 };
 
-static __attribute__((cold, noinline)) const void *
-row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, float *initial_row)
+static __attribute__((cold, noinline)) void *row_of_absent_key(struct ps_table *t, bool insert, uint64_t key,
+                                                               uint64_t hash, float *initial_row)
 {
     t->counters.keys_missing++;
     t->may_emit = true;
-    const void *row = insert && ps_table_admits_lookup(t, hash) ? ps_table_row_create(t, key, hash) : NULL;
+    void *row = insert && ps_table_admits_lookup(t, hash) ? ps_table_row_create(t, key, hash) : NULL;
     t->may_emit = false;
     if (row != NULL)
         return row;
@@ -34,14 +33,14 @@ row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, 
     return initial_row;
 }
 
-static __attribute__((cold, noinline)) const void *
-row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint32_t group, uint32_t i)
+static __attribute__((cold, noinline)) void *row_of_absent_in_group(struct ps_table *t, struct lookup *l,
+                                                                    uint32_t group, uint32_t i)
 {
     uint64_t rewrites = t->index.rewrites;
     uint32_t initial_row = group % 3 * PS_GROUP_KEYS + i;
-    const void *row = row_of_absent_key(t, l->insert, l->keys[group * PS_GROUP_KEYS + i],
-                                        l->groups[group % PS_GROUPS].hashes[i],
-                                        t->initial_rows + (size_t)initial_row * t->dim);
+    void *row = row_of_absent_key(t, l->insert, l->keys[group * PS_GROUP_KEYS + i],
+                                  l->groups[group % PS_GROUPS].hashes[i],
+                                  t->initial_rows + (size_t)initial_row * t->dim);
     if (t->index.rewrites != rewrites)
         ps_groups_refresh(t, l->groups);
     return row;
@@ -51,49 +50,45 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
-    for (uint32_t i = 0; i < count; i++)
-        ps_group_seek(t, g, i, ps_key_hash(l->keys[first + i], t->index.seed));
+    ps_group_hash(t, g->hashes, l->keys + first, count);
+    ps_group_seek(t, g, count);
 }
 
-/* A row that is there. */
-static inline const void *row_take(struct ps_table *t, const struct lookup *l, struct ps_place place)
+/* Takes note that a row that was there is used. */
+static inline void row_use(struct ps_table *t, struct ps_place place, void *row)
 {
-    void *row = ps_table_row(t, place);
-    if (l->stamps) {
-        ps_table_mark(t, place);
-        ps_row_used(&t->use, row);
-    }
-    return row;
+    ps_table_mark(t, place);
+    ps_row_used(&t->use, row);
 }
 
 static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t group)
 {
-    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
+    uint32_t count = ps_group_size(l->key_count, group * PS_GROUP_KEYS);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
-    const void **rows = l->rows[group % PS_GROUPS];
-    g->late_count = 0;
-    if (l->stamps)
-        ps_row_use_advance(&t->use, count);
-    for (uint32_t i = 0; i < count; i++) {
-        struct ps_place place;
-        if (__builtin_expect(ps_group_find(t, g, i, &place), 1)) {
-            rows[i] = row_take(t, l, place);
-            ps_row_prefetch(t, rows[i], t->layout.values_bytes);
-        }
+    ps_group_find(t, g, count, t->layout.values_bytes);
+    if (!l->stamps)
+        return;
+    ps_row_use_advance(&t->use, count);
+    for (uint32_t found = ps_group_found(g, count); found != 0; found &= found - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(found);
+        row_use(t, ps_group_place(g, i), g->rows[i]);
     }
 }
 
 static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_t group)
 {
-    const struct ps_group *g = &l->groups[group % PS_GROUPS];
-    const void **rows = l->rows[group % PS_GROUPS];
-    for (uint32_t j = 0; j < g->late_count; j++) {
-        uint32_t i = g->late[j];
-        struct ps_place place = ps_index_find_away(&t->index, g->hashes[i]);
-        if (__builtin_expect(place.bucket == NULL, 0))
-            place = ps_index_find(&t->index, g->hashes[i]); /* it may have come with an earlier key */
-        rows[i] = place.bucket != NULL ? row_take(t, l, place) : row_of_absent_in_group(t, l, group, i);
-        ps_row_prefetch(t, rows[i], t->layout.values_bytes);
+    struct ps_group *g = &l->groups[group % PS_GROUPS];
+    for (uint32_t late = g->late; late != 0; late &= late - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(late);
+        struct ps_place place = ps_group_find_late(t, g, i);
+        if (__builtin_expect(place.bucket == NULL, 0)) {
+            g->rows[i] = row_of_absent_in_group(t, l, group, i);
+        } else {
+            g->rows[i] = ps_table_row(t, place);
+            if (l->stamps)
+                row_use(t, place, g->rows[i]);
+        }
+        ps_row_prefetch(t, g->rows[i], t->layout.values_bytes);
     }
 }
 
@@ -115,7 +110,8 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
             group_find_late(t, &l, step - 2);
         if (step >= 3) {
             uint32_t group = step - 3, first = group * PS_GROUP_KEYS;
-            sink(t, call, call->keys_done + first, l.rows[group % PS_GROUPS], ps_group_size(count, first));
+            sink(t, call, call->keys_done + first, (const void *const *)l.groups[group % PS_GROUPS].rows,
+                 ps_group_size(count, first));
         }
     }
     t->counters.keys_looked_up += count;

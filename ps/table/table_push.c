@@ -241,17 +241,16 @@ static inline bool is_plain(const struct ps_table_push *p)
 static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                        uint32_t count)
 {
-    const uint64_t *keys = p->in.keys + first, seed = t->index.seed;
+    const uint64_t *keys = p->in.keys + first;
     uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
              distinct_count = p->scratch.distinct_count;
     struct ps_distinct *distinct = p->scratch.distinct;
     const float *gradient = gradient_at(p, t, first);
     uint32_t dim = t->dim, distinct_max = p->scratch.distinct_max;
     uint64_t hashes[PS_GROUP_KEYS];
-    for (uint32_t i = 0; i < count; i++) {
-        hashes[i] = ps_key_hash(keys[i], seed);
+    ps_group_hash(t, hashes, keys, count);
+    for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask], 1, 3);
-    }
     for (uint32_t i = 0; i < count; i++, gradient += dim) {
         uint32_t *slot = &slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask];
         if (__builtin_expect(*slot == 0 && distinct_count < distinct_max, 1)) {
@@ -339,23 +338,36 @@ static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     for (uint32_t i = 0; i < count; i++)
-        ps_group_seek(t, g, i, a->distinct[first + i].hash);
+        g->hashes[i] = a->distinct[first + i].hash;
+    ps_group_seek(t, g, count);
+}
+
+/* Takes note that row n of the group is going to change. */
+static inline void row_note(struct ps_table *t, struct ps_row_group *out, uint32_t n, struct ps_place place,
+                            void *row, bool is_new)
+{
+    if (__builtin_expect(t->cut_running, 0))
+        out->taken_by_cut |= (uint32_t)ps_table_cut_take(t, place) << n;
+    ps_table_mark(t, place);
+    if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */
+        ps_row_used(&t->use, row);
+}
+
+/* Makes it row n, which the caller counts. */
+static inline void row_put(struct ps_row_group *out, uint32_t n, void *row, const struct ps_distinct *d)
+{
+    out->values[n] = row;
+    out->hashes[n] = d->hash;
+    out->gradients[n] = d->gradient;
 }
 
 static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct ps_place place,
                             const struct ps_distinct *d, bool is_new)
 {
-    if (__builtin_expect(t->cut_running, 0))
-        out->taken_by_cut |= (uint32_t)ps_table_cut_take(t, place) << out->count;
-    ps_table_mark(t, place);
-    float *row = ps_table_row(t, place);
+    void *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
-    if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */
-        ps_row_used(&t->use, (uint8_t *)row);
-    out->values[out->count] = row;
-    out->states[out->count] = ps_table_row_state(t, row);
-    out->hashes[out->count] = d->hash;
-    out->gradients[out->count++] = d->gradient;
+    row_note(t, out, out->count, place, row, is_new);
+    row_put(out, out->count++, row, d);
 }
 
 static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_row_group *out,
@@ -368,19 +380,23 @@ static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_r
 
 static inline void group_find(struct ps_table *t, struct apply *a, uint32_t group)
 {
-    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
+    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first), n = 0;
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
-    out->count = out->taken_by_cut = 0;
-    g->late_count = 0;
+    bool is_noted = t->cut_running || t->keeps_marks || ps_table_stamps(t);
+    out->taken_by_cut = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
+    ps_group_find(t, g, count, t->layout.bytes);
+    /* Without a branch by what is late: the next row takes its place. */
     for (uint32_t i = 0; i < count; i++) {
-        const struct ps_distinct *d = &a->distinct[first + i];
-        struct ps_place place;
-        if (__builtin_expect(ps_group_find(t, g, i, &place), 1))
-            row_take(t, out, place, d, false);
+        uint32_t is_found = ~g->late >> i & 1;
+        row_put(out, n, g->rows[i], &a->distinct[first + i]);
+        if (is_noted && is_found)
+            row_note(t, out, n, ps_group_place(g, i), g->rows[i], false);
+        n += is_found;
     }
+    out->count = n;
 }
 
 static inline void group_find_late(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
@@ -388,10 +404,10 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
 {
     const struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
-    for (uint32_t i = 0; i < g->late_count; i++) {
-        uint32_t late = g->late[i];
-        const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + late];
-        struct ps_place place = ps_index_find(&t->index, d->hash);
+    for (uint32_t late = g->late; late != 0; late &= late - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(late);
+        const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + i];
+        struct ps_place place = ps_group_find_late(t, g, i);
         if (place.bucket != NULL)
             row_take(t, out, place, d, false);
         else if (p->insert)
@@ -399,8 +415,12 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
     }
 }
 
-static inline uint32_t rows_apply(const struct ps_table *t, float learning_rate, const struct ps_row_group *g)
+static inline uint32_t rows_apply(struct ps_table *t, float learning_rate, struct ps_row_group *g)
 {
+    for (uint32_t i = 0; i < g->count; i++)
+        g->states[i] = ps_table_row_state(t, g->values[i]);
+    if (t->half != NULL)
+        return ps_table_half_apply(t, learning_rate, g);
     return (uint32_t)__builtin_popcount(
         mr_rule_apply(&t->optimizer, learning_rate, g->values, g->states, g->gradients, g->count, t->dim));
 }
@@ -418,12 +438,11 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
         if (step >= 2 && step - 2 < group_count)
             group_find_late(p, t, &a, step - 2);
         if (step >= 3) {
-            const struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
+            struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += t->half == NULL ? rows_apply(t, p->cursor.learning_rate, g)
-                                       : ps_table_half_apply(t, p->cursor.learning_rate, g);
+            changed += rows_apply(t, p->cursor.learning_rate, g);
         }
     }
     p->counts.applied += changed;

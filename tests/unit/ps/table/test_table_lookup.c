@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
+#include "dataplane/optimizer/kernels.h"
 #include "tests/unit/ps/table_calls.h"
 
 /* Random bags, some empty, against single lookups summed up in order. */
@@ -89,6 +90,50 @@ static void test_sums_do_not_depend_on_grouping(void **state)
     ps_table_destroy(t);
 }
 
+/* Keys made one by one, and absent ones between, are found in groups of every size by every set of kernels. */
+static void check_kernels(const struct mr_kernels *kernels, uint32_t dim, uint64_t table_seed)
+{
+    enum { KEYS = 4000, CALL_KEYS = 100 };
+    struct mr_feature f = fixture_adagrad(dim);
+    f.seed = table_seed;
+    f.initializer = MR_INIT_UNIFORM;
+    f.init_a = -1;
+    f.init_b = 1;
+    mr_kernels_force(kernels);
+    struct ps_table *t = fixture_table(&f, fixture_arena);
+    float *rows = malloc((size_t)KEYS * dim * sizeof(float));
+    float *out = malloc(CALL_KEYS * dim * sizeof(float)), *gradients = calloc(CALL_KEYS, dim * sizeof(float));
+    for (uint64_t key = 0; key < KEYS; key++)
+        table_lookup(t, &key, 1, key % 7 != 0, rows + key * dim);
+    for (uint32_t count = 1; count <= CALL_KEYS; count++) {
+        uint64_t keys[CALL_KEYS];
+        for (uint32_t i = 0; i < count; i++)
+            keys[i] = (uint64_t)(i * 1013 + count * 77) % KEYS;
+        table_lookup(t, keys, count, false, out);
+        for (uint32_t i = 0; i < count; i++)
+            assert_memory_equal(out + i * dim, rows + keys[i] * dim, dim * sizeof(float));
+        uint64_t applied = ps_table_counters(t)->updates, expected = 0;
+        table_push(t, keys, count, gradients);
+        for (uint32_t i = 0; i < count; i++)
+            expected += keys[i] % 7 != 0;
+        assert_int_equal(ps_table_counters(t)->updates - applied, expected);
+    }
+    ps_table_destroy(t);
+    mr_kernels_force(NULL);
+    free(rows);
+    free(out);
+    free(gradients);
+}
+
+static void test_every_set_of_kernels_finds_all_keys(void **state)
+{
+    static const uint32_t dims[] = {1, 3, 16, 33};
+    const struct mr_kernels *kernels;
+    for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++)
+        for (uint32_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
+            check_kernels(kernels, dims[d], (uint64_t)d * 0xfedcba9876543210);
+}
+
 int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
@@ -96,6 +141,7 @@ int main(void)
         WITH_ARENA(test_bags_of_every_pooling_and_dim),
         WITH_ARENA(test_only_empty_bags_give_zeros),
         WITH_ARENA(test_sums_do_not_depend_on_grouping),
+        WITH_ARENA(test_every_set_of_kernels_finds_all_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,222 @@
+/* Hashes groups of keys, and looks for them in their home buckets: key by key, or, where the processor has
+ * AVX-512, eight at a time, which takes a third of the instructions and no branch that depends on a key. */
+#include "ps/table/table_internal.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+/* ---- key by key ---- */
+
+static inline void group_home(const struct ps_table *t, struct ps_group *g, uint32_t i)
+{
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+    g->buckets[i] = p->buckets + ps_home_number(g->hashes[i], p->bucket_count);
+    g->limits[i] = p->limit;
+}
+
+static inline void find_at_home(const struct ps_table *t, struct ps_group *g, uint32_t i, uint32_t row_bytes)
+{
+    struct ps_place place = ps_bucket_find(g->buckets[i], g->hashes[i], g->limits[i], false);
+    if (__builtin_expect(place.bucket == NULL, 0)) {
+        g->late |= 1u << i;
+        g->rows[i] = NULL;
+        return;
+    }
+    g->matches[i] = (uint8_t)(1u << place.slot);
+    g->rows[i] = ps_table_row(t, place);
+    ps_row_prefetch(t, g->rows[i], row_bytes);
+}
+
+/* ---- eight keys at a time ---- */
+
+#ifdef __x86_64__
+
+#define LANES  8u
+#define VECTOR __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+
+/* ps_key_hash(). */
+VECTOR static inline __m512i hash_lanes(__m512i keys, uint64_t seed)
+{
+    const __m512i factor = _mm512_set1_epi64((long long)PS_KEY_HASH_FACTOR);
+    __m512i h = _mm512_rol_epi64(keys, 32) ^ _mm512_set1_epi64((long long)ps_key_flip(seed));
+    h ^= _mm512_rol_epi64(h, 49) ^ _mm512_rol_epi64(h, 24);
+    h = _mm512_mullo_epi64(h, factor);
+    h ^= _mm512_srli_epi64(h, 35) + _mm512_set1_epi64(sizeof(uint64_t));
+    h = _mm512_mullo_epi64(h, factor);
+    return h ^ _mm512_srli_epi64(h, 28);
+}
+
+VECTOR static void hash_group(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys)
+{
+    for (uint32_t i = 0; i < PS_GROUP_KEYS; i += LANES)
+        _mm512_storeu_si512(hashes + i, hash_lanes(_mm512_loadu_si512(keys + i), t->index.seed));
+}
+
+/* group_home(). */
+VECTOR static void home_group(const struct ps_table *t, struct ps_group *g)
+{
+    const struct ps_partition *p = t->index.partitions;
+    for (uint32_t i = 0; i < PS_GROUP_KEYS; i += LANES) {
+        __m512i hashes = _mm512_loadu_si512(g->hashes + i);
+        __m512i at = _mm512_slli_epi64(_mm512_srli_epi64(hashes, 52), 1); /* partitions are of two words */
+        __m512i buckets = _mm512_i64gather_epi64(at, (const long long *)(const void *)&p->buckets, 8);
+        __m512i counts = _mm512_i64gather_epi64(at, (const long long *)(const void *)&p->bucket_count, 8);
+        __m512i below_partition = _mm512_srli_epi64(_mm512_slli_epi64(hashes, 12), 32);
+        __m512i numbers = _mm512_srli_epi64(_mm512_mul_epu32(below_partition, counts), 32);
+        _mm512_storeu_si512(g->buckets + i, buckets + _mm512_slli_epi64(numbers, 6));
+        _mm256_storeu_si256((__m256i *)(void *)(g->limits + i),
+                            _mm512_cvtepi64_epi32(_mm512_srli_epi64(counts, 32)));
+    }
+}
+
+/* What entry and key differ by: row number and state, if the entry is the key's. */
+VECTOR static inline __m512i below_of(struct ps_group *g, uint32_t i, __m512i wanted, __m512i limit)
+{
+    const __m512i states = _mm512_set1_epi64(PS_ENTRY_STATES);
+    __m512i below = _mm512_load_si512(g->buckets[i]) ^ wanted;
+    __mmask8 match = _mm512_cmplt_epu64_mask(below - states, limit - states);
+    g->matches[i] = match;
+    return _mm512_maskz_compress_epi64(match, below);
+}
+
+/* ps_slabs_row() of rows of these groups, in the lanes `of`. */
+VECTOR static inline __m512i rows_of(const struct ps_slabs *s, __mmask8 of, __m512i groups, __m512i numbers)
+{
+    __m512i biased = numbers + _mm512_set1_epi64(s->row_bias);
+    /* Its highest bit: a double's exponent. */
+    __m512i bit = _mm512_srli_epi64(_mm512_castpd_si512(_mm512_cvtepu64_pd(biased)), 52);
+    __m512i first = _mm512_set1_epi64(s->first_shift);
+    __m512i shift =
+        _mm512_min_epu64(bit - _mm512_set1_epi64(1023 + PS_SLABS_SHIFT), _mm512_set1_epi64(s->last_shift));
+    __m512i slabs = _mm512_srlv_epi64(biased, shift) +
+                    _mm512_slli_epi64(shift - first - _mm512_set1_epi64(1), PS_SLABS_SHIFT);
+    __m512i places = _mm512_andnot_si512(_mm512_sllv_epi64(_mm512_set1_epi64(-1), shift), biased);
+    __m512i none = _mm512_setzero_si512();
+    __m512i directories = _mm512_mask_i64gather_epi64(none, of, groups, (const void *)s->directories, 8);
+    __m256i lines = _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), of,
+                                                directories + _mm512_slli_epi64(slabs, 2), NULL, 1);
+    return _mm512_set1_epi64((long long)(uintptr_t)s->base) +
+           _mm512_slli_epi64(_mm512_cvtepu32_epi64(lines), 6) +
+           _mm512_mul_epu32(places, _mm512_set1_epi64(s->stride_bytes));
+}
+
+/* find_at_home(). */
+VECTOR static inline uint32_t find_lanes(const struct ps_table *t, struct ps_group *g, uint32_t first)
+{
+    uint64_t wanted[LANES];
+    __m512i hashes = _mm512_loadu_si512(g->hashes + first), below[LANES / 2];
+    __m512i limits = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(void *)(g->limits + first)));
+    _mm512_storeu_si512(wanted, _mm512_mullo_epi64(_mm512_slli_epi64(hashes, 1), limits));
+    for (uint32_t i = 0; i < LANES; i += 2) {
+        __m512i even = below_of(g, first + i, _mm512_set1_epi64((long long)wanted[i]),
+                                _mm512_set1_epi64(g->limits[first + i]));
+        __m512i odd = below_of(g, first + i + 1, _mm512_set1_epi64((long long)wanted[i + 1]),
+                               _mm512_set1_epi64(g->limits[first + i + 1]));
+        below[i / 2] = _mm512_unpacklo_epi64(even, odd);
+    }
+    __m256i low =
+        _mm256_inserti128_si256(_mm512_castsi512_si256(below[0]), _mm512_castsi512_si128(below[1]), 1);
+    __m256i high =
+        _mm256_inserti128_si256(_mm512_castsi512_si256(below[2]), _mm512_castsi512_si128(below[3]), 1);
+    __m512i all = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    __mmask8 found = _mm512_test_epi64_mask(all, all);
+    __m512i numbers = _mm512_srli_epi64(all, 2) - _mm512_set1_epi64(1);
+    _mm512_storeu_si512(g->rows + first, rows_of(&t->slabs, found, _mm512_srli_epi64(hashes, 56), numbers));
+    return found;
+}
+
+VECTOR static void find_group(const struct ps_table *t, struct ps_group *g)
+{
+    uint32_t low = find_lanes(t, g, 0);
+    g->late = 0xffff & ~(low | find_lanes(t, g, LANES) << LANES);
+}
+
+/* Groups that are not full go key by key. */
+static inline bool takes_eight(const struct ps_table *t, uint32_t count)
+{
+    return t->kernels->vectors == MR_VECTOR_AVX512 && count == PS_GROUP_KEYS;
+}
+
+#else
+
+#define takes_eight(t, count) false
+static void hash_group(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys)
+{
+}
+static void home_group(const struct ps_table *t, struct ps_group *g)
+{
+}
+static void find_group(const struct ps_table *t, struct ps_group *g)
+{
+}
+
+#endif
+
+/* ---- the stages ---- */
+
+/* Not in buckets that were given back. */
+static inline void check_bucket(const struct ps_table *t, const struct ps_group *g, uint32_t i)
+{
+#ifdef PS_SCRUB
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+    assert(g->buckets[i] >= p->buckets && g->buckets[i] < p->buckets + p->bucket_count);
+#endif
+}
+
+void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys, uint32_t count)
+{
+    if (takes_eight(t, count)) {
+        hash_group(t, hashes, keys);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        hashes[i] = ps_key_hash(keys[i], t->index.seed);
+}
+
+void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)
+{
+    if (takes_eight(t, count))
+        home_group(t, g);
+    else
+        for (uint32_t i = 0; i < count; i++)
+            group_home(t, g, i);
+    for (uint32_t i = 0; i < count; i++)
+        __builtin_prefetch(g->buckets[i], 0, 3);
+}
+
+void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes)
+{
+    for (uint32_t i = 0; i < count; i++)
+        check_bucket(t, g, i);
+    g->late = 0;
+    if (takes_eight(t, count)) {
+        find_group(t, g);
+        for (uint32_t found = ps_group_found(g, count); found != 0; found &= found - 1)
+            ps_row_prefetch(t, g->rows[__builtin_ctz(found)], row_bytes);
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            find_at_home(t, g, i, row_bytes);
+    }
+    for (uint32_t late = g->late; late != 0; late &= late - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(late);
+        const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+        uint32_t home = ps_home_number(g->hashes[i], p->bucket_count);
+        g->buckets[i] = p->buckets + ps_other_number(g->hashes[i], home, p->bucket_count);
+        __builtin_prefetch(g->buckets[i], 0, 3);
+    }
+}
+
+struct ps_place ps_group_find_late(const struct ps_table *t, const struct ps_group *g, uint32_t i)
+{
+    check_bucket(t, g, i);
+    struct ps_place place = ps_bucket_find(g->buckets[i], g->hashes[i], g->limits[i], true);
+    /* Its partition may be on the move, or the key have come, or given way, meanwhile. */
+    return __builtin_expect(place.bucket != NULL, 1) ? place : ps_index_find(&t->index, g->hashes[i]);
+}
+
+void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS])
+{
+    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++)
+        group_home(t, &groups[i / PS_GROUP_KEYS], i % PS_GROUP_KEYS);
+}
