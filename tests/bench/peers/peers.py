@@ -40,7 +40,7 @@ def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default="build", help="build directory (default build)")
     parser.add_argument(
-        "--driver", default="af_xdp", help="of Millrace's port: af_xdp, af_packet or tap (default af_xdp)"
+        "--driver", default="socket", help="of Millrace's port: socket, af_xdp or af_packet (default socket)"
     )
     parser.add_argument("--mtu", type=int, default=3498, help="of the veth pair (default 3498)")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")

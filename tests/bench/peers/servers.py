@@ -126,7 +126,7 @@ class Millrace(Peer):
 
     def node_cable(self):
         """As the node's driver needs it."""
-        return run.Cable(self.bench.mtu, server_kernel=self.bench.driver in ("auto", "socket"))
+        return run.Cable(self.bench.mtu, server_kernel=self.bench.driver == "socket")
 
     def node(self, cable):
         """A server that says when it is ready."""
