@@ -21,6 +21,7 @@
 #define CALLS_KEEP_COMING_US          200u
 #define TASKS_PER_POLL                16u
 #define WINDOW_US                     1000000u
+#define YIELD_AFTER_IDLE_US           1000u
 #define DP_SESSIONS_MAX               65536u /* of an endpoint */
 
 static uint32_t run_tasks(struct dp_core *core)
@@ -107,6 +108,14 @@ static void account(struct dp_core *core, uint64_t now_us, bool busy)
     }
 }
 
+/* The kernel's half of a DPDK port may wait for this processor. A socket's does not: there a core goes on
+ * between the calls of a client, as whoever shares the processor would keep it for some 4 ms. */
+static bool makes_way(const struct dp_core *core, uint64_t now_us)
+{
+    return core->dp->port.kernel_driven &&
+           (core->socket == NULL || now_us - core->idle_since_us >= YIELD_AFTER_IDLE_US);
+}
+
 static void loop(struct dp_core *core)
 {
     const struct dp_config *config = &core->dp->config;
@@ -121,7 +130,7 @@ static void loop(struct dp_core *core)
         else if (config->poll_mode == DP_POLL_ADAPTIVE &&
                  now_us - core->idle_since_us >= config->adaptive_idle_us)
             sleep_a_little(core, now_us);
-        else if (core->dp->port.kernel_driven)
+        else if (makes_way(core, now_us))
             (void)sched_yield();
         now_us = mr_clock_us();
         account(core, now_us, busy);
