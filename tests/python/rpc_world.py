@@ -7,7 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-from typing import Iterator
+from typing import Iterator, Union
+
+from torch_programs import TorchProgram
+
+Started = Union[subprocess.Popen, TorchProgram]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 _SERVE = """
@@ -31,18 +35,22 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start(script: str, **environment: str) -> subprocess.Popen:
-    """A Python program; its stdout and stderr are in finish()."""
+def start(script: str, as_users_do: bool = False, **environment: str) -> Started:
+    """A Python program; its stdout and stderr are in finish(). It is a fork of a process that has imported
+    torch, or started as users do."""
+    environment = {**os.environ, **environment}
+    if not as_users_do:
+        return TorchProgram(["-c", script], environment, together=True)
     return subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, **environment},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def finish(program: subprocess.Popen, timeout_s: float = 300) -> str:
+def finish(program: Started, timeout_s: float = 300) -> str:
     """What it said, once it has ended with exit code 0."""
     try:
         said, _ = program.communicate(timeout=timeout_s)

@@ -4,9 +4,9 @@ import re
 import subprocess
 import sys
 
-import pytest
+from torch_programs import skip_without_torch
 
-pytest.importorskip("torch")
+skip_without_torch()
 
 
 def blocks(kind):

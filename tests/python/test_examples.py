@@ -9,10 +9,11 @@ import sys
 import time
 
 import pytest
+from torch_programs import TorchProgram, skip_without_torch
 
-pytest.importorskip("torch")
+import millrace
 
-import millrace  # noqa: E402
+skip_without_torch()
 
 FLIGHTS = 12000
 EXAMPLES = os.environ["MILLRACE_EXAMPLES"]
@@ -30,13 +31,21 @@ def flights(tmp_path_factory):
 
 
 def command(name, *arguments):
-    return [sys.executable, os.path.join(EXAMPLES, name + ".py"), *map(str, arguments)]
+    return [os.path.join(EXAMPLES, name + ".py"), *map(str, arguments)]
+
+
+def start_as_users_do(name, *arguments):
+    return subprocess.Popen(
+        [sys.executable, *command(name, *arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def start(name, *arguments):
-    return subprocess.Popen(
-        command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    """A fork of a process that has imported torch."""
+    return TorchProgram(command(name, *arguments), dict(os.environ))
 
 
 def result_of(process):
@@ -49,24 +58,23 @@ def run(name, *arguments):
     return result_of(start(name, *arguments))
 
 
+def run_as_users_do(name, *arguments):
+    return result_of(start_as_users_do(name, *arguments))
+
+
 def refused(name, *arguments):
     """The line that it ends with, its only one."""
-    done = subprocess.run(
-        command(name, *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, (
-        done.returncode,
-        done.stdout,
-        done.stderr,
-    )
-    return done.stderr.strip()
+    process = start(name, *arguments)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1 and out == "" and err.count("\n") == 1, (process.returncode, out, err)
+    return err.strip()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help(name):
-    done = subprocess.run(command(name, "--help"), capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and f"usage: {name}.py" in done.stdout and "--server" in done.stdout
-    assert subprocess.run(command(name), capture_output=True, check=False).returncode == 2
+    process = start_as_users_do(name, "--help")
+    out, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0 and f"usage: {name}.py" in out and "--server" in out
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,6 +82,9 @@ def test_no_node_there_is_one_line(cable, name, flights):
     more = ("--steps", 10) if name == "resume" else ("--hub", "127.0.0.1:9")
     line = refused(name, "--server", "127.0.0.1:9", "--data", flights, "--connect", 0.3, *more)
     assert line.startswith(f"{name}: ") and "127.0.0.1:9" in line
+    process = start(name)
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2 and err.startswith(f"usage: {name}.py ")
 
 
 def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path):
@@ -85,10 +96,10 @@ def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path
     trained = [result_of(trainer) for trainer in trainers]
     assert sum(each["batches_applied"] for each in trained) == trained[0]["batches"]
     assert sum(each["samples_per_s"] for each in trained) > 0  # one that comes late may find nothing left
-    result = run("deepfm", *where, "--part", "evaluate")
+    result = run_as_users_do("deepfm", *where, "--part", "evaluate")
     assert result["auc"] > 0.7 and 0.2 < result["logloss"] < 0.6 and 2500 < result["samples_evaluated"] < 3500
 
-    frozen = run("evaluate_frozen", *where)
+    frozen = run_as_users_do("evaluate_frozen", *where)
     assert (frozen["rows_made"], frozen["refuses_gradients"]) == (0, True)
     assert {name: frozen[name] for name in result} == result
     with millrace.Client(node.address, deadline_s=60) as client:
@@ -117,7 +128,7 @@ def wait_for_step(process, step):
         if found and int(found[1]) >= step:
             return
         assert time.monotonic() < until
-    raise AssertionError(process.stderr.read())
+    raise AssertionError(process.communicate()[1])
 
 
 def checkpoints(client):
@@ -133,7 +144,7 @@ def undisturbed(cable, flights):
 
     node = Node(cable).start()
     try:
-        result = run("resume", "--server", node.address, "--data", flights, *RESUME)
+        result = run_as_users_do("resume", "--server", node.address, "--data", flights, *RESUME)
     finally:
         node.stop()
     assert (result["first_step"], result["steps_lost"], result["steps_twice"], result["pushes_replayed"]) == (

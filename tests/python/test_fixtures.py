@@ -1,5 +1,10 @@
 """The fixtures themselves: a node that is started, killed and started again, and a hub beside it, by the bare
-library."""
+library; and programs with torch."""
+import os
+import signal
+
+from torch_programs import TorchProgram, skip_without_torch
+
 import millrace._library as library
 from millrace._library import ffi, lib
 
@@ -41,3 +46,51 @@ def test_a_hub_feeds_a_node(new_node, new_hub):
     assert lib.mr_hub_status(client, library.NULL, status) == lib.MR_OK
     assert status.batches_fed == 0
     lib.mr_client_destroy(client)
+
+
+# ---- forks of a process that has imported torch ----
+
+
+def ends(source, together=False, limit_s=60):
+    """Runs it; returns its exit code and what it said."""
+    program = TorchProgram(["-c", source], dict(os.environ), together)
+    said = program.communicate(timeout=limit_s)
+    return program.returncode, *said
+
+
+def test_a_torch_program_is_started_like_any_other(cable, tmp_path):
+    skip_without_torch()
+    (tmp_path / "beside.py").write_text("value = 7\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\nbefore = set(sys.modules)\nimport beside\n"
+        "def here(): pass\n"
+        "print(sys.argv[1:], beside.value, os.environ['PLACE'], sys.modules[here.__module__].here is here)\n"
+        "print(os.getppid(), os.readlink('/proc/self/ns/net'), len(os.listdir('/proc/self/fd')))\n"
+        "print('torch' in before, 'millrace' in before, len(os.listdir('/proc/self/task')))\n"
+    )
+    program = TorchProgram([str(script), "a", "b c"], {**os.environ, "PLACE": "x"})
+    out, error = program.communicate(timeout=60)
+    assert (program.returncode, error) == (0, "")
+    assert out.splitlines() == [
+        "['a', 'b c'] 7 x True",
+        f"{os.getpid()} {os.readlink('/proc/self/ns/net')} 4",  # one lists them
+        "True False 1",
+    ]
+
+
+def test_a_torch_program_ends_like_any_other():
+    skip_without_torch()
+    at_the_end = "import atexit, sys\natexit.register(print, 'end')\n"
+    assert ends(at_the_end) == (0, "end\n", "")
+    assert ends(at_the_end + "sys.exit(3)") == (3, "end\n", "")
+    assert ends(at_the_end + "sys.exit('why')") == (1, "end\n", "why\n")
+    assert ends("import os; os._exit(4)") == (4, "", "")
+    assert ends("import sys; sys.stderr.write('b')", together=True) == (0, "b", "")
+    code, out, error = ends(at_the_end + "1 / 0")
+    assert (code, out) == (1, "end\n") and error.endswith("\nZeroDivisionError: division by zero\n")
+    program = TorchProgram(["-c", "import time\nprint(1, flush=True)\ntime.sleep(600)"], dict(os.environ))
+    assert program.stdout.readline() == "1\n" and program.poll() is None
+    program.kill()
+    assert program.communicate() == ("", "") and program.poll() == -signal.SIGKILL
+    assert ends("import time; time.sleep(600)", limit_s=0.1)[0] == -signal.SIGKILL

@@ -8,12 +8,12 @@ import struct
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from rpc_world import Started, finish, free_port, start
+from torch_programs import TorchProgram, skip_without_torch
 
-torch = pytest.importorskip("torch")
-
-import numpy as np  # noqa: E402
-from rpc_world import finish, free_port, start  # noqa: E402
+skip_without_torch()
 
 EXAMPLES = os.environ["MILLRACE_EXAMPLES"]
 SERVER = os.environ.get("MILLRACE_MNIST_SERVER", "")
@@ -46,17 +46,18 @@ def pictures(tmp_path_factory) -> str:
 
 @pytest.fixture
 def run():
-    """Starts programs; those that are left are killed."""
-    programs: list[subprocess.Popen] = []
+    """Starts programs, Python's by forks of a process that has imported torch, unless as users do; those that
+    are left are killed."""
+    programs: list[Started] = []
 
-    def one(*command: str, **environment: str) -> subprocess.Popen:
+    def one(*command: str, as_users_do: bool = False, **environment: str) -> Started:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        if command[0] == sys.executable and not as_users_do:
+            programs.append(TorchProgram([*command[1:]], environment, together=True))
+            return programs[-1]
         programs.append(
             subprocess.Popen(
-                command,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
         )
         return programs[-1]
@@ -86,7 +87,7 @@ def test_mnist_on_the_server_in_c(run, pictures, trainers):
     ]
     server = run(SERVER, *place, "--rank", "0", "--accuracy", "0.9", "--threads", "2")
     others = [
-        run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures)
+        run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures, as_users_do=trainers == 1)
         for rank in range(1, trainers + 1)
     ]
     said = [finish(program, 300) for program in others]
@@ -111,17 +112,10 @@ def test_trainers_in_python_and_in_c_together(run, pictures):
 @pytest.mark.parametrize("trainers", [1, 2])
 def test_the_parameter_server_in_python(run, pictures, trainers):
     place = ["--world-size", str(trainers + 1), "--master-port", str(free_port())]
-    server = run(*example("parameter_server.py"), *place, "--rank", "0", MILLRACE_PYTHON_FUNCTIONS="on")
+    how = {"as_users_do": trainers == 1, "MILLRACE_PYTHON_FUNCTIONS": "on"}
+    server = run(*example("parameter_server.py"), *place, "--rank", "0", **how)
     others = [
-        run(
-            *example("parameter_server.py"),
-            *place,
-            "--rank",
-            str(rank),
-            "--data",
-            pictures,
-            MILLRACE_PYTHON_FUNCTIONS="on",
-        )
+        run(*example("parameter_server.py"), *place, "--rank", str(rank), "--data", pictures, **how)
         for rank in range(1, trainers + 1)
     ]
     accuracies = [float(re.search(r"accuracy (\S+)", finish(program, 400)).group(1)) for program in others]
@@ -131,7 +125,7 @@ def test_the_parameter_server_in_python(run, pictures, trainers):
 
 def test_examples_say_what_is_wrong(run):
     for name in ("mnist.py", "parameter_server.py"):
-        program = run(*example(name), "--help")
+        program = run(*example(name), "--help", as_users_do=True)
         assert "--world-size" in finish(program)
     program = run(*example("mnist.py"), "--rank", "1", "--data", "/nonexistent")
     said, _ = program.communicate(timeout=120)

@@ -4,10 +4,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from rpc_world import HERE, finish, free_port, key_file, start
+from torch_programs import skip_without_torch
 
-pytest.importorskip("torch")
-
-from rpc_world import HERE, finish, free_port, key_file, start  # noqa: E402
+skip_without_torch()
 
 _HEAD = """
 import os, sys, time, threading, warnings
@@ -37,15 +37,20 @@ def expect(kind, part, function, *args, **kwargs):
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs scripts side by side, one for each rank; gives what each said. `code`: what rank 0 ends with."""
+    """Runs scripts side by side, one for each rank; gives what each said. codes: what ranks end with, if
+    not with 0. as_users_do: not by forks."""
     key = key_file(tmp_path)
     programs = []
 
     def side_by_side(
-        *scripts: str, codes: dict[int, int] | None = None, key_of=None, **environment: str
+        *scripts: str,
+        codes: dict[int, int] | None = None,
+        key_of=None,
+        as_users_do: bool = False,
+        **environment: str,
     ) -> list[str]:
         head = _HEAD.format(here=HERE, port=free_port(), key=key if key_of is None else key_of())
-        programs.extend(start(head + script, **environment) for script in scripts)
+        programs.extend(start(head + script, as_users_do, **environment) for script in scripts)
         said = []
         for rank, program in enumerate(programs):
             expected = (codes or {}).get(rank, 0)
@@ -144,6 +149,7 @@ def test_the_key_from_the_environment(run, tmp_path):
             "assert rpc.rpc_sync({1}, there.my_name) == 'w{1}'\nrpc.shutdown()\n".format(a, b)
             for a, b in ((0, 1), (1, 0))
         ),
+        as_users_do=True,
         MILLRACE_KEY_FILE=key_file(tmp_path),
     )
 
@@ -325,6 +331,7 @@ there.wake()
 rpc.shutdown(graceful=False)
 """,
         codes={0: 1},
+        as_users_do=True,
     )
     assert "the script's own" in said[0] and "Fatal" not in said[0]
 
@@ -354,6 +361,7 @@ for thread in threads:
     thread.join()
 rpc.shutdown(graceful=False)
 """,
+        as_users_do=True,
     )
     assert "ends" in said[0] and "Fatal" not in said[0]
     assert time.monotonic() - start_s < 110

@@ -8,6 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from torch_programs import TorchProgram
 
 import millrace
 
@@ -340,21 +341,9 @@ DDP = """
 def test_processes_of_ddp_average(node, name, tmp_path, mode):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     workers = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                textwrap.dedent(DDP),
-                node.address,
-                name,
-                str(tmp_path / "rendezvous"),
-                str(rank),
-                mode,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
+        TorchProgram(
+            ["-c", textwrap.dedent(DDP), node.address, name, str(tmp_path / "rendezvous"), str(rank), mode],
+            environment,
         )
         for rank in range(2)
     ]
