@@ -1,18 +1,18 @@
-/* What a node does with its store (checkpoint.remote): takes from it what its disk does not have when it starts,
- * and copies to it what it saves. main()'s thread. */
+/* What a node does with its store (checkpoint.remote): takes from it what its disk does not have when it
+ * starts, and copies to it what it saves. main()'s thread. */
 #ifndef PS_NODE_STORE_H
 #define PS_NODE_STORE_H
 
 #include <stdbool.h>
 #include "ps/core/node.h"
 
-/* Checks URL and credentials of checkpoint.remote without asking the store. False: `error` (DP_ERROR_BYTES) has
- * a line. */
+/* Checks URL and credentials of checkpoint.remote without asking the store. False: `error`
+ * (DP_ERROR_BYTES) has a line. */
 bool ps_node_store_check(const struct ps_config *config, char *error);
-/* Before the restore: where the disk lacks the checkpoint, gets it from the store with its chain: `id`, or, if
- * that is 0 and the disk has none at all, the newest. Nothing to get is no error; a store that cannot be asked is
- * one, because the node would begin without what it has learnt. On failure `error` (DP_ERROR_BYTES) has a
- * line. */
+/* Before the restore: where the disk lacks the checkpoint, gets it from the store with its chain: `id`,
+ * or, if that is 0 and the disk has none at all, the newest. Nothing to get is no error; a store that
+ * cannot be asked is one, because the node would begin without what it has learnt. On failure `error`
+ * (DP_ERROR_BYTES) has a line. */
 enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error);
 /* After the restore: begins to copy. Without checkpoint.remote it does nothing. */
 enum mr_status ps_node_store_start(struct ps_node *node, char *error);

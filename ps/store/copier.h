@@ -1,8 +1,8 @@
-/* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is published on the
- * disk and newer than all that are there, the oldest first, each after those that it is based on. Then it removes
- * old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node that was
- * stopped goes on where it was, because what is there says what is missing. The disk and training wait for
- * nothing of this.
+/* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is published on
+ * the disk and newer than all that are there, the oldest first, each after those that it is based on. Then it
+ * removes old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node
+ * that was stopped goes on where it was, because what is there says what is missing. The disk and training
+ * wait for nothing of this.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H
@@ -47,17 +47,17 @@ struct ps_copier_options {
 
 struct ps_copier;
 
-/* Starts the thread; strings and counters must outlive it. On failure `text` (PS_TEXT_BYTES) says why: a URL or
- * credentials that cannot be right. A store that does not answer is no failure. */
+/* Starts the thread; strings and counters must outlive it. On failure `text` (PS_TEXT_BYTES) says why: a
+ * URL or credentials that cannot be right. A store that does not answer is no failure. */
 enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text);
 /* A checkpoint has been published. Any thread. */
 void ps_copier_wake(struct ps_copier *c);
-/* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the thread. NULL
- * is fine. */
+/* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the
+ * thread. NULL is fine. */
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);
 
-/* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of the store,
- * which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). */
+/* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of
+ * the store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). */
 enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text);
 
 #endif

@@ -262,8 +262,8 @@ static int write_whole(const struct ps_store *store, const char *path, const uin
     return error != 0 ? error : closed;
 }
 
-/* The MANIFEST may have been replaced since it was read: its files go only with the one that they were checked
- * against. */
+/* The MANIFEST may have been replaced since it was read: its files go only with the one that they were
+ * checked against. */
 static enum mr_status copy_manifest(const struct job *job, char *text)
 {
     char from[PS_PATH_BYTES], to[PS_PATH_BYTES];

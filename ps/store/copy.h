@@ -1,7 +1,7 @@
 /* Copies checkpoints from one store to another: to a remote one, or back to the disk. Every block is checked
- * against its hash on the way, all of a file against the MANIFEST, and MANIFESTs are copied byte by byte, so that
- * a copy is that very checkpoint. Data goes first, then the MANIFEST, then the rename that publishes; a chain goes
- * from its full to the last delta. Whatever fails, what is published is whole.
+ * against its hash on the way, all of a file against the MANIFEST, and MANIFESTs are copied byte by byte, so
+ * that a copy is that very checkpoint. Data goes first, then the MANIFEST, then the rename that publishes; a
+ * chain goes from its full to the last delta. Whatever fails, what is published is whole.
  */
 #ifndef PS_STORE_COPY_H
 #define PS_STORE_COPY_H

@@ -1,6 +1,7 @@
-/* S3 as a store. It has keys, and no directories; a checkpoint's temporary and its published directory are the
- * same keys: it is published once it has a MANIFEST. So the MANIFEST is held back until the rename, which puts it
- * there unless there is one already. Files go up in parts, and are there when the last one is. */
+/* S3 as a store. It has keys, and no directories; a checkpoint's temporary and its published directory are
+ * the same keys: it is published once it has a MANIFEST. So the MANIFEST is held back until the rename,
+ * which puts it there unless there is one already. Files go up in parts, and are there when the last one
+ * is. */
 #include <errno.h>
 #include <pthread.h>
 #include <sodium.h>
@@ -663,7 +664,7 @@ static int64_t s3_write(struct ps_store_file *f, const void *data, size_t bytes,
     return (int64_t)taken;
 }
 
-/* An upload whose end was answered, but not heard, is gone when it is ended again: then the object is there. */
+/* An upload whose end was answered, but not heard, is gone when it is ended again: the object is there. */
 static int complete(struct ps_store_file *f)
 {
     char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=", *xml, code[64];

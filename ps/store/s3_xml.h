@@ -15,8 +15,8 @@ struct s3_part {
 
 /* The text of the first element of that name; false: there is none that fits, and `out` is untouched. */
 bool s3_xml_text(const char *xml, const char *element, char *out, size_t out_bytes);
-/* Visits the keys of a ListObjectsV2; `next` gets the token of the next page, "": this is the last one. False:
- * it is none; keys may have been visited. */
+/* Visits the keys of a ListObjectsV2; `next` gets the token of the next page, "": this is the last one.
+ * False: it is none; keys may have been visited. */
 bool s3_xml_listing(const char *xml, void (*visit)(void *arg, const char *key), void *arg,
                     char next[S3_TOKEN_BYTES]);
 /* Visits the uploads of a ListMultipartUploads. */

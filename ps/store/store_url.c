@@ -31,7 +31,7 @@ bool ps_store_url_is_remote(const char *text)
     return strstr(text, "://") != NULL;
 }
 
-/* Shows no query; of a URL with an @ no more than its scheme, since what stands before it may be a password. */
+/* Shows no query; of a URL with an @ no more than its scheme, as a password may stand before it. */
 static bool refuse(char *text, const char *url, const char *why)
 {
     const size_t bytes = strcspn(url, "?");

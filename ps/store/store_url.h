@@ -38,8 +38,8 @@ bool ps_store_url_is_remote(const char *text);
 /* False: `*out` is untouched, and `text` (PS_TEXT_BYTES) says what is wrong with the URL, and what is
  * allowed. */
 bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text);
-/* Appends `from` to a URL, with all but letters, digits, "-._~" and, if `keep_slash`, "/" as %XX. False: there
- * is no room. */
+/* Appends `from` to a URL, with all but letters, digits, "-._~" and, if `keep_slash`, "/" as %XX. False:
+ * there is no room. */
 bool ps_store_url_escape(char *url, size_t url_bytes, const char *from, bool keep_slash);
 
 #endif

@@ -18,8 +18,8 @@ void *bench_allocate(size_t bytes);
 /* {"name": ..., "value": median, "unit": "us", "p99": ..., "runs": ...}; sorts `us`. */
 void bench_print_latency(const char *name, double *us, uint32_t runs);
 void bench_print_rate(const char *name, double value, const char *unit, uint64_t runs);
-/* {"name": ..., "value": ..., "unit": ..., "limit": ..., "ratio": value / limit, "better": "higher" or "lower",
- * "target": the ratio that is wanted} */
+/* {"name": ..., "value": ..., "unit": ..., "limit": ..., "ratio": value / limit, "better": "higher" or
+ * "lower", "target": the ratio that is wanted} */
 void bench_print_ratio(const char *name, double value, const char *unit, double limit, const char *better,
                        double target);
 

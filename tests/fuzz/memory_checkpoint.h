@@ -23,8 +23,8 @@ int memory_open(const struct memory_checkpoint *c, const char *name, struct ps_s
 int64_t memory_read(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset);
 int memory_close(struct ps_store_file *file);
 
-/* A manifest that fits whatever the header of its only block claims; the caller adds the parent. The features are
- * static, and their `dim` is that of the last call. */
+/* A manifest that fits whatever the header of its only block claims; the caller adds the parent. The
+ * features are static, and their `dim` is that of the last call. */
 struct ps_manifest memory_manifest(const uint8_t *block, uint64_t id, uint32_t dim);
 struct ps_hash memory_block_hash(const uint8_t *block);
 /* Fails unless the record is well-formed and belongs to its feature. */

@@ -23,8 +23,8 @@ struct node_fixture {
 
 /* Path of millraced; set by the test's main. */
 extern const char *node_fixture_server;
-/* Reads the command line MILLRACED CORES, and skips the test without root. Returns false after a line on how to
- * use the program. */
+/* Reads the command line MILLRACED CORES, and skips the test without root. Returns false after a line on
+ * how to use the program. */
 bool node_fixture_arguments(int argc, char **argv, uint32_t *cores);
 
 /* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL =

@@ -1,5 +1,5 @@
-/* Where the checkpoints that a command names are: on this machine's disk, or in a store that a URL names. Stores
- * stay open until the program ends. Belongs to one thread; the stores themselves do not.
+/* Where the checkpoints that a command names are: on this machine's disk, or in a store that a URL names.
+ * Stores stay open until the program ends. Belongs to one thread; the stores themselves do not.
  */
 #ifndef TOOL_CKPT_STORE_H
 #define TOOL_CKPT_STORE_H

@@ -2,7 +2,8 @@
  * JSON, which chrome://tracing, Perfetto and tests/bench/timeline.py read. Files of several processes of one
  * machine fit together, as they share its clock.
  *
- * NULL stands for a trace that was not asked for: every function takes it, and does nothing then. Spans may be added by any thread; the other functions are called while no thread adds any.
+ * NULL stands for a trace that was not asked for: every function takes it, and does nothing then. Spans may
+ * be added by any thread; the other functions are called while no thread adds any.
  */
 #ifndef MR_TRACE_H
 #define MR_TRACE_H

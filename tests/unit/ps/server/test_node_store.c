@@ -26,7 +26,6 @@ static int set_up(void **state, enum ps_store_kind kind)
 {
     static struct fixture x;
     void *node;
-
     remote_fixture_start(&x.remote, kind, 1);
     if (node_setup(&node) != 0)
         return -1;
@@ -53,7 +52,6 @@ static int tear_down(void **state)
     struct fixture *x = *state;
     void *node = x->node;
     const int result = node_teardown(&node);
-
     remote_fixture_stop(&x->remote);
     return result;
 }
@@ -62,7 +60,6 @@ static int tear_down(void **state)
 static void lose_the_disk(struct fixture *x)
 {
     struct node_fixture *n = x->node;
-
     assert_int_equal(temporary_directory_remove(n->directory), 0);
     n->directory = temporary_directory_make();
     (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt",
@@ -74,7 +71,6 @@ static void another_machine_goes_on_from_the_store(void **state)
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
     const uint32_t table = make_table(n);
-
     assert_int_equal(learn(n, table, BATCH(0)), 1);
     assert_int_equal(node_save(n), 1);
     assert_int_equal(learn(n, table, BATCH(2)), 1);
@@ -100,7 +96,6 @@ static void a_number_is_taken_from_the_store(void **state)
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
     const uint32_t table = make_table(n);
-
     assert_int_equal(learn(n, table, BATCH(0)), 1);
     assert_int_equal(node_save(n), 1);
     assert_int_equal(learn(n, table, BATCH(2)), 1);
@@ -118,7 +113,6 @@ static void a_node_without_disk_and_store_does_not_start(void **state)
     char error[DP_ERROR_BYTES];
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
-
     node_stop(n);
     lose_the_disk(x);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
@@ -136,7 +130,6 @@ static void a_wrong_url_is_found_without_the_store(void **state)
     char error[DP_ERROR_BYTES] = "";
     struct fixture *x = *state;
     struct ps_config *config = &x->node->config;
-
     assert_true(ps_node_store_check(config, error));
     set_remote(x, "hdfs://namenode/ads");
     assert_false(ps_node_store_check(config, error));
@@ -154,6 +147,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_node_without_disk_and_store_does_not_start, set_up_hdfs, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_url_is_found_without_the_store, set_up_hdfs, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* An HTTP/1.1 server on a port of the loopback, which fails on purpose: for tests of what speaks HTTP. Each
- * connection has a thread; the handler is called by one at a time. A request that the server cannot parse ends
- * the program.
+ * connection has a thread; the handler is called by one at a time. A request that the server cannot parse
+ * ends the program.
  */
 #ifndef TESTS_HTTP_SERVER_H
 #define TESTS_HTTP_SERVER_H

@@ -1,4 +1,4 @@
-/* A store of another machine for tests: HDFS or S3 in memory on a server of the loopback, opened by its URL. */
+/* A remote store for tests: HDFS or S3 in memory on a server of the loopback, opened by its URL. */
 #ifndef TESTS_REMOTE_FIXTURE_H
 #define TESTS_REMOTE_FIXTURE_H
 

@@ -28,7 +28,6 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture x;
-
     memset(&x, 0, sizeof(x));
     remote_fixture_start(&x.remote, PS_STORE_HDFS, 1);
     x.here = temporary_directory_make();
@@ -44,7 +43,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-
     ps_copier_stop(x->copier, 0);
     remote_fixture_stop(&x->remote);
     return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
@@ -70,7 +68,6 @@ static uint64_t read_counter(const uint64_t *counter)
 static void wait_for(const struct fixture *x, const uint64_t *counter, uint64_t value, const char *what)
 {
     const uint64_t until_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
-
     while (read_counter(counter) != value) {
         if (mr_clock_us() > until_us)
             fail_msg("%s is %llu and not %llu; state %llu, last status %llu", what,
@@ -90,7 +87,6 @@ static const char *names_there(struct fixture *x)
 static void what_is_there_and_what_comes_is_copied(void **state)
 {
     struct fixture *x = *state;
-
     start(x);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(state, PS_COPIER_IDLE);
@@ -108,7 +104,6 @@ static void what_is_there_and_what_comes_is_copied(void **state)
 static void the_end_waits_for_what_is_left(void **state)
 {
     struct fixture *x = *state;
-
     start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
     chain_save_key(x->here, 3, 2, 3, 30);
@@ -120,7 +115,6 @@ static void the_end_waits_for_what_is_left(void **state)
 static void a_store_that_fails_is_tried_until_it_does_not(void **state)
 {
     struct fixture *x = *state;
-
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
     start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
@@ -137,7 +131,6 @@ static void a_store_that_fails_is_tried_until_it_does_not(void **state)
 static void a_node_that_was_stopped_goes_on(void **state)
 {
     struct fixture *x = *state;
-
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 12, UINT32_MAX);
     start(x);
     while (http_server_count(x->remote.server) < 12)
@@ -155,7 +148,6 @@ static void a_node_that_was_stopped_goes_on(void **state)
 static void old_chains_go_there_too(void **state)
 {
     struct fixture *x = *state;
-
     x->options.keep = 1;
     start(x);
     WAIT_FOR(last_id, 2);
@@ -173,7 +165,6 @@ static void another_nodes_checkpoints_stay(void **state)
                                   .to = &x->remote.remote->store,
                                   .from_directory = x->back,
                                   .to_directory = x->remote.remote->directory};
-
     chain_save_key(x->back, 2, 0, 1, 99);
     assert_int_equal(ps_copy_chain(&other, 2, x->text), MR_OK);
     start(x);
@@ -190,7 +181,6 @@ static void what_the_disk_lacks_is_fetched(void **state)
     const uint8_t *const changes[] = {full, delta};
     struct fixture *x = *state;
     uint64_t id = 0;
-
     x->options.directory = x->back;
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
     assert_int_equal(id, 0); /* there is nothing */
@@ -209,7 +199,6 @@ static void what_the_disk_lacks_is_fetched(void **state)
 static void a_wrong_url_ends_the_start(void **state)
 {
     struct fixture *x = *state;
-
     x->options.url = "hdfs://namenode/ads";
     assert_int_equal(ps_copier_start(&x->options, &x->copier, x->text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(x->text, "name the port"));
@@ -228,6 +217,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_url_ends_the_start, set_up, tear_down),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

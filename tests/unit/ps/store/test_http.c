@@ -1,5 +1,5 @@
-/* Requests over HTTP: what is tried again, what is not, and what is said of it, against a server that fails on
- * purpose. */
+/* Requests over HTTP: what is tried again, what is not, and what is said of it, against a server that
+ * fails on purpose. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

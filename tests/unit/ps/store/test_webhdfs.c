@@ -52,7 +52,8 @@ static void a_file_that_lost_bytes_is_an_error(void **state)
     assert_non_null(strstr(ps_store_explanation(EIO), "9 of its 10 bytes"));
 }
 
-/* At each request, in each way: a stream is never sent again, so the write may fail; written again it is right. */
+/* At each request, in each way: a stream is never sent again, so the write may fail; written again it is
+ * right. */
 static void a_write_fails_or_is_whole(void **state)
 {
     struct remote_fixture *x = *state;

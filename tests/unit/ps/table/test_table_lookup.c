@@ -90,7 +90,7 @@ static void test_sums_do_not_depend_on_grouping(void **state)
     ps_table_destroy(t);
 }
 
-/* Keys made one by one, and absent ones between, are found in groups of every size by every set of kernels. */
+/* Keys made one by one, and absent ones between them, are found in groups of any size by any set. */
 static void check_kernels(const struct mr_kernels *kernels, uint32_t dim, uint64_t table_seed)
 {
     enum { KEYS = 4000, CALL_KEYS = 100 };
