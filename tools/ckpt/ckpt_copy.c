@@ -87,7 +87,8 @@ int ckpt_push(int argc, char **argv)
                    "to a store: hdfs://NAMENODE:PORT/PATH?user.name=NAME or\n"
                    "s3://BUCKET/PREFIX?endpoint=URL&region=R. What is there already is not copied again.\n"
                    "Keys of S3 are taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the file\n"
-                   "that AWS_SHARED_CREDENTIALS_FILE names.",
+                   "that AWS_SHARED_CREDENTIALS_FILE names.\n\n"
+                   "  millrace ckpt push /var/lib/millrace 'hdfs://namenode:9870/models?user.name=mill'",
         CLI_OPTIONS(options),
         .words_min = 2,
         .words_max = 2,
@@ -107,7 +108,8 @@ int ckpt_pull(int argc, char **argv)
         .synopsis = "URL|URL/ckpt-N DIR [options]",
         .summary = "Copies a checkpoint, or the newest one of a store, with all that it builds on to a\n"
                    "directory of this machine, and checks every block on the way. What is there already is\n"
-                   "not copied again. No server may be writing to that directory.",
+                   "not copied again. No server may be writing to that directory.\n\n"
+                   "  millrace ckpt pull 'hdfs://namenode:9870/models?user.name=mill' /var/lib/millrace",
         CLI_OPTIONS(options),
         .words_min = 2,
         .words_max = 2,
