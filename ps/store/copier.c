@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/cpu_affinity.h"
 #include "ps/base/log.h"
@@ -201,9 +202,9 @@ static void report(struct ps_copier *c, enum mr_status status, const char *text)
 
 static uint32_t pause_s(const struct ps_copier *c)
 {
-    const uint32_t doublings = c->failures < 7 ? c->failures - 1 : 6;
-    const uint32_t s = PS_COPIER_PAUSE_S_MIN << doublings;
-    return s < PS_COPIER_PAUSE_S_MAX ? s : PS_COPIER_PAUSE_S_MAX;
+    /* A stop is no failure. */
+    const uint32_t doublings = c->failures > 0 ? mr_min_u32(c->failures - 1, 6) : 0;
+    return mr_min_u32(PS_COPIER_PAUSE_S_MIN << doublings, PS_COPIER_PAUSE_S_MAX);
 }
 
 /* Waits for a checkpoint, or for the next try. False: the thread is to end. */
