@@ -146,7 +146,7 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
 struct rule {
     bool is_broken;
     const char *what;
-    uint32_t keys[3]; /* that it is about, as ABOUT() gives them */
+    uint32_t keys[4]; /* that it is about, as ABOUT() gives them; 0 ends them */
 };
 
 #define ABOUT(name) (KEY(name) + 1) /* 0: no key */
@@ -165,7 +165,7 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
                              char error[PS_CONFIG_ERROR_BYTES])
 {
     uint32_t line = 0;
-    for (uint32_t i = 0; i < 3 && rule->keys[i] != 0 && line == 0; i++)
+    for (uint32_t i = 0; rule->keys[i] != 0 && line == 0; i++)
         line = config->lines[rule->keys[i] - 1];
     char place[PS_CONFIG_PLACE_BYTES];
     ps_config_place(config, line, place, sizeof(place));

@@ -34,12 +34,14 @@ struct ps_copier {
 
 static void set_counter(uint64_t *counter, uint64_t value)
 {
-    __atomic_store_n(counter, value, __ATOMIC_RELAXED);
+    uint64_t *shared = counter;
+    __atomic_store_n(shared, value, __ATOMIC_RELAXED);
 }
 
 static void add_counter(uint64_t *counter, uint64_t value)
 {
-    (void)__atomic_fetch_add(counter, value, __ATOMIC_RELAXED);
+    uint64_t *shared = counter;
+    (void)__atomic_fetch_add(shared, value, __ATOMIC_RELAXED);
 }
 
 /* ---- what is missing there ---- */

@@ -151,7 +151,8 @@ static enum mr_status open_both(struct moving *m, char *text)
 static enum mr_status move_file(struct job *job, uint32_t core, uint8_t *buffer, char *text)
 {
     char name[PS_FILE_NAME_BYTES];
-    struct moving m = {.job = job, .core = core, .buffer = buffer, .hash = XXH3_createState()};
+    struct moving m = {.job = job, .core = core, .hash = XXH3_createState()};
+    m.buffer = buffer;
     ps_file_name(core, name);
     enum mr_status status = MR_OK;
     if (!m.hash || XXH3_128bits_reset(m.hash) != XXH_OK)

@@ -282,13 +282,12 @@ static int list_keys(struct ps_remote *r, const char *prefix, void (*visit)(void
         char *xml;
         query[0] = '\0';
         bool fits = true;
-        if (token[0] != '\0') { /* in the order of their names, as signatures want them */
-            (void)strcat(query, "continuation-token=");
-            fits = ps_store_url_escape(query, sizeof(query) - 32, token, false);
-            (void)strcat(query, "&");
-        }
-        (void)strcat(query, "list-type=2&prefix=");
-        if (!fits || !ps_store_url_escape(query, sizeof(query), prefix, false))
+        if (token[0] != '\0') /* in the order of their names, as signatures want them */
+            fits = ps_store_url_append(query, sizeof(query), "continuation-token=") &&
+                   ps_store_url_escape(query, sizeof(query), token, false) &&
+                   ps_store_url_append(query, sizeof(query), "&");
+        if (!fits || !ps_store_url_append(query, sizeof(query), "list-type=2&prefix=") ||
+            !ps_store_url_escape(query, sizeof(query), prefix, false))
             return -ENAMETOOLONG;
         struct call c = {.method = "GET", .key = "", .query = query};
         int error = ask(r, &c, &xml);
@@ -308,9 +307,9 @@ static int list_uploads(struct ps_remote *r, const char *prefix,
                         void (*visit)(void *arg, const char *key, const char *upload), void *arg)
 {
     char query[PS_HTTP_URL_BYTES] = "prefix=", *xml;
-    if (!ps_store_url_escape(query, sizeof(query) - 16, prefix, false))
+    if (!ps_store_url_escape(query, sizeof(query), prefix, false) ||
+        !ps_store_url_append(query, sizeof(query), "&uploads="))
         return -ENAMETOOLONG;
-    (void)strcat(query, "&uploads=");
     struct call c = {.method = "GET", .key = "", .query = query};
     const int error = ask(r, &c, &xml);
     if (error == 0)
@@ -436,9 +435,8 @@ static int s3_remove(void *self, const char *path)
     }
     if (!is_temporary(path))
         return delete_key(r, key);
-    if (strlen(key) + 1 >= sizeof(key))
+    if (!ps_store_url_append(key, sizeof(key), "/"))
         return -ENAMETOOLONG;
-    (void)strcat(key, "/");
     (void)list_uploads(r, key, sweep_upload, r); /* all that is left of the directory */
     return 0;
 }

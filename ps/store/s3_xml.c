@@ -89,7 +89,8 @@ static void end_text(struct reading *r, const char *element)
 
 bool s3_xml_text(const char *xml, const char *element, char *out, size_t out_bytes)
 {
-    struct reading r = {.ended = end_text, .element = element, .out = out, .out_bytes = out_bytes};
+    struct reading r = {.ended = end_text, .element = element, .out_bytes = out_bytes};
+    r.out = out;
     (void)read_xml(xml, &r); /* of a text that is cut off, the beginning counts */
     return r.is_found;
 }

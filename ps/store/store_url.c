@@ -48,6 +48,15 @@ static bool is_plain(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~", c);
 }
 
+bool ps_store_url_append(char *url, size_t url_bytes, const char *from)
+{
+    const size_t at = strlen(url), bytes = strlen(from) + 1;
+    if (bytes > url_bytes - at)
+        return false;
+    memcpy(url + at, from, bytes);
+    return true;
+}
+
 bool ps_store_url_escape(char *url, size_t url_bytes, const char *from, bool keep_slash)
 {
     size_t at = strlen(url);

@@ -41,5 +41,7 @@ bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text);
 /* Appends `from` to a URL, with all but letters, digits, "-._~" and, if `keep_slash`, "/" as %XX. False:
  * there is no room. */
 bool ps_store_url_escape(char *url, size_t url_bytes, const char *from, bool keep_slash);
+/* Appends `from` as it is. False: there is no room, and `url` is as it was. */
+bool ps_store_url_append(char *url, size_t url_bytes, const char *from);
 
 #endif

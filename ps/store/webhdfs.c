@@ -218,11 +218,9 @@ static int list_page(struct ps_remote *r, const char *path, char last[PS_PATH_BY
     char op[PS_HTTP_URL_BYTES] = "LISTSTATUS_BATCH";
     json_t *json = NULL, *entry;
     size_t i;
-    if (last[0] != '\0') {
-        (void)strcat(op, "&startAfter=");
-        if (!ps_store_url_escape(op, sizeof(op), last, false))
-            return -ENAMETOOLONG;
-    }
+    if (last[0] != '\0' && (!ps_store_url_append(op, sizeof(op), "&startAfter=") ||
+                            !ps_store_url_escape(op, sizeof(op), last, false)))
+        return -ENAMETOOLONG;
     int error = ask(r, "GET", path, op, &json);
     if (error != 0)
         return error;

@@ -30,8 +30,7 @@ static bool without_id(const char *url, char out[PS_PATH_BYTES], uint64_t *id)
     char base[PS_PATH_BYTES];
     const size_t bytes = strcspn(url, "?");
     return bytes < sizeof(base) && snprintf(base, sizeof(base), "%.*s", (int)bytes, url) > 0 &&
-           ckpt_path_split(base, out, id) && strlen(out) + strlen(url + bytes) < PS_PATH_BYTES &&
-           strcat(out, url + bytes) != NULL;
+           ckpt_path_split(base, out, id) && ps_store_url_append(out, PS_PATH_BYTES, url + bytes);
 }
 
 static int open_remote(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t *id)

@@ -147,7 +147,8 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                        struct mr_feature_info **infos, uint32_t *count)
 {
-    const struct list_context context = {infos, count};
+    struct list_context context = {.infos = infos};
+    context.count = count;
     if (client == NULL)
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))

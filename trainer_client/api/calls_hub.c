@@ -70,7 +70,7 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
     struct mr_tensor tensors[4] = {text_tensor(plan->path), text_tensor(plan->format),
                                    mr_tensor_1d(MR_U64, PLAN_WORDS, words), text_tensor(plan->table)};
 
-    return mrc_run_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start, &info, sizeof(info));
+    return mrc_run_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start, &info, sizeof(void *));
 }
 
 /* ---- ReadSample ---- */
@@ -109,7 +109,7 @@ enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *op
         return mrc_bad_argument("mr_read_sample", "done is NULL");
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, done_count, done);
 
-    return mrc_run_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read, &batch, sizeof(batch));
+    return mrc_run_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read, &batch, sizeof(void *));
 }
 
 /* ---- state ---- */
@@ -141,5 +141,5 @@ enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *opt
 {
     if (hub == NULL || status == NULL)
         return mrc_bad_argument("mr_hub_status", hub == NULL ? "hub is NULL" : "status is NULL");
-    return mrc_run_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status, &status, sizeof(status));
+    return mrc_run_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status, &status, sizeof(void *));
 }

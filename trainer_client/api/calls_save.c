@@ -273,5 +273,5 @@ enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_op
     if (client == NULL || status == NULL)
         return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
     return mrc_run_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, &status,
-                         sizeof(status));
+                         sizeof(void *));
 }

@@ -181,7 +181,9 @@ static void get(const struct fake_s3 *s, const struct http_server_request *r, co
 
     a->body = part.data;
     a->body_bytes = part.bytes;
-    (void)strcat(a->headers, "Last-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\n");
+    const size_t at = strlen(a->headers);
+    (void)snprintf(a->headers + at, sizeof(a->headers) - at,
+                   "Last-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\n");
 }
 
 static void put(struct fake_s3 *s, const struct http_server_request *r, const char *key,
@@ -257,7 +259,8 @@ static void complete(struct fake_s3 *s, uint32_t i, const struct http_server_req
         memcpy(all.data + all.bytes, part->data, part->bytes);
         all.bytes += part->bytes;
     }
-    (void)strcat(expected, "</CompleteMultipartUpload>");
+    const size_t at = strlen(expected);
+    (void)snprintf(expected + at, sizeof(expected) - at, "</CompleteMultipartUpload>");
     if (r->body_bytes != strlen(expected) || memcmp(r->body, expected, r->body_bytes) != 0) {
         free(all.data);
         answer_error(a, 200, "InvalidPart");
@@ -302,8 +305,8 @@ static void list_objects(const struct fake_s3 *s, const struct http_server_reque
         count++;
     }
     if (count == FAKE_S3_PAGE)
-        at += (size_t)snprintf(xml + at, sizeof(xml) - at,
-                               "<NextContinuationToken>%s</NextContinuationToken>", s->objects[i - 1].key);
+        (void)snprintf(xml + at, sizeof(xml) - at, "<NextContinuationToken>%s</NextContinuationToken>",
+                       s->objects[i - 1].key);
     http_server_say(a, 200, "%s</ListBucketResult>", xml);
 }
 

@@ -97,8 +97,8 @@ const char *remote_fixture_names(const struct ps_store *store, const char *direc
     qsort(n.names, n.count, sizeof(n.names[0]), compare_names);
     all[0] = '\0';
     for (uint32_t i = 0; i < n.count; i++) {
-        (void)strcat(all, n.names[i]);
-        (void)strcat(all, " ");
+        const size_t at = strlen(all);
+        (void)snprintf(all + at, sizeof(all) - at, "%s ", n.names[i]);
     }
     return all;
 }

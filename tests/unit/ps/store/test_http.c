@@ -45,7 +45,8 @@ static void handle(void *arg, const struct http_server_request *r, struct http_s
     else
         http_server_say(a, status, "<Code>Because</Code>");
     if (status == 200)
-        (void)strcat(a->headers, "ETag: \"abc\"\r\nLast-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\n");
+        (void)snprintf(a->headers, sizeof(a->headers),
+                       "ETag: \"abc\"\r\nLast-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\n");
     if (status == 307)
         (void)snprintf(a->headers, sizeof(a->headers), "Location: http://127.0.0.1:%u/200\r\n",
                        http_server_port(x->server));

@@ -9,14 +9,20 @@
 
 #include "ps/store/s3_xml.h"
 
+enum { FOUND_BYTES = 200 };
+
 static void collect(void *arg, const char *key)
 {
-    (void)strcat(strcat(arg, key), " ");
+    char *found = arg;
+    const size_t at = strlen(found);
+    (void)snprintf(found + at, FOUND_BYTES - at, "%s ", key);
 }
 
 static void collect_upload(void *arg, const char *key, const char *upload)
 {
-    (void)strcat(strcat(strcat(strcat(arg, key), "="), upload), " ");
+    char *found = arg;
+    const size_t at = strlen(found);
+    (void)snprintf(found + at, FOUND_BYTES - at, "%s=%s ", key, upload);
 }
 
 static void a_text_is_found_by_its_element(void **state)
@@ -36,7 +42,7 @@ static void a_text_is_found_by_its_element(void **state)
 
 static void a_listing_has_keys_and_perhaps_more_pages(void **state)
 {
-    char keys[200] = "", next[S3_TOKEN_BYTES] = "old";
+    char keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES] = "old";
     (void)state;
     assert_true(
         s3_xml_listing("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
@@ -58,13 +64,12 @@ static void what_is_no_listing_is_refused(void **state)
         "<ListBucketResult><Contents><Key>a</Key></Contents>",
         "<ListBucketResult><Contents></ListBucketResult>",
         "{\"keys\":[]}",
-        "<!DOCTYPE x [<!ENTITY a \"aaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]><ListBucketResult><Key>&b;</Key>"
-        "</ListBucketResult>",
+        "<!DOCTYPE x [<!ENTITY a \"aaaaaaaa\">]><ListBucketResult><Key>&a;&a;</Key></ListBucketResult>",
         "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><ListBucketResult></ListBucketResult>",
     };
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
-        char keys[200] = "", next[S3_TOKEN_BYTES];
+        char keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES];
         if (s3_xml_listing(wrong[i], collect, keys, next))
             fail_msg("taken for a listing: %s", wrong[i]);
         assert_null(strstr(keys, "aaaa"));
@@ -74,18 +79,18 @@ static void what_is_no_listing_is_refused(void **state)
 /* Keys have at most 1,024 bytes: one that is longer is not shortened to another one. */
 static void a_key_that_is_too_long_is_left_out(void **state)
 {
-    char xml[6000] = "<ListBucketResult><Key>", keys[200] = "", next[S3_TOKEN_BYTES];
+    char xml[6000] = "<ListBucketResult><Key>", keys[FOUND_BYTES] = "", next[S3_TOKEN_BYTES];
     const size_t at = strlen(xml);
     (void)state;
     memset(xml + at, 'k', 5000);
-    (void)strcat(xml + at + 5000, "</Key><Key>short</Key></ListBucketResult>");
+    (void)snprintf(xml + at + 5000, sizeof(xml) - at - 5000, "</Key><Key>short</Key></ListBucketResult>");
     assert_true(s3_xml_listing(xml, collect, keys, next));
     assert_string_equal(keys, "short ");
 }
 
 static void uploads_have_key_and_id(void **state)
 {
-    char uploads[200] = "";
+    char uploads[FOUND_BYTES] = "";
     (void)state;
     s3_xml_uploads("<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>1</UploadId></Upload><Upload>"
                    "<Key>b</Key><UploadId/></Upload></ListMultipartUploadsResult>",
