@@ -1,6 +1,6 @@
 """Python programs that import torch, started by a fork of a process that has done so. Each ends as it would by
-itself; what differs is its start, so every example and every kind of worker is also started as a user does, by
-the interpreter.
+itself; what differs is its start, so every example and every kind of worker is also started as a user does,
+by the interpreter.
 """
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class TorchProgram:
     """A child of this process: what subprocess.Popen has of the same names, a pipe from its standard output,
     and a file that takes its standard error.
 
-    arguments: of the interpreter, which begin with "-c" and a program or with a script's path. together: standard
-    error goes where standard output does.
+    arguments: of the interpreter, which begin with "-c" and a program or with a script's path. together:
+    standard error goes where standard output does.
     """
 
     def __init__(self, arguments: list[str], environment: dict[str, str], together: bool = False) -> None:
