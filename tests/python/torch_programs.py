@@ -1,6 +1,6 @@
-"""Python programs that import torch, started by a fork of a process that has done so. Each ends as it would by
-itself; what differs is its start, so every example and every kind of worker is also started as a user does,
-by the interpreter.
+"""Python programs that import torch, started by a fork of a process that has done so. Each ends as it would
+by itself; what differs is its start, so every example and every kind of worker is also started as a user
+does, by the interpreter.
 """
 from __future__ import annotations
 

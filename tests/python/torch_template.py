@@ -2,8 +2,8 @@
 takes more than a second of processor time, and a fork a few milliseconds. torch_programs.py starts it.
 
 Its standard input is a socket. A request is JSON, with the descriptors of the child's standard input,
-output and error. The child runs the program as the interpreter would: as __main__, until the interpreter itself ends.
-Its parent is whoever asked, who reaps orphans.
+output and error. The child runs the program as the interpreter would: as __main__, until the interpreter
+itself ends. Its parent is whoever asked, who reaps orphans.
 """
 import gc
 import importlib

@@ -30,7 +30,7 @@ static int compare_pairs(const void *a, const void *b)
 /* Sorted, and "=" behind each name. */
 static void canonical_query(const struct http_server_request *r, char *out, size_t out_bytes)
 {
-    char query[4096], *rest = query, *pair, *pairs[16];
+    char query[4096], *rest = query, *pair, *pairs[16] = {NULL};
     const char *mark = strchr(r->target, '?');
     uint32_t count = 0;
     size_t at = 0;
