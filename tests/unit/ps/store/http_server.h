@@ -39,7 +39,7 @@ struct http_server;
 struct http_server *http_server_start(http_server_handler *handler, void *arg);
 void http_server_stop(struct http_server *server);
 uint16_t http_server_port(const struct http_server *server);
-/* Requests `first` to `last` fail, counted from 1, which is the next one; 0: none. Begins to count anew. */
+/* Requests `first` to `last` fail, counted from 1, which is the next one; 0: none. Counts from there. */
 void http_server_fail(struct http_server *server, enum http_server_fault fault, uint32_t first,
                       uint32_t last);
 /* Returns how many requests there were since then. */

@@ -1,4 +1,4 @@
-/* URLs of stores: what they name, and what each wrong one is told. */
+/* URLs of stores: what they name, and what is reported of each wrong one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
