@@ -22,11 +22,11 @@ static void set_remote(struct fixture *x, const char *url)
     (void)snprintf(x->node->config.checkpoint_remote, sizeof(x->node->config.checkpoint_remote), "%s", url);
 }
 
-static int set_up(void **state, enum ps_store_kind kind)
+static int set_up(void **state)
 {
     static struct fixture x;
     void *node;
-    remote_fixture_start(&x.remote, kind, 1);
+    remote_fixture_start(&x.remote, *(const enum ps_store_kind *)*state, 1);
     if (node_setup(&node) != 0)
         return -1;
     x.node = node;
@@ -37,23 +37,12 @@ static int set_up(void **state, enum ps_store_kind kind)
     return 0;
 }
 
-static int set_up_hdfs(void **state)
-{
-    return set_up(state, PS_STORE_HDFS);
-}
-
-static int set_up_s3(void **state)
-{
-    return set_up(state, PS_STORE_S3);
-}
-
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
     void *node = x->node;
     const int result = node_teardown(&node);
-    remote_fixture_stop(&x->remote);
-    return result;
+    return result + remote_fixture_stop(&x->remote);
 }
 
 /* The disk is gone: an empty one takes its place. */
@@ -66,16 +55,23 @@ static void lose_the_disk(struct fixture *x)
                    n->directory);
 }
 
-static void another_machine_goes_on_from_the_store(void **state)
+/* Two batches, and a checkpoint after each. Returns the table, once the store has both. */
+static uint32_t save_twice_and_stop(struct node_fixture *n)
 {
-    struct fixture *x = *state;
-    struct node_fixture *n = x->node;
     const uint32_t table = make_table(n);
     assert_int_equal(learn(n, table, BATCH(0)), 1);
     assert_int_equal(node_save(n), 1);
     assert_int_equal(learn(n, table, BATCH(2)), 1);
     assert_int_equal(node_save(n), 2);
     node_stop(n); /* waits until what it has saved is in the store */
+    return table;
+}
+
+static void another_machine_goes_on_from_the_store(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    const uint32_t table = save_twice_and_stop(n);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
                         "ckpt-1 ckpt-2 ");
     lose_the_disk(x);
@@ -95,12 +91,7 @@ static void a_number_is_taken_from_the_store(void **state)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
-    const uint32_t table = make_table(n);
-    assert_int_equal(learn(n, table, BATCH(0)), 1);
-    assert_int_equal(node_save(n), 1);
-    assert_int_equal(learn(n, table, BATCH(2)), 1);
-    assert_int_equal(node_save(n), 2);
-    node_stop(n);
+    (void)save_twice_and_stop(n);
     lose_the_disk(x);
     (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "1");
     node_start(n, 1);
@@ -141,11 +132,10 @@ static void a_wrong_url_is_found_without_the_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(another_machine_goes_on_from_the_store, set_up_hdfs, tear_down),
-        cmocka_unit_test_setup_teardown(another_machine_goes_on_from_the_store, set_up_s3, tear_down),
-        cmocka_unit_test_setup_teardown(a_number_is_taken_from_the_store, set_up_hdfs, tear_down),
-        cmocka_unit_test_setup_teardown(a_node_without_disk_and_store_does_not_start, set_up_hdfs, tear_down),
-        cmocka_unit_test_setup_teardown(a_wrong_url_is_found_without_the_store, set_up_hdfs, tear_down),
+        TEST_ON_BOTH(another_machine_goes_on_from_the_store),
+        TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
+        TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),
+        TEST_ON(remote_hdfs, a_wrong_url_is_found_without_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

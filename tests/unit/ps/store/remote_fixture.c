@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/temporary_directory.h"
+
+enum ps_store_kind remote_hdfs = PS_STORE_HDFS, remote_s3 = PS_STORE_S3;
 
 static void open_remote(struct remote_fixture *x, uint32_t tries)
 {
@@ -52,11 +55,18 @@ void remote_fixture_clear(struct remote_fixture *x)
     fake_hdfs_clear(&x->hdfs);
 }
 
-void remote_fixture_stop(struct remote_fixture *x)
+void remote_fixture_make_directories(struct remote_fixture *x)
+{
+    x->here = temporary_directory_make();
+    x->back = temporary_directory_make();
+}
+
+int remote_fixture_stop(struct remote_fixture *x)
 {
     ps_remote_close(x->remote);
     http_server_stop(x->server);
     remote_fixture_clear(x);
+    return x->here == NULL ? 0 : temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
 }
 
 int remote_fixture_write(const struct ps_store *store, const char *path, const void *data, size_t bytes)

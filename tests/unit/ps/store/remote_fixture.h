@@ -13,12 +13,21 @@ struct remote_fixture {
     struct http_server *server;
     char url[300];            /* of a directory, "ads", that is not there */
     struct ps_remote *remote; /* that URL, opened */
+    char *here, *back;        /* empty directories of this machine; NULL until they are made */
 };
+
+/* Tests of a file that has set_up() and tear_down(); *state points to the kind of store before set_up(). */
+extern enum ps_store_kind remote_hdfs, remote_s3;
+#define TEST_ON(kind, test) cmocka_unit_test_prestate_setup_teardown(test, set_up, tear_down, &(kind))
+#define TEST_ON_BOTH(test)  TEST_ON(remote_hdfs, test), TEST_ON(remote_s3, test)
 
 /* Credentials are in the environment, whatever was there before. `tries` of each request. */
 void remote_fixture_start(struct remote_fixture *x, enum ps_store_kind kind, uint32_t tries);
-void remote_fixture_stop(struct remote_fixture *x);
-/* Opens the URL anew, as another process does. */
+/* Makes the two directories. */
+void remote_fixture_make_directories(struct remote_fixture *x);
+/* Removes the directories, too: 0, or -1. */
+int remote_fixture_stop(struct remote_fixture *x);
+/* Opens the URL again, as another process does. */
 void remote_fixture_reopen(struct remote_fixture *x, uint32_t tries);
 /* Forgets all that is stored. */
 void remote_fixture_clear(struct remote_fixture *x);

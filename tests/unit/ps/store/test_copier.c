@@ -18,7 +18,6 @@ enum { LIMIT_S = 60, STOP_S = 60 };
 
 struct fixture {
     struct remote_fixture remote;
-    char *here, *back;
     struct ps_copier_counters counters;
     struct ps_copier_options options;
     struct ps_copier *copier;
@@ -30,12 +29,14 @@ static int set_up(void **state)
     static struct fixture x;
     memset(&x, 0, sizeof(x));
     remote_fixture_start(&x.remote, PS_STORE_HDFS, 1);
-    x.here = temporary_directory_make();
-    x.back = temporary_directory_make();
-    x.options = (struct ps_copier_options){
-        .directory = x.here, .url = x.remote.url, .credentials = "", .keep = 3, .counters = &x.counters};
-    chain_save_key(x.here, 1, 0, 1, 10);
-    chain_save_key(x.here, 2, 1, 2, 20);
+    remote_fixture_make_directories(&x.remote);
+    x.options = (struct ps_copier_options){.directory = x.remote.here,
+                                           .url = x.remote.url,
+                                           .credentials = "",
+                                           .keep = 3,
+                                           .counters = &x.counters};
+    chain_save_key(x.remote.here, 1, 0, 1, 10);
+    chain_save_key(x.remote.here, 2, 1, 2, 20);
     *state = &x;
     return 0;
 }
@@ -44,8 +45,7 @@ static int tear_down(void **state)
 {
     struct fixture *x = *state;
     ps_copier_stop(x->copier, 0);
-    remote_fixture_stop(&x->remote);
-    return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
+    return remote_fixture_stop(&x->remote);
 }
 
 static void start(struct fixture *x)
@@ -91,7 +91,7 @@ static void what_is_there_and_what_comes_is_copied(void **state)
     WAIT_FOR(last_id, 2);
     WAIT_FOR(state, PS_COPIER_IDLE);
     assert_int_equal(read_counter(&x->counters.behind), 0);
-    chain_save_key(x->here, 3, 2, 3, 30);
+    chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
     stop(x);
@@ -106,7 +106,7 @@ static void the_end_waits_for_what_is_left(void **state)
     struct fixture *x = *state;
     start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
-    chain_save_key(x->here, 3, 2, 3, 30);
+    chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
     stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
@@ -137,8 +137,7 @@ static void a_node_that_was_stopped_goes_on(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
-    remote_fixture_stop(&x->remote); /* its memory goes, too: begin with an empty store */
-    remote_fixture_start(&x->remote, PS_STORE_HDFS, 1);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
     start(x);
     WAIT_FOR(last_id, 2);
     stop(x);
@@ -151,7 +150,7 @@ static void old_chains_go_there_too(void **state)
     x->options.keep = 1;
     start(x);
     WAIT_FOR(last_id, 2);
-    chain_save_key(x->here, 3, 0, 1, 30);
+    chain_save_key(x->remote.here, 3, 0, 1, 30);
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
     stop(x);
@@ -163,9 +162,9 @@ static void another_nodes_checkpoints_stay(void **state)
     struct fixture *x = *state;
     const struct ps_copy other = {.from = ps_store_local(),
                                   .to = &x->remote.remote->store,
-                                  .from_directory = x->back,
+                                  .from_directory = x->remote.back,
                                   .to_directory = x->remote.remote->directory};
-    chain_save_key(x->back, 2, 0, 1, 99);
+    chain_save_key(x->remote.back, 2, 0, 1, 99);
     assert_int_equal(ps_copy_chain(&other, 2, x->text), MR_OK);
     start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
@@ -181,17 +180,17 @@ static void what_the_disk_lacks_is_fetched(void **state)
     const uint8_t *const changes[] = {full, delta};
     struct fixture *x = *state;
     uint64_t id = 0;
-    x->options.directory = x->back;
+    x->options.directory = x->remote.back;
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
     assert_int_equal(id, 0); /* there is nothing */
-    x->options.directory = x->here;
+    x->options.directory = x->remote.here;
     start(x);
     WAIT_FOR(last_id, 2);
     stop(x);
-    x->options.directory = x->back;
+    x->options.directory = x->remote.back;
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
     assert_int_equal(id, 2);
-    chain_check(x->back, 2, 2, 2, changes);
+    chain_check(x->remote.back, 2, 2, 2, changes);
     id = 7;
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_CHECKPOINT_NOT_FOUND);
 }

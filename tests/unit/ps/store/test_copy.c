@@ -15,7 +15,6 @@ enum { LAST = 2 }; /* a full and a delta */
 
 struct fixture {
     struct remote_fixture remote;
-    char *here, *back;
     char text[PS_TEXT_BYTES];
     uint64_t copied;
 };
@@ -25,41 +24,29 @@ static void count(void *arg, uint64_t bytes)
     ((struct fixture *)arg)->copied += bytes;
 }
 
-static int set_up(void **state, enum ps_store_kind kind)
+static int set_up(void **state)
 {
     static struct fixture x;
     memset(&x, 0, sizeof(x));
-    remote_fixture_start(&x.remote, kind, 1);
-    x.here = temporary_directory_make();
-    x.back = temporary_directory_make();
-    chain_save_key(x.here, 1, 0, 1, 10);
-    chain_save_key(x.here, 2, 1, 2, 20);
+    remote_fixture_start(&x.remote, *(const enum ps_store_kind *)*state, 1);
+    remote_fixture_make_directories(&x.remote);
+    chain_save_key(x.remote.here, 1, 0, 1, 10);
+    chain_save_key(x.remote.here, 2, 1, 2, 20);
     *state = &x;
     return 0;
-}
-
-static int set_up_hdfs(void **state)
-{
-    return set_up(state, PS_STORE_HDFS);
-}
-
-static int set_up_s3(void **state)
-{
-    return set_up(state, PS_STORE_S3);
 }
 
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-    remote_fixture_stop(&x->remote);
-    return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
+    return remote_fixture_stop(&x->remote);
 }
 
 static enum mr_status push(struct fixture *x, uint64_t id)
 {
     const struct ps_copy copy = {.from = ps_store_local(),
                                  .to = &x->remote.remote->store,
-                                 .from_directory = x->here,
+                                 .from_directory = x->remote.here,
                                  .to_directory = x->remote.remote->directory,
                                  .progress = count,
                                  .arg = x};
@@ -73,14 +60,14 @@ static enum mr_status pull(struct fixture *x, uint64_t id)
     const struct ps_copy copy = {.from = &x->remote.remote->store,
                                  .to = ps_store_local(),
                                  .from_directory = x->remote.remote->directory,
-                                 .to_directory = x->back};
+                                 .to_directory = x->remote.back};
     return ps_copy_chain(&copy, id, x->text);
 }
 
 static void clear_back(struct fixture *x)
 {
     for (uint64_t id = 1; id <= LAST; id++)
-        (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->back, id, ""), PS_MANIFEST_NAME);
+        (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.back, id, ""), PS_MANIFEST_NAME);
 }
 
 /* What `id` says of the keys, read from the directory that was pulled to. */
@@ -90,7 +77,7 @@ static void check_back(struct fixture *x, uint64_t id)
     const uint8_t *const changes[] = {full, delta};
     if (pull(x, id) != MR_OK)
         fail_msg("%s", x->text);
-    chain_check(x->back, id, id, (uint32_t)id, changes);
+    chain_check(x->remote.back, id, id, (uint32_t)id, changes);
     clear_back(x);
 }
 
@@ -167,7 +154,7 @@ static void it_cuts_all_answers_from_any_request_on(void **state)
 static void damage_is_found_on_the_way_there(void **state)
 {
     struct fixture *x = *state;
-    fixture_flip(fixture_path(x->here, 2, "core-001.mrc"), 70000, 1);
+    fixture_flip(fixture_path(x->remote.here, 2, "core-001.mrc"), 70000, 1);
     assert_int_equal(push(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "core-001.mrc"));
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
@@ -191,8 +178,8 @@ static void damage_is_found_on_the_way_back(void **state)
     flip_there(x);
     assert_int_equal(pull(x, LAST), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(x->text, "core-000.mrc"));
-    assert_int_equal(fixture_count(x->back, "ckpt-"), 0);
-    assert_int_equal(fixture_count(x->back, ".tmp-"), 0);
+    assert_int_equal(fixture_count(x->remote.back, "ckpt-"), 0);
+    assert_int_equal(fixture_count(x->remote.back, ".tmp-"), 0);
 }
 
 static void a_copy_that_has_lost_a_file_is_no_copy(void **state)
@@ -211,10 +198,10 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
 {
     struct fixture *x = *state;
     assert_int_equal(push(x, LAST), MR_OK);
-    chain_save_key(x->back, 1, 0, 1, 99);
+    chain_save_key(x->remote.back, 1, 0, 1, 99);
     const struct ps_copy copy = {.from = ps_store_local(),
                                  .to = &x->remote.remote->store,
-                                 .from_directory = x->back,
+                                 .from_directory = x->remote.back,
                                  .to_directory = x->remote.remote->directory};
 
     assert_int_equal(ps_copy_chain(&copy, 1, x->text), MR_INVALID_ARGUMENT);
@@ -223,20 +210,16 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
     check_back(x, LAST);
 }
 
-#define BOTH(test)                                                                                           \
-    cmocka_unit_test_setup_teardown(test, set_up_hdfs, tear_down),                                           \
-        cmocka_unit_test_setup_teardown(test, set_up_s3, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(a_chain_comes_back_as_it_went),
-        BOTH(it_answers_503_from_any_request_on),
-        BOTH(it_cuts_all_answers_from_any_request_on),
-        BOTH(damage_is_found_on_the_way_there),
-        BOTH(damage_is_found_on_the_way_back),
-        BOTH(a_copy_that_has_lost_a_file_is_no_copy),
-        BOTH(another_checkpoint_of_that_number_is_kept),
+        TEST_ON_BOTH(a_chain_comes_back_as_it_went),
+        TEST_ON_BOTH(it_answers_503_from_any_request_on),
+        TEST_ON_BOTH(it_cuts_all_answers_from_any_request_on),
+        TEST_ON_BOTH(damage_is_found_on_the_way_there),
+        TEST_ON_BOTH(damage_is_found_on_the_way_back),
+        TEST_ON_BOTH(a_copy_that_has_lost_a_file_is_no_copy),
+        TEST_ON_BOTH(another_checkpoint_of_that_number_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Credentials of stores: from which file and which variables they come, and what is reported of a wrong file. */
+/* Credentials of stores: from which file and variables they come, and what is reported of a wrong file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

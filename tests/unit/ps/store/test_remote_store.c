@@ -15,30 +15,19 @@ enum { FILE_BYTES = 300000 };
 
 static uint8_t content[FILE_BYTES];
 
-static int set_up(void **state, enum ps_store_kind kind)
+static int set_up(void **state)
 {
     static struct remote_fixture x;
-    remote_fixture_start(&x, kind, 2);
+    remote_fixture_start(&x, *(const enum ps_store_kind *)*state, 2);
     for (size_t i = 0; i < FILE_BYTES; i++)
         content[i] = (uint8_t)(i * i >> 7);
     *state = &x;
     return 0;
 }
 
-static int set_up_hdfs(void **state)
-{
-    return set_up(state, PS_STORE_HDFS);
-}
-
-static int set_up_s3(void **state)
-{
-    return set_up(state, PS_STORE_S3);
-}
-
 static int tear_down(void **state)
 {
-    remote_fixture_stop(*state);
-    return 0;
+    return remote_fixture_stop(*state);
 }
 
 /* A path below the directory, in one of a few static buffers. */
@@ -204,21 +193,17 @@ static void a_wrong_url_is_refused(void **state)
     assert_null(remote);
 }
 
-#define BOTH(test)                                                                                           \
-    cmocka_unit_test_setup_teardown(test, set_up_hdfs, tear_down),                                           \
-        cmocka_unit_test_setup_teardown(test, set_up_s3, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(a_checkpoint_is_there_once_it_is_published),
-        BOTH(ranges_are_read),
-        BOTH(all_checkpoints_are_listed_and_removed),
-        BOTH(a_published_one_is_not_removed_by_its_temporary_name),
-        BOTH(a_published_one_is_not_replaced),
-        BOTH(publishing_is_done_once),
-        BOTH(a_file_that_is_not_synced_is_not_there),
-        BOTH(a_wrong_url_is_refused),
+        TEST_ON_BOTH(a_checkpoint_is_there_once_it_is_published),
+        TEST_ON_BOTH(ranges_are_read),
+        TEST_ON_BOTH(all_checkpoints_are_listed_and_removed),
+        TEST_ON_BOTH(a_published_one_is_not_removed_by_its_temporary_name),
+        TEST_ON_BOTH(a_published_one_is_not_replaced),
+        TEST_ON_BOTH(publishing_is_done_once),
+        TEST_ON_BOTH(a_file_that_is_not_synced_is_not_there),
+        TEST_ON_BOTH(a_wrong_url_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

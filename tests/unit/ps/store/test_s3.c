@@ -28,9 +28,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    remote_fixture_stop(*state);
     free(content);
-    return 0;
+    return remote_fixture_stop(*state);
 }
 
 /* The examples of AWS's documentation: what judges the store's signatures judges these right. */

@@ -20,8 +20,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    remote_fixture_stop(*state);
-    return 0;
+    return remote_fixture_stop(*state);
 }
 
 static const char *file_of(const struct remote_fixture *x)

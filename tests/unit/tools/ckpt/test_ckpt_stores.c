@@ -15,95 +15,72 @@
 
 enum { LINKS = 2, LAST = CHAIN_FIRST + LINKS - 1 };
 
-struct fixture {
-    struct remote_fixture remote;
-    char *here, *back;
-};
-
-static int set_up(void **state, enum ps_store_kind kind)
+static int set_up(void **state)
 {
-    static struct fixture x;
-    remote_fixture_start(&x.remote, kind, 1);
-    x.here = temporary_directory_make();
-    x.back = temporary_directory_make();
+    static struct remote_fixture x;
+    remote_fixture_start(&x, *(const enum ps_store_kind *)*state, 1);
+    remote_fixture_make_directories(&x);
     chain_write(x.here, LINKS);
     *state = &x;
     return 0;
 }
 
-static int set_up_hdfs(void **state)
-{
-    return set_up(state, PS_STORE_HDFS);
-}
-
-static int set_up_s3(void **state)
-{
-    return set_up(state, PS_STORE_S3);
-}
-
 static int tear_down(void **state)
 {
-    struct fixture *x = *state;
-    remote_fixture_stop(&x->remote);
-    return temporary_directory_remove(x->here) + temporary_directory_remove(x->back);
+    return remote_fixture_stop(*state);
 }
 
 /* The URL of the newest checkpoint there: ".../ads/ckpt-N?...". */
-static const char *url_of_last(const struct fixture *x)
+static const char *url_of_last(const struct remote_fixture *x)
 {
     static char url[400];
-    const char *query = strchr(x->remote.url, '?');
-    (void)snprintf(url, sizeof(url), "%.*s/ckpt-%d%s", (int)(query - x->remote.url), x->remote.url, LAST,
-                   query);
+    const char *query = strchr(x->url, '?');
+    (void)snprintf(url, sizeof(url), "%.*s/ckpt-%d%s", (int)(query - x->url), x->url, LAST, query);
     return url;
 }
 
 static void a_chain_is_pushed_looked_at_and_pulled(void **state)
 {
-    struct fixture *x = *state;
-    assert_int_equal(ckpt_run("push %s '%s'", x->here, x->remote.url), 0);
+    struct remote_fixture *x = *state;
+    assert_int_equal(ckpt_run("push %s '%s'", x->here, x->url), 0);
     ckpt_expect("copied");
-    assert_int_equal(ckpt_run("list '%s' --json", x->remote.url), 0);
+    assert_int_equal(ckpt_run("list '%s' --json", x->url), 0);
     json_t *list_there = ckpt_json();
 
     assert_int_equal(json_array_size(list_there), LINKS);
     assert_true(ckpt_number(json_array_get(list_there, 0), "bytes") > 2 << 20);
     json_decref(list_there);
-    assert_int_equal(ckpt_run("verify '%s'", x->remote.url), 0);
+    assert_int_equal(ckpt_run("verify '%s'", x->url), 0);
     ckpt_expect(": ok, ");
     assert_int_equal(ckpt_run("info '%s'", url_of_last(x)), 0);
     assert_int_equal(ckpt_run("diff '%s' %s/ckpt-%d", url_of_last(x), x->here, LAST), 0);
-    assert_int_equal(ckpt_run("pull '%s' %s", x->remote.url, x->back), 0);
+    assert_int_equal(ckpt_run("pull '%s' %s", x->url, x->back), 0);
     assert_int_equal(ckpt_run("verify %s", x->back), 0);
     assert_int_equal(ckpt_run("diff %s/ckpt-%d %s/ckpt-%d", x->here, LAST, x->back, LAST), 0);
-    assert_int_equal(ckpt_run("push %s/ckpt-%d '%s'", x->here, LAST, x->remote.url), 0);
+    assert_int_equal(ckpt_run("push %s/ckpt-%d '%s'", x->here, LAST, x->url), 0);
     ckpt_expect(": 0 B copied");
 }
 
 static void mistakes_are_one_line(void **state)
 {
-    struct fixture *x = *state;
-    assert_int_equal(ckpt_run("pull '%s' %s", x->remote.url, x->back), 1);
+    struct remote_fixture *x = *state;
+    assert_int_equal(ckpt_run("pull '%s' %s", x->url, x->back), 1);
     ckpt_expect("there is no checkpoint here");
-    assert_int_equal(ckpt_run("pull %s '%s'", x->here, x->remote.url), 1);
+    assert_int_equal(ckpt_run("pull %s '%s'", x->here, x->url), 1);
     ckpt_expect("millrace ckpt push copies to a store");
     assert_int_equal(ckpt_run("push %s '%s'", x->here, url_of_last(x)), 1);
     ckpt_expect("name the directory that checkpoints are to be in");
     assert_int_equal(ckpt_run("list s3://Models"), 1);
     ckpt_expect("3 to 63 small letters");
-    assert_int_equal(ckpt_run("compact %s/ckpt-%d --out '%s'", x->here, LAST, x->remote.url), 1);
+    assert_int_equal(ckpt_run("compact %s/ckpt-%d --out '%s'", x->here, LAST, x->url), 1);
     ckpt_expect("made on this machine's disk");
 }
-
-#define BOTH(test)                                                                                           \
-    cmocka_unit_test_setup_teardown(test, set_up_hdfs, tear_down),                                           \
-        cmocka_unit_test_setup_teardown(test, set_up_s3, tear_down)
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(a_chain_is_pushed_looked_at_and_pulled),
-        BOTH(mistakes_are_one_line),
+        TEST_ON_BOTH(a_chain_is_pushed_looked_at_and_pulled),
+        TEST_ON_BOTH(mistakes_are_one_line),
     };
     if (argc != 2)
         return EXIT_FAILURE;
