@@ -352,6 +352,20 @@ static int error_of_status(long status, bool *is_transient)
     }
 }
 
+bool ps_http_mean(const struct ps_http_meaning *meanings, size_t count, const char *name, int *error_number,
+                  bool *is_transient, char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, meanings[i].name) != 0)
+            continue;
+        *error_number = meanings[i].error_number;
+        *is_transient = meanings[i].is_transient;
+        (void)snprintf(text, text_bytes, "%s; %s", name, meanings[i].remedy);
+        return true;
+    }
+    return false;
+}
+
 static void explain_curl(const struct attempt *a, CURLcode code, int error)
 {
     const char *why = a->curl_error[0] != '\0' ? a->curl_error : curl_easy_strerror(code);

@@ -65,6 +65,19 @@ struct ps_http_answer {
 struct ps_http *ps_http_create(const struct ps_http_options *options);
 void ps_http_destroy(struct ps_http *http); /* NULL is fine */
 
+/* What a server's name for an error means. */
+struct ps_http_meaning {
+    const char *name;
+    int error_number;
+    bool is_transient;
+    const char *remedy;
+};
+
+/* For `explain`: looks a name up, and if it is there, sets the other three, `text` to the name and its
+ * remedy. */
+bool ps_http_mean(const struct ps_http_meaning *meanings, size_t count, const char *name, int *error_number,
+                  bool *is_transient, char *text, size_t text_bytes);
+
 /* A good answer is one of status 2xx, or 307 if `asks_whither`. -EMSGSIZE: it is longer than into_bytes.
  * ENOENT is 404, EACCES 401 and 403, EEXIST 409 and 412. */
 int ps_http_perform(struct ps_http *http, const struct ps_http_request *request,

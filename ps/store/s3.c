@@ -113,11 +113,12 @@ static int perform(const struct ps_remote *r, const struct call *c, struct ps_ht
 {
     const struct s3 *s = r->kind;
     char url[PS_HTTP_URL_BYTES], hash[HASH_HEADER_BYTES];
-    if ((size_t)snprintf(url, sizeof(url), "%s/", s->base) >= sizeof(url) ||
+    url[0] = '\0';
+    if (!ps_store_url_append(url, sizeof(url), s->base) || !ps_store_url_append(url, sizeof(url), "/") ||
         !ps_store_url_escape(url, sizeof(url), c->key, true))
         return -ENAMETOOLONG;
-    const size_t at = strlen(url);
-    if (c->query && (size_t)snprintf(url + at, sizeof(url) - at, "?%s", c->query) >= sizeof(url) - at)
+    if (c->query &&
+        (!ps_store_url_append(url, sizeof(url), "?") || !ps_store_url_append(url, sizeof(url), c->query)))
         return -ENAMETOOLONG;
     hash_header(s, c, hash);
     const struct ps_http_request request = {
@@ -178,14 +179,7 @@ static int put(const struct ps_remote *r, const char *key, const void *data, siz
 
 /* ---- what errors mean ---- */
 
-struct meaning {
-    const char *code;
-    int error_number;
-    bool is_transient;
-    const char *remedy;
-};
-
-static const struct meaning meanings[] = {
+static const struct ps_http_meaning meanings[] = {
     {"NoSuchBucket", ENXIO, false, "make the bucket, or name another one"},
     {"NoSuchKey", ENOENT, false, "there is no such object"},
     {"InvalidAccessKeyId", EACCES, false, "the store does not know this access key: check the credentials"},
@@ -207,13 +201,9 @@ static int explain(const struct ps_http_answer *answer, int error_number, bool *
     char code[64] = "", message[128] = "";
     s3_xml_text(answer->error_body, "Code", code, sizeof(code));
     s3_xml_text(answer->error_body, "Message", message, sizeof(message));
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(*meanings); i++) {
-        if (strcmp(code, meanings[i].code) != 0)
-            continue;
-        *is_transient = meanings[i].is_transient;
-        (void)snprintf(text, text_bytes, "%s; %s", code, meanings[i].remedy);
-        return meanings[i].error_number;
-    }
+    if (ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), code, &error_number, is_transient, text,
+                     text_bytes))
+        return error_number;
     if (code[0] != '\0')
         (void)snprintf(text, text_bytes, "%s: %s (HTTP status %ld)", code, message, answer->status);
     else if (error_number == EACCES)

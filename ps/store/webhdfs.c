@@ -25,24 +25,24 @@ struct ps_store_file {
 
 /* ---- requests ---- */
 
+/* Who asks. False: there is no room. */
+static bool append_user(const struct ps_remote *r, char url[PS_HTTP_URL_BYTES])
+{
+    const char *token = ((const struct webhdfs *)r->kind)->token, *user = r->url.user;
+    const char *name = token[0] != '\0' ? "&delegation=" : "&user.name=";
+    const char *value = token[0] != '\0' ? token : user;
+    return value[0] == '\0' || (ps_store_url_append(url, PS_HTTP_URL_BYTES, name) &&
+                                ps_store_url_escape(url, PS_HTTP_URL_BYTES, value, false));
+}
+
 /* The URL of an operation: op=... and further parameters; false: it is too long. */
 static bool url_of(const struct ps_remote *r, const char *path, const char *op, char url[PS_HTTP_URL_BYTES])
 {
-    const struct webhdfs *w = r->kind;
     const char *name = path + r->url.root_bytes;
     (void)snprintf(url, PS_HTTP_URL_BYTES, "%s/webhdfs/v1", r->url.endpoint);
-    bool fits = ps_store_url_escape(url, PS_HTTP_URL_BYTES, *name ? name : "/", true);
-    size_t at = strlen(url);
-    at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "?op=%s", op);
-    if (fits && at < PS_HTTP_URL_BYTES && w->token[0] != '\0') {
-        at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "&delegation=");
-        return at < PS_HTTP_URL_BYTES && ps_store_url_escape(url, PS_HTTP_URL_BYTES, w->token, false);
-    }
-    if (fits && at < PS_HTTP_URL_BYTES && r->url.user[0] != '\0') {
-        at += (size_t)snprintf(url + at, PS_HTTP_URL_BYTES - at, "&user.name=");
-        return at < PS_HTTP_URL_BYTES && ps_store_url_escape(url, PS_HTTP_URL_BYTES, r->url.user, false);
-    }
-    return fits && at < PS_HTTP_URL_BYTES;
+    return ps_store_url_escape(url, PS_HTTP_URL_BYTES, *name ? name : "/", true) &&
+           ps_store_url_append(url, PS_HTTP_URL_BYTES, "?op=") &&
+           ps_store_url_append(url, PS_HTTP_URL_BYTES, op) && append_user(r, url);
 }
 
 /* A request on a name; its JSON, if it has any, to be given to json_decref(). */
@@ -109,14 +109,7 @@ static int exists(const struct ps_remote *r, const char *path, bool *is_there)
 
 /* ---- what errors mean ---- */
 
-struct meaning {
-    const char *exception;
-    int error_number;
-    bool is_transient;
-    const char *remedy;
-};
-
-static const struct meaning meanings[] = {
+static const struct ps_http_meaning meanings[] = {
     {"SafeModeException", EROFS, true, "HDFS is in safe mode: see hdfs dfsadmin -safemode get"},
     {"StandbyException", EHOSTDOWN, true, "this NameNode is the standby: name the active one"},
     {"RetriableException", EAGAIN, true, "the NameNode is busy"},
@@ -129,20 +122,6 @@ static const struct meaning meanings[] = {
     {"FileAlreadyExistsException", EEXIST, false, "it is there already"},
 };
 
-static int meaning_of(const char *exception, const char *message, int error_number, bool *is_transient,
-                      char *text, size_t text_bytes)
-{
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(*meanings); i++) {
-        if (strcmp(exception, meanings[i].exception) != 0)
-            continue;
-        *is_transient = meanings[i].is_transient;
-        (void)snprintf(text, text_bytes, "%s; %s", exception, meanings[i].remedy);
-        return meanings[i].error_number;
-    }
-    (void)snprintf(text, text_bytes, "%s: %.*s", exception, (int)strcspn(message, "\r\n"), message);
-    return error_number;
-}
-
 static int explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
                    size_t text_bytes)
 {
@@ -150,9 +129,11 @@ static int explain(const struct ps_http_answer *answer, int error_number, bool *
     const json_t *remote = json_object_get(json, "RemoteException");
     const char *exception = json_string_value(json_object_get(remote, "exception"));
     const char *message = json_string_value(json_object_get(remote, "message"));
+    message = message ? message : "";
     if (exception) {
-        error_number =
-            meaning_of(exception, message ? message : "", error_number, is_transient, text, text_bytes);
+        if (!ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), exception, &error_number,
+                          is_transient, text, text_bytes))
+            (void)snprintf(text, text_bytes, "%s: %.*s", exception, (int)strcspn(message, "\r\n"), message);
     } else if (error_number == ENOENT) { /* that nothing of that name is there, WebHDFS says in words */
         error_number = EPROTO;
         (void)snprintf(text, text_bytes,
