@@ -251,9 +251,9 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     view.bytes_done = 0;
     view.duration_us = 0;
     ps_control_set_view(c, &view);
-    ps_control_set_counter(&counters->running_id, entry->id);
-    ps_control_set_counter(&counters->running_bytes, 0);
-    ps_control_set_counter(&counters->running_bytes_total, bytes_total);
+    ps_counter_set(&counters->running_id, entry->id);
+    ps_counter_set(&counters->running_bytes, 0);
+    ps_counter_set(&counters->running_bytes_total, bytes_total);
     atomic_store(&c->node->state, MR_NODE_SAVING);
 }
 
@@ -350,22 +350,22 @@ void ps_control_durable(struct ps_control *c)
 static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
 {
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    ps_control_set_counter(&counters->running_id, 0);
-    ps_control_set_counter(&counters->running_bytes, 0);
-    ps_control_set_counter(&counters->running_bytes_total, 0);
-    ps_control_set_counter(&counters->last_status, entry->status);
+    ps_counter_set(&counters->running_id, 0);
+    ps_counter_set(&counters->running_bytes, 0);
+    ps_counter_set(&counters->running_bytes_total, 0);
+    ps_counter_set(&counters->last_status, entry->status);
     if (entry->status != MR_OK) {
-        ps_control_add_counter(
-            entry->status == MR_CANCELLED ? &counters->saves_withdrawn : &counters->saves_failed, 1);
+        ps_counter_add(entry->status == MR_CANCELLED ? &counters->saves_withdrawn : &counters->saves_failed,
+                       1);
         return;
     }
-    ps_control_add_counter(&counters->saves_good, 1);
-    ps_control_add_counter(&counters->deltas_good, entry->is_delta);
-    ps_control_add_counter(&counters->saves_at_step, entry->is_at_step);
-    ps_control_add_counter(&counters->bytes_written, entry->bytes);
-    ps_control_add_counter(&counters->write_us, entry->duration_us);
-    ps_control_set_counter(&counters->last_good_id, entry->id);
-    ps_control_set_counter(&counters->last_good_step, entry->step);
+    ps_counter_add(&counters->saves_good, 1);
+    ps_counter_add(&counters->deltas_good, entry->is_delta);
+    ps_counter_add(&counters->saves_at_step, entry->is_at_step);
+    ps_counter_add(&counters->bytes_written, entry->bytes);
+    ps_counter_add(&counters->write_us, entry->duration_us);
+    ps_counter_set(&counters->last_good_id, entry->id);
+    ps_counter_set(&counters->last_good_step, entry->step);
 }
 
 static void log_ended(const struct ps_save_entry *entry)
@@ -458,8 +458,8 @@ void ps_control_save_progress(struct ps_control *c)
     view.bytes_total = status.bytes_written > view.bytes_total ? status.bytes_written : view.bytes_total;
     view.duration_us = status.duration_us;
     ps_control_set_view(c, &view);
-    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes, view.bytes_done);
-    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes_total, view.bytes_total);
+    ps_counter_set(&c->node->checkpoint_counters.running_bytes, view.bytes_done);
+    ps_counter_set(&c->node->checkpoint_counters.running_bytes_total, view.bytes_total);
 }
 
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text)

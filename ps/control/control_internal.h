@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include "ps/base/counter.h"
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
@@ -92,9 +93,6 @@ enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 /* Reads and sets the view. Any thread; the control thread. */
 void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
-/* Counters are written by the control thread and read by others. */
-void ps_control_set_counter(uint64_t *counter, uint64_t value);
-void ps_control_add_counter(uint64_t *counter, uint64_t value);
 
 /* ---- features (control_features.c) ---- */
 

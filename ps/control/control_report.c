@@ -69,36 +69,31 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
     note_end(c, number, status, text);
     show_failure(c, status, text);
     ps_log("save %llu failed: %s", (unsigned long long)number, text);
-    ps_control_add_counter(&c->node->checkpoint_counters.saves_failed, 1);
-    ps_control_set_counter(&c->node->checkpoint_counters.last_status, status);
+    ps_counter_add(&c->node->checkpoint_counters.saves_failed, 1);
+    ps_counter_set(&c->node->checkpoint_counters.last_status, status);
 }
 
 void ps_control_save_cancelled(struct ps_control *c, uint64_t number)
 {
     note_end(c, number, MR_CANCELLED, PS_SAVE_CANCELLED);
     ps_log("save %llu was cancelled", (unsigned long long)number);
-    ps_control_add_counter(&c->node->checkpoint_counters.saves_withdrawn, 1);
+    ps_counter_add(&c->node->checkpoint_counters.saves_withdrawn, 1);
 }
 
 /* ---- CHECKPOINT_STATUS ---- */
-
-static uint64_t read_counter(const uint64_t *counter)
-{
-    return __atomic_load_n(counter, __ATOMIC_RELAXED);
-}
 
 static void fill_details(const struct ps_control *c, uint64_t out[PS_DETAIL_WORDS])
 {
     const struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
     const uint64_t details[PS_DETAIL_WORDS] = {ps_control_step(c),
-                                               read_counter(&counters->restored_id),
-                                               read_counter(&counters->restored_step),
-                                               read_counter(&counters->restored_at_step),
-                                               read_counter(&counters->last_good_step),
-                                               read_counter(&counters->saves_queued),
-                                               read_counter(&counters->waiting_step),
-                                               read_counter(&counters->trainers_held),
-                                               read_counter(&counters->trainers_awaited),
+                                               ps_counter_read(&counters->restored_id),
+                                               ps_counter_read(&counters->restored_step),
+                                               ps_counter_read(&counters->restored_at_step),
+                                               ps_counter_read(&counters->last_good_step),
+                                               ps_counter_read(&counters->saves_queued),
+                                               ps_counter_read(&counters->waiting_step),
+                                               ps_counter_read(&counters->trainers_held),
+                                               ps_counter_read(&counters->trainers_awaited),
                                                0};
     memcpy(out, details, sizeof(details));
 }

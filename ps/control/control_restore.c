@@ -342,9 +342,9 @@ static void restored_whole(struct ps_control *c, const char *directory, const st
     ps_node_each_core(c->node, restored_on_core, &step);
     follow(c, directory, reader);
     c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
-    ps_control_set_counter(&counters->restored_id, last->id);
-    ps_control_set_counter(&counters->restored_step, step);
-    ps_control_set_counter(&counters->restored_at_step, last->is_at_step);
+    ps_counter_set(&counters->restored_id, last->id);
+    ps_counter_set(&counters->restored_step, step);
+    ps_counter_set(&counters->restored_at_step, last->is_at_step);
     ps_control_schedule_start(c);
 }
 

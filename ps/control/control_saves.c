@@ -11,7 +11,7 @@
 
 static void count_queued(const struct ps_control *c)
 {
-    ps_control_set_counter(&c->node->checkpoint_counters.saves_queued, c->saves.queued);
+    ps_counter_set(&c->node->checkpoint_counters.saves_queued, c->saves.queued);
 }
 
 static void queue_remove(struct ps_control *c, uint32_t i)
@@ -223,7 +223,7 @@ static void automatic_begin(struct ps_control *c, uint64_t step, bool at_step)
     if (status != MR_OK)
         ps_control_save_failed(c, request.number, status, text);
     else
-        ps_control_add_counter(&c->node->checkpoint_counters.saves_automatic, 1);
+        ps_counter_add(&c->node->checkpoint_counters.saves_automatic, 1);
 }
 
 /* Without trainers to wait for: saves as soon as one is due. */
@@ -344,7 +344,7 @@ static void cut_late(struct ps_control *c)
         give_up_waiting(c, text);
     } else {
         ps_log("automatic save at once: %s", text);
-        ps_control_add_counter(&c->node->checkpoint_counters.saves_late, 1);
+        ps_counter_add(&c->node->checkpoint_counters.saves_late, 1);
         automatic_begin(c, ps_control_step(c), false);
     }
     ps_cut_disarm(c);

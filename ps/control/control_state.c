@@ -83,16 +83,3 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
     if (out->state == 2)
         out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
 }
-
-/* ---- counters ---- */
-
-// NOLINTNEXTLINE(readability-non-const-parameter): the store is not seen
-void ps_control_set_counter(uint64_t *counter, uint64_t value)
-{
-    __atomic_store_n(counter, value, __ATOMIC_RELAXED); /* other threads read it */
-}
-
-void ps_control_add_counter(uint64_t *counter, uint64_t value)
-{
-    ps_control_set_counter(counter, *counter + value);
-}

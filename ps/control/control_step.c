@@ -70,9 +70,9 @@ static void count_cut(const struct ps_control *c)
 {
     const struct ps_step_cut *cut = &c->saves.cut;
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    ps_control_set_counter(&counters->waiting_step, cut->is_armed ? cut->step : 0);
-    ps_control_set_counter(&counters->trainers_held, cut->is_armed ? cut->arrived : 0);
-    ps_control_set_counter(&counters->trainers_awaited, cut->is_armed ? cut->trainers : 0);
+    ps_counter_set(&counters->waiting_step, cut->is_armed ? cut->step : 0);
+    ps_counter_set(&counters->trainers_held, cut->is_armed ? cut->arrived : 0);
+    ps_counter_set(&counters->trainers_awaited, cut->is_armed ? cut->trainers : 0);
 }
 
 bool ps_cut_arm(struct ps_control *c, uint64_t step, uint32_t trainers, bool is_automatic)

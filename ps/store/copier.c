@@ -9,6 +9,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
+#include "ps/base/counter.h"
 #include "ps/base/cpu_affinity.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
@@ -31,18 +32,6 @@ struct ps_copier {
     uint32_t failures;        /* in a row */
     char last_text[PS_TEXT_BYTES];
 };
-
-static void set_counter(uint64_t *counter, uint64_t value)
-{
-    uint64_t *shared = counter;
-    __atomic_store_n(shared, value, __ATOMIC_RELAXED);
-}
-
-static void add_counter(uint64_t *counter, uint64_t value)
-{
-    uint64_t *shared = counter;
-    (void)__atomic_fetch_add(shared, value, __ATOMIC_RELAXED);
-}
 
 /* ---- what is missing there ---- */
 
@@ -102,8 +91,8 @@ static void note_behind(struct ps_copier *c, uint32_t behind)
         c->behind_since_us = 0;
     else if (c->behind_since_us == 0)
         c->behind_since_us = mr_clock_us();
-    set_counter(&n->behind, behind);
-    set_counter(&n->behind_s, behind > 0 ? (mr_clock_us() - c->behind_since_us) / 1000000 : 0);
+    ps_counter_set(&n->behind, behind);
+    ps_counter_set(&n->behind_s, behind > 0 ? (mr_clock_us() - c->behind_since_us) / 1000000 : 0);
 }
 
 /* The oldest checkpoint of the disk that is newer than all there; 0: there is none. */
@@ -125,7 +114,7 @@ static enum mr_status next_missing(struct ps_copier *c, uint64_t *id, char *text
     if (status == MR_OK && there != 0 && count > 0)
         status = check_whose(c, there, text);
     if (status == MR_OK) {
-        set_counter(&c->options.counters->last_id, there);
+        ps_counter_set(&c->options.counters->last_id, there);
         note_behind(c, behind);
     }
     free(ids);
@@ -137,9 +126,9 @@ static enum mr_status next_missing(struct ps_copier *c, uint64_t *id, char *text
 static void count_bytes(void *arg, uint64_t bytes)
 {
     struct ps_copier *c = arg;
-    add_counter(&c->options.counters->bytes, bytes);
+    ps_counter_add(&c->options.counters->bytes, bytes);
     if (c->behind_since_us != 0)
-        set_counter(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
+        ps_counter_set(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
 }
 
 static bool is_published_here(const struct ps_copier *c, uint64_t id)
@@ -154,8 +143,8 @@ static enum mr_status copy_one(struct ps_copier *c, uint64_t id, char *text)
     const uint64_t began_us = mr_clock_us();
     const enum mr_status status = ps_copy_chain(&c->copy, id, text);
     if (status == MR_OK) {
-        add_counter(&c->options.counters->copies_good, 1);
-        set_counter(&c->options.counters->last_id, id);
+        ps_counter_add(&c->options.counters->copies_good, 1);
+        ps_counter_set(&c->options.counters->last_id, id);
         ps_log("copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, c->remote->directory,
                (mr_clock_us() - began_us) / 1000);
         ps_checkpoint_retain(&c->remote->store, c->remote->directory, c->options.keep);
@@ -170,7 +159,7 @@ static enum mr_status copy_all(struct ps_copier *c, char *text)
     uint64_t id = 0;
     enum mr_status status = next_missing(c, &id, text);
     while (status == MR_OK && id != 0) {
-        set_counter(&c->options.counters->state, PS_COPIER_COPYING);
+        ps_counter_set(&c->options.counters->state, PS_COPIER_COPYING);
         status = copy_one(c, id, text);
         if (status == MR_OK)
             status = next_missing(c, &id, text);
@@ -182,19 +171,19 @@ static enum mr_status copy_all(struct ps_copier *c, char *text)
 static void report(struct ps_copier *c, enum mr_status status, const char *text)
 {
     struct ps_copier_counters *n = c->options.counters;
-    set_counter(&n->last_status, status);
+    ps_counter_set(&n->last_status, status);
     if (status == MR_OK) {
         if (c->failures > 0)
             ps_log("copies to %s succeed again, after %u failed tr%s", c->remote->directory, c->failures,
                    c->failures == 1 ? "y" : "ies");
         c->failures = 0;
         c->last_text[0] = '\0';
-        set_counter(&n->state, PS_COPIER_IDLE);
+        ps_counter_set(&n->state, PS_COPIER_IDLE);
         return;
     }
     c->failures++;
-    add_counter(&n->copies_failed, 1);
-    set_counter(&n->state, PS_COPIER_FAILING);
+    ps_counter_add(&n->copies_failed, 1);
+    ps_counter_set(&n->state, PS_COPIER_FAILING);
     if (strcmp(c->last_text, text) != 0)
         ps_log("checkpoints are not copied, which is tried again: %s", text);
     (void)snprintf(c->last_text, sizeof(c->last_text), "%s", text);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "ps/base/counter.h"
 #include "ps/store/copier.h"
 #include "ps/store/copy.h"
 #include "remote_fixture.h"
@@ -60,20 +61,15 @@ static void stop(struct fixture *x)
     x->copier = NULL;
 }
 
-static uint64_t read_counter(const uint64_t *counter)
-{
-    return __atomic_load_n(counter, __ATOMIC_RELAXED);
-}
-
 static void wait_for(const struct fixture *x, const uint64_t *counter, uint64_t value, const char *what)
 {
     const uint64_t until_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
-    while (read_counter(counter) != value) {
+    while (ps_counter_read(counter) != value) {
         if (mr_clock_us() > until_us)
             fail_msg("%s is %llu and not %llu; state %llu, last status %llu", what,
-                     (unsigned long long)read_counter(counter), (unsigned long long)value,
-                     (unsigned long long)read_counter(&x->counters.state),
-                     (unsigned long long)read_counter(&x->counters.last_status));
+                     (unsigned long long)ps_counter_read(counter), (unsigned long long)value,
+                     (unsigned long long)ps_counter_read(&x->counters.state),
+                     (unsigned long long)ps_counter_read(&x->counters.last_status));
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }
@@ -90,7 +86,7 @@ static void what_is_there_and_what_comes_is_copied(void **state)
     start(x);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(state, PS_COPIER_IDLE);
-    assert_int_equal(read_counter(&x->counters.behind), 0);
+    assert_int_equal(ps_counter_read(&x->counters.behind), 0);
     chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
@@ -118,8 +114,8 @@ static void a_store_that_fails_is_tried_until_it_does_not(void **state)
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
     start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
-    assert_int_equal(read_counter(&x->counters.last_status), MR_IO_ERROR);
-    assert_true(read_counter(&x->counters.copies_failed) > 0);
+    assert_int_equal(ps_counter_read(&x->counters.last_status), MR_IO_ERROR);
+    assert_true(ps_counter_read(&x->counters.copies_failed) > 0);
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 0, 0);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(last_status, MR_OK);
@@ -168,7 +164,7 @@ static void another_nodes_checkpoints_stay(void **state)
     assert_int_equal(ps_copy_chain(&other, 2, x->text), MR_OK);
     start(x);
     WAIT_FOR(state, PS_COPIER_FAILING);
-    assert_int_equal(read_counter(&x->counters.last_status), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_counter_read(&x->counters.last_status), MR_INVALID_ARGUMENT);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
     assert_string_equal(names_there(x), "ckpt-2 ");
