@@ -71,29 +71,51 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
 }
 
+/* Waits until the server has all pushes, and says in `start_id` which start of it that is. `left` gets the time
+ * that is left of it. Repeated when the server was restarted between two cores' answers: then not all cores
+ * have their pushes. */
+static enum mr_status catch_up(struct mr_client *client, struct mr_options *left, uint64_t deadline_us,
+                               uint64_t *start_id)
+{
+    for (;;) {
+        const uint64_t before = start_of(client);
+        const enum mr_status status = wait_for_replay(client, left);
+        if (status != MR_OK)
+            return status;
+        const uint64_t now_us = mr_clock_us();
+        *start_id = start_of(client);
+        left->deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
+        if (*start_id == before)
+            return MR_OK;
+    }
+}
+
 static enum mr_status run_save(struct mr_client *client, const struct mr_options *options,
                                const struct mr_tensor *tensors, uint32_t tensor_count,
                                struct save_context context)
 {
-    struct mr_options left = {.deadline_ms = 0};
-    uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us()), now_us;
-    if (options != NULL)
-        left = *options;
-    /* Repeated when the server was restarted between two cores' answers: then not all cores have their
-     * pushes. */
-    while (client->replay && !mrc_is_inherited(client)) {
-        const uint64_t before = start_of(client);
-        enum mr_status caught_up = wait_for_replay(client, &left);
-        if (caught_up != MR_OK)
-            return caught_up;
-        context.start_id = start_of(client);
-        now_us = mr_clock_us();
-        left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
-        if (context.start_id == before)
-            break;
-    }
-    return mrc_run_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, &context,
-                         sizeof(context));
+    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
+    const bool replays = client->replay && !mrc_is_inherited(client);
+    const bool is_repeated = replays && (options == NULL || options->future == NULL);
+    struct mr_options left = options == NULL ? (struct mr_options){.deadline_ms = 0} : *options;
+    char why[MRC_ERROR_BYTES];
+    uint64_t sent_to;
+    enum mr_status status = replays ? catch_up(client, &left, deadline_us, &context.start_id) : MR_OK;
+    if (status != MR_OK)
+        return status;
+    /* A server that was restarted meanwhile knows nothing of the save: it is asked for again. */
+    do {
+        status = mrc_run_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, &context,
+                               sizeof(context));
+        if (status != MR_UNKNOWN_OUTCOME || !is_repeated)
+            return status;
+        (void)snprintf(why, sizeof(why), "%s", mr_last_error());
+        sent_to = context.start_id;
+        status = catch_up(client, &left, deadline_us, &context.start_id);
+        if (status != MR_OK)
+            return status;
+    } while (context.start_id != sent_to);
+    return mrc_error(MR_UNKNOWN_OUTCOME, "%s", why);
 }
 
 static enum mr_status check_directory(const char *call, const char *directory)

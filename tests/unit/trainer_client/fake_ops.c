@@ -714,7 +714,10 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
                        *(const uint32_t *)r->message->tensors[3].data);
         return;
     }
-    if (r->message->preamble.op == MR_OP_SAVE) {
+    if (r->message->preamble.op == MR_OP_SAVE && atomic_load(&node->saves_ignored) > 0) {
+        (void)mr_reply_later(ep, r);
+        atomic_fetch_sub(&node->saves_ignored, 1);
+    } else if (r->message->preamble.op == MR_OP_SAVE) {
         node->checkpoint_id++;
         atomic_store(&node->applied_at_save, atomic_load(&node->applied));
         reply(ep, r, &id, 1);

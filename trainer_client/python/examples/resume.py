@@ -108,6 +108,16 @@ def checkpoint(client: millrace.Client, step: int) -> None:
         print(f"resume: step {step}: the last checkpoint is still being written", file=sys.stderr)
 
 
+def checkpoint_whole(client: millrace.Client) -> None:
+    """Returns when all that was learnt is in a checkpoint."""
+    while True:
+        try:
+            client.wait_for_save(client.save(queue=True))
+            return
+        except millrace.CheckpointNotFound:  # the server was restarted, and knows nothing of that save
+            continue
+
+
 def train(
     options: argparse.Namespace,
     client: millrace.Client,
@@ -148,14 +158,12 @@ def run(options: argparse.Namespace, client: millrace.Client, keys: np.ndarray, 
     first = first_step(client)
     model = Model(client, options.name, options.steps)
     if first == 1:
-        client.wait_for_save(
-            client.save()
-        )  # a server that is lost before its first checkpoint must know what there is to learn
+        checkpoint_whole(client)  # a server that is lost before its next must know what there is to learn
     loss = train(options, client, model, first, keys, labels)
     model.eval()
     with torch.no_grad():
         counts = model.ledger()
-    client.wait_for_save(client.save(queue=True))
+    checkpoint_whole(client)
     return {
         "first_step": first,
         "steps": options.steps,

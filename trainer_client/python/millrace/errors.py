@@ -1,8 +1,7 @@
 """Errors of calls: one exception class for each status of the library, all below `millrace.Error`.
 
 `error.status` is the status' name ("UNKNOWN_TABLE"), str(error) the library's line about what happened where.
-Where
-Python has an exception of that meaning the class is one of those, too: `except TimeoutError` catches
+Where Python has an exception of that meaning the class is one of those, too: `except TimeoutError` catches
 DeadlineExceeded.
 """
 from __future__ import annotations

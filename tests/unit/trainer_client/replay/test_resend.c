@@ -1,11 +1,13 @@
 /* A client with `replay` against a node that goes back to its last checkpoint: what comes out is what an
  * undisturbed run would have made. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
@@ -101,6 +103,53 @@ static void test_a_save_comes_behind_all_of_it(void **state)
         assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 20);
         replay_stop(&x);
     }
+}
+
+static void *save_in_thread(void *arg)
+{
+    const struct replay_fixture *x = arg;
+    return (void *)(uintptr_t)mr_save(x->client, NULL, "/dir", NULL);
+}
+
+/* The server is killed while it has the save and has not answered, twice: a save is asked of the next one, and
+ * after all pushes. */
+static void test_a_save_that_dies_with_the_server_is_made_again(void **state)
+{
+    struct replay_fixture x;
+    pthread_t saver;
+    void *status;
+    (void)state;
+    replay_start(&x, 3, 0);
+    replay_push_steps(&x, 1, 20);
+    atomic_store(&x.node->saves_ignored, 2);
+    assert_int_equal(pthread_create(&saver, NULL, save_in_thread, &x), 0);
+    for (uint32_t left = 2; left-- > 0;) {
+        while (atomic_load(&x.node->saves_ignored) > left)
+            usleep(1000);
+        replay_crash(&x);
+    }
+    assert_int_equal(pthread_join(saver, &status), 0);
+    assert_int_equal((uintptr_t)status, MR_OK);
+    assert_int_equal(atomic_load(&x.node->applied_at_save), 3 * 3 * 20);
+    replay_stop(&x);
+}
+
+/* Nothing can be said of an asynchronous one, whose caller may have gone on. */
+static void test_a_save_in_flight_is_not_made_again(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *future = NULL;
+    const struct mr_options options = {.future = &future};
+    (void)state;
+    replay_start(&x, 1, 0);
+    atomic_store(&x.node->saves_ignored, 1);
+    assert_int_equal(mr_save(x.client, &options, "/dir", NULL), MR_OK);
+    while (atomic_load(&x.node->saves_ignored) > 0)
+        usleep(1000);
+    replay_crash(&x);
+    assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
+    assert_int_equal(x.node->checkpoint_id, 0);
+    replay_stop(&x);
 }
 
 static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
@@ -409,6 +458,8 @@ int main(void)
         cmocka_unit_test(test_what_was_lost_comes_back),
         cmocka_unit_test(test_saved_pushes_are_let_go),
         cmocka_unit_test(test_a_save_comes_behind_all_of_it),
+        cmocka_unit_test(test_a_save_that_dies_with_the_server_is_made_again),
+        cmocka_unit_test(test_a_save_in_flight_is_not_made_again),
         cmocka_unit_test(test_a_save_that_cannot_come_behind_it_is_not_sent),
         cmocka_unit_test(test_lost_lookups_are_told),
         cmocka_unit_test(test_crash_upon_crash),
