@@ -251,6 +251,14 @@ static void set_limits(struct attempt *a)
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L << 10);
 }
 
+/* A server is not asked whether a body may come, but for signed requests: curl would sign a header that it then
+ * leaves out. */
+static bool set_expectation(struct attempt *a)
+{
+    (void)curl_easy_setopt(a->easy, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)PS_HTTP_EXPECT_MS_MAX);
+    return a->http->options.sigv4 || add_header(a, "Expect:");
+}
+
 /* What all requests have in common. */
 static bool set_common(struct attempt *a, const char *url)
 {
@@ -263,7 +271,7 @@ static bool set_common(struct attempt *a, const char *url)
     (void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, receive_header);
     (void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, a);
     (void)curl_easy_setopt(easy, CURLOPT_FILETIME, 1L);
-    return add_header(a, "Expect:") && curl_easy_setopt(easy, CURLOPT_URL, url) == CURLE_OK;
+    return set_expectation(a) && curl_easy_setopt(easy, CURLOPT_URL, url) == CURLE_OK;
 }
 
 static bool set_request(struct attempt *a)

@@ -19,8 +19,9 @@
 #define PS_HTTP_PAUSE_MS_MIN  100u  /* before the second try; each further pause is twice as long */
 #define PS_HTTP_PAUSE_MS_MAX  5000u
 #define PS_HTTP_CONNECT_S_MAX 10u
-#define PS_HTTP_STALL_S_MAX   30u /* without a byte in either direction */
-#define PS_HTTP_IDLE_MAX      16u /* connections kept */
+#define PS_HTTP_STALL_S_MAX   30u  /* without a byte in either direction */
+#define PS_HTTP_EXPECT_MS_MAX 100u /* for a server's word that a body may come, if it is asked for one */
+#define PS_HTTP_IDLE_MAX      16u  /* connections kept */
 
 struct ps_http;
 struct ps_http_answer;

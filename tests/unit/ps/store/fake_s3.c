@@ -45,7 +45,8 @@ static void canonical_query(const struct http_server_request *r, char *out, size
                                strchr(pairs[i], '=') ? "" : "=");
 }
 
-static void canonical_request(const struct http_server_request *r, const char *signed_headers, char *out,
+/* False: a header is signed that the request does not have. */
+static bool canonical_request(const struct http_server_request *r, const char *signed_headers, char *out,
                               size_t out_bytes)
 {
     char query[4096], names[512], value[1024], *rest = names, *name;
@@ -56,10 +57,13 @@ static void canonical_request(const struct http_server_request *r, const char *s
     (void)snprintf(names, sizeof(names), "%s", signed_headers);
     while ((name = strsep(&rest, ";")) != NULL && at < out_bytes) {
         http_server_header(r, name, value, sizeof(value));
+        if (value[0] == '\0')
+            return false;
         at += (size_t)snprintf(out + at, out_bytes - at, "%s:%s\n", name, value);
     }
     http_server_header(r, "x-amz-content-sha256", value, sizeof(value));
     (void)snprintf(out + at, out_bytes - at, "\n%s\n%s", signed_headers, value);
+    return true;
 }
 
 bool fake_s3_is_signed(const struct http_server_request *r, const char *secret)

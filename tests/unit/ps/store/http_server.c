@@ -113,26 +113,6 @@ static bool receive_chunks(struct connection *c, struct http_server_request *r)
     }
 }
 
-static bool receive_request(struct connection *c, struct http_server_request *r)
-{
-    char line[8300], text[64];
-    *r = (struct http_server_request){0};
-    if (!receive_line(c, line, sizeof(line)))
-        return false;
-    check(sscanf(line, "%7s %8191s HTTP/1.1", r->method, r->target) == 2, "a request has no first line");
-    for (size_t at = 0; receive_line(c, line, sizeof(line)) && line[0] != '\0';) {
-        at += (size_t)snprintf(r->headers + at, sizeof(r->headers) - at, "%s\r\n", line);
-        check(at < sizeof(r->headers), "headers are too long");
-    }
-    http_server_header(r, "Transfer-Encoding", text, sizeof(text));
-    if (strcasecmp(text, "chunked") == 0)
-        return receive_chunks(c, r);
-    http_server_header(r, "Content-Length", text, sizeof(text));
-    return receive_bytes(c, r, strtoul(text, NULL, 10));
-}
-
-/* ---- answering ---- */
-
 static bool send_all(int fd, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -145,6 +125,30 @@ static bool send_all(int fd, const void *data, size_t bytes)
     }
     return true;
 }
+
+static bool receive_request(struct connection *c, struct http_server_request *r)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    char line[8300], text[64];
+    *r = (struct http_server_request){0};
+    if (!receive_line(c, line, sizeof(line)))
+        return false;
+    check(sscanf(line, "%7s %8191s HTTP/1.1", r->method, r->target) == 2, "a request has no first line");
+    for (size_t at = 0; receive_line(c, line, sizeof(line)) && line[0] != '\0';) {
+        at += (size_t)snprintf(r->headers + at, sizeof(r->headers) - at, "%s\r\n", line);
+        check(at < sizeof(r->headers), "headers are too long");
+    }
+    http_server_header(r, "Expect", text, sizeof(text));
+    if (strcasecmp(text, "100-continue") == 0 && !send_all(c->fd, go_on, strlen(go_on)))
+        return false;
+    http_server_header(r, "Transfer-Encoding", text, sizeof(text));
+    if (strcasecmp(text, "chunked") == 0)
+        return receive_chunks(c, r);
+    http_server_header(r, "Content-Length", text, sizeof(text));
+    return receive_bytes(c, r, strtoul(text, NULL, 10));
+}
+
+/* ---- answering ---- */
 
 static bool send_answer(int fd, const struct http_server_request *r, const struct http_server_answer *a,
                         bool is_cut)
