@@ -192,6 +192,7 @@ static const struct ps_http_meaning meanings[] = {
     {"TemporaryRedirect", EAGAIN, true, "the bucket is new, and its name not known everywhere yet"},
     {"QuotaExceeded", EDQUOT, false, "the bucket's quota is used up"},
     {"RequestTimeout", EIO, true, "the store has waited for our bytes in vain"},
+    {"NotImplemented", EOPNOTSUPP, false, "the store does not know this kind of request"},
     {"SlowDown", EAGAIN, true, "the store asks to slow down: lower checkpoint.remote_rate_mib_s"},
 };
 
@@ -476,6 +477,17 @@ static int compare(struct ps_remote *r, const char *key, const struct held *held
     return error;
 }
 
+/* For servers that refuse conditions: they are asked first. */
+static int put_if_absent(struct ps_remote *r, const char *key, const struct held *held)
+{
+    uint64_t bytes;
+    int64_t written_s;
+    const int error = head(r, key, &bytes, &written_s);
+    if (error == 0)
+        return -EEXIST;
+    return error == -ENOENT ? put(r, key, held->data, held->bytes, NULL) : error;
+}
+
 static int publish(struct ps_remote *r, const char *key)
 {
     struct s3 *s = r->kind;
@@ -490,6 +502,8 @@ static int publish(struct ps_remote *r, const char *key)
     if (!held.data)
         return -ENOENT;
     int error = put(r, key, held.data, held.bytes, "If-None-Match: *");
+    if (error == -EOPNOTSUPP)
+        error = put_if_absent(r, key, &held);
     if (error == -EEXIST) /* also after a try whose answer was lost */
         error = compare(r, key, &held);
     free(held.data);

@@ -82,7 +82,8 @@ bool fake_s3_is_signed(const struct http_server_request *r, const char *secret)
                "SignedHeaders=%511[^,],Signature=%79s",
                day, region, headers, signature) != 4)
         return false;
-    canonical_request(r, headers, canonical, sizeof(canonical));
+    if (!canonical_request(r, headers, canonical, sizeof(canonical)))
+        return false;
     sha256_hex(canonical, strlen(canonical), hash);
     (void)snprintf(text, sizeof(text), "AWS4-HMAC-SHA256\n%s\n%s/%s/s3/aws4_request\n%s", date, day, region,
                    hash);
@@ -195,6 +196,10 @@ static void put(struct fake_s3 *s, const struct http_server_request *r, const ch
 {
     char condition[8];
     http_server_header(r, "If-None-Match", condition, sizeof(condition));
+    if (condition[0] == '*' && s->knows_no_conditions) {
+        answer_error(a, 501, "NotImplemented");
+        return;
+    }
     if (condition[0] == '*' && fake_s3_object(s, key)) {
         answer_error(a, 412, "PreconditionFailed");
         return;

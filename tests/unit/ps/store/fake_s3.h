@@ -29,7 +29,8 @@ struct fake_s3 {
         struct fake_s3_bytes parts[FAKE_S3_PARTS_MAX];
     } uploads[FAKE_S3_UPLOADS_MAX];
     uint32_t next_upload, bad_signatures;
-    const char *error; /* not NULL: the code that every request is answered with, with status 403 */
+    bool knows_no_conditions; /* like Swift: If-None-Match is refused */
+    const char *error;        /* not NULL: the code that every request is answered with, with status 403 */
 };
 
 http_server_handler fake_s3_handle; /* its argument is a struct fake_s3 */

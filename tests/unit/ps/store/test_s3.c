@@ -125,6 +125,27 @@ static void uploads_that_were_left_are_swept(void **state)
     assert_string_equal(remote_fixture_names(s, "s3://models/ads"), "");
 }
 
+/* Such a store is asked first whether it has a MANIFEST. */
+static void a_store_without_conditions_publishes(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    static const char from[] = "s3://models/ads/.tmp-ckpt-3", to[] = "s3://models/ads/ckpt-3";
+    static const char manifest[] = "s3://models/ads/.tmp-ckpt-3/MANIFEST";
+    x->s3.knows_no_conditions = true;
+    assert_int_equal(remote_fixture_write(s, manifest, "{}", 2), 0);
+    assert_int_equal(s->rename(s->self, from, to), 0);
+    const struct fake_s3_bytes *object = fake_s3_object(&x->s3, "ads/ckpt-3/MANIFEST");
+
+    assert_non_null(object);
+    assert_memory_equal(object->data, "{}", 2);
+    assert_int_equal(remote_fixture_write(s, manifest, "{}", 2), 0); /* as after an answer that was lost */
+    assert_int_equal(s->rename(s->self, from, to), 0);
+    assert_int_equal(remote_fixture_write(s, manifest, "[]", 2), 0);
+    assert_int_equal(s->rename(s->self, from, to), -EEXIST);
+    assert_memory_equal(fake_s3_object(&x->s3, "ads/ckpt-3/MANIFEST")->data, "{}", 2);
+}
+
 static void errors_say_what_to_do(void **state)
 {
     static const struct {
@@ -173,6 +194,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_upload_survives_a_fault_at_each_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_upload_that_is_given_up_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(uploads_that_were_left_are_swept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_store_without_conditions_publishes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_key_is_found_by_the_signature, set_up, tear_down),
     };
