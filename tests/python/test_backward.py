@@ -9,7 +9,7 @@ import pytest
 import millrace
 
 torch = pytest.importorskip("torch")
-from millrace import _backward  # noqa: E402
+from millrace._nn import backward  # noqa: E402
 
 DIM = 6
 ONE = torch.tensor([[1]])
@@ -43,7 +43,7 @@ def test_what_comes_after_an_interrupted_backward_is_pushed(client, name, monkey
 
     with monkeypatch.context() as patch:
         if where == "add_rows":
-            patch.setattr(_backward.Backward, "add_rows", interrupted)
+            patch.setattr(backward.Backward, "add_rows", interrupted)
         else:
             run = torch.autograd.Variable._execution_engine.run_backward
             engine = SimpleNamespace(queue_callback=interrupted, run_backward=run)
@@ -108,7 +108,7 @@ def test_a_push_is_waited_for_by_all_threads_that_want_it(client, name):
         begun.set()
         assert applied.wait(60)
 
-    _backward.pushes_of(client).add(bag.table.id, wait)
+    backward.pushes_of(client).add(bag.table.id, wait)
     threads = [
         threading.Thread(target=lambda: (bag.flush(), seen.append(applied.is_set()))) for _ in range(3)
     ]
@@ -126,7 +126,7 @@ def test_pushes_that_others_have_waited_for_are_not_kept(client, name):
     """As those of batches, which a DataLoader waits for."""
     bag = bag_of(client, name)
     bag.table.lookup(np.array([1]))
-    pushes, count = _backward.Pushes(), 50
+    pushes, count = backward.Pushes(), 50
     for _ in range(count):
         future = bag.table.push_gradients_async(np.array([1]), np.ones((1, DIM)))
         pushes.add(bag.table.id, future.result, future._is_taken)
@@ -140,12 +140,12 @@ def test_pushes_that_others_have_waited_for_are_not_kept(client, name):
 def test_a_batch_has_one_learning_rate(client, name):
     bag = bag_of(client, name)
     other = millrace.Embedding(bag.table)
-    backward, gradient = _backward.Backward(), np.ones((1, 1, DIM), np.float32)
+    one, gradient = backward.Backward(), np.ones((1, 1, DIM), np.float32)
     batch = SimpleNamespace(id=7, samples=1)
-    backward.add_batch(batch, bag.table, gradient, {"learning_rate": 0.5, "priority": 1})
-    backward.add_batch(batch, other.table, gradient, {"learning_rate": 0.5})
+    one.add_batch(batch, bag.table, gradient, {"learning_rate": 0.5, "priority": 1})
+    one.add_batch(batch, other.table, gradient, {"learning_rate": 0.5})
     with pytest.raises(ValueError, match="learning_rate=0.5 and, for .* learning_rate=None"):
-        backward.add_batch(batch, other.table, gradient, {})
+        one.add_batch(batch, other.table, gradient, {})
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import millrace
-from millrace._library import lib, text
+from millrace._base.library import lib, text
 from millrace.errors import check, error_of
 
 

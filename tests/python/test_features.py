@@ -6,7 +6,7 @@ import pytest
 
 import millrace
 from millrace import TableSpec, VariableSpec, admission, eviction, init, optim
-from millrace._library import ffi, lib
+from millrace._base.library import ffi, lib
 from millrace.feature import spec_of
 from millrace.optim import schedule
 

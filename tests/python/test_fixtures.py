@@ -5,8 +5,8 @@ import signal
 
 from torch_programs import TorchProgram, skip_without_torch
 
-import millrace._library as library
-from millrace._library import ffi, lib
+import millrace._base.library as library
+from millrace._base.library import ffi, lib
 
 
 def connect(address):

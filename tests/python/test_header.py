@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import millrace
-from millrace._library import lib
+from millrace._base.library import lib
 
 # What another function does as well, and more: name, and the one that the package calls.
 THE_SAME_AS = {
@@ -35,8 +35,8 @@ def test_every_function_of_the_header_is_called():
 
 
 def test_every_option_of_calls_and_clients_can_be_given():
-    from millrace._options import CallOptions, Slot
-    from millrace._library import ffi
+    from millrace._base.options import CallOptions, Slot
+    from millrace._base.library import ffi
 
     ours = {
         name.replace("_s", "_ms") if name.endswith("_s") else name for name in CallOptions.__annotations__
@@ -77,6 +77,6 @@ def test_every_option_of_calls_and_clients_can_be_given():
         if name not in ("future", "plan")
     )
     # Of a client: every field of the struct is named where Connection fills it in.
-    source = (PACKAGE / "_connection.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "_base/connection.py").read_text(encoding="utf-8")
     for name, _ in ffi.typeof("struct mr_client_options").fields:
         assert f'"{name}"' in source, name

@@ -170,15 +170,15 @@ REFUSED = [
 
 @pytest.mark.parametrize("kind, arguments, says", REFUSED, ids=[r[2] for r in REFUSED])
 def test_what_owners_in_c_do_not_have(kind, arguments, says):
-    from millrace._dist_optimizer import native_options
+    from millrace.rpc._dist_optimizer import native_options
 
     with pytest.raises(ValueError, match=says):
         native_options(kind, (), arguments)
 
 
 def test_options_of_owners_in_c():
-    from millrace._dist_optimizer import native_options
-    from millrace._library import lib
+    from millrace.rpc._dist_optimizer import native_options
+    from millrace._base.library import lib
 
     sgd = native_options(torch.optim.SGD, (0.25,), {"momentum": 0.5, "nesterov": True, "foreach": None})
     assert (sgd.kind, sgd.learning_rate, sgd.momentum, sgd.nesterov) == (lib.MR_DIST_SGD, 0.25, 0.5, True)

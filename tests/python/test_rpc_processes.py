@@ -186,7 +186,7 @@ for port in os.environ["PORTS"].split(","):  # the first must not come to the wo
 
 _ENDS = """
 import gc
-from millrace._library import ffi
+from millrace._base.library import ffi
 from millrace.rpc import _world
 
 join({0})

@@ -2,7 +2,7 @@
 import importlib as _importlib
 
 from . import admission, eviction, init, optim
-from ._options import CallOptions
+from ._base.options import CallOptions
 from ._version import __version__
 from .batch import BatchState, Stream
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo

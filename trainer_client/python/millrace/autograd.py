@@ -5,7 +5,7 @@ from typing import Sequence
 
 import torch
 
-from ._library import ffi, lib
+from ._base.library import ffi, lib
 from .errors import check_rpc
 from .rpc import _segments
 from .rpc._contexts import Context, find, here, inside, pointer_of, waiting

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import _arrays
-from ._arrays import Like, f32_pointer, rows_of, u32_pointer, u64_pointer
-from ._connection import Call, Connection
-from ._library import counted, ffi, free, lib
-from ._options import whole
-from ._structs import of_struct
+from ._base import arrays
+from ._base.arrays import Like, f32_pointer, rows_of, u32_pointer, u64_pointer
+from ._base.connection import Call, Connection
+from ._base.library import counted, ffi, free, lib
+from ._base.options import whole
+from ._base.structs import of_struct
 from .future import Future
 from .table import Table
 from .variable import Variable
@@ -19,7 +19,7 @@ from .variable import Variable
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
 
 _U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 Keys = Union[
@@ -66,15 +66,15 @@ class BatchCalls(Connection):
         held: list[Any] = []
         structs = ffi.new("struct mr_batch_keys[]", len(tables))
         for struct, (table, keys, offsets, *weights) in zip(structs, tables):
-            array = _arrays.keys(keys)
-            starts = _arrays.offsets(offsets, array.size, True)
+            array = arrays.keys(keys)
+            starts = arrays.offsets(offsets, array.size, True)
             bags = starts.size - 1
             if samples == 0 or bags % samples != 0:
                 raise ValueError(
                     f"{counted(bags, 'bag')} of {table.name!r} for {counted(samples, 'sample')}: each sample "
                     "has as many"
                 )
-            factors = _arrays.weights(weights[0] if weights else None, array.size)
+            factors = arrays.weights(weights[0] if weights else None, array.size)
             pointers = u64_pointer(array), u32_pointer(starts), f32_pointer(factors)
             held.append(pointers)
             struct.table, struct.samples, struct.slots = table.id, samples, bags // samples
@@ -131,9 +131,9 @@ class BatchCalls(Connection):
         structs = ffi.new("struct mr_batch_gradient[]", len(gradients))
         held: list[Any] = []
         for struct, (feature, gradient) in zip(structs, gradients):
-            array = _arrays.floats(gradient)
+            array = arrays.floats(gradient)
             struct.feature = feature.id
-            held.append(_arrays.describe(struct.gradient, array, lib.MR_F32))
+            held.append(arrays.describe(struct.gradient, array, lib.MR_F32))
         applied = ffi.new("bool *")
         arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(gradients), applied)
         return Call(lib.mr_push_gradients_batch, arguments, lambda _: applied[0], held=held)
@@ -159,7 +159,7 @@ class BatchCalls(Connection):
         return self._start(self._push_batch(batch_id, gradients), options)
 
     def _forget(self, batch_ids: Like) -> Call:
-        ids = _arrays.keys(batch_ids)
+        ids = arrays.keys(batch_ids)
         return Call(lib.mr_forget_batches, (u64_pointer(ids), ids.size))
 
     def forget_batches(self, batch_ids: Like, **options: Unpack[CallOptions]) -> None:

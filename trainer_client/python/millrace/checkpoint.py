@@ -5,18 +5,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
-from ._callbacks import saves as _visit_save
-from ._connection import Call, Connection
-from ._library import NULL, ffi, lib, text
-from ._options import choice, whole
-from ._structs import name_of, of_struct, string
+from ._base.callbacks import saves as _visit_save
+from ._base.connection import Call, Connection
+from ._base.library import NULL, ffi, lib, text
+from ._base.options import choice, whole
+from ._base.structs import name_of, of_struct, string
 from .errors import error_of
 from .future import Future
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
 
 _U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 _KINDS = {"configured": lib.MR_SAVE_CONFIGURED, "full": lib.MR_SAVE_FULL, "delta": lib.MR_SAVE_DELTA}

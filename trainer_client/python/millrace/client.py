@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
-from ._connection import Call
-from ._library import ffi, free, lib
-from ._options import choice
+from ._base.connection import Call
+from ._base.library import ffi, free, lib
+from ._base.options import choice
 from .batch import BatchCalls
 from .checkpoint import CheckpointCalls
 from .errors import UnknownTable, UnknownVariable
@@ -18,7 +18,7 @@ from .variable import Variable
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
 
 _FREEZE = {"off": 0, "admit": 1, "all": 2}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 
 from . import errors
-from ._library import counted
+from ._base.library import counted
 from .future import Future
 from .table import Table
 

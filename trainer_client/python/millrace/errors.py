@@ -6,7 +6,7 @@ DeadlineExceeded.
 """
 from __future__ import annotations
 
-from ._library import lib, text
+from ._base.library import lib, text
 
 
 class Error(Exception):

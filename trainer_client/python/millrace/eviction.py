@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._library import lib
+from ._base.library import lib
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from . import eviction as _eviction
 from . import init as _init
 from . import optim as _optim
 from . import schedule as _schedule
-from ._library import ffi, lib, text
-from ._options import choice, whole
+from ._base.library import ffi, lib, text
+from ._base.options import choice, whole
 from .errors import InvalidArgument
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16}

@@ -5,11 +5,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Generator
 
-from ._library import NULL, ffi, lib, text
+from ._base.library import NULL, ffi, lib, text
 from .errors import ClientClosed, error_of
 
 if TYPE_CHECKING:
-    from ._connection import Call, Connection
+    from ._base.connection import Call, Connection
 
 _SLICE_MS = 50  # after which signals are looked after
 _PENDING = object()
@@ -57,7 +57,7 @@ class Future:
             connection._leave(token)
             self._lock.release()
 
-    # For event loops: _loop.py.
+    # For event loops: _base/loop.py.
 
     def _notify(self, event_fd: int) -> bool:
         """Has the library write to this eventfd when the call ends. Whether there is something to wait
@@ -159,7 +159,7 @@ class Future:
             connection._leave(token)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        from ._loop import outcome  # which imports asyncio
+        from ._base.loop import outcome  # which imports asyncio
 
         return outcome(self).__await__()
 

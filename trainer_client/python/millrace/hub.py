@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from . import _arrays
-from ._arrays import Like, u64_pointer
-from ._connection import Call, Connection
-from ._library import NULL, ffi, lib
-from ._options import choice, whole
-from ._structs import of_struct, string
+from ._base import arrays
+from ._base.arrays import Like, u64_pointer
+from ._base.connection import Call, Connection
+from ._base.library import NULL, ffi, lib
+from ._base.options import choice, whole
+from ._base.structs import of_struct, string
 from .future import Future
 from .table import Table
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
 
 _U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 _PARTS = {"train": lib.MR_PART_TRAIN, "held_out": lib.MR_PART_HELD_OUT}
@@ -155,11 +155,11 @@ class Hub(Connection):
         )
 
     def _read(self, done: Like) -> Call:
-        ids = _arrays.keys(done)
+        ids = arrays.keys(done)
         batch = ffi.new("struct mr_batch *")
 
         def taken(_: Any) -> Batch:
-            (_, _), (dense, _), (labels, _) = _arrays.tensors_of(batch.reply)[:3]
+            (_, _), (dense, _), (labels, _) = arrays.tensors_of(batch.reply)[:3]
             return Batch(batch.id, batch.samples, batch.epoch, dense, labels)
 
         return Call(

@@ -21,9 +21,10 @@ from typing import Any, Callable, Optional
 import numpy as np
 import torch
 
-from . import _bags, init
-from ._anchor import Anchor
-from ._backward import Rows, pushes_of, running, tensor
+from . import init
+from ._nn import bags as _bags
+from ._nn.anchor import Anchor
+from ._nn.backward import Rows, pushes_of, running, tensor
 from .client import Client
 from .table import Table
 from .variable import Variable as ServerVariable

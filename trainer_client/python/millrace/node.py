@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
-from . import _arrays, _callbacks
-from ._arrays import Array, Like
-from ._connection import Call, Connection
-from ._library import ffi, lib
-from ._options import whole
-from ._structs import name_of, of_struct
+from ._base import arrays, callbacks
+from ._base.arrays import Array, Like
+from ._base.connection import Call, Connection
+from ._base.library import ffi, lib
+from ._base.options import whole
+from ._base.structs import name_of, of_struct
 from .future import Future
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
 
 _U32_MAX = 0xFFFFFFFF
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
@@ -165,7 +165,7 @@ class NodeCalls(Connection):
         handle = ffi.new_handle(counters)
         return Call(
             lib.mr_stats,
-            (whole("core", core, _U32_MAX), _callbacks.counters, handle),
+            (whole("core", core, _U32_MAX), callbacks.counters, handle),
             lambda _: dict(counters),
         )
 
@@ -182,7 +182,7 @@ class NodeCalls(Connection):
         handle = ffi.new_handle(tables)
         return Call(
             lib.mr_memory,
-            (whole("core", core, _U32_MAX), memory, _callbacks.tables, handle),
+            (whole("core", core, _U32_MAX), memory, callbacks.tables, handle),
             lambda _: of_struct(
                 CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]
             ),
@@ -202,7 +202,7 @@ class NodeCalls(Connection):
         handle = ffi.new_handle(items)
         visitor = ffi.new(
             "struct mr_world_visitor *",
-            {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle},
+            {"member": callbacks.members, "function": callbacks.lines, "arg": handle},
         )
 
         def made(_: Any, held: Any = handle) -> World:
@@ -225,13 +225,13 @@ class NodeCalls(Connection):
 
     def _echo(self, tensors: Sequence[Like], core: int) -> Call:
         structs = ffi.new("struct mr_tensor[]", len(tensors))
-        held = [_arrays.describe(struct, *_arrays.typed(value)) for struct, value in zip(structs, tensors)]
-        torches = [_arrays.torch_of(value) for value in tensors]
+        held = [arrays.describe(struct, *arrays.typed(value)) for struct, value in zip(structs, tensors)]
+        torches = [arrays.torch_of(value) for value in tensors]
 
         def answer(reply: Any, held: Any = held) -> list[Array]:
             return [
-                _arrays.untyped(array, dtype, torch)
-                for (array, dtype), torch in zip(_arrays.tensors_of(reply), torches)
+                arrays.untyped(array, dtype, torch)
+                for (array, dtype), torch in zip(arrays.tensors_of(reply), torches)
             ]
 
         return Call(lib.mr_echo, (whole("core", core, _U32_MAX), structs, len(tensors)), answer, True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from . import schedule
-from ._library import lib
+from ._base.library import lib
 
 __all__ = [
     "Optimizer",
@@ -235,7 +235,7 @@ BY_NUMBER: dict[int, type[Optimizer]] = {
 
 def __getattr__(name: str) -> Any:
     if name == "DistributedOptimizer":
-        from ._dist_optimizer import DistributedOptimizer
+        from .rpc._dist_optimizer import DistributedOptimizer
 
         return DistributedOptimizer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

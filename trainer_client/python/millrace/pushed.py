@@ -1,7 +1,7 @@
 """What became of a push of gradients."""
 from __future__ import annotations
 
-from ._library import ffi
+from ._base.library import ffi
 
 
 class Pushed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ._library import lib
+from ._base.library import lib
 
 
 @dataclass(frozen=True)

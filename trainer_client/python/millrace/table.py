@@ -3,17 +3,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _arrays
-from ._arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
-from ._connection import Call
-from ._library import counted, lib
+from ._base import arrays
+from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
+from ._base.connection import Call
+from ._base.library import counted, lib
 from .feature import TableSpec
 from .future import Future
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
     from .client import Client
 
 
@@ -49,7 +49,7 @@ class Table:
     # ---- rows by key ----
 
     def _lookup(self, keys: Like) -> Call:
-        array, torch = _arrays.keys(keys), torch_of(keys)
+        array, torch = arrays.keys(keys), torch_of(keys)
         shape = (*array.shape, self.spec.dim)
         return Call(
             lib.mr_lookup,
@@ -68,7 +68,7 @@ class Table:
         return self.client._start(self._lookup(keys), options)
 
     def _push_gradients(self, keys: Like, gradients: Like) -> Call:
-        array, values = _arrays.keys(keys), _arrays.floats(gradients)
+        array, values = arrays.keys(keys), arrays.floats(gradients)
         dim = self.spec.dim
         if values.size != array.size * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
@@ -93,9 +93,9 @@ class Table:
 
     def _bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> tuple:
         """keys, weights, offsets as pointers, and how many bags there are."""
-        array = _arrays.keys(keys)
-        starts = _arrays.offsets(offsets, array.size, include_last)
-        factors = _arrays.weights(weights, array.size)
+        array = arrays.keys(keys)
+        starts = arrays.offsets(offsets, array.size, include_last)
+        factors = arrays.weights(weights, array.size)
         return u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
 
     def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
@@ -140,7 +140,7 @@ class Table:
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
     ) -> Call:
         key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
-        values, dim = _arrays.floats(gradients), self.spec.dim
+        values, dim = arrays.floats(gradients), self.spec.dim
         if values.size != bags * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
                 f"gradients have the shape {values.shape}; for {counted(bags, 'bag')} of {self.name!r} "

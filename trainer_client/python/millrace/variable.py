@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import _arrays
-from ._arrays import Like, f32_pointer, rows_of
-from ._connection import Call
-from ._library import lib
-from ._options import whole
+from ._base import arrays
+from ._base.arrays import Like, f32_pointer, rows_of
+from ._base.connection import Call
+from ._base.library import lib
+from ._base.options import whole
 from .feature import VariableSpec
 from .future import Future
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import CallOptions
+    from ._base.options import CallOptions
     from .client import Client
 
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
@@ -67,7 +67,7 @@ class Variable:
         return self.client._start(self._pull(first, count), options)
 
     def _push(self, values: Like, first: int | None) -> Call:
-        array = _arrays.floats(values)
+        array = arrays.floats(values)
         if array.size == 0:
             raise ValueError(f"there are no values to be pushed to {self.name!r}")
         if first is None and array.size != self.element_count:
@@ -89,7 +89,7 @@ class Variable:
         return self.client._start(self._push(values, first), options)
 
     def _push_gradient(self, gradient: Like) -> Call:
-        array = _arrays.floats(gradient)
+        array = arrays.floats(gradient)
         if array.size != self.element_count:
             raise ValueError(f"the gradient has the shape {array.shape}; {self.name!r} has {self.shape}")
         return Call(lib.mr_variable_push_gradient, (self.id, array.size, f32_pointer(array)))

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import torch
 
-from .._library import NULL, ffi, lib
+from .._base.library import NULL, ffi, lib
 from ..errors import check_rpc
 from . import _pickles
 from ._contexts import Context, here, waiting

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._library import NULL, lib
+from .._base.library import NULL, lib
 from ..errors import check_rpc
 from . import _handles
 from ._gate import gate

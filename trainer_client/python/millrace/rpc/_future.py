@@ -7,7 +7,7 @@ import threading
 import traceback
 from typing import Any, Callable, Generator, Iterable
 
-from .._library import ffi, lib, text
+from .._base.library import ffi, lib, text
 from ..errors import check_rpc, error_of
 from . import _handles
 from ._contexts import waiting

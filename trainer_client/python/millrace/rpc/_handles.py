@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .._library import ffi
+from .._base.library import ffi
 
 _objects: dict[int, Any] = {}
 _numbers = itertools.count(1)

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 
 import torch
 
-from .._library import ffi, lib
+from .._base.library import ffi, lib
 from . import _segments
 from ._contexts import Context
 from ._rref import RRef, adopt

@@ -4,7 +4,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Generic, TypeVar
 
-from .._library import ffi, lib
+from .._base.library import ffi, lib
 from ..errors import InvalidArgument, check_rpc
 from . import _handles
 from ._contexts import waiting

@@ -11,7 +11,7 @@ from typing import Sequence
 
 import torch
 
-from .._library import NULL, ffi, lib
+from .._base.library import NULL, ffi, lib
 from ..errors import check_rpc
 from . import _handles
 from ._contexts import Context, inside

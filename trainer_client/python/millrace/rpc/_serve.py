@@ -6,7 +6,7 @@ import sys
 import traceback
 from typing import Any, Callable, Sequence
 
-from .._library import NULL, ffi, lib, text
+from .._base.library import NULL, ffi, lib, text
 from . import _contexts, _handles, _pickles
 from ._contexts import here
 from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string

@@ -6,8 +6,8 @@ from typing import Callable, Sequence
 import numpy as np
 import torch
 
-from .._arrays import DTYPE_OF_NUMPY
-from .._library import NULL, ffi, lib
+from .._base.arrays import DTYPE_OF_NUMPY
+from .._base.library import NULL, ffi, lib
 
 _OF_TORCH = {
     torch.float32: lib.MR_F32,

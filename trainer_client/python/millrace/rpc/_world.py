@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from .._library import NULL, counted, ffi, lib, text
+from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
 from . import _handles
 from ._options import BackendType, RpcBackendOptions, milliseconds, place

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, TypedDict
 
-from ._library import NULL, ffi, lib
-from .pushed import Pushed
+from .library import NULL, ffi, lib
+from ..pushed import Pushed
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16, "i8": lib.MR_I8}
 

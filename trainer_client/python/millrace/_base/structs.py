@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Type, TypeVar
 
-from ._library import ffi, text
+from .library import ffi, text
 
 _T = TypeVar("_T")
 

@@ -7,14 +7,14 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from ._library import NULL, ffi, lib
-from .errors import check_rpc
-from .rpc import RRef, wait_all
-from .rpc._calls import begin
-from .rpc._contexts import find, pointer_of, waiting
-from .rpc._gate import gate
-from .rpc._serve import Ungated
-from .rpc._world import current
+from .._base.library import NULL, ffi, lib
+from ..errors import check_rpc
+from . import RRef, wait_all
+from ._calls import begin
+from ._contexts import find, pointer_of, waiting
+from ._gate import gate
+from ._serve import Ungated
+from ._world import current
 
 # Arguments in torch's order, with torch's defaults; None: there is none.
 _ARGUMENTS: dict[str, dict[str, Any]] = {

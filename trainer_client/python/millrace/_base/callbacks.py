@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._library import ffi
+from .library import ffi
 
 
 def _append(arg: Any, item: Any) -> None:

@@ -16,10 +16,10 @@ import weakref
 from threading import get_ident
 from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar
 
-from ._library import NULL, ffi, lib, text
-from ._options import Slot, milliseconds, whole
-from .errors import ClientClosed, error_of
-from .future import Future
+from .library import NULL, ffi, lib, text
+from .options import Slot, milliseconds, whole
+from ..errors import ClientClosed, error_of
+from ..future import Future
 
 _SLICE_MS = 50
 _U32_MAX = 0xFFFFFFFF

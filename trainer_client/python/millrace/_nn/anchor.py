@@ -193,7 +193,7 @@ def _take(optimizer: torch.optim.Optimizer, taken: list) -> None:
 
 
 def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, **kwargs: Any) -> Any:
-    from ._backward import push_taken
+    from .backward import push_taken
 
     step: Any = type(optimizer).step
     if isinstance(optimizer, torch.optim.LBFGS):

@@ -13,11 +13,11 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .errors import ClientClosed
+from ..errors import ClientClosed
 
 if TYPE_CHECKING:
-    from ._connection import Connection
-    from .future import Future
+    from .connection import Connection
+    from ..future import Future
 
 _ROUND_S = 0.1  # a round checks all futures, notified or not, and whether anybody still waits
 

@@ -17,9 +17,9 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 import torch
 
-from ._anchor import Anchor, ddp_share
-from ._library import lib
-from .errors import ClientClosed, Error
+from .anchor import Anchor, ddp_share
+from .._base.library import lib
+from ..errors import ClientClosed, Error
 
 
 class Rows(NamedTuple):

@@ -4,7 +4,7 @@ Calls release the interpreter's lock. $MILLRACE_LIBRARY names another library th
 """
 import os
 
-from ._abi import ffi
+from .._abi import ffi
 
 _NAME = "libmillrace.so.0"
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import torch
 
-from ._library import counted
+from .._base.library import counted
 
 _KEYS = (torch.int32, torch.int64)
 

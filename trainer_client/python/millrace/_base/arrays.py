@@ -10,7 +10,7 @@ from typing import Any, Callable, Union
 
 import numpy as np
 
-from ._library import counted, ffi, lib
+from .library import counted, ffi, lib
 
 Array = Any  #: an array of numpy's or a tensor of torch's: what the call was given
 Like = Union[np.ndarray, list, tuple, Any]  #: anything that numpy makes an array of, or a tensor of torch's

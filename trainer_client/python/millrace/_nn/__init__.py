@@ -1,0 +1,1 @@
+"""How the gradients of millrace.nn's modules leave torch."""
