@@ -461,13 +461,16 @@ static bool pause_before(struct ps_http *h, uint32_t attempt)
     return !is_stopped(h);
 }
 
+bool ps_http_try_again(struct ps_http *h, uint32_t tries)
+{
+    return tries < h->options.tries && pause_before(h, tries);
+}
+
 int ps_http_perform(struct ps_http *h, const struct ps_http_request *request, struct ps_http_answer *answer)
 {
     bool is_transient = true;
     int error = 0;
-    for (uint32_t i = 0; i < h->options.tries; i++) {
-        if (i > 0 && !pause_before(h, i))
-            break;
+    for (uint32_t i = 0; i == 0 || ps_http_try_again(h, i); i++) {
         error = try_once(h, request, answer, &is_transient);
         if (error == 0 || !is_transient)
             break;
@@ -504,33 +507,6 @@ static size_t send_stream(char *to, size_t size, size_t count, void *arg)
     s->data += bytes;
     s->bytes -= bytes;
     return bytes;
-}
-
-int ps_http_stream_open(struct ps_http *h, const char *url, const char *header, struct ps_http_stream **out)
-{
-    struct ps_http_stream *s = calloc(1, sizeof(*s));
-    if (!s)
-        return -ENOMEM;
-    attempt_begin(&s->attempt, h, NULL, &s->answer);
-    s->multi = curl_multi_init();
-    bool is_set =
-        s->attempt.easy && s->multi && set_common(&s->attempt, url) && add_header(&s->attempt, header);
-    if (is_set) {
-        CURL *easy = s->attempt.easy;
-        (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
-        (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, send_stream);
-        (void)curl_easy_setopt(easy, CURLOPT_READDATA, s);
-        (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, s->attempt.headers);
-        /* A pause between two writes is ours, not the server's. */
-        (void)curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, 0L);
-        is_set = s->is_added = curl_multi_add_handle(s->multi, easy) == CURLM_OK;
-    }
-    if (!is_set) {
-        ps_http_stream_close(s);
-        return -ENOMEM;
-    }
-    *out = s;
-    return 0;
 }
 
 static void look_for_end(struct ps_http_stream *s)
@@ -575,12 +551,26 @@ static int drive(struct ps_http_stream *s, bool (*is_ready)(const struct ps_http
     }
 }
 
-/* The server's answer, which is an error if it comes before the end. */
-static int answer_of(struct ps_http_stream *s)
+static int answer_of(struct ps_http_stream *s, bool *is_transient)
 {
-    bool ignored;
     read_facts(&s->attempt);
-    return -judge(&s->attempt, s->code, &ignored);
+    return -judge(&s->attempt, s->code, is_transient);
+}
+
+/* An answer before the end of the body is always an error. */
+static int answer_early(struct ps_http_stream *s, bool *is_transient)
+{
+    const int error = answer_of(s, is_transient);
+    if (error != 0)
+        return error;
+    ps_store_explain(EIO, "the server answered before the end of the file");
+    return -EIO;
+}
+
+/* The connection is there, and the body may come. */
+static bool is_wanted(const struct ps_http_stream *s)
+{
+    return s->is_paused;
 }
 
 static bool is_taken(const struct ps_http_stream *s)
@@ -594,26 +584,64 @@ static bool is_never(const struct ps_http_stream *s)
     return false;
 }
 
+/* Begins the transfer; nothing of it has been sent yet. */
+static struct ps_http_stream *stream_new(struct ps_http *h, const char *url, const char *header)
+{
+    struct ps_http_stream *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    attempt_begin(&s->attempt, h, NULL, &s->answer);
+    s->multi = curl_multi_init();
+    bool is_set =
+        s->attempt.easy && s->multi && set_common(&s->attempt, url) && add_header(&s->attempt, header);
+    if (is_set) {
+        CURL *easy = s->attempt.easy;
+        (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+        (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, send_stream);
+        (void)curl_easy_setopt(easy, CURLOPT_READDATA, s);
+        (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, s->attempt.headers);
+        /* A pause between two writes is ours, not the server's. */
+        (void)curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, 0L);
+        is_set = s->is_added = curl_multi_add_handle(s->multi, easy) == CURLM_OK;
+    }
+    if (is_set)
+        return s;
+    ps_http_stream_close(s);
+    return NULL;
+}
+
+int ps_http_stream_open(struct ps_http *h, const char *url, const char *header, bool *is_transient,
+                        struct ps_http_stream **out)
+{
+    struct ps_http_stream *s = stream_new(h, url, header);
+    *is_transient = false;
+    if (!s)
+        return -ENOMEM;
+    int error = drive(s, is_wanted);
+    if (error == 0 && s->is_done)
+        error = answer_early(s, is_transient);
+    if (error == 0)
+        *out = s;
+    else
+        ps_http_stream_close(s);
+    return error;
+}
+
 int ps_http_stream_write(struct ps_http_stream *s, const void *data, size_t bytes)
 {
     s->data = data;
     s->bytes = bytes;
-    int error = drive(s, is_taken);
-    if (error == 0 && s->is_done) {
-        error = answer_of(s);
-        if (error == 0) {
-            ps_store_explain(EIO, "the server answered before the end of the file");
-            error = -EIO;
-        }
-    }
-    return error;
+    bool ignored;
+    const int error = drive(s, is_taken);
+    return error == 0 && s->is_done ? answer_early(s, &ignored) : error;
 }
 
 int ps_http_stream_finish(struct ps_http_stream *s)
 {
+    bool ignored;
     s->is_ended = true;
     const int error = drive(s, is_never);
-    return error != 0 ? error : answer_of(s);
+    return error != 0 ? error : answer_of(s, &ignored);
 }
 
 void ps_http_stream_close(struct ps_http_stream *s)

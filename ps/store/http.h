@@ -84,9 +84,14 @@ bool ps_http_mean(const struct ps_http_meaning *meanings, size_t count, const ch
 int ps_http_perform(struct ps_http *http, const struct ps_http_request *request,
                     struct ps_http_answer *answer);
 
-/* A body that is sent as it comes, by one PUT: never tried again. One thread at a time. */
+/* Whether a request that has failed so many times, transiently, is to be made again; pauses before that. For
+ * those who ask another server then: ps_http_perform() does it by itself. */
+bool ps_http_try_again(struct ps_http *http, uint32_t tries);
+
+/* A body that is sent as it comes, by one PUT: never tried again. One thread at a time. It is open once the
+ * server is connected; *is_transient is set where it was not, and may be later. */
 struct ps_http_stream;
-int ps_http_stream_open(struct ps_http *http, const char *url, const char *header,
+int ps_http_stream_open(struct ps_http *http, const char *url, const char *header, bool *is_transient,
                         struct ps_http_stream **out);
 /* Returns when all of it is taken. */
 int ps_http_stream_write(struct ps_http_stream *s, const void *data, size_t bytes);

@@ -261,20 +261,32 @@ static int find_place(const struct ps_remote *r, const char *path, struct ps_htt
     return error;
 }
 
+/* A NameNode goes on naming a DataNode that has died, for minutes; but not each time. */
+static int open_place(const struct ps_remote *r, const char *path, struct ps_http_stream **stream)
+{
+    static const char header[] = "Content-Type: application/octet-stream";
+    struct ps_http_answer answer;
+    bool is_transient;
+    int error = 0;
+    for (uint32_t i = 0; i == 0 || ps_http_try_again(r->http, i); i++) {
+        error = find_place(r, path, &answer);
+        if (error != 0)
+            return error;
+        error = ps_http_stream_open(r->http, answer.location, header, &is_transient, stream);
+        if (error == 0 || !is_transient)
+            return error;
+    }
+    return error;
+}
+
 static int hdfs_create(void *self, const char *path, bool direct, struct ps_store_file **file)
 {
     (void)direct;
-    struct ps_remote *r = self;
-    struct ps_http_answer answer;
-    int error = find_place(r, path, &answer);
-    if (error != 0)
-        return error;
-    struct ps_store_file *f = file_new(r, path);
+    struct ps_store_file *f = file_new(self, path);
     if (!f)
         return -ENOMEM;
     f->is_new = true;
-    error =
-        ps_http_stream_open(r->http, answer.location, "Content-Type: application/octet-stream", &f->stream);
+    const int error = open_place(self, path, &f->stream);
     if (error == 0)
         *file = f;
     else

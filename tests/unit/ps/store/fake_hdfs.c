@@ -140,12 +140,15 @@ static void delete_entry(struct fake_hdfs *h, const char *path, struct http_serv
         drop(h, i);
 }
 
-static void send_to_datanode(const struct fake_hdfs *h, const struct http_server_request *r,
+/* Nobody listens at port 1. */
+static void send_to_datanode(struct fake_hdfs *h, const struct http_server_request *r,
                              struct http_server_answer *a)
 {
+    const uint16_t port = h->dead > 0 ? 1 : h->port;
+    h->dead -= h->dead > 0;
     a->status = 307;
-    (void)snprintf(a->headers, sizeof(a->headers), "Location: http://127.0.0.1:%u%.800s&data=true\r\n",
-                   h->port, r->target);
+    (void)snprintf(a->headers, sizeof(a->headers), "Location: http://127.0.0.1:%u%.800s&data=true\r\n", port,
+                   r->target);
 }
 
 static void write_file(struct fake_hdfs *h, const struct http_server_request *r, const char *path,

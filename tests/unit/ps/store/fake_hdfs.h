@@ -19,6 +19,7 @@ struct fake_hdfs {
     uint16_t port;         /* of the server */
     const char *exception; /* not NULL: every request is answered with it */
     int exception_status;
+    uint32_t dead; /* so many redirects name a DataNode that is not there */
     uint32_t lost; /* this many bytes of a file that is written are forgotten, which HDFS would not do */
     char last_query[512];
 };

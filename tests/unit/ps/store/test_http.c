@@ -269,7 +269,8 @@ static void a_request_can_be_stopped(void **state)
 static struct ps_http_stream *open_stream(struct fixture *x, const char *path)
 {
     struct ps_http_stream *s;
-    assert_int_equal(ps_http_stream_open(x->http, url_of(x, path), "Content-Type: x", &s), 0);
+    bool is_transient;
+    assert_int_equal(ps_http_stream_open(x->http, url_of(x, path), "Content-Type: x", &is_transient, &s), 0);
     return s;
 }
 

@@ -75,6 +75,25 @@ static void a_write_fails_or_is_whole(void **state)
     assert_int_equal(failed, 4); /* each fault of a stream */
 }
 
+/* The NameNode does not know it yet, and is asked again; by a reader, too. */
+static void another_datanode_is_asked_when_one_is_dead(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    struct ps_store_file *file;
+    uint64_t bytes;
+    char got[11] = "";
+    x->hdfs.dead = 1;
+    assert_int_equal(remote_fixture_write(s, file_of(x), "0123456789", 10), 0);
+    x->hdfs.dead = 1;
+    assert_int_equal(s->open(s->self, file_of(x), &file, &bytes), 0);
+    assert_int_equal(ps_store_read_all(s, file, got, 10, 0), 0);
+    assert_string_equal(got, "0123456789");
+    assert_int_equal(s->close(file), 0);
+    x->hdfs.dead = 2; /* as often as it is tried */
+    assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), -ECONNREFUSED);
+}
+
 static void errors_say_what_to_do(void **state)
 {
     static const struct {
@@ -139,6 +158,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_name_the_user_or_have_a_token, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_lost_bytes_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_datanode_is_asked_when_one_is_dead, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
     };
