@@ -37,6 +37,7 @@ bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
     struct ps_coop_tasks *l = &op->core->coop_tasks;
     if (cost_bytes <= PS_SLICE_BYTES || l->starting == op->request)
         return false;
+    l->calls_long++;
     const struct mr_request *request = l->count < l->waiting_max ? mr_reply_later(op->ep, op->request) : NULL;
     if (request == NULL) {
         mr_reply_busy(op->ep, op->request->ref);
@@ -137,6 +138,22 @@ static void run(struct ps_core *core, uint64_t budget_bytes)
     mr_trace_span(core->node->trace, core->index, l->span.name, l->span.begin_ns, l->span.batch);
 }
 
+/* Of the next slice. Counted in slices and not by the clock, so that the course of a call is the same each
+ * time. */
+static uint64_t slice_bytes(struct ps_core *core)
+{
+    struct ps_coop_tasks *l = &core->coop_tasks;
+    uint64_t calls_small = mr_endpoint_counters(core->ep)->calls_served - l->calls_long;
+    if (l->calls_small != calls_small) {
+        l->calls_small = calls_small;
+        l->slices_alone = 0;
+    }
+    if (l->slices_alone == PS_SLICES_ALONE)
+        return PS_SLICE_ALONE_BYTES;
+    l->slices_alone++;
+    return PS_SLICE_BYTES;
+}
+
 bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;
@@ -148,7 +165,7 @@ bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
     }
     if (l->running != NULL) {
         core->counters.slices++;
-        run(core, PS_SLICE_BYTES);
+        run(core, slice_bytes(core));
     }
     return l->running != NULL || l->count > 0;
 }

@@ -1,5 +1,7 @@
 /* Cooperative tasks: calls that take longer than a slice of about 5 us are done in slices, one in each poll,
- * so that others need not wait for them. Each poll receives and answers small calls first.
+ * so that others need not wait for them. Each poll receives and answers small calls first. While no small
+ * calls come, slices are longer: a poll costs a system call on sockets, and each slice fills and drains the
+ * pipeline of prefetches anew.
  *
  * A handler says what its call costs. A long one waits, as its request, in the order of arrival; then the
  * handler is called again, checks everything as if the call had just come, and does it in steps. At most one
@@ -18,8 +20,10 @@
 #include "dataplane/wire/endpoint.h"
 
 /* Of memory touched by a slice, as ps/table/table.h counts it: 4 to 5 us for rows of 64 bytes. */
-#define PS_SLICE_BYTES      ((uint64_t)32 << 10)
-#define PS_COOP_STATE_BYTES 8192u
+#define PS_SLICE_BYTES       ((uint64_t)32 << 10)
+#define PS_SLICE_ALONE_BYTES ((uint64_t)128 << 10) /* once PS_SLICES_ALONE have passed without a small call */
+#define PS_SLICES_ALONE      32u
+#define PS_COOP_STATE_BYTES  8192u
 
 struct ps_core;
 
@@ -50,6 +54,9 @@ struct ps_coop_tasks {
     uint32_t waiting_max, first, count;
     const struct mr_request *starting; /* whose handler is being called */
     uint64_t now_us;
+    uint64_t calls_long;   /* that were deferred or refused for their length */
+    uint64_t calls_small;  /* others, as of the last slice */
+    uint32_t slices_alone; /* since the last of them; at most PS_SLICES_ALONE */
     /* the task in flight; NULL: none */
     const struct mr_request *running;
     const struct ps_coop_task *job;

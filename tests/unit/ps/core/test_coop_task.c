@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "fake_dp.h"
+#include "ps/core/coop_task.h"
 #include "coop_task_fixture.h"
 
 static void small_calls_go_before(void **state)
@@ -65,6 +66,50 @@ static void a_reply_is_sent_as_it_grows(void **state)
         assert_float_equal(((const float *)reply->tensors[0].data)[i * NODE_DIM], is_pushed ? 0 : 1, 0);
     }
     long_end_all(calls, 2);
+}
+
+enum { MANY_KEYS = 16000 }; /* some 70 slices of a core to which small calls come */
+
+static void post_many(struct node_fixture *n, struct node_call *call, uint32_t table)
+{
+    static uint64_t keys[MANY_KEYS];
+    struct mr_call_options options = {.op = MR_OP_LOOKUP, .table = (uint16_t)table, .deadline_us = NEVER_US};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, MANY_KEYS, keys);
+    for (uint32_t i = 0; i < MANY_KEYS; i++)
+        keys[i] = long_keys[i % LONG_KEYS];
+    node_post(n, 0, call, &options, &t, 1);
+}
+
+/* A small call makes them short again, whenever it comes. */
+static void slices_are_longer_while_no_small_calls_come(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call alone = {0}, disturbed = {0};
+    uint32_t table = long_make_table(n);
+    long_make_rows(n, table);
+    uint64_t before = node_counter(n, 0, "ps.slices");
+    post_many(n, &alone, table);
+    node_check(node_wait(n, &alone), MR_OK, NULL);
+    uint64_t slices_alone = node_counter(n, 0, "ps.slices") - before;
+    assert_in_range(slices_alone, PS_SLICES_ALONE + 1, 60);
+
+    before = node_counter(n, 0, "ps.slices");
+    long_hold();
+    post_many(n, &disturbed, table);
+    for (uint32_t turns = 0; !disturbed.is_answered; turns++) {
+        struct node_call small = {0};
+        assert_true(turns < 2 * MANY_KEYS);
+        long_post_lookup(n, &small, table, 1);
+        long_slices(1);
+        node_look(n);
+        assert_true(small.is_answered);
+        node_call_end(&small);
+    }
+    fake_dp_release(0);
+    node_check(node_wait(n, &disturbed), MR_OK, NULL);
+    assert_true(node_counter(n, 0, "ps.slices") - before > slices_alone + 20);
+    node_call_end(&alone);
+    node_call_end(&disturbed);
 }
 
 static void long_calls_go_one_after_the_other(void **state)
@@ -217,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(small_calls_go_before),
         TEST(a_reply_is_sent_as_it_grows),
+        TEST(slices_are_longer_while_no_small_calls_come),
         TEST(long_calls_go_one_after_the_other),
         TEST(what_is_wrong_is_refused_whole),
         cmocka_unit_test_setup_teardown(keys_of_another_core_are_found_among_many, node_setup_3_cores,
