@@ -15,7 +15,7 @@
 #include "dataplane/net/arp.h"
 #include "dataplane/net/frame.h"
 #include "dataplane/net/nd.h"
-#include "tests/integration/server_options.h"
+#include "tests/integration/dataplane/server_options.h"
 
 #define BURST             32u
 #define TX_BATCH          64u

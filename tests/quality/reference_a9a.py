@@ -4,7 +4,7 @@ hub's split.
 
 usage: /usr/bin/python3 tests/quality/reference_a9a.py     needs python3-sklearn; prints a line of JSON
 
-tests/integration/test_a9a.c holds our own training to these figures:
+tests/integration/trainer/test_a9a.c holds our own training to these figures:
   {"auc": 0.9014, "logloss": 0.3278, "samples": 6476, "train_samples": 26085, "positive_share": 0.2409, "c":
   0.3}
 C is chosen on the training part alone, by five-fold cross-validation of the log loss.

@@ -1,4 +1,4 @@
-/* Lines of modules; how they load is tests/integration/test_rpc_node.c's. */
+/* Lines of modules; how they load is tests/integration/rpc/test_rpc_node.c's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

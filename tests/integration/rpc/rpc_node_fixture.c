@@ -1,4 +1,4 @@
-#include "tests/integration/rpc_node_fixture.h"
+#include "tests/integration/rpc/rpc_node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "millrace_rpc.h"
-#include "tests/integration/autograd_ops.h"
-#include "tests/integration/rpc_processes.h"
+#include "tests/integration/rpc/autograd_ops.h"
+#include "tests/integration/rpc/rpc_processes.h"
 
 enum { GRAPHS = 60, VALUES_MAX = 256, RESULTS_MAX = 128, ELEMENTS_MAX = 16, SKIPPED = 77, WORLD_MAX = 3 };
 enum how { APPLY, CALL, NESTED, KEEP };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/integration/echo_fixture.h"
+#include "tests/integration/dataplane/echo_fixture.h"
 #include "tests/integration/wire_client.h"
 
 enum { PORT = 7700, CALLS = 200, CLIENTS = 8, CALL_MS = 20000 };

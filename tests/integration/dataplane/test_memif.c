@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/integration/echo_fixture.h"
+#include "tests/integration/dataplane/echo_fixture.h"
 
 static const char *load_path;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/integration/program.h"
-#include "tests/integration/rpc_node_fixture.h"
+#include "tests/integration/rpc/rpc_node_fixture.h"
 
 enum { LOOKUPS = 500, KEYS = 16, DIM = 4, LARGE = 1 << 18, LONG = 72 << 18, NODE = RPC_NODE_RANK };
 

@@ -14,7 +14,7 @@
 #include "dataplane/net/arp.h"
 #include "dataplane/net/bytes.h"
 #include "dataplane/net/checksum.h"
-#include "tests/integration/echo_fixture.h"
+#include "tests/integration/dataplane/echo_fixture.h"
 
 #define VLAN        42
 #define FRAME_BYTES 2048

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/integration/torchrec_fixture.h"
+#include "tests/integration/trainer/torchrec_fixture.h"
 
 static const int64_t ids[] = {1, -2, 3};
 static const struct rows rows = {.table = "t", .id_count = 3, .states = 2, .floats = 4, .ids = ids};

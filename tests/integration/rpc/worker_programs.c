@@ -1,4 +1,4 @@
-#include "tests/integration/worker_programs.h"
+#include "tests/integration/rpc/worker_programs.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

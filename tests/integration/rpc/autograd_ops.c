@@ -1,4 +1,4 @@
-#include "tests/integration/autograd_ops.h"
+#include "tests/integration/rpc/autograd_ops.h"
 
 #include <math.h>
 #include <stdlib.h>

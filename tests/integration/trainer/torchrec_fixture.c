@@ -1,4 +1,4 @@
-#include "tests/integration/torchrec_fixture.h"
+#include "tests/integration/trainer/torchrec_fixture.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "tests/integration/server_options.h"
+#include "tests/integration/dataplane/server_options.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What torch.optim makes of the steps of tests/integration/test_rpc_optimizer.c: two models, two trainers
+"""What torch.optim makes of the steps of tests/integration/rpc/test_rpc_optimizer.c: two models, two trainers
 that take turns, each with an optimizer of its own over both.
 
     rpc_optimizer.py FLOATS STEPS CASE ...     a CASE is one argument: SGD, Adagrad or Adam of torch.optim,

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/integration/worker_programs.h"
+#include "tests/integration/rpc/worker_programs.h"
 
 static const char *update_parameters, *score;
 #ifdef HAS_LAYERS

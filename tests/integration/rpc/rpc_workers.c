@@ -1,4 +1,4 @@
-#include "tests/integration/rpc_workers.h"
+#include "tests/integration/rpc/rpc_workers.h"
 
 #include <pthread.h>
 #include <setjmp.h>

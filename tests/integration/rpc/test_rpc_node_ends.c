@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/integration/rpc_node_fixture.h"
+#include "tests/integration/rpc/rpc_node_fixture.h"
 
 enum { NODE = RPC_NODE_RANK };
 

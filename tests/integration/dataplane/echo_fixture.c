@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/integration/echo_fixture.h"
+#include "tests/integration/dataplane/echo_fixture.h"
 
 #define ARGUMENTS_MAX 24
 

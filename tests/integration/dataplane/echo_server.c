@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/loop/core.h"
-#include "tests/integration/server_options.h"
+#include "tests/integration/dataplane/server_options.h"
 
 static void echo(void *core_app, struct mr_endpoint *endpoint, const struct mr_request *request)
 {

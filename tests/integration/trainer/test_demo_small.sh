@@ -8,6 +8,6 @@ shift 2
 data=$(mktemp "${TMPDIR:-/tmp}/criteo-like.XXXXXX.tsv")
 trap 'rm -f "$data"' EXIT
 for lines in "$@"; do
-    /usr/bin/python3 "$source/tests/integration/criteo_like.py" "$lines" >"$data"
+    /usr/bin/python3 "$source/tests/integration/trainer/criteo_like.py" "$lines" >"$data"
     MILLRACE_BUILD=$build "$source/scripts/demo.sh" "$data"
 done

@@ -3,7 +3,7 @@
 #define TESTS_RPC_NODE_FIXTURE_H
 
 #include "tests/integration/node_fixture.h"
-#include "tests/integration/rpc_workers.h"
+#include "tests/integration/rpc/rpc_workers.h"
 
 #define RPC_NODE_RANK 0u /* where it is a worker */
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
-#include "tests/integration/rpc_workers.h"
+#include "tests/integration/rpc/rpc_workers.h"
 #include "trainer_client/examples/common/nll_loss.h"
 
 enum { BATCH = 8, INPUTS = 4, CLASSES = 3, STEPS = 30 };

@@ -26,7 +26,7 @@
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
-#include "tests/integration/checkpoint_content.h"
+#include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
 

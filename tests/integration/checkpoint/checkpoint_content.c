@@ -6,7 +6,7 @@
 #include <xxhash.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "tests/integration/checkpoint_content.h"
+#include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/unit/ps/reader_each.h"
 
 static void add(struct content *c, const struct content_piece *piece)

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include "dataplane/dataplane.h"
-#include "tests/integration/echo_fixture.h"
+#include "tests/integration/dataplane/echo_fixture.h"
 
 #define ANSWER_BYTES 16384
 
