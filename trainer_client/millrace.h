@@ -395,7 +395,8 @@ MR_API enum mr_status mr_checkpoint_status(struct mr_client *client, const struc
 enum mr_save_kind {
     MR_SAVE_CONFIGURED = 0, /* full or delta, as checkpoint.deltas and the keys beside it say */
     MR_SAVE_FULL = 1,
-    MR_SAVE_DELTA = 2, /* MR_INVALID_ARGUMENT if no delta is possible; the text says why */
+    MR_SAVE_DELTA = 2,   /* MR_INVALID_ARGUMENT if no delta is possible; the text says why */
+    MR_SAVE_PARTIAL = 3, /* of single tables and variables; only reported, `names` asks for it */
 };
 struct mr_save_options {
     size_t bytes;          /* sizeof(struct mr_save_options) */
@@ -409,6 +410,12 @@ struct mr_save_options {
      * at once. Not 0 and no step: the cut is made at the step that training has reached */
     uint32_t trainers;
     bool queue; /* while another save runs: wait for its end instead of failing with MR_CHECKPOINT_RUNNING */
+    /* Tables and variables to save; without names, everything. Such a checkpoint is partial: it goes to the
+     * folder `partial` of the directory, where it has a number of its own, and mr_checkpoint_restore() takes
+     * from it by name. A start does not restore it, deltas do not build on it, and it does not hold pushes
+     * for `replay`. */
+    const char *const *names;
+    uint32_t name_count;
 };
 /* Starts or queues a save and returns its number at once; training continues. The numbers count the saves of
  * the server since its start; mr_checkpoint_info() reports how a save ended. save NULL: everything as

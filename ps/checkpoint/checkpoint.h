@@ -14,6 +14,9 @@
  * some delta are the chain that this delta is restored from. All else is whole in each link of a chain: of
  * earlier links only rows and sightings count.
  *
+ * A checkpoint of some features by name is partial: it says so, is full, and lies in DIR/partial with numbers
+ * of its own, so that nothing takes it for a state that a node can start from.
+ *
  * Writer: cores fill 1 MiB buffers that are registered with io_uring and hand them over through a ring; one
  * writer thread submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, which it
  * logs).
@@ -27,7 +30,8 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 
-#define PS_BLOCK_BYTES (1u << 20)
+#define PS_BLOCK_BYTES  (1u << 20)
+#define PS_PARTIAL_NAME "partial" /* the folder of a directory that partial checkpoints are in */
 
 struct ps_hash { /* XXH3-128 */
     uint64_t low, high;
@@ -100,6 +104,7 @@ struct ps_writer_options {
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
     bool is_at_step;           /* all pushes up to `step` are in it, and none after it */
+    bool is_partial;           /* `features` are not all that the node has; full */
     /* of the data cores: the thread avoids them as far as there are others */
     const int *avoid_cpus;
     uint32_t avoid_cpu_count;

@@ -106,6 +106,8 @@ static int print_chain(json_t *root, const struct ps_manifest *m)
     int bad = json_object_set_new(root, "parent", json_integer((json_int_t)m->parent));
     bad |= json_object_set_new(root, "step", json_sprintf("%" PRIu64, m->step));
     bad |= json_object_set_new(root, "at_step", json_boolean(m->is_at_step));
+    if (m->is_partial)
+        bad |= json_object_set_new(root, "partial", json_true());
     if (m->parent != 0)
         bad |= json_object_set_new(root, "parent_hash", hash_json(m->parent_hash));
     return bad;
@@ -358,6 +360,9 @@ static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest 
     if (!json_is_boolean(at_step))
         refuse(p, "\"at_step\" must be true or false");
     m->is_at_step = json_is_true(at_step);
+    m->is_partial = json_is_true(json_object_get(root, "partial"));
+    if (m->is_partial && m->parent != 0)
+        refuse(p, "\"partial\" and a parent exclude each other");
     if (m->parent != 0)
         m->parent_hash = parse_hash(p, root, "parent_hash");
 }

@@ -52,6 +52,7 @@ struct ps_manifest {
     struct ps_hash hash;         /* of this manifest; ps_manifest_parse() and _seal() fill it in */
     struct ps_ancestry ancestry; /* of the state in it; empty before version 4 */
     bool is_at_step;
+    bool is_partial; /* it has some of the node's features, and no record of batches and pushes */
     uint32_t feature_count;
     struct mr_feature *features;
     uint32_t *feature_ids;

@@ -733,7 +733,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
 {
     assert(options->core_count >= 1 && options->core_count <= MR_CORE_MAX);
     assert(options->id >= 1 && options->id <= (uint64_t)PS_CHECKPOINT_ID_MAX &&
-           options->parent_id < options->id);
+           options->parent_id < options->id && !(options->is_partial && options->parent_id != 0));
     assert(options->buffers_per_core >= 2 && options->buffers_per_core <= PS_WRITER_BUFFERS_MAX);
     enum mr_status status = MR_NO_MEMORY;
     struct ps_writer *w = aligned_alloc(64, (sizeof(*w) + 63) / 64 * 64);
@@ -750,6 +750,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->attempt.manifest.step = options->step;
         w->attempt.manifest.clock_s = options->clock_s;
         w->attempt.manifest.is_at_step = options->is_at_step;
+        w->attempt.manifest.is_partial = options->is_partial;
         if (options->ancestry)
             w->attempt.manifest.ancestry = *options->ancestry;
         w->attempt.manifest.incarnation = options->incarnation;

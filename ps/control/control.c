@@ -27,13 +27,25 @@ static struct ps_command *take_command(struct ps_control *c)
     return ps_ring_take(&c->commands, &command) ? (struct ps_command *)command : NULL;
 }
 
+/* What the names of a partial save mean, and where it goes. */
+static enum mr_status prepare_partial(struct ps_control *c, struct ps_command *command)
+{
+    struct ps_save_request *save = &command->save;
+    enum mr_status status = ps_control_find_features(c, command->save_names, command->save_name_count,
+                                                     save->feature_ids, &save->feature_count, command->text);
+    return status == MR_OK ? ps_control_place_partial(c->node->config, save, command->text) : status;
+}
+
 static void execute_save(struct ps_control *c, struct ps_command *command)
 {
     uint64_t id = 0, number = command->cancel_number;
     if (number != 0) {
         command->status = ps_control_save_cancel(c, number, command->text);
     } else {
-        command->status = ps_control_save(c, &command->save, &id, command->text);
+        if (command->save_name_count > 0)
+            command->status = prepare_partial(c, command);
+        if (command->status == MR_OK)
+            command->status = ps_control_save(c, &command->save, &id, command->text);
         number = command->save.number;
     }
     if (command->status == MR_OK) {

@@ -36,7 +36,9 @@ struct ps_command {
     bool replace; /* features that have such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
-    uint64_t cancel_number; /* of the save to cancel; 0: `save` is one to be made */
+    uint32_t save_name_count; /* of features to save; 0: all */
+    char *save_names;         /* [save_name_count][MR_NAME_BYTES] */
+    uint64_t cancel_number;   /* of the save to cancel; 0: `save` is one to be made */
     /* the answer; the command owns the tensors' data */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];

@@ -1,6 +1,7 @@
 /* One save over all cores: the choice of its kind, its cut, its progress, and its end. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "ps/base/log.h"
@@ -110,6 +111,9 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     const struct ps_save_chain_limits limits = {(uint32_t)config->checkpoint_deltas,
                                                 (uint32_t)config->checkpoint_delta_share_percent};
     char why[WHY_BYTES];
+    entry->is_partial = request->feature_count > 0;
+    if (entry->is_partial)
+        return MR_OK;
     bool may_be = limits.deltas_max > 0 && chain->is_open && request->wish != PS_WISH_FULL;
     const char *why_not = ps_save_chain_no_delta(chain, &limits, request->directory,
                                                  may_be && is_there(request->directory, chain->last_id),
@@ -127,18 +131,24 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     return MR_OK;
 }
 
+static const char *why_chain_ended(const struct ps_save_entry *entry)
+{
+    if (entry != NULL && entry->status == MR_OK)
+        return "the last save was of single tables, which took what was known of changes: save a full one "
+               "first";
+    return entry == NULL || entry->status != MR_CANCELLED
+               ? "the last save failed, and what was known of changes is lost: save a full one first"
+               : "the last save was cancelled, and what was known of changes is lost: save a full one first";
+}
+
 static void chain_ended(struct ps_control *c, const struct ps_save_entry *entry)
 {
-    if (entry != NULL && entry->status == MR_OK) {
+    if (entry != NULL && entry->status == MR_OK && !entry->is_partial) {
         ps_save_chain_published(&c->saves.chain, c->saves.running.directory, entry->id, entry->is_delta,
                                 entry->bytes);
         return;
     }
-    ps_save_chain_break(
-        &c->saves.chain,
-        entry == NULL || entry->status != MR_CANCELLED
-            ? "the last save failed, and what was known of changes is lost: save a full one first"
-            : "the last save was cancelled, and what was known of changes is lost: save a full one first");
+    ps_save_chain_break(&c->saves.chain, why_chain_ended(entry));
     ps_node_each_core(c->node, lose_marks, NULL);
 }
 
@@ -158,6 +168,7 @@ static void end_cut(struct ps_control *c)
 struct begin_order {
     struct ps_writer *writer;
     enum ps_save_kind kind;
+    const struct ps_save_request *request;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
     struct changes changes; /* up to the cut */
@@ -171,7 +182,11 @@ static void begin_on_core(struct ps_core *core, void *arg)
         order->status[core->index] = MR_NOT_READY; /* it was possible a moment ago */
         return;
     }
-    order->status[core->index] = ps_save_begin(core, order->writer, order->kind, &order->bytes[core->index]);
+    uint64_t *bytes = &order->bytes[core->index];
+    order->status[core->index] = order->request->feature_count > 0
+                                     ? ps_save_begin_some(core, order->writer, order->request->feature_ids,
+                                                          order->request->feature_count, bytes)
+                                     : ps_save_begin(core, order->writer, order->kind, bytes);
 }
 
 /* The approximate length of a core's file, from the bytes of its records. */
@@ -181,10 +196,12 @@ static uint64_t file_bytes(uint64_t bytes)
 }
 
 /* Makes the cut on every core, or on none. */
-static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, bool is_delta,
+static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer,
+                                       const struct ps_save_request *request, bool is_delta,
                                        uint64_t *bytes_total, uint64_t *changes)
 {
-    struct begin_order order = {.writer = writer, .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL};
+    struct begin_order order = {
+        .writer = writer, .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL, .request = request};
     ps_node_each_core_at_once(c->node, begin_on_core, &order);
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
@@ -198,19 +215,38 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
     return MR_OK;
 }
 
-static enum mr_status start_writer(struct ps_control *c, const struct ps_save_entry *entry,
-                                   const char *directory, struct ps_writer **writer, char *text)
+/* Copies the features to `out`. MR_UNKNOWN_TABLE: one has gone since the save was asked for. */
+static enum mr_status pick_features(const struct ps_control *c, const struct ps_save_request *request,
+                                    struct ps_catalog *out, char *text)
+{
+    out->count = 0;
+    for (uint32_t i = 0; i < request->feature_count; i++) {
+        const uint32_t at = ps_catalog_find_id(&c->catalog, request->feature_ids[i]);
+        if (at == c->catalog.count) {
+            snprintf(text, PS_CONTROL_TEXT_BYTES, "table or variable %u, which was to be saved, is gone",
+                     request->feature_ids[i]);
+            return MR_UNKNOWN_TABLE;
+        }
+        ps_catalog_add(out, c->catalog.ids[at], &c->catalog.features[at]);
+    }
+    return MR_OK;
+}
+
+static enum mr_status start_writer(struct ps_control *c, const struct ps_save_request *request,
+                                   const struct ps_save_entry *entry, const struct ps_catalog *catalog,
+                                   struct ps_writer **writer, char *text)
 {
     const struct ps_node *node = c->node;
     int cpus[DP_CORES_MAX];
     int cpu_count = ps_cpus_parse(node->config->cores_cpus, cpus, DP_CORES_MAX);
     const struct ps_writer_options options = {
-        .directory = directory,
+        .directory = request->directory,
         .avoid_cpus = cpus,
         .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
-        .features = c->catalog.features,
-        .feature_ids = c->catalog.ids,
-        .feature_count = c->catalog.count,
+        .features = catalog->features,
+        .feature_ids = catalog->ids,
+        .feature_count = catalog->count,
+        .is_partial = entry->is_partial,
         .id = entry->id,
         .parent_id = entry->parent_id,
         .parent_hash = &c->saves.chain.last_hash,
@@ -233,6 +269,8 @@ static void log_begun(const struct ps_control *c, const struct ps_save_entry *en
         snprintf(at, sizeof(at), " at step %llu", (unsigned long long)entry->step);
     if (entry->is_delta)
         snprintf(kind, sizeof(kind), ", a delta on %llu,", (unsigned long long)entry->parent_id);
+    if (entry->is_partial)
+        snprintf(kind, sizeof(kind), ", a partial one of %u,", c->saves.running.feature_count);
     ps_log("saving checkpoint %llu%s%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, kind, at,
            c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
@@ -257,15 +295,33 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     atomic_store(&c->node->state, MR_NODE_SAVING);
 }
 
+static enum mr_status start_partial_writer(struct ps_control *c, const struct ps_save_request *request,
+                                           const struct ps_save_entry *entry, struct ps_writer **writer,
+                                           char *text)
+{
+    struct ps_catalog *picked = malloc(sizeof(*picked));
+    enum mr_status status = MR_NO_MEMORY;
+    if (picked == NULL)
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+    else
+        status = pick_features(c, request, picked, text);
+    if (status == MR_OK)
+        status = start_writer(c, request, entry, picked, writer, text);
+    free(picked);
+    return status;
+}
+
 /* Starts the writer and makes the cut, as a full or a delta. On failure nothing is left of either. */
-static enum mr_status try_cut(struct ps_control *c, const char *directory, const struct ps_save_entry *entry,
-                              uint64_t *bytes_total, uint64_t *changes, char *text)
+static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request *request,
+                              const struct ps_save_entry *entry, uint64_t *bytes_total, uint64_t *changes,
+                              char *text)
 {
     struct ps_writer *writer;
-    enum mr_status status = start_writer(c, entry, directory, &writer, text);
+    enum mr_status status = entry->is_partial ? start_partial_writer(c, request, entry, &writer, text)
+                                              : start_writer(c, request, entry, &c->catalog, &writer, text);
     if (status != MR_OK)
         return status;
-    status = begin_everywhere(c, writer, entry->is_delta, bytes_total, changes);
+    status = begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);
@@ -297,12 +353,12 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
         status = choose_kind(c, request, &entry, text);
     if (status != MR_OK)
         return status;
-    status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
+    status = try_cut(c, request, &entry, &bytes_total, &changes, text);
     if (entry.is_delta && request->wish != PS_WISH_DELTA && is_for_parent(status)) {
         ps_log("a full checkpoint in place of a delta: %s", text);
         entry.is_delta = false;
         entry.parent_id = 0;
-        status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
+        status = try_cut(c, request, &entry, &bytes_total, &changes, text);
     }
     if (status != MR_OK)
         return status;
@@ -364,6 +420,8 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
     ps_counter_add(&counters->saves_at_step, entry->is_at_step);
     ps_counter_add(&counters->bytes_written, entry->bytes);
     ps_counter_add(&counters->write_us, entry->duration_us);
+    if (entry->is_partial)
+        return;
     ps_counter_set(&counters->last_good_id, entry->id);
     ps_counter_set(&counters->last_good_step, entry->step);
 }
@@ -392,7 +450,7 @@ static void view_ended(struct ps_control *c, const struct ps_save_entry *entry)
     view.last_errno = (uint64_t)entry->error_number;
     snprintf(view.text, sizeof(view.text), "%s", entry->text);
     if (entry->status == MR_OK) {
-        view.last_good_id = view.id;
+        view.last_good_id = entry->is_partial ? view.last_good_id : view.id;
         view.bytes_total = entry->bytes;
     }
     ps_control_set_view(c, &view);
@@ -430,8 +488,10 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
         c->saves.changes_saved =
             UINT64_MAX; /* no checkpoint holds these changes: the next save by time must not be skipped */
     }
-    if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+    bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    if (entry->status == MR_OK && is_own)
         set_durable(c, entry->id);
+    if (entry->status == MR_OK && (is_own || c->saves.running.is_kept)) {
         ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
         if (c->node->copier != NULL)
             ps_copier_wake(c->node->copier);

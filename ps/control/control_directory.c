@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control_internal.h"
 
 /* ---- which ones a client may name ---- */
@@ -92,6 +94,26 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s: its path without links is longer than %d bytes", meant,
                  PS_DIRECTORY_BYTES - 1);
         return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}
+
+enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
+                                        char text[PS_CONTROL_TEXT_BYTES])
+{
+    char base[PS_DIRECTORY_BYTES];
+    enum mr_status status = ps_control_check_directory(config, request->directory, base, text);
+    if (status != MR_OK)
+        return status;
+    request->is_kept = strcmp(base, config->checkpoint_directory) == 0;
+    if (snprintf(request->directory, PS_DIRECTORY_BYTES, "%s/" PS_PARTIAL_NAME, base) >= PS_DIRECTORY_BYTES) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s/" PS_PARTIAL_NAME " is longer than %d bytes", base,
+                 PS_DIRECTORY_BYTES - 1);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (mkdir(base, 0755) != 0 && errno != EEXIST) {
+        ps_text_io(text, "make directory", base, errno);
+        return MR_IO_ERROR;
     }
     return MR_OK;
 }

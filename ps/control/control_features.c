@@ -1,4 +1,5 @@
 /* Create, Freeze and List. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
@@ -171,6 +172,36 @@ void ps_control_freeze(struct ps_control *c, struct ps_command *command)
     static const char *const levels[] = {"off", "admit", "all"};
     ps_node_each_core(c->node, freeze_core, &command->freeze);
     ps_log("freeze: %s", levels[command->freeze]);
+}
+
+/* ---- features by name ---- */
+
+static int compare_ids(const void *a, const void *b)
+{
+    return (int)*(const uint16_t *)a - (int)*(const uint16_t *)b;
+}
+
+enum mr_status ps_control_find_features(const struct ps_control *c, const char *names, uint32_t name_count,
+                                        uint16_t *ids, uint32_t *id_count, char *text)
+{
+    bool is_found[MR_FEATURE_MAX] = {false};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < name_count; i++) {
+        const char *name = names + (size_t)i * MR_NAME_BYTES;
+        const uint32_t at = ps_catalog_find(&c->catalog, name);
+        if (at == c->catalog.count) {
+            snprintf(text, PS_CONTROL_TEXT_BYTES,
+                     "there is no table or variable named %.63s; millrace ctl list shows what there is",
+                     name);
+            return MR_UNKNOWN_TABLE;
+        }
+        if (!is_found[at])
+            ids[count++] = (uint16_t)c->catalog.ids[at];
+        is_found[at] = true;
+    }
+    qsort(ids, count, sizeof(*ids), compare_ids);
+    *id_count = count;
+    return MR_OK;
 }
 
 /* ---- List ---- */

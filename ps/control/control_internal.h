@@ -99,6 +99,10 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
 void ps_control_create_features(struct ps_control *c, struct ps_command *command);
 void ps_control_freeze(struct ps_control *c, struct ps_command *command);
 void ps_control_list(struct ps_control *c, struct ps_command *command);
+/* Writes the numbers of the features with these names to `ids` (MR_FEATURE_MAX), each once and in ascending
+ * order, and their count to *id_count. MR_UNKNOWN_TABLE, and `text` names one that the node does not have. */
+enum mr_status ps_control_find_features(const struct ps_control *c, const char *names, uint32_t name_count,
+                                        uint16_t *ids, uint32_t *id_count, char *text);
 
 /* ---- which save is next (control_saves.c) ---- */
 
@@ -173,6 +177,10 @@ bool ps_cut_is_late(const struct ps_control *c);
  * `text` names the key to set. */
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
                                           char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
+/* Finds out where a partial save goes: to the folder PS_PARTIAL_NAME of the directory that the request names,
+ * which is created if it is missing and allowed. Errors as those of ps_control_check_directory(). */
+enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
+                                        char text[PS_CONTROL_TEXT_BYTES]);
 /* Keeps others from writing to a directory while a save is running. MR_IO_ERROR: another process has it, and
  * `text` names it. */
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text);

@@ -14,6 +14,7 @@ void ps_control_note_save(struct ps_control *c, struct ps_save_request *request,
     entry->state = state;
     entry->step = request->step;
     entry->is_automatic = request->is_automatic;
+    entry->is_partial = request->feature_count > 0;
     request->number = entry->number;
     pthread_mutex_unlock(&c->view_lock);
 }
@@ -100,6 +101,8 @@ static void fill_details(const struct ps_control *c, uint64_t out[PS_DETAIL_WORD
 
 static uint64_t kind_of(const struct ps_save_entry *entry)
 {
+    if (entry->is_partial)
+        return PS_KIND_PARTIAL;
     return entry->id == 0 ? PS_WISH_CONFIGURED : entry->is_delta ? PS_WISH_DELTA : PS_WISH_FULL;
 }
 

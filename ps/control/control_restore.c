@@ -273,10 +273,25 @@ static enum mr_status note_history(struct attempt *a)
     return status;
 }
 
+/* A partial checkpoint is not a state that a node can have, and gives its features by their names only. */
+static enum mr_status check_partial(const struct attempt *a, const struct ps_reader *reader)
+{
+    if (!ps_reader_manifest(reader)->is_partial || a->request->name_count > 0)
+        return MR_OK;
+    snprintf(a->text, PS_CONTROL_TEXT_BYTES,
+             "checkpoint %llu of %.160s is partial: it has %u tables and variables, the first is %.63s; name "
+             "those to restore (ctl restore --table NAME)",
+             (unsigned long long)a->view->id, a->directory, a->held.count,
+             a->held.count > 0 ? a->held.features[0].name : "none");
+    return MR_INVALID_ARGUMENT;
+}
+
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 {
     const struct ps_restore_request *request = a->request;
     enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
+    if (status == MR_OK)
+        status = check_partial(a, reader);
     if (status == MR_OK) {
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);

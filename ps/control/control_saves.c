@@ -71,7 +71,8 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
 static bool is_the_same(const struct ps_save_request *a, const struct ps_save_request *b)
 {
     return a->wish == b->wish && a->step == b->step && a->trainers == b->trainers &&
-           strcmp(a->directory, b->directory) == 0;
+           strcmp(a->directory, b->directory) == 0 && a->feature_count == b->feature_count &&
+           memcmp(a->feature_ids, b->feature_ids, a->feature_count * sizeof(*a->feature_ids)) == 0;
 }
 
 /* A save with the same request that waits already will hold all that this one should. */

@@ -71,6 +71,29 @@ static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps
     return true;
 }
 
+/* Tensor `index` as a list of names of features. */
+static bool read_feature_names(const struct ps_op *op, uint32_t index, char **names, uint32_t *count)
+{
+    if (!ps_check_tensor(op, index, MR_U8, 2, "names"))
+        return false;
+    const struct mr_tensor *t = &op->tensors[index];
+    if (t->dims[1] != MR_NAME_BYTES || t->dims[0] == 0 || t->dims[0] > MR_FEATURE_MAX) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "names are u8[%u, %u]; expected 1 to %u names of %d bytes",
+                         t->dims[0], t->dims[1], MR_FEATURE_MAX, MR_NAME_BYTES);
+    }
+    const char *all = t->data;
+    for (uint32_t i = 0; i < t->dims[0]; i++)
+        if (memchr(all + (size_t)i * MR_NAME_BYTES, '\0', MR_NAME_BYTES) == NULL)
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "name %u is longer than %d bytes", i,
+                             MR_NAME_BYTES - 1);
+    *names = malloc(t->bytes);
+    if (*names == NULL)
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    memcpy(*names, all, t->bytes);
+    *count = t->dims[0];
+    return true;
+}
+
 static bool read_save(const struct ps_op *op, struct ps_command *command)
 {
     struct ps_save_request *save = &command->save;
@@ -97,7 +120,15 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
     save->step = words[SAVE_STEP];
     save->trainers = (uint32_t)words[SAVE_TRAINERS];
     save->queue = words[SAVE_QUEUE] == 1;
-    return true;
+    if (op->tensor_count == 2)
+        return true;
+    if (command->cancel_number != 0 || save->wish == PS_WISH_DELTA)
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         command->cancel_number != 0
+                             ? "a save is cancelled by its number, with nothing else"
+                             : "a checkpoint of single tables is never a delta: leave out kind or names");
+    return ps_check_tensor_count(op, 3) &&
+           read_feature_names(op, 2, &command->save_names, &command->save_name_count);
 }
 
 /* Which features of the checkpoint, and under which names. */

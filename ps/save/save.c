@@ -248,16 +248,35 @@ bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *f)
 
 /* ---- begin and end ---- */
 
-/* Begins the part of the cut that may fail, for all features or none. */
-static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
+/* The features of a cut: those with these numbers, or all that the core has. */
+struct chosen {
+    const uint16_t *ids; /* NULL: all */
+    uint32_t count;
+};
+
+static struct chosen choose_all(const struct ps_core *core)
 {
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        struct ps_feature *f = core->features[id];
+    return (struct chosen){.count = core->feature_id_max};
+}
+
+/* NULL: there is none of that number. */
+static struct ps_feature *chosen_feature(const struct ps_core *core, const struct chosen *chosen, uint32_t i)
+{
+    return core->features[chosen->ids != NULL ? chosen->ids[i] : i + 1];
+}
+
+/* Begins the part of the cut that may fail, for all features or none. */
+static bool filters_begin(struct ps_core *core, const struct chosen *chosen, enum ps_save_kind kind)
+{
+    for (uint32_t i = 0; i < chosen->count; i++) {
+        struct ps_feature *f = chosen_feature(core, chosen, i);
         if (f == NULL || f->table == NULL || ps_table_filter_cut_begin(f->table, kind) == MR_OK)
             continue;
-        while (--id > 0)
-            if (core->features[id] != NULL && core->features[id]->table != NULL)
-                ps_table_cut_abort(core->features[id]->table);
+        while (i-- > 0) {
+            f = chosen_feature(core, chosen, i);
+            if (f != NULL && f->table != NULL)
+                ps_table_cut_abort(f->table);
+        }
         return false;
     }
     return true;
@@ -277,29 +296,56 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
            ps_table_cut_tombstones_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
 }
 
-enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
-                             uint64_t *bytes)
+static struct ps_save begin_save(const struct ps_core *core, struct ps_writer *writer)
 {
-    struct ps_save *save = &core->save;
-    assert(save->writer == NULL && core->coop_tasks.running == NULL);
-    assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
-    struct ps_save begun = {
+    assert(core->save.writer == NULL && core->coop_tasks.running == NULL);
+    return (struct ps_save){
         .writer = writer,
         .next_feature = 1,
         .capacity_bytes = ps_writer_free_bytes(writer, core->index),
         .pace = ps_save_pace_start((uint32_t)core->node->config->checkpoint_busy_share_percent, 0, 0)};
-    if (!copy_begin(core, &begun) || !filters_begin(core, kind)) {
+}
+
+/* Begins the cut of the features, which cannot fail. Returns about how many bytes the core will write. */
+static uint64_t cut_begin(struct ps_core *core, const struct ps_save *begun, const struct chosen *chosen,
+                          enum ps_save_kind kind)
+{
+    uint64_t bytes = begun->copy_bytes;
+    core->save = *begun;
+    for (uint32_t i = 0; i < chosen->count; i++) {
+        struct ps_feature *f = chosen_feature(core, chosen, i);
+        if (f != NULL)
+            bytes += feature_begin(f, kind);
+    }
+    ps_writer_expect(begun->writer, core->index, bytes);
+    return bytes;
+}
+
+enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
+                             uint64_t *bytes)
+{
+    struct ps_save begun = begin_save(core, writer);
+    const struct chosen all = choose_all(core);
+    assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
+    if (!copy_begin(core, &begun) || !filters_begin(core, &all, kind)) {
         free(begun.copy);
         return MR_OUT_OF_MEMORY;
     }
-    *save = begun;
     ps_pushes_cut(core->pushes);
-    *bytes = save->copy_bytes;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++)
-        if (core->features[id] != NULL)
-            *bytes += feature_begin(core->features[id], kind);
-    ps_writer_expect(writer, core->index, *bytes);
+    *bytes = cut_begin(core, &begun, &all, kind);
     core->marks_hold = true;
+    return MR_OK;
+}
+
+enum mr_status ps_save_begin_some(struct ps_core *core, struct ps_writer *writer, const uint16_t *ids,
+                                  uint32_t count, uint64_t *bytes)
+{
+    const struct ps_save begun = begin_save(core, writer);
+    const struct chosen chosen = {ids, count};
+    if (!filters_begin(core, &chosen, PS_SAVE_FULL))
+        return MR_OUT_OF_MEMORY;
+    *bytes = cut_begin(core, &begun, &chosen, PS_SAVE_FULL);
+    core->marks_hold = false;
     return MR_OK;
 }
 

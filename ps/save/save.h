@@ -12,6 +12,8 @@
  * that were removed (PS_RECORD_GONE); all else is whole. It builds on that cut, so it is possible only while
  * it is known what changed since.
  *
+ * A partial checkpoint has some features, each of them whole, and nothing else.
+ *
  * Records: rows and variables as ps/checkpoint/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and
  * PS_RECORD_PUSHES name the core that they come from: `feature` = core, `count` = cores of the node. A
  * stream's `row_bytes` is an enum ps_stream_record, `offset` how many batches were added to it. The `offset`
@@ -68,6 +70,10 @@ struct ps_save {
  * *bytes is about what the core will write. MR_OUT_OF_MEMORY: nothing was begun. */
 enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
                              uint64_t *bytes);
+/* Makes a cut of the features with these numbers, which the core has, and of nothing else: no batches,
+ * clients or pushes. The marks of what has changed are lost. */
+enum mr_status ps_save_begin_some(struct ps_core *core, struct ps_writer *writer, const uint16_t *ids,
+                                  uint32_t count, uint64_t *bytes);
 /* Whether a delta on the last cut is possible: marks are kept (checkpoint.deltas > 0), that cut was written
  * completely, or restored, and what changed since is known, because not too many rows were removed. False
  * while a save runs. */

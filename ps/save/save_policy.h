@@ -27,6 +27,8 @@
 /* What a save may ask for. */
 
 enum ps_save_wish { PS_WISH_CONFIGURED = 0, PS_WISH_FULL = 1, PS_WISH_DELTA = 2 };
+/* A further kind in the list of saves: of single features, which is asked for by their names. */
+#define PS_KIND_PARTIAL 3u
 
 struct ps_save_request {
     char directory[PS_DIRECTORY_BYTES]; /* "": the configured one */
@@ -37,6 +39,10 @@ struct ps_save_request {
     bool queue;        /* it waits while another save is running; otherwise that is an error */
     bool is_automatic;
     uint64_t number; /* in ps/control/save_log.h; set by the control thread */
+    /* what a partial save holds, in ascending order; 0: everything is saved */
+    uint32_t feature_count;
+    uint16_t feature_ids[MR_FEATURE_MAX];
+    bool is_kept; /* a partial save below the configured directory: there are as many as whole ones */
 };
 
 /* ---- full or delta ---- */

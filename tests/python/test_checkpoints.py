@@ -57,6 +57,28 @@ def test_parts_of_a_checkpoint_under_other_names(new_node):
             client.restore(id=999)
 
 
+def test_saves_of_single_tables(new_node):
+    node = new_node()
+    partial = f"{node.checkpoints}/partial"
+    with millrace.Client(node.address, deadline_s=60.0) as client:
+        client.table("other", 2)
+        table = client.table("user", 2, initializer=init.uniform(0, 1, seed=3))
+        rows = table.lookup([1, 2, 3])
+        info = client.wait_for_save(client.save(names=["user"]), timeout_s=60)
+        assert (info.kind, info.id, client.checkpoint_status().last_good_id) == ("partial", 1, 0)
+        queued = client.save_async(names=["user", "other"], queue=True).result()
+        assert client.wait_for_save(queued, timeout_s=60).id == 2
+        with pytest.raises(millrace.InvalidArgument, match="is partial"):
+            client.restore(partial)
+        assert client.restore(partial, id=1, names={"user": "user_old"}).tables == 1
+        assert np.array_equal(client.table("user_old").lookup([1, 2, 3]), rows)
+        for names in ([], "user"):
+            with pytest.raises(ValueError, match="names must be a list"):
+                client.save(names=names)
+        with pytest.raises(millrace.UnknownTable, match="nobody"):
+            client.save(names=["nobody"])
+
+
 def test_saves_that_wait_and_are_withdrawn(new_node):
     with millrace.Client(new_node().address, deadline_s=60.0) as client:
         table = client.table("t", 2)

@@ -67,6 +67,11 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
                     at >= sizeof(names) ? ".." : "");
 }
 
+const char *ckpt_kind_name(const struct ps_manifest *m)
+{
+    return m->is_partial ? "partial" : m->parent != 0 ? "delta" : "full";
+}
+
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
 {
     const struct ps_store *store = ckpt_store_of(link->path);

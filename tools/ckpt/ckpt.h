@@ -29,6 +29,9 @@ int ckpt_pull(int argc, char **argv);
 int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain);
 int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const char *name, uint32_t *index);
 
+/* Returns "full", "delta" or "partial". */
+const char *ckpt_kind_name(const struct ps_manifest *m);
+
 /* "2026-01-31 12:00:00" of the MANIFEST, in UTC, and what the files take on disk; false when they cannot be
  * looked at. */
 #define CKPT_TIME_BYTES 24u

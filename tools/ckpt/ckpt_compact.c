@@ -66,6 +66,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
                                         .step = last->step,
                                         .clock_s = last->clock_s,
                                         .is_at_step = last->is_at_step,
+                                        .is_partial = last->is_partial,
                                         .core_count = last->file_count,
                                         .incarnation = last->incarnation};
     if (ckpt_make_start(&c.make, &options, text) != MR_OK)

@@ -124,7 +124,7 @@ static int print_json(const struct info *x)
         json_array_append_new(features, feature_info_json(x, i));
     json_t *o =
         json_pack("{s:I, s:s, s:o, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "id",
-                  (json_int_t)m->id, "kind", m->parent == 0 ? "full" : "delta", "chain", chain, "format",
+                  (json_int_t)m->id, "kind", ckpt_kind_name(m), "chain", chain, "format",
                   (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation, "cores",
                   (json_int_t)m->file_count, "features", features, "streams", (json_int_t)x->counts[STREAMS],
                   "clients", (json_int_t)x->counts[CLIENTS], "lanes", (json_int_t)x->counts[LANES],
@@ -140,7 +140,8 @@ static void print_head(const struct info *x)
     const struct ps_manifest *m = &last->manifest;
     char disk[16];
     ckpt_size_text(x->disk_bytes, disk);
-    (void)printf("checkpoint   %s\nkind         %s", last->path, m->parent == 0 ? "full" : "delta, on");
+    (void)printf("checkpoint   %s\nkind         %s%s", last->path, ckpt_kind_name(m),
+                 m->parent == 0 ? "" : ", on");
     for (uint32_t i = 0; i + 1 < x->chain.files.count; i++)
         (void)printf(" ckpt-%" PRIu64, x->chain.files.links[i]->manifest.id);
     (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32 " core%s, format %" PRIu32

@@ -14,6 +14,7 @@ struct listed {
     bool is_known; /* its MANIFEST could be read, and those it builds upon */
     bool is_good;  /* as far as it was looked at */
     bool is_at_step;
+    const char *kind;
     uint64_t parent, step, disk_bytes;
     uint32_t link_count;
     char time[CKPT_TIME_BYTES];
@@ -23,12 +24,13 @@ struct listed {
 static void look_at(const char *directory, uint64_t id, struct ckpt_check *check, struct listed *l)
 {
     struct ckpt_chain chain = {0};
-    *l = (struct listed){.id = id, .time = "?"};
+    *l = (struct listed){.id = id, .kind = "?", .time = "?"};
     l->is_known = ckpt_chain_open(directory, id, &chain, l->text) == MR_OK;
     l->is_good = l->is_known;
     if (!l->is_known)
         return;
     const struct ps_chain_link *last = ps_chain_last(&chain.files);
+    l->kind = ckpt_kind_name(&last->manifest);
     l->parent = last->manifest.parent;
     l->step = last->manifest.step;
     l->is_at_step = last->manifest.is_at_step;
@@ -41,15 +43,10 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
     ckpt_chain_close(&chain);
 }
 
-static const char *kind_of(const struct listed *l)
-{
-    return !l->is_known ? "?" : l->parent == 0 ? "full" : "delta";
-}
-
 static json_t *listed_json(const struct listed *l, bool verify)
 {
     json_t *o =
-        json_pack("{s:I, s:s, s:b}", "id", (json_int_t)l->id, "kind", kind_of(l), "damaged", !l->is_good);
+        json_pack("{s:I, s:s, s:b}", "id", (json_int_t)l->id, "kind", l->kind, "damaged", !l->is_good);
     if (l->is_known) {
         json_object_set_new(o, "parent", l->parent > 0 ? json_integer((json_int_t)l->parent) : json_null());
         json_object_set_new(o, "step", l->step > 0 ? json_integer((json_int_t)l->step) : json_null());
@@ -74,7 +71,7 @@ static void print_listed(const struct listed *l, bool verify)
         (void)snprintf(step, sizeof(step), "%" PRIu64 "%s", l->step, l->is_at_step ? "" : "+");
     if (l->disk_bytes > 0)
         ckpt_size_text(l->disk_bytes, size);
-    (void)printf("%8" PRIu64 "  %-6s%8s%12s  %-20s%12s", l->id, kind_of(l), parent, step, l->time, size);
+    (void)printf("%8" PRIu64 "  %-7s%8s%12s  %-20s%12s", l->id, l->kind, parent, step, l->time, size);
     if (!l->is_good)
         (void)printf("  DAMAGED: %s\n", l->text);
     else
@@ -94,7 +91,7 @@ static int list_all(const char *command, const char *path, bool verify, bool jso
         return exit_code;
     }
     if (!json && count > 0)
-        (void)printf("%8s  %-6s%8s%12s  %-20s%12s\n", "id", "kind", "parent", "step", "time (UTC)", "size");
+        (void)printf("%8s  %-7s%8s%12s  %-20s%12s\n", "id", "kind", "parent", "step", "time (UTC)", "size");
     ckpt_check_begin(&check, 0);
     for (uint32_t i = 0; i < count; i++) {
         struct listed l;

@@ -112,10 +112,10 @@ static void list_save(void *arg, const struct mr_save_info *s)
         return;
     }
     if (list->count++ == 0)
-        (void)printf("%-7s%-12s%-7s%-12s%-14s%-9s%12s%10s\n", "save", "checkpoint", "kind", "parent", "step",
+        (void)printf("%-7s%-12s%-8s%-12s%-14s%-9s%12s%10s\n", "save", "checkpoint", "kind", "parent", "step",
                      "cut at it", "MiB", "seconds");
     remark(s, text, sizeof(text));
-    (void)printf("%-7" PRIu64 "%-12s%-7s%-12s%-14s%-9s%12.1f%10.2f%s%s\n", s->number,
+    (void)printf("%-7" PRIu64 "%-12s%-8s%-12s%-14s%-9s%12.1f%10.2f%s%s\n", s->number,
                  number_or_dash(s->id, id), tool_save_kind_name(s), number_or_dash(s->parent_id, parent),
                  number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", tool_mib(s->bytes),
                  (double)s->duration_us / 1e6, text[0] ? "  " : "", text);

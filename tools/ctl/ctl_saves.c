@@ -13,7 +13,8 @@
 #define POLL_MS      100u
 #define CALL_MS_MIN  1000u /* a look takes this long at most where less is left */
 #define CLEAR_LINE   "\r\033[K"
-#define EXIT_GOES_ON 3 /* the deadline came first */
+#define TABLES_MAX   256u /* on a command line */
+#define EXIT_GOES_ON 3    /* the deadline came first */
 
 static const char command[] = "millrace ctl save";
 
@@ -168,19 +169,24 @@ static int cancel(const struct tool_connection *c, uint64_t number)
 /* What was asked for beside --cancel. */
 static bool is_a_save(const struct mr_save_options *wish, bool wait)
 {
-    return wait || wish->directory != NULL || wish->kind != MR_SAVE_CONFIGURED || wish->step != 0 ||
-           wish->trainers != 0 || wish->queue;
+    return wait || wish->directory != NULL || wish->name_count > 0 || wish->kind != MR_SAVE_CONFIGURED ||
+           wish->step != 0 || wish->trainers != 0 || wish->queue;
 }
 
 int tool_ctl_save(int argc, char **argv)
 {
     struct tool_connection c = {0};
     struct mr_save_options wish = {.bytes = sizeof(wish)};
+    static const char *items[TABLES_MAX];
+    struct cli_list names = {.items = items, .items_max = TABLES_MAX};
     bool wait = false, full = false, delta = false;
     uint64_t cancelled = 0;
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &wish.directory, "DIR",
          "directory on the server's machine to save to; default: as configured there"},
+        {"table", CLI_LIST, &names, "NAME",
+         "save only this table or variable; may be given several times. Such a checkpoint is\n"
+         "partial: it goes to the folder \"partial\" of the directory, and is restored by name"},
         {"full", CLI_FLAG, &full, NULL, "save everything, whatever the server is configured to do"},
         {"delta", CLI_FLAG, &delta, NULL,
          "save what has changed since the last checkpoint; an error if the server does not know that"},
@@ -204,13 +210,16 @@ int tool_ctl_save(int argc, char **argv)
                    "The exit code is 3 if --wait reaches its deadline while the save continues.\n"
                    "\n"
                    "  millrace ctl save --wait\n"
-                   "  millrace ctl save --full --directory /backup/millrace",
+                   "  millrace ctl save --full --directory /backup/millrace\n"
+                   "  millrace ctl save --table user --table item --wait",
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     if (full && delta)
         cli_refuse(command, "--full or --delta, not both");
     wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
+    wish.name_count = names.count;
+    wish.names = names.count > 0 ? names.items : NULL;
     if (cancelled != 0 && is_a_save(&wish, wait))
         cli_refuse(command, "--cancel cancels a save, and starts none: leave the other options out");
     return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);

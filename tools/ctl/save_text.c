@@ -20,7 +20,17 @@ const char *tool_save_state_name(const struct mr_save_info *save)
 
 const char *tool_save_kind_name(const struct mr_save_info *save)
 {
-    return save->kind == MR_SAVE_FULL ? "full" : save->kind == MR_SAVE_DELTA ? "delta" : "-";
+    switch (save->kind) {
+    case MR_SAVE_FULL:
+        return "full";
+    case MR_SAVE_DELTA:
+        return "delta";
+    case MR_SAVE_PARTIAL:
+        return "partial";
+    case MR_SAVE_CONFIGURED:
+        break;
+    }
+    return "-";
 }
 
 json_t *tool_save_json(const struct mr_save_info *s)

@@ -1,5 +1,7 @@
 /* Saves with options, the list of them, and the progress of saves and restores. */
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer_client/api/calls.h"
 #include "dataplane/wire/base/clock.h"
@@ -9,6 +11,8 @@
 #define STATUS_WORDS 8u
 #define DETAIL_WORDS 10u
 #define SAVE_WORDS   12u
+/* of struct mr_save_options, as it was at first */
+#define SAVE_OPTIONS_BYTES_MIN offsetof(struct mr_save_options, names)
 
 /* ---- save ---- */
 
@@ -146,25 +150,68 @@ enum mr_status mr_save(struct mr_client *client, const struct mr_options *option
     return run_save(client, options, &tensor, 1, (struct save_context){.checkpoint_id = checkpoint_id});
 }
 
+/* Copies the options; what a caller of an earlier version does not know is not set. */
+static enum mr_status read_options(const struct mr_save_options *save, struct mr_save_options *out)
+{
+    *out = (struct mr_save_options){.bytes = sizeof(*out)};
+    if (save == NULL)
+        return MR_OK;
+    if (save->bytes < SAVE_OPTIONS_BYTES_MIN)
+        return mrc_error(MR_INVALID_ARGUMENT,
+                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
+                         save->bytes);
+    memcpy(out, save, save->bytes < sizeof(*out) ? save->bytes : sizeof(*out));
+    if ((out->names == NULL) != (out->name_count == 0) || out->name_count > MR_FEATURE_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT,
+                         "mr_checkpoint_save: names and name_count do not fit together, or there are too "
+                         "many");
+    return check_directory("mr_checkpoint_save", out->directory);
+}
+
+/* Returns the names as a tensor's bytes, to be freed by the caller; NULL: `*status` says why not. */
+static char *copy_names(const struct mr_save_options *wish, enum mr_status *status)
+{
+    char *names = calloc(wish->name_count, MR_NAME_BYTES);
+    *status = MR_OK;
+    if (names == NULL) {
+        *status = mrc_error(MR_NO_MEMORY, "mr_checkpoint_save: no memory left");
+        return NULL;
+    }
+    for (uint32_t i = 0; i < wish->name_count; i++) {
+        const char *name = wish->names[i];
+        const size_t bytes = name == NULL ? 0 : strlen(name);
+        if (bytes == 0 || bytes >= MR_NAME_BYTES) {
+            *status = mrc_error(MR_INVALID_ARGUMENT, "mr_checkpoint_save: names[%u] must have 1 to %u bytes",
+                                i, MR_NAME_BYTES - 1);
+            free(names);
+            return NULL;
+        }
+        memcpy(names + (size_t)i * MR_NAME_BYTES, name, bytes);
+    }
+    return names;
+}
+
 enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
                                   const struct mr_save_options *save, uint64_t *number)
 {
-    static const struct mr_save_options nothing = {.bytes = sizeof(nothing)};
-    const struct mr_save_options *wish = save == NULL ? &nothing : save;
+    struct mr_save_options wish;
+    char *names = NULL;
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
-    if (wish->bytes < sizeof(*wish))
-        return mrc_error(MR_INVALID_ARGUMENT,
-                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
-                         wish->bytes);
-    enum mr_status status = check_directory("mr_checkpoint_save", wish->directory);
+    enum mr_status status = read_options(save, &wish);
 
+    if (status == MR_OK && wish.name_count > 0)
+        names = copy_names(&wish, &status);
     if (status != MR_OK)
         return status;
-    uint64_t words[4] = {wish->kind, wish->step, wish->trainers, wish->queue};
-    const struct mr_tensor tensors[2] = {directory_tensor(wish->directory), mr_tensor_1d(MR_U64, 4, words)};
+    uint64_t words[4] = {wish.kind, wish.step, wish.trainers, wish.queue};
+    const struct mr_tensor tensors[3] = {directory_tensor(wish.directory), mr_tensor_1d(MR_U64, 4, words),
+                                         mr_tensor_2d(MR_U8, wish.name_count, MR_NAME_BYTES, names)};
 
-    return run_save(client, options, tensors, 2, (struct save_context){.number = number});
+    status =
+        run_save(client, options, tensors, names == NULL ? 2 : 3, (struct save_context){.number = number});
+    free(names);
+    return status;
 }
 
 enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_options *options,

@@ -56,6 +56,7 @@ enum mr_role {
  * SAVE               u8[n] directory ("" = the configured one), and possibly u64[4] {kind, step, trainers,
  *                    queue} -> u64[1] checkpoint id, u64[1] number. To core 0; returns when the cut has
  *                    begun, or, with id 0, when the save waits
+ *                    to save some features only, also: u8[k, MR_NAME_BYTES] names
  *                    u8[0], u64[5] {0, 0, 0, 0, number} -> u64[1] 0, u64[1] number. Cancels that save
  * RESTORE            u8[n] directory, u64[1] id (0 = the newest) -> u64[5] {checkpoint id, step, 1 if cut at
  *                    it, tables, variables}. To core 0; returns when done

@@ -287,6 +287,10 @@ static void test_checkpoints(void **state)
     assert_non_null(strstr(x->result.out, "\"state\": \"queued\""));
     expect_text(x, "ctl save --cancel 6", "save 6 was cancelled");
     expect_text(x, "ctl save --cancel 7", "save 7 was cancelled");
+    expect_text(x, "ctl save --table user_old --wait", "saved checkpoint 1: partial, ");
+    expect_text(x, "ctl checkpoints", "partial");
+    expect_refused(x, "ctl save --table nobody", 1, "no table or variable named nobody");
+    expect_refused(x, "ctl save --table user --delta", 1, "never a delta");
     expect_refused(x, "ctl restore --id 99", 1, "99");
     expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");
     expect_refused(x, "ctl restore --id many", 2, "--id");

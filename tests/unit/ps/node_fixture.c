@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -359,6 +360,15 @@ uint64_t node_save(struct node_fixture *n)
     assert_int_equal(view[6], MR_OK);
     assert_int_equal(view[5], id);
     return id;
+}
+
+uint64_t node_durable_in(struct node_fixture *n, uint64_t number)
+{
+    n->sequence = mr_push_sequence(0, number);
+    const struct node_reply *reply = node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, number, 0, NULL, 0);
+    n->sequence = 0;
+    node_check(reply, MR_OK, NULL);
+    return reply->checkpoint;
 }
 
 const struct node_reply *node_restore(struct node_fixture *n, uint64_t id)

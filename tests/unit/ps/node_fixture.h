@@ -97,6 +97,8 @@ void node_pause(void);
 const uint64_t *node_wait_saved(struct node_fixture *n);
 /* Saves to the configured directory and waits until it is there; the checkpoint's id. */
 uint64_t node_save(struct node_fixture *n);
+/* Returns the checkpoint that the answer to the empty push of this number names; 0: it names none. */
+uint64_t node_durable_in(struct node_fixture *n, uint64_t number);
 const struct node_reply *node_restore(struct node_fixture *n, uint64_t id);
 
 #endif

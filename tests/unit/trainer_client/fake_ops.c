@@ -703,6 +703,13 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
         mr_reply_error(ep, r->ref, MR_IO_ERROR, "no such directory");
         return;
     }
+    if (r->message->preamble.op == MR_OP_SAVE && r->message->preamble.tensor_count == 3) {
+        const struct mr_tensor *names = &r->message->tensors[2];
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "%u names of %u, the last is %s", names->dims[0],
+                       names->dims[1],
+                       (const char *)names->data + (names->dims[0] - 1) * (size_t)MR_NAME_BYTES);
+        return;
+    }
     if (r->message->preamble.tensor_count == 4) { /* says what it was asked for */
         const struct mr_restore_pair *pairs = r->message->tensors[2].data;
         char text[256] = "";

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 _KINDS = {"configured": lib.MR_SAVE_CONFIGURED, "full": lib.MR_SAVE_FULL, "delta": lib.MR_SAVE_DELTA}
+_REPORTED_KINDS = {**_KINDS, "partial": lib.MR_SAVE_PARTIAL}
 _SAVE_STATES = {
     "ended": lib.MR_SAVE_ENDED,
     "writing": lib.MR_SAVE_WRITING,
@@ -58,7 +59,7 @@ class SaveInfo:
     is_automatic: bool
     is_at_step: bool
     id: int  #: of the checkpoint; 0 until its cut is made
-    kind: str  #: "full" or "delta"; "configured" until then
+    kind: str  #: "full", "delta" or "partial"; "configured" until then
     parent_id: int  #: of a delta
     step: int  #: that training had come to at its cut; until then, what it waits for
     bytes: int
@@ -101,7 +102,7 @@ def _save_info(struct: Any) -> SaveInfo:
         SaveInfo,
         struct,
         state=name_of(_SAVE_STATES, struct.state),
-        kind=name_of(_KINDS, struct.kind),
+        kind=name_of(_REPORTED_KINDS, struct.kind),
         status=text(lib.mr_status_name(struct.status)),
     )
 
@@ -109,8 +110,20 @@ def _save_info(struct: Any) -> SaveInfo:
 class CheckpointCalls(Connection):
     """The part of millrace.Client that is about checkpoints."""
 
-    def _save(self, directory: str | None, kind: str, step: int, trainers: int, queue: bool) -> Call:
+    def _save(
+        self,
+        directory: str | None,
+        kind: str,
+        step: int,
+        trainers: int,
+        queue: bool,
+        names: Optional[Sequence[str]],
+    ) -> Call:
         path, number = string(directory), ffi.new("uint64_t *")
+        if names is not None and (isinstance(names, str) or not names):
+            raise ValueError("names must be a list of names; None saves everything")
+        strings = [string(name) for name in names or ()]
+        wanted = ffi.new("char *[]", strings) if strings else NULL
         save = ffi.new(
             "struct mr_save_options *",
             {
@@ -120,9 +133,12 @@ class CheckpointCalls(Connection):
                 "step": whole("step", step, _U64_MAX),
                 "trainers": whole("trainers", trainers, _U32_MAX),
                 "queue": queue,
+                "names": wanted,
+                "name_count": len(strings),
             },
         )
-        return Call(lib.mr_checkpoint_save, (save, number), lambda _: number[0], held=path)
+        held = path, strings, wanted
+        return Call(lib.mr_checkpoint_save, (save, number), lambda _: number[0], held=held)
 
     def save(
         self,
@@ -132,6 +148,7 @@ class CheckpointCalls(Connection):
         at_step: int = 0,
         trainers: int = 0,
         queue: bool = False,
+        names: Optional[Sequence[str]] = None,
         **options: Unpack[CallOptions],
     ) -> int:
         """Starts a save and returns its number at once; training continues. wait_for_save() waits for it.
@@ -140,9 +157,10 @@ class CheckpointCalls(Connection):
         at_step: all pushes up to this step are in it and none after; for trainers that train in step
         (docs/checkpoints.md).
         trainers: how many have that step; 0: as configured. queue: while another save is running, wait for
-        its end instead of raising CheckpointRunning.
+        its end instead of raising CheckpointRunning. names: the tables and variables to save; None: all. Such
+        a checkpoint is partial, lies in the folder `partial` of the directory, and is restored by names.
         """
-        return self._run(self._save(directory, kind, at_step, trainers, queue), options)
+        return self._run(self._save(directory, kind, at_step, trainers, queue, names), options)
 
     def save_async(
         self,
@@ -152,10 +170,11 @@ class CheckpointCalls(Connection):
         at_step: int = 0,
         trainers: int = 0,
         queue: bool = False,
+        names: Optional[Sequence[str]] = None,
         **options: Unpack[CallOptions],
     ) -> Future:
         """save() as a Future."""
-        return self._start(self._save(directory, kind, at_step, trainers, queue), options)
+        return self._start(self._save(directory, kind, at_step, trainers, queue, names), options)
 
     def wait_for_save(self, number: int, timeout_s: float | None = None) -> SaveInfo:
         """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError

@@ -96,6 +96,29 @@ static void test_a_delta_names_its_parent(void **state)
     free(text);
 }
 
+/* Of a whole one nothing changes, so that versions without partial ones read it. */
+static void test_a_partial_one_says_so(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    char *text = ps_manifest_print(&m);
+    assert_null(strstr(text, "partial"));
+    free(text);
+    m.is_partial = true;
+    text = ps_manifest_print(&m);
+    assert_non_null(strstr(text, "\"partial\": true"));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_true(back.is_partial);
+    ps_manifest_clear(&back);
+    free(text);
+    m.parent = 11;
+    text = ps_manifest_print(&m);
+    assert_false(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_non_null(strstr(why, "exclude each other"));
+    free(text);
+}
+
 /* Version 2 has none of the fields of chains; a text of version 3 without them, or of version 2 with them, is
  * none. */
 static void test_an_older_manifest_has_no_chain(void **state)
@@ -362,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comes_back_as_it_was),
         cmocka_unit_test(test_a_delta_names_its_parent),
+        cmocka_unit_test(test_a_partial_one_says_so),
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
         cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
         cmocka_unit_test(test_starts_go_on),

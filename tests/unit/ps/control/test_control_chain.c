@@ -1,4 +1,5 @@
 /* Full or delta, through a node: what it was configured for, what it is asked for, and what is possible. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "ps/checkpoint/checkpoint.h"
 
 enum { AS_CONFIGURED, FULL, DELTA };
 
@@ -22,23 +24,27 @@ static const struct node_reply *ask(struct node_fixture *n, const char *director
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
-static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
+static struct saved wait_saved(struct node_fixture *n, uint64_t number)
 {
     struct saved saved;
-    const struct node_reply *reply = ask(n, directory, kind);
-    node_check(reply, MR_OK, NULL);
-    uint64_t number = *(const uint64_t *)reply->tensors[1].data;
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
     for (;;) {
-        reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+        const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
         node_check(reply, MR_OK, NULL);
         memcpy(&saved, reply->tensors[3].data, sizeof(saved));
-        if (saved.state == 0)
-            break;
+        if (saved.state == 0) {
+            assert_int_equal(((const uint64_t *)reply->tensors[3].data)[9], MR_OK);
+            return saved;
+        }
         node_pause();
     }
-    assert_int_equal(((const uint64_t *)reply->tensors[3].data)[9], MR_OK);
-    return saved;
+}
+
+static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
+{
+    const struct node_reply *reply = ask(n, directory, kind);
+    node_check(reply, MR_OK, NULL);
+    return wait_saved(n, *(const uint64_t *)reply->tensors[1].data);
 }
 
 static void expect(struct node_fixture *n, uint64_t asked, uint64_t id, uint64_t kind, uint64_t parent)
@@ -281,6 +287,142 @@ static void after_a_restart_a_delta_follows_what_was_restored(void **state)
     expect(n, AS_CONFIGURED, 5, FULL, 0);
 }
 
+/* ---- saves of single tables ---- */
+
+struct names {
+    char all[3][MR_NAME_BYTES];
+    uint32_t count;
+};
+
+static const struct node_reply *ask_partial(struct node_fixture *n, const struct names *names, uint64_t kind,
+                                            uint64_t queue)
+{
+    uint64_t words[4] = {kind, 0, 0, queue};
+    const struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+                                         mr_tensor_2d(MR_U8, names->count, MR_NAME_BYTES, names->all)};
+    return node_call(n, 0, MR_OP_SAVE, 0, tensors, 3);
+}
+
+static struct saved save_partial(struct node_fixture *n, const struct names *names)
+{
+    const struct node_reply *reply = ask_partial(n, names, AS_CONFIGURED, 0);
+    node_check(reply, MR_OK, NULL);
+    return wait_saved(n, *(const uint64_t *)reply->tensors[1].data);
+}
+
+/* Restores from the folder of partial checkpoints: `name`, or, if that is NULL, everything. */
+static const struct node_reply *restore_partial(struct node_fixture *n, uint64_t id, const char *name,
+                                                const char *new_name)
+{
+    char directory[PATH_MAX];
+    struct mr_restore_pair pair = {.name = ""};
+    uint32_t flags = 0;
+    snprintf(directory, sizeof(directory), "%s/partial", n->config.checkpoint_directory);
+    snprintf(pair.name, sizeof(pair.name), "%s", name != NULL ? name : "");
+    snprintf(pair.new_name, sizeof(pair.new_name), "%s", name != NULL ? new_name : "");
+    const struct mr_tensor tensors[4] = {
+        mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory), mr_tensor_1d(MR_U64, 1, &id),
+        mr_tensor_2d(MR_U8, 1, sizeof(pair), &pair), mr_tensor_1d(MR_U32, 1, &flags)};
+    return node_call(n, 0, MR_OP_RESTORE, 0, tensors, name != NULL ? 4 : 2);
+}
+
+static uint32_t number_of(struct node_fixture *n, const char *name)
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    const struct mr_feature *features = reply->tensors[0].data;
+    for (uint32_t i = 0; i < reply->tensors[0].dims[0]; i++)
+        if (strcmp(features[i].name, name) == 0)
+            return ((const uint32_t *)reply->tensors[1].data)[i];
+    fail_msg("there is no %s", name);
+    return 0;
+}
+
+static void push_at(struct node_fixture *n, uint32_t table, uint64_t key)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
+    push(n, table, key);
+}
+
+/* It has what it names and nothing else; it is no parent, and no state that a start or a whole restore takes. */
+static void single_tables_are_saved_aside(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature side = node_table("side", 0), bias = node_variable("bias", 3);
+    uint32_t table = start_with(n, 4, 1000), other = node_create(n, &side);
+    const struct names names = {{"bias", "emb", "bias"}, 3};
+    node_create(n, &bias);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    push_at(n, other, 1);
+    struct saved partial = save_partial(n, &names);
+    assert_int_equal(partial.id, 1); /* of its own */
+    assert_int_equal(partial.kind, 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.last_good_id"), 1);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    assert_int_equal(save_partial(n, &names).id, 2);
+    node_restart(n, 2);
+    assert_float_equal(node_value(n, table, 1), -3, 0);
+    assert_float_equal(node_value(n, other, 1), -1, 0);
+    node_check(restore_partial(n, 1, NULL, NULL), MR_INVALID_ARGUMENT, "is partial: it has 2 tables");
+    node_check(restore_partial(n, 0, NULL, NULL), MR_INVALID_ARGUMENT, "the first is emb");
+    assert_float_equal(node_value(n, table, 1), -3, 0);
+    node_check(restore_partial(n, 1, "side", ""), MR_UNKNOWN_TABLE, "holds no table or variable named side");
+    node_check(restore_partial(n, 1, "emb", "emb_old"), MR_OK, NULL);
+    assert_float_equal(node_value(n, number_of(n, "emb_old"), 1), -1, 0);
+}
+
+/* A state that is only in partial checkpoints is not on disk as far as clients with replay know. */
+static void single_tables_do_not_make_pushes_durable(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 0, 50);
+    const struct names names = {{"emb"}, 1};
+    push(n, table, 1);
+    for (uint64_t id = 1; id <= 3; id++)
+        assert_int_equal(save_partial(n, &names).id, id);
+    assert_int_equal(node_durable_in(n, 1), 0);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    assert_int_equal(save_partial(n, &names).id, 4);
+    assert_int_equal(node_durable_in(n, 2), 1);
+}
+
+/* As many stay as whole ones do. */
+static void old_saves_of_single_tables_go(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct names names = {{"emb"}, 1};
+    char directory[PATH_MAX];
+    uint64_t ids[8];
+    start_with(n, 0, 50);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    n->config.checkpoint_keep = 2;
+    for (uint64_t id = 1; id <= 4; id++)
+        assert_int_equal(save_partial(n, &names).id, id);
+    snprintf(directory, sizeof(directory), "%s/partial", n->config.checkpoint_directory);
+    assert_int_equal(ps_checkpoint_list(NULL, directory, ids, 8), 2);
+    assert_int_equal(ids[1], 3);
+    assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, ids, 8), 1);
+}
+
+static void what_names_cannot_be_saved_is_told(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 4, 1000);
+    const struct names good = {{"emb"}, 1}, unknown = {{"emb", "nothing"}, 2}, none = {.count = 0};
+    struct names endless = good;
+    memset(endless.all[0], 'x', MR_NAME_BYTES);
+    node_check(ask_partial(n, &unknown, 0, 0), MR_UNKNOWN_TABLE, "no table or variable named nothing");
+    node_check(ask_partial(n, &good, DELTA, 0), MR_INVALID_ARGUMENT, "never a delta");
+    node_check(ask_partial(n, &none, 0, 0), MR_WRONG_SHAPE, "expected 1 to");
+    node_check(ask_partial(n, &endless, 0, 0), MR_INVALID_ARGUMENT, "name 0 is longer than 63 bytes");
+    expect(n, AS_CONFIGURED, 1, FULL, 0); /* nothing was begun */
+}
+
 /* Not that it is empty: training would begin from nothing, and its checkpoints would mix with those that are
  * there. */
 static void a_directory_that_cannot_be_read_ends_the_start(void **state)
@@ -317,6 +459,11 @@ int main(void)
         TEST(a_directory_that_cannot_be_read_ends_the_start),
         TEST(after_a_restart_a_delta_follows_what_was_restored),
         TEST_3(after_a_restart_a_delta_follows_what_was_restored),
+        TEST(single_tables_are_saved_aside),
+        TEST_3(single_tables_are_saved_aside),
+        TEST_3(single_tables_do_not_make_pushes_durable),
+        TEST(old_saves_of_single_tables_go),
+        TEST(what_names_cannot_be_saved_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -301,16 +301,6 @@ static void a_start_tells_of_records_without_room(void **state)
     assert_true(node_counter(n, 0, "ps.push_lanes_forgotten") > 1000);
 }
 
-/* The checkpoint that the answer to a push names. */
-static uint64_t checkpoint_named(struct node_fixture *n, uint64_t number)
-{
-    n->sequence = mr_push_sequence(0, number);
-    const struct node_reply *reply = node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, number, 0, NULL, 0);
-    n->sequence = 0;
-    node_check(reply, MR_OK, NULL);
-    return reply->checkpoint;
-}
-
 /* What LIST says of the node's starts: from which checkpoint each went on, the newest first, and the second
  * is `older`. Returns the newest. */
 static uint64_t check_starts(struct node_fixture *n, const uint64_t *from, uint32_t count, uint64_t older)
@@ -334,22 +324,22 @@ static void a_node_says_where_its_state_comes_from(void **state)
     struct node_fixture *n = *state;
     make_table(n);
     uint64_t first = check_starts(n, (const uint64_t[]){0}, 1, 0);
-    assert_int_equal(checkpoint_named(n, 1), 0);
+    assert_int_equal(node_durable_in(n, 1), 0);
     node_save(n);
-    assert_int_equal(checkpoint_named(n, 2), 1);
+    assert_int_equal(node_durable_in(n, 2), 1);
     node_save(n);
     node_restart(n, 1);
     uint64_t second = check_starts(n, (const uint64_t[]){2, 0}, 2, first);
-    assert_int_equal(checkpoint_named(n, 3), 2);
+    assert_int_equal(node_durable_in(n, 3), 2);
     node_save(n);
-    assert_int_equal(checkpoint_named(n, 4), 3);
+    assert_int_equal(node_durable_in(n, 4), 3);
     node_restart(n, 3);
     (void)check_starts(n, (const uint64_t[]){3, 2, 0}, 3, second);
     node_check(node_restore(n, 1), MR_OK, NULL);
     (void)check_starts(n, (const uint64_t[]){1, 0}, 2, first);
-    assert_int_equal(checkpoint_named(n, 1), 0);
+    assert_int_equal(node_durable_in(n, 1), 0);
     node_save(n);
-    assert_int_equal(checkpoint_named(n, 2), 4);
+    assert_int_equal(node_durable_in(n, 2), 4);
 }
 
 int main(void)

@@ -60,6 +60,8 @@ static void test_names(void **state)
     save.status = MR_CANCELLED;
     assert_string_equal(tool_save_state_name(&save), "cancelled");
     save.state = MR_SAVE_QUEUED;
+    save.kind = MR_SAVE_PARTIAL;
+    assert_string_equal(tool_save_kind_name(&save), "partial");
     save.kind = MR_SAVE_CONFIGURED;
     assert_string_equal(tool_save_state_name(&save), "queued");
     assert_string_equal(tool_save_kind_name(&save), "-");

@@ -431,6 +431,38 @@ static void check_node(uint32_t core_count)
     tear_down(&x);
 }
 
+static void check_save_refused(struct fixture *x, const struct mr_save_options *what, enum mr_status status,
+                               const char *text)
+{
+    assert_int_equal(mr_checkpoint_save(x->client, NULL, what, NULL), status);
+    assert_non_null(strstr(mr_last_error(), text));
+}
+
+/* Names go as 64 bytes each; the options of programs built before there were names are shorter. */
+static void check_save_named(uint32_t core_count)
+{
+    struct fixture x;
+    char long_name[MR_NAME_BYTES + 1] = "";
+    const char *names[2] = {"user", "item"};
+    struct mr_save_options what = {
+        .bytes = sizeof(what), .directory = "/dir", .names = names, .name_count = 2};
+    set_up(&x, core_count);
+    check_save_refused(&x, &what, MR_UNKNOWN_TABLE, "2 names of 64, the last is item");
+    names[1] = "";
+    check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "names[1] must have 1 to 63 bytes");
+    memset(long_name, 'n', MR_NAME_BYTES);
+    names[1] = long_name;
+    check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "names[1] must have 1 to 63 bytes");
+    what.name_count = 0;
+    check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "do not fit together");
+    what.bytes = offsetof(struct mr_save_options, names);
+    what.name_count = 2;
+    assert_int_equal(mr_checkpoint_save(x.client, NULL, &what, NULL), MR_OK);
+    what.bytes--;
+    check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "set it to sizeof");
+    tear_down(&x);
+}
+
 static void check_restored(struct fixture *x, const struct mr_restore_options *what)
 {
     struct mr_restored restored = {.bytes = 0};
@@ -746,6 +778,7 @@ static void test_node(void **state)
     check_node(1);
     check_node(3);
     check_restore_named(2);
+    check_save_named(2);
 }
 
 /* Calls whose answer all goes into other outputs have no tensors to give, and say so. */
