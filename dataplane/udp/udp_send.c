@@ -116,6 +116,12 @@ static bool same_peer(const struct mr_udp_sender *s, const struct packet *a, con
     return s->socket->connected || memcmp(&a->to, &b->to, sizeof(a->to)) == 0;
 }
 
+uint32_t mr_udp_run_datagrams(uint32_t datagram_bytes)
+{
+    uint32_t datagrams = RUN_BYTES_MAX / datagram_bytes;
+    return datagrams < RUN_PACKETS_MAX ? datagrams : RUN_PACKETS_MAX;
+}
+
 /* How many packets from `first` on can go as one send: all of one length, but for a shorter last one. */
 static uint32_t run_length(const struct mr_udp_sender *s, uint32_t first)
 {

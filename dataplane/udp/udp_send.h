@@ -23,6 +23,8 @@ void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes);
  * full: call it again soon. Datagrams that the kernel refuses for another reason are dropped, as the network
  * might do; the transport sends them again. */
 bool mr_udp_send_flush(struct mr_udp_sender *s);
+/* Returns how many datagrams of that length leave as one large send, where that is allowed. */
+uint32_t mr_udp_run_datagrams(uint32_t datagram_bytes);
 /* Returns the bytes of memory that the batch takes so far. */
 uint32_t mr_udp_send_waiting_bytes(const struct mr_udp_sender *s);
 

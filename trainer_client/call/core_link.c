@@ -10,7 +10,9 @@
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
 
-#define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
+/* Per poll: what goes out under one hold of the lock. Of a long request, the server begins to receive the
+ * first runs while the next are made, and the kernel copies each while it is in the cache. */
+#define RUNS_PER_POLL 2u
 /* Three probes at maximum back-off, minus a margin: silence this long means that the server is gone. */
 #define SILENCE_US    250000u
 #define LATE_US       1000u /* when a timer is overdue by this much, nobody was in the library */
@@ -315,7 +317,8 @@ static void watch_offload_anew(struct mrc_link *link)
 
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
 {
-    link->next_us = mr_endpoint_poll(link->ep, now_us, SEGMENT_BUDGET);
+    uint32_t datagrams = RUNS_PER_POLL * mr_udp_run_datagrams(link->segment_bytes + MR_HEADER_BYTES);
+    link->next_us = mr_endpoint_poll(link->ep, now_us, datagrams);
     link->unsent = false;
     watch_offload(link);
     bool blocked = !mr_udp_send_flush(link->sender);

@@ -112,6 +112,27 @@ static void test_both_ways(void **state)
     check_both_ways("[::]:0", "::1", false);
 }
 
+/* One more than a run has leaves by itself. */
+static void test_runs(void **state)
+{
+    static const uint32_t bytes_of[] = {64, 1448, 3480, 8968};
+    struct pair p;
+    struct mr_address from;
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1", true);
+    for (uint32_t l = 0; l < sizeof(bytes_of) / sizeof(bytes_of[0]); l++) {
+        uint32_t bytes = bytes_of[l], run = mr_udp_run_datagrams(bytes);
+        uint64_t before = mr_udp_send_offloaded(p.client_out);
+        assert_true(run > 1);
+        for (uint32_t i = 0; i <= run; i++)
+            send_one(p.client_out, &p.to, bytes, (uint8_t)i);
+        assert_true(mr_udp_send_flush(p.client_out));
+        assert_int_equal(mr_udp_send_offloaded(p.client_out) - before, run);
+        for (uint32_t i = 0; i <= run; i++)
+            receive_one(&p.server, p.server_in, &from, bytes, (uint8_t)i);
+    }
+    close_pair(&p);
+}
+
 /* More than a batch holds: what is full is handed over by itself. */
 static void test_many(void **state)
 {
@@ -170,10 +191,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_ways),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_both_ways), cmocka_unit_test(test_runs),    cmocka_unit_test(test_many),
+        cmocka_unit_test(test_measures),  cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
