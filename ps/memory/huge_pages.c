@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,22 @@ static uint8_t *address(const struct ps_huge_pages *u, size_t huge_page)
     return u->base + huge_page * UNIT;
 }
 
+/* Whether writable address space counts as memory promised to the process, although none of it is touched. */
+static bool address_space_is_charged(void)
+{
+    FILE *policy = fopen("/proc/sys/vm/overcommit_memory", "re");
+    if (policy == NULL)
+        return true;
+    int never_overcommits = '2', first = fgetc(policy);
+    (void)fclose(policy);
+    return first == EOF || first == never_overcommits;
+}
+
+static uint8_t *reserve(size_t bytes, int protection)
+{
+    return mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 bool ps_huge_pages_init(struct ps_huge_pages *u, size_t limit_bytes)
 {
     memset(u, 0, sizeof(*u));
@@ -32,7 +49,12 @@ bool ps_huge_pages_init(struct ps_huge_pages *u, size_t limit_bytes)
         return false;
     u->reserved_bytes = (u->huge_page_count + 1) * UNIT;
     u->reserved =
-        mmap(NULL, u->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        address_space_is_charged() ? MAP_FAILED : reserve(u->reserved_bytes, PROT_READ | PROT_WRITE);
+    u->is_open = u->reserved != MAP_FAILED;
+    if (u->is_open)
+        (void)madvise(u->reserved, u->reserved_bytes, MADV_HUGEPAGE);
+    else
+        u->reserved = reserve(u->reserved_bytes, PROT_NONE);
     if (u->reserved == MAP_FAILED) {
         free(u->used);
         return false;
@@ -94,17 +116,21 @@ static size_t huge_pages_find(struct ps_huge_pages *u, size_t count, size_t step
 
 /* ---- the kernel's part ---- */
 
-static bool huge_pages_open(uint8_t *p, size_t bytes)
+static bool huge_pages_open(const struct ps_huge_pages *u, uint8_t *p, size_t bytes)
 {
+    if (u->is_open)
+        return true;
     if (mprotect(p, bytes, PROT_READ | PROT_WRITE) != 0)
         return false;
     (void)madvise(p, bytes, MADV_HUGEPAGE); /* kernels without it serve small pages */
     return true;
 }
 
-/* A new mapping drops the pages, and the memory promised for them, in one call. */
-static bool huge_pages_close(uint8_t *p, size_t bytes)
+/* Where memory was promised, a new mapping drops the pages and the promise in one call. */
+static bool huge_pages_close(const struct ps_huge_pages *u, uint8_t *p, size_t bytes)
 {
+    if (u->is_open)
+        return madvise(p, bytes, MADV_DONTNEED) == 0;
     return mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == p;
 }
 
@@ -142,7 +168,7 @@ static bool state_change(struct ps_huge_page_order *a, enum ps_order_state from,
 
 static void out_serve(struct ps_huge_pages *u, struct ps_huge_page_order *o)
 {
-    bool good = huge_pages_close(address(u, o->huge_page), UNIT);
+    bool good = huge_pages_close(u, address(u, o->huge_page), UNIT);
     atomic_fetch_sub_explicit(&u->out_bytes, UNIT, memory_order_relaxed);
     atomic_store_explicit(&o->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
 }
@@ -244,7 +270,7 @@ static void ahead_refill(struct ps_huge_pages *u)
 
 static bool give_now(struct ps_huge_pages *u, uint8_t *p, size_t bytes)
 {
-    if (!huge_pages_close(p, bytes))
+    if (!huge_pages_close(u, p, bytes))
         return false;
     huge_pages_mark(u, (size_t)(p - u->base) / UNIT, bytes / UNIT, false);
     return true;
@@ -273,9 +299,9 @@ void ps_huge_pages_give_ahead(struct ps_huge_pages *u)
 static void ahead_serve(struct ps_huge_pages *u, struct ps_huge_page_order *a)
 {
     uint8_t *p = address(u, a->huge_page);
-    bool good = huge_pages_open(p, UNIT) && huge_pages_populate(p, UNIT);
+    bool good = huge_pages_open(u, p, UNIT) && huge_pages_populate(p, UNIT);
     if (!good)
-        (void)huge_pages_close(p, UNIT);
+        (void)huge_pages_close(u, p, UNIT);
     atomic_store_explicit(&a->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
 }
 
@@ -309,12 +335,12 @@ static uint8_t *take_now(struct ps_huge_pages *u, size_t bytes, size_t alignment
     uint8_t *p = address(u, first);
     if ((uintptr_t)p % alignment != 0) /* the base is aligned to a huge page only */
         return NULL;
-    if (!huge_pages_open(p, bytes))
+    if (!huge_pages_open(u, p, bytes))
         return NULL;
     if (u->memory_is_short) {
         u->memory_is_short = !huge_pages_populate(p, bytes);
         if (u->memory_is_short) {
-            (void)huge_pages_close(p, bytes);
+            (void)huge_pages_close(u, p, bytes);
             atomic_fetch_add_explicit(&u->huge_pages_failed, bytes / UNIT, memory_order_relaxed);
             return NULL;
         }

@@ -1,7 +1,10 @@
 /* One core's address space for tables, in huge pages of 2 MiB, with a limit and an exact account.
  *
  * Address space for the limit is reserved once; its huge pages are taken, and returned to the kernel, one by
- * one. They are backed by transparent huge pages where the kernel has them.
+ * one. They are backed by transparent huge pages where the kernel has them. The address space is writable
+ * from the beginning, as a change of its protection waits for each thread that is touching pages; only a
+ * kernel that never overcommits memory (vm.overcommit_memory = 2) would charge the whole limit for that, so
+ * there each huge page is made writable when it is taken.
  *
  * The first touch of a huge page costs up to milliseconds. With a helper thread (ps/memory/prefault.h) a few
  * huge pages are kept ready: they count as mapped, and are used before any other. Their number follows the
@@ -9,8 +12,8 @@
  * When the helper cannot get the memory, it returns the huge page and counts that, and the owner populates
  * huge pages by itself, so that a shortage is an error instead of the end of the process.
  *
- * Returning a huge page to the kernel waits for whatever other threads are mapping, such as the helper's huge
- * pages ahead. So the helper does that, too; huge pages on their way out count until they are returned.
+ * Returning a huge page to the kernel takes long, too, and may wait for whatever other threads are mapping.
+ * So the helper does that as well; huge pages on their way out count until they are returned.
  *
  * Owner and helper pass a huge page to each other through the state of its order, without locks; the helper
  * touches a huge page only between PS_ORDER_WANTED and PS_ORDER_DONE.
@@ -49,6 +52,7 @@ struct ps_huge_page_order {
 struct ps_huge_pages {
     uint8_t *reserved; /* as mapped */
     size_t reserved_bytes;
+    bool is_open;           /* all of it is writable */
     uint8_t *base;          /* huge page 0; aligned to a huge page */
     size_t huge_page_count; /* huge pages within the limit */
     uint64_t *used;         /* a bit per huge page */

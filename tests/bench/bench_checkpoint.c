@@ -26,6 +26,7 @@
 #define LOOK_EACH_NS  2000000
 #define WAIT_MS       600000u
 #define CALL_MS       60000u
+#define WAIT_SPIN_US  50u /* then a client that waits for seconds leaves its processor to the node */
 
 bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status)
 {
@@ -214,6 +215,8 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)
         b.gradients[i] = 1.0f;
+    if (strcmp(argv[optind], "restore") == 0)
+        options.busy_poll_us = WAIT_SPIN_US;
     b.client = bench_connect(&options);
     for (; optind < argc; optind++)
         run(&b, argv[optind]);

@@ -15,7 +15,8 @@ struct mr_client *bench_connect(struct mr_client_options *options)
 {
     struct mr_client *client;
     char error[256];
-    options->busy_poll_us = UINT32_MAX;
+    if (options->busy_poll_us == 0)
+        options->busy_poll_us = UINT32_MAX;
     if (mr_client_create(options, &client, error, sizeof(error)) == MR_OK)
         return client;
     fprintf(stderr, "bench: %s\n", error);

@@ -9,7 +9,7 @@
 
 /* Ends the program with a line unless the status is MR_OK. */
 void bench_check(enum mr_status status, const char *what);
-/* Connects, spinning while it waits, or ends the program with a line. */
+/* Connects, spinning while it waits unless busy_poll_us is set, or ends the program with a line. */
 struct mr_client *bench_connect(struct mr_client_options *options);
 /* Returns the memory of a process that is in RAM, as the kernel counts it. */
 double bench_resident_bytes(unsigned long pid);

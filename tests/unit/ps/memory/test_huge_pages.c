@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,11 +12,21 @@
 #define UNITS 16u
 #define LIMIT (UNITS * UNIT)
 
-/* Linked with --wrap=madvise and --wrap=mmap64, so that populating, and giving back, can be made to fail. */
+/* Linked with --wrap of these, so that populating, and giving back, can be made to fail, and address space to
+ * cost memory. */
 int __real_madvise(void *p, size_t bytes, int advice);
 int __wrap_madvise(void *p, size_t bytes, int advice);
+void *__real_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_mprotect(void *p, size_t bytes, int protection);
+int __wrap_mprotect(void *p, size_t bytes, int protection);
+FILE *__wrap_fopen64(const char *path, const char *mode);
+
 static _Atomic bool memory_is_short;
 static _Atomic bool kernel_is_old;
+static _Atomic bool huge_pages_stay;
+static _Atomic uint32_t mapping_changes;
+static bool address_space_costs_memory;
 
 int __wrap_madvise(void *p, size_t bytes, int advice)
 {
@@ -23,12 +34,12 @@ int __wrap_madvise(void *p, size_t bytes, int advice)
         errno = kernel_is_old ? EINVAL : ENOMEM;
         return -1;
     }
+    if (advice == MADV_DONTNEED && huge_pages_stay) {
+        errno = EAGAIN;
+        return -1;
+    }
     return __real_madvise(p, bytes, advice);
 }
-
-void *__real_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
-void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
-static _Atomic bool huge_pages_stay;
 
 void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
@@ -36,7 +47,23 @@ void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, of
         errno = ENOMEM;
         return MAP_FAILED;
     }
+    mapping_changes += (flags & MAP_FIXED) != 0;
     return __real_mmap64(p, bytes, protection, flags, fd, offset);
+}
+
+int __wrap_mprotect(void *p, size_t bytes, int protection)
+{
+    mapping_changes++;
+    return __real_mprotect(p, bytes, protection);
+}
+
+/* Of vm.overcommit_memory, which is all that the code under test opens. */
+FILE *__wrap_fopen64(const char *path, const char *mode)
+{
+    static char heuristic[] = "0\n", never[] = "2\n";
+    assert_string_equal(path, "/proc/sys/vm/overcommit_memory");
+    char *policy = address_space_costs_memory ? never : heuristic;
+    return fmemopen(policy, strlen(policy), "r");
 }
 
 static void wait_until_ready(struct ps_huge_pages *u, uint32_t count)
@@ -278,6 +305,35 @@ static void test_one_helper_serves_several(void **state)
     ps_prefault_destroy(NULL);
 }
 
+/* A change waits until no thread is touching pages, which takes milliseconds. */
+static void test_mappings_change_only_where_address_space_costs_memory(void **state)
+{
+    struct ps_huge_pages u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    mapping_changes = 0;
+    assert_true(ps_huge_pages_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    for (uint32_t round = 0; round < 2; round++) {
+        uint8_t *one = ps_huge_pages_take(&u, UNIT, UNIT), *two = ps_huge_pages_take(&u, 2 * UNIT, UNIT);
+        check_zero_and_mark(one);
+        check_zero_and_mark(two + UNIT);
+        assert_true(ps_huge_pages_give(&u, one, UNIT));
+        assert_true(ps_huge_pages_give(&u, two, 2 * UNIT));
+        ps_huge_pages_give_ahead(&u);
+        assert_int_equal(ps_huge_pages_mapped_bytes(&u), 0);
+    }
+    assert_true((mapping_changes > 0) == address_space_costs_memory);
+    ps_prefault_detach(&u);
+    ps_huge_pages_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static int charge_address_space(void **state)
+{
+    address_space_costs_memory = true;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_without_memory_units_are_refused_and_counted),
         cmocka_unit_test(test_a_kernel_that_cannot_populate_has_pages_touched),
         cmocka_unit_test(test_one_helper_serves_several),
+        cmocka_unit_test(test_mappings_change_only_where_address_space_costs_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("writable", tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("charged", tests, charge_address_space, NULL);
 }
