@@ -66,11 +66,12 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def new_node(cable: Cable) -> Iterator[Callable[..., Node]]:
-    """Makes nodes for one test alone: new_node(cores=1, settings=("section.key=value",)), started."""
+    """Makes nodes for one test alone: new_node(cores=1, settings=("section.key=value",)), started. One that is
+    near is in the test's namespace."""
     nodes: list[Node] = []
 
-    def make(cores: int = 1, settings: tuple[str, ...] = ()) -> Node:
-        nodes.append(Node(cable, cores, settings))
+    def make(cores: int = 1, settings: tuple[str, ...] = (), near: bool = False) -> Node:
+        nodes.append(Node(cable, cores, settings, near))
         return nodes[-1].start()
 
     yield make

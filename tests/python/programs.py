@@ -44,15 +44,15 @@ save_on_stop = no
 
 class Program:
     """A program that runs until it is ended. What it says on stderr goes to a file that is shown when it
-    fails."""
+    fails. obeys: it reads lines from tell()."""
 
-    def __init__(self, command: list[str], log: str, **more: str) -> None:
+    def __init__(self, command: list[str], log: str, obeys: bool = False, **more: str) -> None:
         self._log = log
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
                 command,
                 env=environment(**more),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if obeys else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
@@ -80,28 +80,42 @@ class Program:
             line = b""
         raise AssertionError(f'it did not say "{text}": {self.said()[-2000:]}')
 
+    def tell(self, line: str, says: str, limit_s: float = READY_S) -> str:
+        """Writes a line to its stdin, and waits for one with the text `says`, as wait_line()."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        return self.wait_line(says, limit_s)
+
     def end(self, how: signal.Signals) -> int:
         """Sends a signal and waits for the end; returns the exit code, negative for a signal."""
         self._process.send_signal(how)
         code = self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         return code
 
 
 class Node:
-    """millraced on a cable of its own.
+    """millraced on a cable of its own; or near: at a socket of the test's namespace, where it reaches what the
+    test has there.
 
     settings: "section.key=value", beside what the configuration above has. address: for millrace.Client.
     """
 
-    def __init__(self, cable: Cable, cores: int = 1, settings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, cable: Cable, cores: int = 1, settings: tuple[str, ...] = (), near: bool = False
+    ) -> None:
         self.cores, self.settings = cores, settings
-        self._cable, self._space = cable, Namespace()
-        self._n = cable.lay(self._space)
+        self._space = cable.client if near else Namespace()
+        self._is_near = near
+        self._n = 0 if near else cable.lay(self._space)
+        if near:
+            self.settings += ("port.driver=socket", "port.device=", "port.ipv4=127.0.0.1/8")
         self.directory = tempfile.mkdtemp(prefix="millrace-test-")
         self.checkpoints = os.path.join(self.directory, "ckpt")
-        self.address = f"10.99.{self._n}.1:{PORT}"
+        self.address = f"127.0.0.1:{PORT}" if near else f"10.99.{self._n}.1:{PORT}"
         self._program: Program | None = None
 
     def launch(self, cores: int | None = None) -> None:
@@ -152,7 +166,8 @@ class Node:
                 assert code == 0, f"it ended with {code}: {self._program.said()[-2000:]}"
         finally:
             self._program = None
-            self._space.close()
+            if not self._is_near:
+                self._space.close()
             shutil.rmtree(self.directory, ignore_errors=True)
 
 

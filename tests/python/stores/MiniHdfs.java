@@ -1,0 +1,69 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
+
+/**
+ * A real HDFS: a NameNode and two DataNodes in one process, with files in the directory that is named. It prints the port of WebHDFS and
+ * then obeys the lines that it reads, with one line for each; it ends with its input.
+ *
+ * <p>kill: the next DataNode is stopped at once; revive: it is back; safemode on|off; copies PATH: how many DataNodes have every block of a file.
+ */
+public final class MiniHdfs {
+    private final MiniDFSCluster cluster;
+    private final Deque<MiniDFSCluster.DataNodeProperties> killed = new ArrayDeque<>();
+
+    private MiniHdfs(String directory) throws Exception {
+        Configuration conf = new Configuration();
+        conf.set("hdfs.minidfs.basedir", directory);
+        conf.setInt("dfs.replication", 2);
+        cluster = new MiniDFSCluster.Builder(conf).numDataNodes(2).build();
+        cluster.waitActive();
+    }
+
+    private String copies(String path) throws Exception {
+        DistributedFileSystem fs = cluster.getFileSystem();
+        FileStatus status = fs.getFileStatus(new Path(path));
+        int least = Integer.MAX_VALUE;
+        for (BlockLocation block : fs.getFileBlockLocations(status, 0, status.getLen())) {
+            least = Math.min(least, block.getHosts().length);
+        }
+        return least + " copies of " + path;
+    }
+
+    private String obey(String[] words) throws Exception {
+        switch (words[0]) {
+            case "kill":
+                killed.push(cluster.stopDataNode(0));
+                return "killed";
+            case "revive":
+                cluster.restartDataNode(killed.pop(), true);
+                cluster.waitActive();
+                return "revived";
+            case "safemode":
+                cluster.getFileSystem().setSafeMode(words[1].equals("on") ? SafeModeAction.SAFEMODE_ENTER : SafeModeAction.SAFEMODE_LEAVE);
+                return "safemode " + words[1];
+            case "copies":
+                return copies(words[1]);
+            default:
+                throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        MiniHdfs hdfs = new MiniHdfs(args[0]);
+        System.out.println("ready " + hdfs.cluster.getNameNode().getHttpAddress().getPort());
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            System.out.println(hdfs.obey(line.split(" ")));
+        }
+        Runtime.getRuntime().halt(0); // an orderly shutdown takes seconds, and the files are of no use to anyone
+    }
+}

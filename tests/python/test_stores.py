@@ -1,0 +1,261 @@
+"""Checkpoints in a real HDFS and a real S3: docs/stores.md. Skipped where these servers cannot be had."""
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Callable, Iterator
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
+
+from cable import environment  # noqa: E402
+from fault_proxy import BUSY, CUT, LOSE, PASS, FaultProxy  # noqa: E402
+from stores import S3, SWIFT_PORT, Hdfs, Store, find_hadoop, why_no_swift  # noqa: E402
+
+import millrace  # noqa: E402
+from millrace import init, optim  # noqa: E402
+
+WAIT_S = 120.0
+KEYS = np.arange(3000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hadoop() -> tuple[str, str]:
+    """Before all others: in the test's namespace there is no Maven Central."""
+    return find_hadoop()
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="millrace-test-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def s3(cable, folder) -> Iterator[S3]:
+    if why := why_no_swift(folder):
+        pytest.skip(f"no S3: {why}")
+    store = S3(folder)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def hdfs(hadoop, cable, folder) -> Iterator[Hdfs]:
+    classes, why = hadoop
+    if why:
+        pytest.skip(f"no HDFS: {why}")
+    store = Hdfs(folder, classes)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def store(request) -> Store:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def saved(folder) -> str:
+    """A directory with a checkpoint of one file, that goes to S3 in two parts."""
+    directory = os.path.join(folder, "saved")
+    os.makedirs(directory)
+    rows = np.random.default_rng(1).random((70000, 32), np.float32)
+    keys, values = os.path.join(directory, "keys.npy"), os.path.join(directory, "values.npy")
+    np.save(keys, np.arange(len(rows), dtype=np.uint64))
+    np.save(values, rows)
+    ckpt("import", "--keys", keys, "--values", values, "--table", "t", "--out", directory)
+    assert 8 << 20 < os.path.getsize(os.path.join(directory, "ckpt-1", "core-000.mrc")) < 16 << 20
+    return directory
+
+
+def start_ckpt(*arguments: str) -> subprocess.Popen[str]:
+    """millrace ckpt, started."""
+    return subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", os.environ["MILLRACE_TOOL"], "ckpt", *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ckpt(*arguments: str, code: int = 0) -> str:
+    """Runs millrace ckpt; returns what it wrote."""
+    process = start_ckpt(*arguments)
+    says, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == code, f"ckpt {' '.join(arguments)}: {process.returncode}, {says}"
+    return says
+
+
+def same_files(a: str, b: str) -> bool:
+    """Whether both directories have the same files, bit by bit."""
+    names = sorted(os.listdir(a))
+    return names == sorted(os.listdir(b)) and all(
+        open(os.path.join(a, name), "rb").read() == open(os.path.join(b, name), "rb").read() for name in names
+    )
+
+
+def below(url: str, name: str) -> str:
+    """The URL of what is in the directory of another one."""
+    path, query = url.split("?")
+    return f"{path}/{name}?{query}"
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Waits for it."""
+    until = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < until, f"not in {WAIT_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+def wait_copied(client: millrace.Client, number: int) -> None:
+    """Waits until the store has this checkpoint, and nothing is left to copy."""
+
+    def is_there() -> bool:
+        stats = client.stats()
+        return stats["remote.last_id"] == number and stats["remote.state"] == 1
+
+    wait_until(is_there, f"checkpoint {number} is in the store")
+
+
+def test_a_checkpoint_goes_there_and_comes_back(store, saved, folder):
+    url, back = store.url("there"), os.path.join(folder, f"back-{type(store).__name__}")
+    assert "copied" in ckpt("push", saved, url)
+    assert "0 B copied" in ckpt("push", saved, url)
+    assert "full" in ckpt("list", url) and "ok" in ckpt("verify", url)
+    assert "70000" in ckpt("info", below(url, "ckpt-1"))
+    ckpt("pull", url, back)
+    assert same_files(os.path.join(saved, "ckpt-1"), os.path.join(back, "ckpt-1"))
+
+
+def test_a_node_comes_back_from_the_store_on_other_cores(store, new_node):
+    url = store.url("node")
+    node = new_node(2, (f"checkpoint.remote={url}", "checkpoint.deltas=4"), near=True)
+    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60) as client:
+        table = client.table("t", 8, optimizer=optim.Adagrad(lr=0.1), initializer=init.uniform(0, 1, seed=1))
+        bias = client.variable("bias", 3)
+        gradients = np.random.default_rng(2).random((len(KEYS), 8), np.float32)
+        table.lookup(KEYS)
+        table.push_gradients(KEYS, gradients, step=1)
+        client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S)
+        table.push_gradients(KEYS[::3], gradients[::3], step=2)
+        table.lookup(KEYS + 10000)
+        bias.push([1, 2, 3])
+        last = client.wait_for_save(client.save(kind="delta"), timeout_s=WAIT_S).id
+        rows, late = table.lookup(KEYS), table.lookup(KEYS + 10000)
+        wait_copied(client, last)
+    node.kill()
+    shutil.rmtree(node.checkpoints)
+    node.start(cores=3)
+    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60) as client:
+        table = client.table("t")
+        assert np.array_equal(table.lookup(KEYS), rows) and np.array_equal(table.lookup(KEYS + 10000), late)
+        assert client.variable("bias").pull().tolist() == [1, 2, 3]
+        after = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+        wait_copied(client, after)
+    assert ckpt("list", url).count("delta") == 1
+    ckpt("verify", url)
+    there = below(url, f"ckpt-{last}")
+    ckpt("diff", there, os.path.join(node.checkpoints, f"ckpt-{after}"))  # optimizers' state, too
+    ckpt("diff", there, below(url, f"ckpt-{after}"))
+
+
+def test_a_wrong_secret_is_refused(s3, saved, monkeypatch):
+    url = s3.url("secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    says = ckpt("push", saved, url, code=1) + ckpt("list", url, code=1)
+    assert "the secret key is wrong" in says and "hunter2" not in says
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test:nobody")
+    assert len(ckpt("list", url, code=1).splitlines()) == 1
+    monkeypatch.undo()
+    assert "make the bucket" in ckpt("list", url.replace("models", "no-bucket"), code=1)
+
+
+@pytest.fixture
+def proxy(s3) -> Iterator[FaultProxy]:
+    proxy = FaultProxy(SWIFT_PORT)
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.parametrize("fate", [BUSY, CUT, LOSE])
+def test_each_request_of_a_push_is_made_again(s3, proxy, saved, fate):
+    """Each one fails once."""
+    url = s3.url(f"again-{fate}", proxy.port)
+    proxy.start(lambda i: fate if i % 2 == 0 else PASS)
+    ckpt("push", saved, url)
+    assert proxy.count >= 20
+    assert "ok" in ckpt("verify", s3.url(f"again-{fate}"))
+
+
+def push_until(proxy: FaultProxy, saved: str, url: str, last: int, fate: str) -> int | None:
+    """Pushes, and kills that process at request `last`. Returns its exit code, None if it was killed."""
+    started = threading.Event()
+
+    def plan(i: int) -> str:
+        if i != last:
+            return PASS
+        assert started.wait(WAIT_S)
+        process.kill()
+        process.wait()
+        return fate
+
+    proxy.start(plan)
+    process = start_ckpt("push", saved, url)
+    started.set()
+    says, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode in (0, -signal.SIGKILL), says
+    return None if process.returncode < 0 else process.returncode
+
+
+@pytest.mark.parametrize("fate", [CUT, LOSE])
+def test_a_push_that_is_killed_at_any_request_leaves_no_part_of_a_checkpoint(s3, proxy, saved, fate):
+    """Each one goes on from what those before have left."""
+    url, there = s3.url(f"killed-{fate}", proxy.port), s3.url(f"killed-{fate}")
+    for last in itertools.count():
+        code = push_until(proxy, saved, url, last, fate)
+        if "there is no checkpoint" not in ckpt("list", there):
+            break
+        assert code is None, f"a push of {last} requests copied nothing"
+    assert last >= 10
+    assert "ok" in ckpt("verify", there)
+    assert "0 B copied" in ckpt("push", saved, there)
+
+
+def test_hdfs_in_safe_mode_takes_nothing(hdfs, saved):
+    url = hdfs.url("safe")
+    hdfs.tell("safemode on", "safemode on")
+    says = ckpt("push", saved, url, code=1)
+    assert len(says.splitlines()) == 1 and "HDFS is in safe mode" in says
+    hdfs.tell("safemode off", "safemode off")
+    ckpt("push", saved, url)
+    assert "ok" in ckpt("verify", url)
+
+
+def test_a_datanode_dies_in_the_middle_of_a_save(hdfs, new_node):
+    url = hdfs.url("dies")
+    settings = (f"checkpoint.remote={url}", "checkpoint.remote_rate_mib_s=4")
+    node = new_node(2, settings, near=True)
+    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60) as client:
+        client.table("t", 64, initializer=init.uniform(0, 1, seed=3)).lookup(np.arange(50000))
+        number = client.wait_for_save(client.save(), timeout_s=WAIT_S).id
+        wait_until(lambda: client.stats()["remote.bytes"] >= 4 << 20, "a part of it is there")
+        hdfs.tell("kill", "killed")
+        wait_copied(client, number)
+        hdfs.tell("revive", "revived")
+        assert "ok" in ckpt("verify", url)
+        number = client.wait_for_save(client.save(), timeout_s=WAIT_S).id
+        wait_copied(client, number)
+    path = f"/dies/ckpt-{number}/core-000.mrc"
+    wait_until(lambda: hdfs.tell(f"copies {path}", "copies of").startswith("2"), f"HDFS has {path} twice")
