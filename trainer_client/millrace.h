@@ -436,6 +436,13 @@ enum mr_save_state {
     MR_SAVE_WAITS_FOR_STEP = 3,
     MR_SAVE_QUEUED = 4, /* waits for another save */
 };
+/* The copy of a checkpoint in checkpoint.remote. */
+enum mr_save_remote {
+    MR_REMOTE_NONE = 0, /* it is not copied: there is no store, it is in another directory, or it failed */
+    MR_REMOTE_PENDING = 1,
+    MR_REMOTE_THERE = 2,
+    MR_REMOTE_SUPERSEDED = 3, /* it was removed from the disk before it was copied; a newer one is there */
+};
 struct mr_save_info {
     uint64_t number;
     enum mr_save_state state;
@@ -447,6 +454,10 @@ struct mr_save_info {
     uint64_t bytes, duration_us;
     enum mr_status status; /* once it has ended */
     char error[256];
+    /* when it was published in its directory, and when its copy was published in checkpoint.remote, by the
+     * server's clock in milliseconds since 1970; 0: not yet, or never */
+    uint64_t committed_ms, remote_ms;
+    enum mr_save_remote remote;
 };
 struct mr_checkpoint_info {
     size_t bytes;         /* sizeof(struct mr_checkpoint_info), set by the caller */

@@ -61,7 +61,7 @@ struct ps_checkpoint_view {
 /* The whole answer to CHECKPOINT_STATUS. Its words are those of docs/protocol.md. */
 #define PS_STATUS_WORDS 8u
 #define PS_DETAIL_WORDS 10u
-#define PS_SAVE_WORDS   12u
+#define PS_SAVE_WORDS   15u
 struct ps_checkpoint_report {
     uint64_t words[PS_STATUS_WORDS];
     char text[256];

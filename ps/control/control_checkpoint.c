@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/config/config_rules.h"
@@ -481,6 +482,9 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     c->writer = NULL;
     ps_control_unlock(c);
     fill_ended(entry, status, c->saves.is_cancelled);
+    entry->committed_ms = entry->status == MR_OK ? mr_clock_unix_ms() : 0;
+    bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    entry->is_copied = is_own || c->saves.running.is_kept;
     log_ended(entry);
     chain_ended(c, entry);
     ps_save_chain_set_hash(&c->saves.chain, status->manifest_hash);
@@ -488,13 +492,13 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
         c->saves.changes_saved =
             UINT64_MAX; /* no checkpoint holds these changes: the next save by time must not be skipped */
     }
-    bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
     if (entry->status == MR_OK && is_own)
         set_durable(c, entry->id);
-    if (entry->status == MR_OK && (is_own || c->saves.running.is_kept)) {
+    if (entry->status == MR_OK && entry->is_copied) {
         ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
-        if (c->node->copier != NULL)
-            ps_copier_wake(c->node->copier);
+        struct ps_copier *copier = atomic_load(&c->node->copier);
+        if (copier != NULL)
+            ps_copier_wake(copier);
     }
     count_ended(c, entry);
     ps_control_note_entry(c, c->saves.running.number, entry);

@@ -111,10 +111,23 @@ static bool is_running(const struct ps_save_entry *entry, const struct ps_checkp
     return entry->state == PS_SAVE_WRITING && view->state == PS_VIEW_SAVING && entry->id == view->id;
 }
 
-static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
-                     const struct ps_checkpoint_view *view)
+/* What became of its copy in checkpoint.remote. */
+static enum ps_copied look_at_copy(const struct ps_node *node, const struct ps_save_entry *entry,
+                                   uint64_t *at_ms)
+{
+    struct ps_copier *copier = atomic_load(&node->copier);
+    *at_ms = 0;
+    if (copier == NULL || !entry->is_copied || entry->committed_ms == 0)
+        return PS_COPIED_NO_STORE;
+    return ps_copier_look(copier, entry->is_partial, entry->id, at_ms);
+}
+
+static void add_save(const struct ps_control *c, struct ps_checkpoint_report *out,
+                     const struct ps_save_entry *entry, const struct ps_checkpoint_view *view)
 {
     bool runs = is_running(entry, view);
+    uint64_t remote_ms;
+    const enum ps_copied copied = look_at_copy(c->node, entry, &remote_ms);
     const uint64_t words[PS_SAVE_WORDS] = {entry->number,
                                            entry->state,
                                            entry->id,
@@ -126,7 +139,10 @@ static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entr
                                            runs ? view->duration_us : entry->duration_us,
                                            entry->status,
                                            (uint64_t)entry->error_number,
-                                           entry->is_automatic};
+                                           entry->is_automatic,
+                                           entry->committed_ms,
+                                           remote_ms,
+                                           copied};
     memcpy(out->saves[out->save_count++], words, sizeof(words));
     size_t at = strlen(out->lines), bytes = strlen(entry->text);
     memcpy(out->lines + at, entry->text, bytes);
@@ -162,13 +178,13 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
     const struct ps_save_entry *one = number != 0 ? ps_save_log_find(log, number) : NULL;
     if (one != NULL) {
         show_save(out, one, &view);
-        add_save(out, one, &view);
+        add_save(c, out, one, &view);
     }
     for (uint64_t back = PS_SAVE_LOG_MAX; number == 0 && back > 0; back--) {
         uint64_t i = log->last_number + 1 - back;
         const struct ps_save_entry *entry = log->last_number + 1 > back ? ps_save_log_find(log, i) : NULL;
         if (entry != NULL)
-            add_save(out, entry, &view);
+            add_save(c, out, entry, &view);
     }
     pthread_mutex_unlock(&c->view_lock);
     return number == 0 || one != NULL;

@@ -21,9 +21,11 @@ struct ps_save_entry {
     enum ps_save_state state;
     uint64_t id; /* of the checkpoint; 0 until the cut */
     bool is_delta, is_at_step, is_automatic;
-    bool is_partial;    /* the checkpoint has the features that the save named */
-    uint64_t parent_id; /* of a delta */
-    uint64_t step;      /* of the cut; until then the one that was asked for */
+    bool is_partial;       /* the checkpoint has the features that the save named */
+    bool is_copied;        /* it is where checkpoint.remote takes it from */
+    uint64_t committed_ms; /* when it was published, since 1970; 0: it is not */
+    uint64_t parent_id;    /* of a delta */
+    uint64_t step;         /* of the cut; until then the one that was asked for */
     uint64_t bytes, duration_us;
     enum mr_status status; /* of one that has ended */
     int error_number;

@@ -42,7 +42,7 @@ struct ps_node {
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
-    struct ps_copier *copier;                          /* to checkpoint.remote; NULL: there is none */
+    struct ps_copier *_Atomic copier;                  /* to checkpoint.remote; NULL: there is none */
     struct ps_copier_counters copier_counters;         /* written by its threads */
     int copier_avoids[DP_CORES_MAX];                   /* CPUs */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */

@@ -83,12 +83,16 @@ enum mr_status ps_node_store_start(struct ps_node *node, char *error)
         return MR_OK;
     struct ps_copier_options options = options_of(node, node->copier_avoids);
     options.counters = &node->copier_counters;
-    const enum mr_status status = ps_copier_start(&options, &node->copier, text);
-    return status == MR_OK ? MR_OK : fail(status, "", text, error);
+    struct ps_copier *copier;
+    const enum mr_status status = ps_copier_start(&options, &copier, text);
+    if (status != MR_OK)
+        return fail(status, "", text, error);
+    atomic_store(&node->copier, copier);
+    return MR_OK;
 }
 
 void ps_node_store_stop(struct ps_node *node, uint32_t wait_s)
 {
-    ps_copier_stop(node->copier, wait_s);
-    node->copier = NULL;
+    ps_copier_stop(atomic_load(&node->copier), wait_s);
+    atomic_store(&node->copier, NULL);
 }

@@ -15,10 +15,25 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/store/copy.h"
 
+/* A directory of the disk, and where its checkpoints go. */
+struct place {
+    char here[PS_PATH_BYTES], there[PS_PATH_BYTES];
+    uint32_t behind;  /* checkpoints that are missing there */
+    uint64_t last_id; /* the newest there, or that need not go there any more; protected by the lock */
+};
+
+enum { WHOLE, PARTIAL, PLACES };
+
+struct copied {
+    uint32_t place; /* PLACES: none */
+    uint64_t id, at_ms;
+};
+
 struct ps_copier {
     struct ps_copier_options options;
     struct ps_remote *remote;
-    struct ps_copy copy;
+    struct ps_copy copy; /* without directories */
+    struct place places[PLACES];
     pthread_t thread;
     atomic_bool stop; /* what is going on ends at once */
 
@@ -26,6 +41,8 @@ struct ps_copier {
     pthread_cond_t changed;
     bool is_woken, is_idle, is_failing;
     bool is_ending; /* the thread ends when it has nothing to do, or fails */
+    struct copied copied[PS_COPIER_COPIED_MAX];
+    uint32_t copied_count; /* of all time */
 
     /* the thread's own */
     uint64_t behind_since_us; /* 0: nothing is missing there */
@@ -45,28 +62,29 @@ static enum mr_status list_ids(const struct ps_store *store, const char *directo
     return MR_IO_ERROR;
 }
 
-static enum mr_status newest_there(const struct ps_copier *c, uint64_t *id, char *text)
+static enum mr_status newest_there(const struct ps_copier *c, const struct place *p, uint64_t *id, char *text)
 {
     uint32_t count = 0;
     *id = 0;
-    return list_ids(&c->remote->store, c->remote->directory, id, 1, &count, text);
+    return list_ids(&c->remote->store, p->there, id, 1, &count, text);
 }
 
 /* The newest one there was copied from this disk, or the disk has nothing newer: two nodes that copy to one
  * directory would remove each other's checkpoints. */
-static enum mr_status check_whose(const struct ps_copier *c, uint64_t there, char *text)
+static enum mr_status check_whose(const struct ps_copier *c, const struct place *p, uint64_t there,
+                                  char *text)
 {
     struct ps_manifest ours, theirs;
-    enum mr_status status = ps_manifest_read(ps_store_local(), c->options.directory, there, &ours, text);
+    enum mr_status status = ps_manifest_read(ps_store_local(), p->here, there, &ours, text);
     if (status != MR_OK) /* it has been removed here, or is another node's, which copying will find out */
         return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
-    status = ps_manifest_read(&c->remote->store, c->remote->directory, there, &theirs, text);
+    status = ps_manifest_read(&c->remote->store, p->there, there, &theirs, text);
     if (status == MR_OK) {
         if (ours.hash.low != theirs.hash.low || ours.hash.high != theirs.hash.high) {
             (void)snprintf(text, PS_TEXT_BYTES,
                            "%.110s holds another node's checkpoint %" PRIu64 ": set checkpoint.remote to a "
                            "directory of this node's own",
-                           c->remote->directory, there);
+                           p->there, there);
             status = MR_INVALID_ARGUMENT;
         }
         ps_manifest_clear(&theirs);
@@ -75,18 +93,19 @@ static enum mr_status check_whose(const struct ps_copier *c, uint64_t there, cha
     return status;
 }
 
-static enum mr_status refuse_older(const struct ps_copier *c, uint64_t there, uint64_t here, char *text)
+static enum mr_status refuse_older(const struct place *p, uint64_t there, uint64_t here, char *text)
 {
     (void)snprintf(text, PS_TEXT_BYTES,
                    "%.90s holds checkpoint %" PRIu64 ", and the newest here is %" PRIu64
                    ": name an empty directory, or start without checkpoints here to go on from there",
-                   c->remote->directory, there, here);
+                   p->there, there, here);
     return MR_INVALID_ARGUMENT;
 }
 
-static void note_behind(struct ps_copier *c, uint32_t behind)
+static void note_behind(struct ps_copier *c)
 {
     struct ps_copier_counters *n = c->options.counters;
+    const uint32_t behind = c->places[WHOLE].behind + c->places[PARTIAL].behind;
     if (behind == 0)
         c->behind_since_us = 0;
     else if (c->behind_since_us == 0)
@@ -95,28 +114,49 @@ static void note_behind(struct ps_copier *c, uint32_t behind)
     ps_counter_set(&n->behind_s, behind > 0 ? (mr_clock_us() - c->behind_since_us) / 1000000 : 0);
 }
 
-/* The oldest checkpoint of the disk that is newer than all there; 0: there is none. */
-static enum mr_status next_missing(struct ps_copier *c, uint64_t *id, char *text)
+static void note_there(struct ps_copier *c, struct place *p, uint64_t id)
 {
-    uint64_t there, *ids = calloc(PS_COPIER_IDS_MAX, sizeof(*ids));
-    uint32_t count = 0, behind = 0;
-    *id = 0;
-    if (!ids)
-        return ps_checkpoint_fail(text, "list", c->options.directory, -ENOMEM);
-    enum mr_status status = newest_there(c, &there, text);
-    if (status == MR_OK)
-        status = list_ids(NULL, c->options.directory, ids, PS_COPIER_IDS_MAX, &count, text);
-    count = count < PS_COPIER_IDS_MAX ? count : PS_COPIER_IDS_MAX;
+    pthread_mutex_lock(&c->lock);
+    p->last_id = id;
+    pthread_mutex_unlock(&c->lock);
+    if (p == &c->places[WHOLE])
+        ps_counter_set(&c->options.counters->last_id, id);
+}
+
+/* Compares what is here, newest first, with what is there. *id is the oldest here that is newer than all
+ * there; 0: there is none. */
+static enum mr_status compare(struct ps_copier *c, struct place *p, const uint64_t *ids, uint32_t count,
+                              uint64_t *id, char *text)
+{
+    uint64_t there;
+    uint32_t behind = 0;
+    enum mr_status status = newest_there(c, p, &there, text);
     while (status == MR_OK && behind < count && ids[behind] > there)
         *id = ids[behind++];
     if (status == MR_OK && count > 0 && ids[0] < there)
-        status = refuse_older(c, there, ids[0], text);
+        status = refuse_older(p, there, ids[0], text);
     if (status == MR_OK && there != 0 && count > 0)
-        status = check_whose(c, there, text);
+        status = check_whose(c, p, there, text);
     if (status == MR_OK) {
-        ps_counter_set(&c->options.counters->last_id, there);
-        note_behind(c, behind);
+        p->behind = behind;
+        note_there(c, p, there);
+        note_behind(c);
     }
+    return status;
+}
+
+/* Most nodes have no partial checkpoints, and need not ask the store for them. */
+static enum mr_status next_missing(struct ps_copier *c, struct place *p, uint64_t *id, char *text)
+{
+    uint64_t *ids = calloc(PS_COPIER_IDS_MAX, sizeof(*ids));
+    uint32_t count = 0;
+    *id = 0;
+    if (!ids)
+        return ps_checkpoint_fail(text, "list", p->here, -ENOMEM);
+    enum mr_status status = list_ids(NULL, p->here, ids, PS_COPIER_IDS_MAX, &count, text);
+    count = count < PS_COPIER_IDS_MAX ? count : PS_COPIER_IDS_MAX;
+    if (status == MR_OK && (count > 0 || p == &c->places[WHOLE]))
+        status = compare(c, p, ids, count, id, text);
     free(ids);
     return status;
 }
@@ -131,40 +171,64 @@ static void count_bytes(void *arg, uint64_t bytes)
         ps_counter_set(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
 }
 
-static bool is_published_here(const struct ps_copier *c, uint64_t id)
+static bool is_published_here(const struct place *p, uint64_t id)
 {
     char path[PS_PATH_BYTES];
-    return ps_path_published(c->options.directory, id, path) && ps_store_look(ps_store_local(), path) == 0;
+    return ps_path_published(p->here, id, path) && ps_store_look(ps_store_local(), path) == 0;
+}
+
+static struct ps_copy copy_between(const struct ps_copier *c, const struct place *p)
+{
+    struct ps_copy copy = c->copy;
+    copy.from_directory = p->here;
+    copy.to_directory = p->there;
+    return copy;
+}
+
+static void note_copied(struct ps_copier *c, struct place *p, uint64_t id)
+{
+    pthread_mutex_lock(&c->lock);
+    c->copied[c->copied_count++ % PS_COPIER_COPIED_MAX] =
+        (struct copied){.place = (uint32_t)(p - c->places), .id = id, .at_ms = mr_clock_unix_ms()};
+    pthread_mutex_unlock(&c->lock);
+    note_there(c, p, id);
 }
 
 /* Copies one checkpoint. One that retention removes from the disk meanwhile need not be copied any more. */
-static enum mr_status copy_one(struct ps_copier *c, uint64_t id, char *text)
+static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id, char *text)
 {
     const uint64_t began_us = mr_clock_us();
-    const enum mr_status status = ps_copy_chain(&c->copy, id, text);
+    const struct ps_copy copy = copy_between(c, p);
+    const enum mr_status status = ps_copy_chain(&copy, id, text);
     if (status == MR_OK) {
         ps_counter_add(&c->options.counters->copies_good, 1);
-        ps_counter_set(&c->options.counters->last_id, id);
-        ps_log("copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, c->remote->directory,
+        note_copied(c, p, id);
+        ps_log("copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, p->there,
                (mr_clock_us() - began_us) / 1000);
-        ps_checkpoint_retain(&c->remote->store, c->remote->directory, c->options.keep);
+        ps_checkpoint_retain(&c->remote->store, p->there, c->options.keep);
         return MR_OK;
     }
-    return is_published_here(c, id) ? status : MR_OK;
+    return is_published_here(p, id) ? status : MR_OK;
+}
+
+static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *text)
+{
+    uint64_t id = 0;
+    enum mr_status status = next_missing(c, p, &id, text);
+    while (status == MR_OK && id != 0) {
+        ps_counter_set(&c->options.counters->state, PS_COPIER_COPYING);
+        status = copy_one(c, p, id, text);
+        if (status == MR_OK)
+            status = next_missing(c, p, &id, text);
+    }
+    return status;
 }
 
 /* Copies all that is missing. */
 static enum mr_status copy_all(struct ps_copier *c, char *text)
 {
-    uint64_t id = 0;
-    enum mr_status status = next_missing(c, &id, text);
-    while (status == MR_OK && id != 0) {
-        ps_counter_set(&c->options.counters->state, PS_COPIER_COPYING);
-        status = copy_one(c, id, text);
-        if (status == MR_OK)
-            status = next_missing(c, &id, text);
-    }
-    return status;
+    enum mr_status status = copy_place(c, &c->places[WHOLE], text);
+    return status == MR_OK ? copy_place(c, &c->places[PARTIAL], text) : status;
 }
 
 /* A line when something else goes wrong, and when it is over; not one for each try. */
@@ -238,10 +302,21 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* Opens the store and sets the places. */
 static enum mr_status open_remote(struct ps_copier *c, char *text)
 {
     const struct ps_remote_options options = {.credentials = c->options.credentials, .stop = &c->stop};
-    return ps_remote_open(c->options.url, &options, &c->remote, text);
+    struct place *whole = &c->places[WHOLE], *partial = &c->places[PARTIAL];
+    const enum mr_status status = ps_remote_open(c->options.url, &options, &c->remote, text);
+    if (status != MR_OK)
+        return status;
+    (void)snprintf(whole->here, sizeof(whole->here), "%s", c->options.directory);
+    (void)snprintf(whole->there, sizeof(whole->there), "%s", c->remote->directory);
+    if (ps_path_join(whole->here, PS_PARTIAL_NAME, partial->here) &&
+        ps_path_join(whole->there, PS_PARTIAL_NAME, partial->there))
+        return MR_OK;
+    ps_remote_close(c->remote);
+    return ps_checkpoint_fail(text, "open", c->options.url, -ENAMETOOLONG);
 }
 
 enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text)
@@ -258,8 +333,6 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
     }
     c->copy = (struct ps_copy){.from = ps_store_local(),
                                .to = &c->remote->store,
-                               .from_directory = options->directory,
-                               .to_directory = c->remote->directory,
                                .bytes_per_s_max = options->bytes_per_s_max,
                                .stop = &c->stop,
                                .avoid_cpus = options->avoid_cpus,
@@ -275,6 +348,24 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
     }
     *out = c;
     return MR_OK;
+}
+
+enum ps_copied ps_copier_look(struct ps_copier *c, bool is_partial, uint64_t id, uint64_t *at_ms)
+{
+    const uint32_t place = is_partial ? PARTIAL : WHOLE;
+    enum ps_copied found = PS_COPIED_NOT_YET;
+    *at_ms = 0;
+    pthread_mutex_lock(&c->lock);
+    if (c->places[place].last_id > id)
+        found = PS_COPIED_NEVER;
+    for (uint32_t i = 0; i < mr_min_u32(c->copied_count, PS_COPIER_COPIED_MAX); i++) {
+        if (c->copied[i].place == place && c->copied[i].id == id) {
+            found = PS_COPIED_THERE;
+            *at_ms = c->copied[i].at_ms;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
 }
 
 void ps_copier_wake(struct ps_copier *c)
@@ -310,22 +401,29 @@ void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)
     free(c);
 }
 
+static enum mr_status fetch_from(const struct ps_copier *c, const struct place *p, uint64_t *id, char *text)
+{
+    const struct ps_copy copy = {.from = &c->remote->store,
+                                 .to = ps_store_local(),
+                                 .from_directory = p->there,
+                                 .to_directory = p->here,
+                                 .avoid_cpus = c->options.avoid_cpus,
+                                 .avoid_cpu_count = c->options.avoid_cpu_count};
+    const enum mr_status status = *id == 0 ? newest_there(c, p, id, text) : MR_OK;
+    return status == MR_OK && *id != 0 ? ps_copy_chain(&copy, *id, text) : status;
+}
+
 enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text)
 {
     struct ps_copier c = {.options = *options};
     enum mr_status status = open_remote(&c, text);
     if (status != MR_OK)
         return status;
-    if (*id == 0)
-        status = newest_there(&c, id, text);
-    const struct ps_copy copy = {.from = &c.remote->store,
-                                 .to = ps_store_local(),
-                                 .from_directory = c.remote->directory,
-                                 .to_directory = options->directory,
-                                 .avoid_cpus = options->avoid_cpus,
-                                 .avoid_cpu_count = options->avoid_cpu_count};
-    if (status == MR_OK && *id != 0)
-        status = ps_copy_chain(&copy, *id, text);
+    status = fetch_from(&c, &c.places[WHOLE], id, text);
+    uint64_t partial_id = 0;
+    char why[PS_TEXT_BYTES];
+    if (status == MR_OK && *id != 0 && fetch_from(&c, &c.places[PARTIAL], &partial_id, why) != MR_OK)
+        ps_log("restore: the newest partial checkpoint of the store was not copied: %s", why);
     ps_remote_close(c.remote);
     return status;
 }

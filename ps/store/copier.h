@@ -3,10 +3,12 @@
  * removes old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node
  * that was stopped goes on where it was, because what is there says what is missing. The disk and training
  * wait for nothing of this.
+ * Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the one of that name there.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "ps/store/remote_store.h"
 
@@ -14,6 +16,7 @@
 #define PS_COPIER_PAUSE_S_MAX 60u
 #define PS_COPIER_IDS_MAX     4096u /* checkpoints of the disk that are looked at: the newest */
 #define PS_COPIER_TEXT_BYTES  256u
+#define PS_COPIER_COPIED_MAX  64u /* copies that it remembers the time of: the newest */
 
 enum ps_copier_state { PS_COPIER_OFF, PS_COPIER_IDLE, PS_COPIER_COPYING, PS_COPIER_FAILING };
 
@@ -50,6 +53,16 @@ struct ps_copier;
 /* Starts the thread; strings and counters must outlive it. On failure `text` (PS_TEXT_BYTES) says why: a
  * URL or credentials that cannot be right. A store that does not answer is no failure. */
 enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text);
+/* What became of a checkpoint that the node has published in its directory, or among the partial ones of it. */
+enum ps_copied {
+    PS_COPIED_NO_STORE, /* there is nowhere to copy it to; of a copier's answers it is none */
+    PS_COPIED_NOT_YET,
+    PS_COPIED_THERE,
+    PS_COPIED_NEVER, /* it was removed from the disk before, and newer ones are there */
+};
+/* Looks up a checkpoint that was published since the copier's start; of one that is there, *at_ms is when it
+ * was, in milliseconds since 1970. Any thread. */
+enum ps_copied ps_copier_look(struct ps_copier *c, bool is_partial, uint64_t id, uint64_t *at_ms);
 /* A checkpoint has been published. Any thread. */
 void ps_copier_wake(struct ps_copier *c);
 /* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the
@@ -57,7 +70,8 @@ void ps_copier_wake(struct ps_copier *c);
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);
 
 /* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of
- * the store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). */
+ * the store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). The newest partial one
+ * comes, too, so that their numbers go on; if it cannot be copied, a line in the log says so. */
 enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text);
 
 #endif

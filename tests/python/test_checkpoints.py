@@ -21,6 +21,9 @@ def test_save_and_restore(own_node):
         bias.push([1, 2, 3])
         number = client.save()
         info = client.wait_for_save(number, timeout_s=60)
+        assert info.committed_ms > 0 and (info.remote, info.remote_ms) == ("none", 0)
+        with pytest.raises(millrace.InvalidArgument, match="is checkpoint.remote set"):
+            client.wait_for_save(number, timeout_s=60, remote=True)
         assert (info.number, info.state, info.status, info.kind) == (
             number,
             "ended",

@@ -112,13 +112,13 @@ static void list_save(void *arg, const struct mr_save_info *s)
         return;
     }
     if (list->count++ == 0)
-        (void)printf("%-7s%-12s%-8s%-12s%-14s%-9s%12s%10s\n", "save", "checkpoint", "kind", "parent", "step",
-                     "cut at it", "MiB", "seconds");
+        (void)printf("%-7s%-12s%-8s%-12s%-14s%-9s%12s%10s  %s\n", "save", "checkpoint", "kind", "parent",
+                     "step", "cut at it", "MiB", "seconds", "remote");
     remark(s, text, sizeof(text));
-    (void)printf("%-7" PRIu64 "%-12s%-8s%-12s%-14s%-9s%12.1f%10.2f%s%s\n", s->number,
+    (void)printf("%-7" PRIu64 "%-12s%-8s%-12s%-14s%-9s%12.1f%10.2f  %s%s%s\n", s->number,
                  number_or_dash(s->id, id), tool_save_kind_name(s), number_or_dash(s->parent_id, parent),
                  number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", tool_mib(s->bytes),
-                 (double)s->duration_us / 1e6, text[0] ? "  " : "", text);
+                 (double)s->duration_us / 1e6, tool_save_remote_name(s), text[0] ? "  " : "", text);
 }
 
 static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)

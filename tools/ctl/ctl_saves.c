@@ -23,6 +23,7 @@ struct waiting {
     struct mr_client *client;
     uint64_t end_us;   /* UINT64_MAX: none */
     uint64_t start_id; /* of the server */
+    bool is_remote;    /* also until its copy is there */
     struct mr_save_info save;
     struct mr_checkpoint_info info;
     struct mr_checkpoint_status now;
@@ -71,6 +72,10 @@ static int goes_on(const struct waiting *w)
 {
     char stands[TOOL_SAVE_LINE_BYTES];
     tool_save_stands(&w->save, &w->info, &w->now, stands);
+    if (w->save.state == MR_SAVE_ENDED) {
+        (void)cli_fail(command, "the deadline has passed: %s", stands);
+        return EXIT_GOES_ON;
+    }
     (void)cli_fail(command,
                    "the deadline has passed and save %" PRIu64
                    " is still running: %s; millrace ctl checkpoints shows it, millrace ctl save --cancel "
@@ -82,6 +87,12 @@ static int goes_on(const struct waiting *w)
 static int ended(const struct waiting *w)
 {
     const struct mr_save_info *s = &w->save;
+    if (s->status == MR_OK && w->is_remote && s->remote != MR_REMOTE_THERE)
+        return cli_fail(command, "checkpoint %" PRIu64 " is on the server's disk, but %s", s->id,
+                        s->remote == MR_REMOTE_SUPERSEDED
+                            ? "was removed there before it was copied; a newer one is in checkpoint.remote"
+                            : "is not copied: set checkpoint.remote on the server, and save to its own "
+                              "directory");
     if (s->status == MR_OK)
         return 0;
     if (s->status == MR_CANCELLED)
@@ -92,12 +103,18 @@ static int ended(const struct waiting *w)
                     s->error[0] ? s->error : mr_status_text(s->status));
 }
 
+static bool is_over(const struct waiting *w)
+{
+    const bool is_pending = w->save.status == MR_OK && w->save.remote == MR_REMOTE_PENDING;
+    return w->save.state == MR_SAVE_ENDED && !(w->is_remote && is_pending);
+}
+
 static int wait_saved(struct waiting *w)
 {
     const bool terminal = isatty(STDERR_FILENO) == 1;
     char stands[TOOL_SAVE_LINE_BYTES];
     enum mr_status status = MR_OK;
-    while (status == MR_OK && w->save.state != MR_SAVE_ENDED && left_ms(w) > 0) {
+    while (status == MR_OK && !is_over(w) && left_ms(w) > 0) {
         pause_before_look(w);
         status = look(w);
         tool_save_stands(&w->save, &w->info, &w->now, stands);
@@ -108,7 +125,7 @@ static int wait_saved(struct waiting *w)
         (void)fputc('\n', stderr);
     if (status != MR_OK || mr_client_start_id(w->client) != w->start_id)
         return look_failed(w, status);
-    return w->save.state == MR_SAVE_ENDED ? ended(w) : goes_on(w);
+    return is_over(w) ? ended(w) : goes_on(w);
 }
 
 static void print_save(const struct mr_save_info *s)
@@ -128,10 +145,12 @@ static void print_save(const struct mr_save_info *s)
     }
 }
 
-static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait)
+static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait,
+                bool wait_remote)
 {
     const bool ends = wait && c->deadline_ms != 0;
-    struct waiting w = {.end_us = ends ? mr_clock_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX};
+    struct waiting w = {.end_us = ends ? mr_clock_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX,
+                        .is_remote = wait_remote};
     int exit_code = tool_connect(command, c, &w.client);
     if (exit_code != 0)
         return exit_code;
@@ -179,7 +198,7 @@ int tool_ctl_save(int argc, char **argv)
     struct mr_save_options wish = {.bytes = sizeof(wish)};
     static const char *items[TABLES_MAX];
     struct cli_list names = {.items = items, .items_max = TABLES_MAX};
-    bool wait = false, full = false, delta = false;
+    bool wait = false, wait_remote = false, full = false, delta = false;
     uint64_t cancelled = 0;
     const struct cli_option options[] = {
         {"directory", CLI_STRING, &wish.directory, "DIR",
@@ -199,6 +218,8 @@ int tool_ctl_save(int argc, char **argv)
         {"wait", CLI_FLAG, &wait, NULL,
          "return only when the checkpoint is on disk; on a terminal, show the progress.\n"
          "With --deadline-ms, return after that time at the latest"},
+        {"wait-remote", CLI_FLAG, &wait_remote, NULL,
+         "like --wait, and also wait until the copy is in checkpoint.remote"},
         {"cancel", CLI_U64, &cancelled, "NUMBER",
          "cancel a save that is waiting or being written; \"millrace ctl checkpoints\" shows\nthe numbers"},
         TOOL_CONNECTION_OPTIONS(&c),
@@ -220,7 +241,7 @@ int tool_ctl_save(int argc, char **argv)
     wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
     wish.name_count = names.count;
     wish.names = names.count > 0 ? names.items : NULL;
-    if (cancelled != 0 && is_a_save(&wish, wait))
+    if (cancelled != 0 && is_a_save(&wish, wait || wait_remote))
         cli_refuse(command, "--cancel cancels a save, and starts none: leave the other options out");
-    return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);
+    return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait || wait_remote, wait_remote);
 }

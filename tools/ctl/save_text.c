@@ -33,14 +33,30 @@ const char *tool_save_kind_name(const struct mr_save_info *save)
     return "-";
 }
 
+const char *tool_save_remote_name(const struct mr_save_info *save)
+{
+    switch (save->remote) {
+    case MR_REMOTE_PENDING:
+        return "pending";
+    case MR_REMOTE_THERE:
+        return "there";
+    case MR_REMOTE_SUPERSEDED:
+        return "superseded";
+    case MR_REMOTE_NONE:
+        break;
+    }
+    return "-";
+}
+
 json_t *tool_save_json(const struct mr_save_info *s)
 {
-    return json_pack("{s:I, s:s, s:I, s:s, s:I, s:I, s:b, s:b, s:I, s:f, s:s, s:s}", "number",
+    return json_pack("{s:I, s:s, s:I, s:s, s:I, s:I, s:b, s:b, s:I, s:f, s:s, s:s, s:I, s:I, s:s}", "number",
                      (json_int_t)s->number, "state", tool_save_state_name(s), "id", (json_int_t)s->id, "kind",
                      tool_save_kind_name(s), "parent", (json_int_t)s->parent_id, "step", (json_int_t)s->step,
                      "at_step", s->is_at_step, "automatic", s->is_automatic, "bytes", (json_int_t)s->bytes,
                      "seconds", (double)s->duration_us / 1e6, "status", mr_status_name(s->status), "error",
-                     s->error);
+                     s->error, "committed_ms", (json_int_t)s->committed_ms, "remote_ms",
+                     (json_int_t)s->remote_ms, "remote", tool_save_remote_name(s));
 }
 
 void tool_save_progress(uint64_t bytes_done, uint64_t bytes_total, uint64_t duration_us, char *out,
@@ -88,7 +104,14 @@ void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoin
     case MR_SAVE_ENDED:
         break;
     }
-    (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it has ended");
+    if (save->remote == MR_REMOTE_PENDING)
+        (void)snprintf(out, TOOL_SAVE_LINE_BYTES,
+                       "checkpoint %" PRIu64
+                       " is on the server's disk, and not yet in checkpoint.remote (the "
+                       "server's log says why if that fails)",
+                       save->id);
+    else
+        (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it has ended");
 }
 
 void tool_save_step(uint64_t step, bool is_at_step, char *out, size_t out_bytes)

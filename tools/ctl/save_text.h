@@ -18,6 +18,8 @@ static inline double tool_mib(uint64_t bytes)
 /* "ended", "cancelled", "waits for step", ... */
 const char *tool_save_state_name(const struct mr_save_info *save);
 /* "full", "delta", or "-" as long as it is not known. */
+/* "-" for what is not copied, "pending", "there", "superseded". */
+const char *tool_save_remote_name(const struct mr_save_info *save);
 const char *tool_save_kind_name(const struct mr_save_info *save);
 json_t *tool_save_json(const struct mr_save_info *save);
 /* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now`

@@ -8,9 +8,10 @@
 
 #define DIRECTORY_BYTES_MAX 4096u
 /* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
-#define STATUS_WORDS 8u
-#define DETAIL_WORDS 10u
-#define SAVE_WORDS   12u
+#define STATUS_WORDS      8u
+#define DETAIL_WORDS      10u
+#define SAVE_WORDS        12u
+#define SAVE_WORDS_REMOTE 15u /* of servers that report both instants */
 /* of struct mr_save_options, as it was at first */
 #define SAVE_OPTIONS_BYTES_MIN offsetof(struct mr_save_options, names)
 
@@ -233,7 +234,7 @@ struct info_context {
     void *arg;
 };
 
-static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t line_bytes)
+static struct mr_save_info save_info(const uint64_t *w, uint32_t words, const char *line, size_t line_bytes)
 {
     struct mr_save_info info = {.number = w[0],
                                 .state = (enum mr_save_state)w[1],
@@ -247,6 +248,11 @@ static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t
                                 .status = (enum mr_status)w[9],
                                 .is_automatic = w[11] != 0};
     (void)snprintf(info.error, sizeof(info.error), "%.*s", (int)line_bytes, line);
+    if (words >= SAVE_WORDS_REMOTE) {
+        info.committed_ms = w[12];
+        info.remote_ms = w[13];
+        info.remote = (enum mr_save_remote)w[14];
+    }
     return info;
 }
 
@@ -258,8 +264,8 @@ static void visit_saves(const struct info_context *context, const struct mr_tens
         size_t left = (size_t)(end - at);
         const char *line_end = left > 0 ? memchr(at, '\n', left) : NULL;
         size_t line_bytes = line_end == NULL ? left : (size_t)(line_end - at);
-        struct mr_save_info info =
-            save_info((const uint64_t *)saves->data + (size_t)i * saves->dims[1], at, line_bytes);
+        struct mr_save_info info = save_info((const uint64_t *)saves->data + (size_t)i * saves->dims[1],
+                                             saves->dims[1], at, line_bytes);
         context->visit(context->arg, &info);
         at = line_end == NULL ? end : line_end + 1;
     }

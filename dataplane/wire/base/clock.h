@@ -1,4 +1,4 @@
-/* The monotonic clock of this machine, and spans of time in the kernel's form. The transport itself is passed
+/* The clocks of this machine, and spans of time in the kernel's form. The transport itself is passed
  * the time; this is for the code that drives it. Any thread. */
 #ifndef MR_CLOCK_H
 #define MR_CLOCK_H
@@ -16,6 +16,14 @@ static inline uint64_t mr_clock_ns(void)
 static inline uint64_t mr_clock_us(void)
 {
     return mr_clock_ns() / 1000u;
+}
+
+/* Returns the time of day in milliseconds since 1970, which people may set. */
+static inline uint64_t mr_clock_unix_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
 }
 
 static inline struct timespec mr_span_us(uint64_t us)

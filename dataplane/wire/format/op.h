@@ -64,7 +64,7 @@ enum mr_role {
  *                    MR_RESTORE_REPLACE
  * CHECKPOINT_STATUS  nothing or u64[1] number of a save -> u64[8] {state, id, bytes done, bytes total,
  *                    duration us, last good id, enum mr_status of the last, errno}, u8[n] text of the last
- *                    error, u64[10] details, u64[n, 12] saves, u8[m] a line for each. To core 0
+ *                    error, u64[10] details, u64[n, 15] saves, u8[m] a line for each. To core 0
  * HEARTBEAT          nothing -> u64[12] enum mr_heartbeat_word, of this core
  * STATS              nothing -> u8[n] counter names, newline separated, u64[m] values, of this core
  * MEMORY             nothing -> u64[12] {limit, mapped, allocated, ready ahead, units for which there was no

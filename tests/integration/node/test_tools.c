@@ -289,6 +289,8 @@ static void test_checkpoints(void **state)
     expect_text(x, "ctl save --cancel 7", "save 7 was cancelled");
     expect_text(x, "ctl save --table user_old --wait", "saved checkpoint 1: partial, ");
     expect_text(x, "ctl checkpoints", "partial");
+    expect_refused(x, "ctl save --wait-remote", 1,
+                   "is on the server's disk, but is not copied: set checkpoint.remote");
     expect_refused(x, "ctl save --table nobody", 1, "no table or variable named nobody");
     expect_refused(x, "ctl save --table user --delta", 1, "never a delta");
     expect_refused(x, "ctl restore --id 99", 1, "99");

@@ -32,6 +32,12 @@ _STATES = {
     "saving": lib.MR_CHECKPOINT_SAVING,
     "loading": lib.MR_CHECKPOINT_LOADING,
 }
+_REMOTE = {
+    "none": lib.MR_REMOTE_NONE,
+    "pending": lib.MR_REMOTE_PENDING,
+    "there": lib.MR_REMOTE_THERE,
+    "superseded": lib.MR_REMOTE_SUPERSEDED,
+}
 _POLL_S = 0.05
 Names = Union[Sequence[str], Mapping[str, str]]
 
@@ -66,6 +72,9 @@ class SaveInfo:
     duration_us: int
     status: str  #: once it has ended: "OK", "CANCELLED", "IO_ERROR", ...
     error: str
+    committed_ms: int  #: when it was published, since 1970 by the server's clock; 0: not yet, or never
+    remote_ms: int  #: the same of its copy in checkpoint.remote
+    remote: str  #: the copy: "none" (not copied), "pending", "there", "superseded" (removed before)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ def _save_info(struct: Any) -> SaveInfo:
         state=name_of(_SAVE_STATES, struct.state),
         kind=name_of(_REPORTED_KINDS, struct.kind),
         status=text(lib.mr_status_name(struct.status)),
+        remote=name_of(_REMOTE, struct.remote),
     )
 
 
@@ -176,21 +186,31 @@ class CheckpointCalls(Connection):
         """save() as a Future."""
         return self._start(self._save(directory, kind, at_step, trainers, queue, names), options)
 
-    def wait_for_save(self, number: int, timeout_s: float | None = None) -> SaveInfo:
+    def wait_for_save(self, number: int, timeout_s: float | None = None, remote: bool = False) -> SaveInfo:
         """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError
-        after `timeout_s`."""
+        after `timeout_s`.
+
+        remote: waits for the copy in checkpoint.remote, too; InvalidArgument if none will be made.
+        """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             info = self.checkpoint_info(number).saves[0]
-            if info.state == "ended":
+            if info.state == "ended" and not (remote and info.remote == "pending"):
                 break
             if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"{self.server}: save {number} is still running: {info.state}")
+                what = "is not copied yet" if info.state == "ended" else f"is still running: {info.state}"
+                raise TimeoutError(f"{self.server}: save {number} {what}")
             time.sleep(_POLL_S)
         if info.status != "OK":
             raise error_of(
                 getattr(lib, "MR_" + info.status, lib.MR_INTERNAL),
                 f"{self.server}: save {number}: {info.error or info.status}",
+            )
+        if remote and info.remote != "there":
+            raise error_of(
+                lib.MR_INVALID_ARGUMENT,
+                f"{self.server}: save {number}: checkpoint {info.id} is on the server's disk, and no copy of "
+                f"it is made ({info.remote}): is checkpoint.remote set?",
             )
         return info
 

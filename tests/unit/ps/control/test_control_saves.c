@@ -12,7 +12,24 @@
 #include "ps/core/step_clock.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
-enum { NUMBER, STATE, ID, KIND, PARENT, STEP, AT_STEP, BYTES, DURATION, STATUS, ERRNO, AUTOMATIC, WORDS };
+enum {
+    NUMBER,
+    STATE,
+    ID,
+    KIND,
+    PARENT,
+    STEP,
+    AT_STEP,
+    BYTES,
+    DURATION,
+    STATUS,
+    ERRNO,
+    AUTOMATIC,
+    HERE_MS,
+    THERE_MS,
+    COPIED,
+    WORDS
+};
 
 struct asked {
     uint64_t id, number;

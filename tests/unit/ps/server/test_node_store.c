@@ -87,6 +87,49 @@ static void another_machine_goes_on_from_the_store(void **state)
     node_start(n, 1);
 }
 
+enum { COMMITTED_MS = 12, REMOTE_MS, REMOTE, SAVE_WORDS };
+
+/* What is reported of a save. */
+static void look(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORDS])
+{
+    const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[3].dims[1], SAVE_WORDS);
+    memcpy(out, reply->tensors[3].data, SAVE_WORDS * sizeof(*out));
+}
+
+/* The test's own time limit ends it otherwise. */
+static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORDS])
+{
+    for (look(n, number, out); out[REMOTE] != PS_COPIED_THERE; look(n, number, out))
+        node_pause();
+}
+
+/* When it was there on the disk, and when in the store; of partial ones, too. */
+static void both_instants_are_told(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    uint64_t save[SAVE_WORDS], words[4] = {0};
+    const char name[MR_NAME_BYTES] = "emb";
+    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+                                         mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name)};
+    (void)make_table(n);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    assert_int_equal(node_save(n), 1);
+    look(n, 1, save);
+    assert_int_equal(save[REMOTE], PS_COPIED_NOT_YET);
+    assert_int_not_equal(save[COMMITTED_MS], 0);
+    assert_int_equal(save[REMOTE_MS], 0);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    wait_for_copy(n, 1, save);
+    assert_int_not_equal(save[REMOTE_MS], 0);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, partial, 3), MR_OK, NULL);
+    wait_for_copy(n, 2, save);
+    assert_int_not_equal(save[REMOTE_MS], 0);
+}
+
 static void a_number_is_taken_from_the_store(void **state)
 {
     struct fixture *x = *state;
@@ -133,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(another_machine_goes_on_from_the_store),
+        TEST_ON_BOTH(both_instants_are_told),
         TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
         TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),
         TEST_ON(remote_hdfs, a_wrong_url_is_found_without_the_store),

@@ -191,6 +191,48 @@ static void what_the_disk_lacks_is_fetched(void **state)
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_CHECKPOINT_NOT_FOUND);
 }
 
+static void check_look(struct fixture *x, bool is_partial, uint64_t id, enum ps_copied expected)
+{
+    uint64_t at_ms;
+    assert_int_equal(ps_copier_look(x->copier, is_partial, id, &at_ms), expected);
+    assert_int_equal(at_ms != 0, expected == PS_COPIED_THERE);
+}
+
+/* The copier says of each checkpoint what became of it; and partial ones go to a folder of their own. */
+static void it_is_known_what_is_there(void **state)
+{
+    char here[PS_PATH_BYTES], there[PS_PATH_BYTES], back[PS_PATH_BYTES];
+    struct fixture *x = *state;
+    uint64_t id = 0;
+    assert_true(ps_path_join(x->remote.here, PS_PARTIAL_NAME, here));
+    assert_true(ps_path_join(x->remote.remote->directory, PS_PARTIAL_NAME, there));
+    assert_true(ps_path_join(x->remote.back, PS_PARTIAL_NAME, back));
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    start(x);
+    WAIT_FOR(state, PS_COPIER_FAILING);
+    check_look(x, false, 2, PS_COPIED_NOT_YET);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    WAIT_FOR(last_id, 2);
+    check_look(x, false, 2, PS_COPIED_THERE);
+    check_look(x, true, 2, PS_COPIED_NOT_YET);
+    chain_save_key(here, 4, 0, 1, 30);
+    ps_copier_wake(x->copier);
+    WAIT_FOR(copies_good, 3);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    check_look(x, true, 4, PS_COPIED_THERE);
+    check_look(x, true, 3, PS_COPIED_NEVER);
+    check_look(x, false, 4, PS_COPIED_NOT_YET);
+    assert_int_equal(ps_counter_read(&x->counters.last_id), 2);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 partial ");
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, there), "ckpt-4 ");
+    x->options.directory = x->remote.back;
+    assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
+    assert_int_equal(id, 2);
+    assert_int_equal(ps_checkpoint_list(NULL, back, &id, 1), 1);
+    assert_int_equal(id, 4);
+}
+
 static void a_wrong_url_ends_the_start(void **state)
 {
     struct fixture *x = *state;
@@ -210,6 +252,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(it_is_known_what_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_url_ends_the_start, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

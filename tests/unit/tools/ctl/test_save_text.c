@@ -60,6 +60,9 @@ static void test_names(void **state)
     save.status = MR_CANCELLED;
     assert_string_equal(tool_save_state_name(&save), "cancelled");
     save.state = MR_SAVE_QUEUED;
+    assert_string_equal(tool_save_remote_name(&save), "-");
+    save.remote = MR_REMOTE_SUPERSEDED;
+    assert_string_equal(tool_save_remote_name(&save), "superseded");
     save.kind = MR_SAVE_PARTIAL;
     assert_string_equal(tool_save_kind_name(&save), "partial");
     save.kind = MR_SAVE_CONFIGURED;
