@@ -134,7 +134,8 @@ AVX2 static void f16_from_f32_avx2(uint16_t *out, const float *in, size_t count)
     size_t i = 0;
     for (; i + 8 <= count; i += 8)
         _mm_storeu_si128((__m128i *)(void *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), NEAREST));
-    f16_from_f32_body(out + i, in + i, count - i);
+    for (; i < count; i++)
+        out[i] = _cvtss_sh(in[i], NEAREST);
 }
 
 AVX2 static void f32_from_f16_avx2(float *out, const uint16_t *in, size_t count)
@@ -142,15 +143,21 @@ AVX2 static void f32_from_f16_avx2(float *out, const uint16_t *in, size_t count)
     size_t i = 0;
     for (; i + 8 <= count; i += 8)
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
-    f32_from_f16_body(out + i, in + i, count - i);
+    for (; i < count; i++)
+        out[i] = _cvtsh_ss(in[i]);
 }
 
+/* The lanes of the last, incomplete 16 elements of a row. */
+#define REST16(count) ((__mmask16)((1u << ((count) % 16)) - 1))
+
+/* The rest goes by lanes, too: all of a short row is rest, and gradients are converted row by row. */
 AVX512 static void f16_from_f32_avx512(uint16_t *out, const float *in, size_t count)
 {
     size_t i = 0;
     for (; i + 16 <= count; i += 16)
         _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(in + i), NEAREST));
-    f16_from_f32_body(out + i, in + i, count - i);
+    __m512 rest = _mm512_maskz_loadu_ps(REST16(count), in + i);
+    _mm256_mask_storeu_epi16(out + i, REST16(count), _mm512_cvtps_ph(rest, NEAREST));
 }
 
 AVX512 static void f32_from_f16_avx512(float *out, const uint16_t *in, size_t count)
@@ -159,11 +166,9 @@ AVX512 static void f32_from_f16_avx512(float *out, const uint16_t *in, size_t co
     for (; i + 16 <= count; i += 16)
         _mm512_storeu_ps(out + i,
                          _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(in + i))));
-    f32_from_f16_body(out + i, in + i, count - i);
+    __m256i rest = _mm256_maskz_loadu_epi16(REST16(count), in + i);
+    _mm512_mask_storeu_ps(out + i, REST16(count), _mm512_cvtph_ps(rest));
 }
-
-/* The lanes of the last, incomplete 16 elements of a row. */
-#define REST16(count) ((__mmask16)((1u << ((count) % 16)) - 1))
 
 AVX512 static void i8_row_avx512(int8_t *out, float *scale, const float *in, size_t dim)
 {

@@ -108,6 +108,12 @@ static void all_of_type(const struct half_type *t)
         for (uint32_t i = 0; i < ALL16; i++) {
             float one = t == &f16 ? mr_f32_from_f16(in[i]) : mr_f32_from_bf16(in[i]);
             assert_int_equal(mr_f32_bits(out[i]), mr_f32_bits(one));
+            float alone; /* as the rest of a row is converted */
+            uint16_t alone_back;
+            from_half(c, t, &alone, in + i, 1);
+            to_half(c, t, &alone_back, out + i, 1);
+            assert_int_equal(mr_f32_bits(alone), mr_f32_bits(one));
+            assert_int_equal(alone_back, back[i]);
             assert_int_equal(!signbit(out[i]), !(i >> 15));
             if (is_nan(t, in[i])) {
                 assert_true(isnan(out[i]));
