@@ -388,8 +388,9 @@ static void explain_curl(const struct attempt *a, CURLcode code, int error)
 }
 
 /* Returns 0 or the errno of the answer. */
-static int judge(struct attempt *a, CURLcode code, bool *is_transient)
+static int judge(struct attempt *a, CURLcode code)
 {
+    bool *is_transient = &a->answer->is_transient;
     const long status = a->answer->status;
     char text[EXPLAIN_BYTES] = "";
     if (code == CURLE_OK && !a->has_all_headers)
@@ -428,17 +429,15 @@ static void attempt_end(struct attempt *a, bool is_reusable)
         curl_easy_cleanup(a->easy);
 }
 
-static int try_once(struct ps_http *h, const struct ps_http_request *request, struct ps_http_answer *answer,
-                    bool *is_transient)
+static int try_once(struct ps_http *h, const struct ps_http_request *request, struct ps_http_answer *answer)
 {
     struct attempt a;
     attempt_begin(&a, h, request, answer);
     int error = ENOMEM;
-    *is_transient = false;
     if (a.easy && set_request(&a)) {
         const CURLcode code = curl_easy_perform(a.easy);
         read_facts(&a);
-        error = judge(&a, code, is_transient);
+        error = judge(&a, code);
     } else {
         ps_store_explain(error, "no memory for a request");
     }
@@ -468,11 +467,10 @@ bool ps_http_try_again(struct ps_http *h, uint32_t tries)
 
 int ps_http_perform(struct ps_http *h, const struct ps_http_request *request, struct ps_http_answer *answer)
 {
-    bool is_transient = true;
     int error = 0;
     for (uint32_t i = 0; i == 0 || ps_http_try_again(h, i); i++) {
-        error = try_once(h, request, answer, &is_transient);
-        if (error == 0 || !is_transient)
+        error = try_once(h, request, answer);
+        if (error == 0 || !answer->is_transient || request->once)
             break;
     }
     if (error == 0)
@@ -551,16 +549,16 @@ static int drive(struct ps_http_stream *s, bool (*is_ready)(const struct ps_http
     }
 }
 
-static int answer_of(struct ps_http_stream *s, bool *is_transient)
+static int answer_of(struct ps_http_stream *s)
 {
     read_facts(&s->attempt);
-    return -judge(&s->attempt, s->code, is_transient);
+    return -judge(&s->attempt, s->code);
 }
 
 /* An answer before the end of the body is always an error. */
-static int answer_early(struct ps_http_stream *s, bool *is_transient)
+static int answer_early(struct ps_http_stream *s)
 {
-    const int error = answer_of(s, is_transient);
+    const int error = answer_of(s);
     if (error != 0)
         return error;
     ps_store_explain(EIO, "the server answered before the end of the file");
@@ -619,7 +617,8 @@ int ps_http_stream_open(struct ps_http *h, const char *url, const char *header, 
         return -ENOMEM;
     int error = drive(s, is_wanted);
     if (error == 0 && s->is_done)
-        error = answer_early(s, is_transient);
+        error = answer_early(s);
+    *is_transient = s->answer.is_transient;
     if (error == 0)
         *out = s;
     else
@@ -631,17 +630,15 @@ int ps_http_stream_write(struct ps_http_stream *s, const void *data, size_t byte
 {
     s->data = data;
     s->bytes = bytes;
-    bool ignored;
     const int error = drive(s, is_taken);
-    return error == 0 && s->is_done ? answer_early(s, &ignored) : error;
+    return error == 0 && s->is_done ? answer_early(s) : error;
 }
 
 int ps_http_stream_finish(struct ps_http_stream *s)
 {
-    bool ignored;
     s->is_ended = true;
     const int error = drive(s, is_never);
-    return error != 0 ? error : answer_of(s, &ignored);
+    return error != 0 ? error : answer_of(s);
 }
 
 void ps_http_stream_close(struct ps_http_stream *s)

@@ -46,6 +46,7 @@ struct ps_http_request {
     const void *body;
     size_t body_bytes;
     bool has_body;     /* also one of no bytes */
+    bool once;         /* never tried again */
     bool follow;       /* redirects of a GET */
     bool asks_whither; /* a redirect, 307, is the answer that is wanted: see location */
     void *into; /* where the body of a good answer goes, NUL after it if there is room; NULL: nowhere */
@@ -54,6 +55,7 @@ struct ps_http_request {
 
 struct ps_http_answer {
     long status;        /* 0: there was none */
+    bool is_transient;  /* of an error: the same request may succeed later */
     size_t body_bytes;  /* in `into` */
     uint64_t length;    /* Content-Length; of a HEAD, too */
     int64_t modified_s; /* Last-Modified; 0: not said */

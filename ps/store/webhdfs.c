@@ -2,17 +2,31 @@
  * DataNode. HttpFS speaks the same, and does all by itself. */
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "ps/store/credentials.h"
 #include "ps/store/remote_store.h"
 
 #define ANSWER_BYTES (4u << 20) /* of JSON: a page of a listing */
 #define PAGES_MAX    100000u    /* of one listing */
+#define PLACE_BYTES  300u       /* "http://host:port" */
+#define AWAY_MAX     8u
+#define AWAY_S       60u
+#define ASKS_MAX     8u /* for a DataNode that is not away */
 
 struct webhdfs {
     char token[PS_SECRET_BYTES];
+    pthread_mutex_t lock; /* of what follows */
+    /* DataNodes that could not be reached. A NameNode goes on naming one that has died, for minutes, but not each
+     * time. */
+    struct {
+        char place[PLACE_BYTES];
+        uint64_t until_us;
+    } away[AWAY_MAX];
+    uint32_t next_away;
 };
 
 struct ps_store_file {
@@ -246,22 +260,70 @@ static struct ps_store_file *file_new(struct ps_remote *r, const char *path)
     return f;
 }
 
-/* Asks the NameNode where to write. */
-static int find_place(const struct ps_remote *r, const char *path, struct ps_http_answer *answer)
+/* Scheme, host and port of a URL. */
+static void place_of(const char *url, char place[PLACE_BYTES])
+{
+    const char *host = strstr(url, "://");
+    host = host ? host + strlen("://") : url;
+    (void)snprintf(place, PLACE_BYTES, "%.*s", (int)(host - url + (ptrdiff_t)strcspn(host, "/?")), url);
+}
+
+static bool is_away(const struct ps_remote *r, const char *url)
+{
+    struct webhdfs *w = r->kind;
+    char place[PLACE_BYTES];
+    const uint64_t now_us = mr_clock_us();
+    bool is_found = false;
+    place_of(url, place);
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t i = 0; i < AWAY_MAX; i++)
+        is_found = is_found || (w->away[i].until_us > now_us && strcmp(w->away[i].place, place) == 0);
+    pthread_mutex_unlock(&w->lock);
+    return is_found;
+}
+
+/* Whether it could be reached. */
+static void note_place(const struct ps_remote *r, const char *url, bool is_reached)
+{
+    struct webhdfs *w = r->kind;
+    char place[PLACE_BYTES];
+    uint32_t i = 0;
+    place_of(url, place);
+    pthread_mutex_lock(&w->lock);
+    while (i < AWAY_MAX && strcmp(w->away[i].place, place) != 0)
+        i++;
+    if (i == AWAY_MAX && !is_reached)
+        i = w->next_away++ % AWAY_MAX;
+    if (i < AWAY_MAX) {
+        memcpy(w->away[i].place, place, sizeof(place));
+        w->away[i].until_us = is_reached ? 0 : mr_clock_us() + AWAY_S * UINT64_C(1000000);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Asks the NameNode for a DataNode, again while it names one that is away; if it names no other, that one is
+ * tried. answer->status is 307, and its URL answer->location; or the answer is the content, as HttpFS gives it. */
+static int find_place(const struct ps_remote *r, struct ps_http_request *request, const char *path,
+                      const char *op, struct ps_http_answer *answer)
 {
     char url[PS_HTTP_URL_BYTES];
-    if (!url_of(r, path, "CREATE&overwrite=true", url))
+    if (!url_of(r, path, op, url))
         return -ENAMETOOLONG;
-    const struct ps_http_request request = {.method = "PUT", .url = url, .asks_whither = true};
-    const int error = ps_http_perform(r->http, &request, answer);
-    if (error == 0 && (answer->status != 307 || answer->location[0] == '\0')) {
-        ps_store_explain(EPROTO, "the NameNode names no DataNode to write to; is it WebHDFS?");
+    request->url = url;
+    request->asks_whither = true;
+    int error = 0;
+    for (uint32_t i = 0; i < ASKS_MAX; i++) {
+        error = ps_http_perform(r->http, request, answer);
+        if (error != 0 || answer->status != 307 || !is_away(r, answer->location))
+            break;
+    }
+    if (error == 0 && answer->status == 307 && answer->location[0] == '\0') {
+        ps_store_explain(EPROTO, "the NameNode names no DataNode; is it WebHDFS?");
         return -EPROTO;
     }
     return error;
 }
 
-/* A NameNode goes on naming a DataNode that has died, for minutes; but not each time. */
 static int open_place(const struct ps_remote *r, const char *path, struct ps_http_stream **stream)
 {
     static const char header[] = "Content-Type: application/octet-stream";
@@ -269,10 +331,16 @@ static int open_place(const struct ps_remote *r, const char *path, struct ps_htt
     bool is_transient;
     int error = 0;
     for (uint32_t i = 0; i == 0 || ps_http_try_again(r->http, i); i++) {
-        error = find_place(r, path, &answer);
+        struct ps_http_request request = {.method = "PUT"};
+        error = find_place(r, &request, path, "CREATE&overwrite=true", &answer);
+        if (error == 0 && answer.status != 307) {
+            ps_store_explain(EPROTO, "the NameNode names no DataNode to write to; is it WebHDFS?");
+            error = -EPROTO;
+        }
         if (error != 0)
             return error;
         error = ps_http_stream_open(r->http, answer.location, header, &is_transient, stream);
+        note_place(r, answer.location, error == 0 || !is_transient);
         if (error == 0 || !is_transient)
             return error;
     }
@@ -314,16 +382,38 @@ static int64_t hdfs_write(struct ps_store_file *f, const void *data, size_t byte
     return error != 0 ? error : (int64_t)bytes;
 }
 
+/* Reads what the NameNode's answer leads to, if it is not there already. */
+static int read_place(const struct ps_remote *r, struct ps_http_request *request,
+                      struct ps_http_answer *answer)
+{
+    char url[PS_HTTP_URL_BYTES];
+    if (answer->status != 307)
+        return 0;
+    memcpy(url, answer->location, sizeof(url));
+    request->url = url;
+    request->asks_whither = false;
+    request->follow = request->once = true;
+    const int error = ps_http_perform(r->http, request, answer);
+    note_place(r, url, error == 0 || answer->status != 0);
+    return error;
+}
+
 static int64_t hdfs_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
 {
-    char url[PS_HTTP_URL_BYTES], op[96];
+    const struct ps_remote *r = f->remote;
+    char op[96];
     struct ps_http_answer answer;
+    int error = 0;
     (void)snprintf(op, sizeof(op), "OPEN&offset=%llu&length=%zu", (unsigned long long)offset, bytes);
-    if (!url_of(f->remote, f->path, op, url))
-        return -ENAMETOOLONG;
-    const struct ps_http_request request = {
-        .method = "GET", .url = url, .follow = true, .into = data, .into_bytes = bytes};
-    const int error = ps_http_perform(f->remote->http, &request, &answer);
+    for (uint32_t i = 0; i == 0 || ps_http_try_again(r->http, i); i++) {
+        struct ps_http_request request = {.method = "GET", .into = data, .into_bytes = bytes};
+        error = find_place(r, &request, f->path, op, &answer);
+        if (error != 0)
+            return error;
+        error = read_place(r, &request, &answer);
+        if (error == 0 || !answer.is_transient)
+            break;
+    }
     return error != 0 ? error : (int64_t)answer.body_bytes;
 }
 
@@ -370,6 +460,7 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
         ps_text_path(text, remote->directory, "no memory");
         return MR_NO_MEMORY;
     }
+    pthread_mutex_init(&w->lock, NULL);
     memcpy(w->token, credentials->hdfs_token, sizeof(w->token));
     struct ps_store *s = &remote->store;
     s->make_directory = hdfs_make_directory;
@@ -388,7 +479,11 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
 
 void ps_webhdfs_close(struct ps_remote *remote)
 {
-    if (remote->kind)
-        explicit_bzero(remote->kind, sizeof(struct webhdfs));
-    free(remote->kind);
+    struct webhdfs *w = remote->kind;
+    if (!w)
+        return;
+    if (remote->http)
+        pthread_mutex_destroy(&w->lock);
+    explicit_bzero(w, sizeof(*w));
+    free(w);
 }

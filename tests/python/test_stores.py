@@ -253,8 +253,8 @@ def test_a_datanode_dies_in_the_middle_of_a_save(hdfs, new_node):
         wait_until(lambda: client.stats()["remote.bytes"] >= 4 << 20, "a part of it is there")
         hdfs.tell("kill", "killed")
         wait_copied(client, number)
+        assert "ok" in ckpt("verify", url)  # the NameNode goes on naming it
         hdfs.tell("revive", "revived")
-        assert "ok" in ckpt("verify", url)
         number = client.wait_for_save(client.save(), timeout_s=WAIT_S).id
         wait_copied(client, number)
     path = f"/dies/ckpt-{number}/core-000.mrc"

@@ -83,15 +83,24 @@ static void another_datanode_is_asked_when_one_is_dead(void **state)
     struct ps_store_file *file;
     uint64_t bytes;
     char got[11] = "";
-    x->hdfs.dead = 1;
     assert_int_equal(remote_fixture_write(s, file_of(x), "0123456789", 10), 0);
-    x->hdfs.dead = 1;
     assert_int_equal(s->open(s->self, file_of(x), &file, &bytes), 0);
+    x->hdfs.dead = 1;
     assert_int_equal(ps_store_read_all(s, file, got, 10, 0), 0);
     assert_string_equal(got, "0123456789");
+    x->hdfs.dead = 5; /* it is known by now, and is not tried: two tries would be in vain */
+    assert_int_equal(ps_store_read_all(s, file, got, 5, 5), 0);
+    assert_memory_equal(got, "56789", 5);
+    assert_int_equal(x->hdfs.dead, 0);
     assert_int_equal(s->close(file), 0);
-    x->hdfs.dead = 2; /* as often as it is tried */
+    remote_fixture_reopen(x, 2);
+    s = &x->remote->store;
+    x->hdfs.dead = 1;
+    assert_int_equal(remote_fixture_write(s, file_of(x), "0123456789", 10), 0);
+    x->hdfs.dead = UINT32_MAX;
     assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), -ECONNREFUSED);
+    x->hdfs.dead = 0;
+    assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), 0);
 }
 
 static void errors_say_what_to_do(void **state)
