@@ -60,6 +60,7 @@ enum ps_port_driver {
     PS_DRIVER_PCI,
     PS_DRIVER_SOCKET
 };
+enum ps_durable_where { PS_DURABLE_DISK, PS_DURABLE_REMOTE };                     /* checkpoint.durable */
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
 
 /* Every key at its default. */

@@ -146,6 +146,7 @@ static void *run(void *arg)
             return NULL;
         }
         ps_control_saves_poll(c);
+        ps_control_copies_poll(c);
         ps_control_left_out_poll(c);
     }
 }

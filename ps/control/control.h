@@ -125,7 +125,7 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   struct ps_restored *restored, char *text);
 /* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
- * next start would load the same one. */
+ * next start would load the same one; with checkpoint.durable = remote, once the store has it. */
 void ps_control_durable(struct ps_control *c);
 /* Makes the last save of a node: no data call is let in from then on. Returns after the save has ended. */
 enum mr_status ps_control_save_last(struct ps_control *c, char *text);

@@ -387,23 +387,6 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
 
 /* ---- its progress and its end ---- */
 
-static void published_on_core(struct ps_core *core, void *arg)
-{
-    ps_pushes_published(core->pushes);
-    mr_endpoint_set_checkpoint(core->ep, *(const uint64_t *)arg);
-}
-
-/* Lets clients forget the pushes that the last cut holds: they are in checkpoint `id`. */
-static void set_durable(struct ps_control *c, uint64_t id)
-{
-    ps_node_each_core(c->node, published_on_core, &id);
-}
-
-void ps_control_durable(struct ps_control *c)
-{
-    set_durable(c, c->ancestry.starts[0].from);
-}
-
 static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
 {
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
@@ -493,7 +476,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
             UINT64_MAX; /* no checkpoint holds these changes: the next save by time must not be skipped */
     }
     if (entry->status == MR_OK && is_own)
-        set_durable(c, entry->id);
+        ps_control_published(c, entry->id);
     if (entry->status == MR_OK && entry->is_copied) {
         ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
         struct ps_copier *copier = atomic_load(&c->node->copier);

@@ -61,6 +61,11 @@ struct ps_control {
     /* the running save; NULL: none */
     struct ps_writer *writer;
     struct ps_saves saves;
+    struct ps_durable {      /* checkpoints of the configured directory; 0: none */
+        uint64_t disk_id;    /* the newest on the disk */
+        uint64_t copying_id; /* the one whose copy is waited for */
+        uint64_t id;         /* the newest whose copy was */
+    } durable;
     int directory_lock; /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
     int save_lock;      /* of another one, while it is saved to */
 
@@ -93,6 +98,14 @@ enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 /* Reads and sets the view. Any thread; the control thread. */
 void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
+
+/* ---- what is durable (control_durable.c) ---- */
+
+/* Checkpoint `id`, of the last cut, is on the disk: lets clients forget its pushes, at once or when its copy
+ * is in the store (checkpoint.durable). */
+void ps_control_published(struct ps_control *c, uint64_t id);
+/* Looks at which copies are there by now. */
+void ps_control_copies_poll(struct ps_control *c);
 
 /* ---- features (control_features.c) ---- */
 

@@ -355,6 +355,7 @@ static void restored_whole(struct ps_control *c, const char *directory, const st
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
     ps_ancestry_begin(&c->ancestry, &last->ancestry, c->node->start_id, is_own ? last->id : 0);
     ps_node_each_core(c->node, restored_on_core, &step);
+    c->durable = (struct ps_durable){0};
     follow(c, directory, reader);
     c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
     ps_counter_set(&counters->restored_id, last->id);

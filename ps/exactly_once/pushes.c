@@ -213,9 +213,11 @@ uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
 uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane)
 {
     const struct ps_push_lane *piece = find(p, uuid, lane);
-    uint64_t lowest = piece != NULL ? piece->durable_floor : 0;
-    for (; piece != NULL; piece = piece->next)
-        lowest = piece->durable_floor < lowest ? piece->durable_floor : lowest;
+    uint64_t lowest = piece != NULL ? UINT64_MAX : 0;
+    for (; piece != NULL; piece = piece->next) {
+        const uint64_t floor = piece->floors[PS_FLOOR_DURABLE];
+        lowest = floor < lowest ? floor : lowest;
+    }
     return lowest;
 }
 
@@ -224,14 +226,15 @@ void ps_pushes_cut(struct ps_pushes *p)
     assert(p->running_count == 0);
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
         for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
-            piece->cut_floor = piece->window.floor;
+            piece->floors[PS_FLOOR_CUT] = piece->window.floor;
 }
 
-void ps_pushes_published(struct ps_pushes *p)
+void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to)
 {
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
         for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
-            piece->durable_floor = piece->cut_floor;
+            for (uint32_t floor = from + 1; floor <= to; floor++)
+                piece->floors[floor] = piece->floors[from];
 }
 
 static bool is_empty(const struct ps_push_lane *piece)
@@ -279,7 +282,7 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *pi
         to->partition = piece->partition;
         to->partition_end = piece->partition_end;
         to->window = piece->window;
-        to->cut_floor = piece->window.floor;
+        to->floors[PS_FLOOR_CUT] = piece->window.floor;
         to->used = piece->used;
         p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
     }

@@ -21,6 +21,15 @@
 #define PS_PUSH_SET_WAYS    8u  /* the hash of uuid and lane names a set of this many places */
 #define PS_PUSH_RUNNING_MAX 64u /* pushes being applied at a time */
 
+/* How far a lane's pushes have come: all up to a floor were in the record ... */
+enum ps_push_floor {
+    PS_FLOOR_CUT,     /* at the last cut */
+    PS_FLOOR_DISK,    /* at the last cut that is on disk, where a start finds it */
+    PS_FLOOR_COPYING, /* at that of the checkpoint whose copy in the store is waited for */
+    PS_FLOOR_DURABLE, /* at that after which clients need not keep them */
+    PS_FLOOR_COUNT,
+};
+
 /* One lane of one client, or of its keys those in some partitions: after the number of cores has changed
  * while pushes were being sent again, a push may have been applied to some partitions only. */
 struct ps_push_lane {
@@ -30,8 +39,7 @@ struct ps_push_lane {
         partition_end; /* this piece: partition .. partition_end - 1; all pieces cover all of them */
     uint64_t used;     /* when it pushed last, in pushes of all */
     struct ps_push_window window;
-    uint64_t cut_floor;        /* of the window, as of the last cut */
-    uint64_t durable_floor;    /* the same, of the last cut that is on disk */
+    uint64_t floors[PS_FLOOR_COUNT];
     struct ps_push_lane *next; /* piece of the same lane */
 };
 
@@ -77,13 +85,13 @@ void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);
  * was cleared meanwhile. */
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id);
 
-/* All of the lane's pushes up to this number are in a checkpoint on disk; 0 when none is, or the lane is not
- * known. */
+/* All of the lane's pushes up to this number are in a checkpoint that is safe (PS_FLOOR_DURABLE); 0 when none
+ * is, or the lane is not known. */
 uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane);
-/* A checkpoint holds what is recorded now ... */
+/* A checkpoint holds what is recorded now: sets PS_FLOOR_CUT. */
 void ps_pushes_cut(struct ps_pushes *p);
-/* ... and is on disk, where a start finds it. */
-void ps_pushes_published(struct ps_pushes *p);
+/* What had come as far as `from` has come as far as `to`, a later one, and all between. */
+void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to);
 
 /* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep, else the first piece. */
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i);

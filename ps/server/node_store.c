@@ -83,6 +83,7 @@ enum mr_status ps_node_store_start(struct ps_node *node, char *error)
         return MR_OK;
     struct ps_copier_options options = options_of(node, node->copier_avoids);
     options.counters = &node->copier_counters;
+    options.copied = node->control_wake;
     struct ps_copier *copier;
     const enum mr_status status = ps_copier_start(&options, &copier, text);
     if (status != MR_OK)

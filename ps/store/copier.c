@@ -119,8 +119,11 @@ static void note_there(struct ps_copier *c, struct place *p, uint64_t id)
     pthread_mutex_lock(&c->lock);
     p->last_id = id;
     pthread_mutex_unlock(&c->lock);
-    if (p == &c->places[WHOLE])
-        ps_counter_set(&c->options.counters->last_id, id);
+    if (p != &c->places[WHOLE])
+        return;
+    ps_counter_set(&c->options.counters->last_id, id);
+    if (c->options.copied != NULL)
+        sem_post(c->options.copied);
 }
 
 /* Compares what is here, newest first, with what is there. *id is the oldest here that is newer than all

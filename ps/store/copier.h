@@ -2,12 +2,13 @@
  * the disk and newer than all that are there, the oldest first, each after those that it is based on. Then it
  * removes old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node
  * that was stopped goes on where it was, because what is there says what is missing. The disk and training
- * wait for nothing of this.
- * Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the one of that name there.
+ * wait for nothing of this. Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the
+ * one of that name there.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H
 
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/store/remote_store.h"
@@ -46,6 +47,7 @@ struct ps_copier_options {
     const int *avoid_cpus;    /* see ps/base/cpu_affinity.h */
     uint32_t avoid_cpu_count;
     struct ps_copier_counters *counters;
+    sem_t *copied; /* posted whenever last_id is set; NULL: nobody waits for that */
 };
 
 struct ps_copier;

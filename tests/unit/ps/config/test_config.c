@@ -411,7 +411,7 @@ static void a_list_has_an_end(void **state)
             "rpc.module = \"m.so\": allowed: 16 times, text of up to 383 bytes");
 }
 
-static void rpc_refused(const char *text, uint32_t line, const char *what)
+static void refused_together(const char *text, uint32_t line, const char *what)
 {
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES], place[128];
@@ -424,16 +424,25 @@ static void rpc_refused(const char *text, uint32_t line, const char *what)
         fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
 }
 
+static void keys_of_stores_are_checked_against_each_other(void **state)
+{
+    (void)state;
+    refused_together("[checkpoint]\nremote = s3://b/ads\n", 2, "checkpoint.directory: set it");
+    refused_together("[checkpoint]\ndirectory = /ckpt\n\ndurable = remote\n", 4, "checkpoint.remote: set it");
+}
+
 static void keys_of_rpc_are_checked_against_each_other(void **state)
 {
     (void)state;
-    rpc_refused("[rpc]\nname = a\n", 2, "rpc.world_size is 0");
-    rpc_refused("[rpc]\n\nmodule = a.so\n", 3, "rpc.world_size is 0");
-    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4, "rpc.rank must be 0 to rpc.world_size - 1");
-    rpc_refused("[rpc]\nworld_size = 2\nrank = 1\n", 3, "only with a name: give it one with rpc.name");
-    rpc_refused("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
-    rpc_refused("[rpc]\nworld_size = 2\nrendezvous = 10.0.0.2:7700\n", 3, "is one of them: give it a name");
-    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrendezvous = 10.0.0.2:7700\n", 4, "set port.ipv4");
+    refused_together("[rpc]\nname = a\n", 2, "rpc.world_size is 0");
+    refused_together("[rpc]\n\nmodule = a.so\n", 3, "rpc.world_size is 0");
+    refused_together("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4,
+                     "rpc.rank must be 0 to rpc.world_size - 1");
+    refused_together("[rpc]\nworld_size = 2\nrank = 1\n", 3, "only with a name: give it one with rpc.name");
+    refused_together("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
+    refused_together("[rpc]\nworld_size = 2\nrendezvous = 10.0.0.2:7700\n", 3,
+                     "is one of them: give it a name");
+    refused_together("[rpc]\nworld_size = 2\nname = a\nrendezvous = 10.0.0.2:7700\n", 4, "set port.ipv4");
     refused("[rpc]\nrendezvous = 10.0.0.2\n", 2, "an IPv4 address with its port, as 10.0.0.2:7700");
     refused("[rpc]\nrendezvous = 10.0.0.2:0\n", 2, "an IPv4 address with its port");
     refused("[rpc]\nrendezvous = 10.0.0.256:1\n", 2, "an IPv4 address with its port");
@@ -480,6 +489,7 @@ int main(void)
         cmocka_unit_test(places_of_keys_that_do_not_fit),
         cmocka_unit_test(a_list_is_read),
         cmocka_unit_test(a_list_has_an_end),
+        cmocka_unit_test(keys_of_stores_are_checked_against_each_other),
         cmocka_unit_test(keys_of_rpc_are_checked_against_each_other),
         cmocka_unit_test(lists_of_cpus),
     };

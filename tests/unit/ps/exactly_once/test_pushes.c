@@ -120,16 +120,38 @@ static void only_a_published_cut_is_durable(void **state)
     push(p, a, LANE, 3);
     push(p, b, LANE, 1);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
-    ps_pushes_published(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
     assert_int_equal(ps_pushes_durable(p, b, LANE), 0); /* came behind the cut */
     ps_pushes_cut(p);                                   /* this one fails, the next does not */
     assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
     push(p, a, LANE, 5);
     ps_pushes_cut(p);
-    ps_pushes_published(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 5);
     assert_int_equal(ps_pushes_durable(p, b, LANE), 1);
+}
+
+static void a_cut_advances_from_floor_to_floor(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    ps_pushes_cut(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
+    ps_pushes_advance(p, PS_FLOOR_DISK, PS_FLOOR_COPYING);
+    push(p, a, LANE, 2);
+    ps_pushes_cut(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
+    push(p, a, LANE, 3);
+    ps_pushes_cut(p);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    ps_pushes_advance(p, PS_FLOOR_COPYING, PS_FLOOR_DURABLE);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 1);
+    ps_pushes_advance(p, PS_FLOOR_DISK, PS_FLOOR_COPYING);
+    ps_pushes_advance(p, PS_FLOOR_COPYING, PS_FLOOR_DURABLE);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 3);
 }
 
 static void lists_what_is_worth_keeping(void **state)
@@ -165,7 +187,7 @@ static void a_loaded_lane_goes_on_where_it_was(void **state)
     assert_int_equal(look_up(p, a, LANE, 12), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
     push(p, a, LANE, 11);
-    ps_pushes_published(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 10);
 }
 
@@ -175,7 +197,7 @@ static void pieces_of_a_lane_are_told_apart(void **state)
     const struct ps_push_id id = {a, LANE, 12};
     load(p, 0, 100, 10, 2);
     load(p, 100, MR_PARTITION_COUNT, 9, 0);
-    ps_pushes_published(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 9);
     assert_int_equal(look_up(p, a, LANE, 9), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_NEW);
@@ -286,6 +308,7 @@ int main(void)
         TEST(as_many_run_as_there_is_room_for),
         TEST(what_was_cleared_under_way_is_not_marked),
         TEST(only_a_published_cut_is_durable),
+        TEST(a_cut_advances_from_floor_to_floor),
         TEST(lists_what_is_worth_keeping),
         TEST(a_loaded_lane_goes_on_where_it_was),
         TEST(pieces_of_a_lane_are_told_apart),

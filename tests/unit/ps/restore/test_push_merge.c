@@ -97,7 +97,7 @@ static void the_same_number_of_cores_takes_its_own(void **state)
     assert_int_equal(state_of(&f, lane_of(2, 1), 6), PS_PUSH_NEW);
     assert_int_equal(state_of(&f, lane_of(2, 1), 7), PS_PUSH_APPLIED);
     assert_int_equal(state_of(&f, lane_of(3, 2), 9), PS_PUSH_APPLIED);
-    ps_pushes_published(f.core->pushes);
+    ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane_of(2, 1)), 5);
     end(&f);
 }
@@ -140,7 +140,7 @@ static void what_some_have_applied_comes_in_pieces(void **state)
         assert_int_equal(has(&f, lane, 8, p), core == 0);
         assert_int_equal(has(&f, lane, 9, p), core == 1);
     }
-    ps_pushes_published(f.core->pushes);
+    ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane), 0);
     end(&f);
 }

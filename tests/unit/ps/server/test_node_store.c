@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
-
+#include "dataplane/wire/format/push_number.h"
 #include "ps/server/node_store.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
@@ -141,6 +142,66 @@ static void a_number_is_taken_from_the_store(void **state)
     check_values(n, make_table(n), 99);
 }
 
+/* Number `number` of the lane is in the record: a push without tensors asks what is durable of it. */
+static const struct node_reply *ask_durable(struct node_fixture *n, uint64_t number)
+{
+    const struct node_reply *reply;
+    n->sequence = mr_push_sequence(0, number);
+    reply = node_call(n, 0, MR_OP_PUSH_GRAD, 0, NULL, 0);
+    n->sequence = 0;
+    node_check(reply, MR_OK, NULL);
+    return reply;
+}
+
+static void check_durable(struct node_fixture *n, uint64_t pushed, uint64_t number, uint64_t checkpoint)
+{
+    const struct node_reply *reply = ask_durable(n, pushed);
+    assert_int_equal(mr_push_number(reply->sequence), number);
+    assert_int_equal(reply->checkpoint, checkpoint);
+}
+
+static void wait_for_durable(struct node_fixture *n, uint64_t number, uint64_t checkpoint)
+{
+    while (mr_push_number(ask_durable(n, number)->sequence) != number)
+        usleep(1000);
+    check_durable(n, number, number, checkpoint);
+}
+
+static void wait_for_a_failed_copy(struct node_fixture *n)
+{
+    while (node_counter(n, 0, "remote.copies_failed") == 0)
+        usleep(1000);
+}
+
+/* What the disk has is not safe from the end of the machine. */
+static void pushes_are_durable_once_their_copy_is_there(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    n->config.checkpoint_durable = PS_DURABLE_REMOTE;
+    node_restart(n, 1);
+    uint32_t table = make_table(n);
+    push_all(n, table, 1, 1);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    assert_int_equal(node_save(n), 1);
+    wait_for_a_failed_copy(n);
+    push_all(n, table, 1, 2);
+    assert_int_equal(node_save(n), 2);
+    check_durable(n, 2, 0, 0);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    wait_for_durable(n, 2, 2);
+
+    push_all(n, table, 1, 3);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    assert_int_equal(node_save(n), 3);
+    n->config.checkpoint_remote_stop_s = 0;
+    node_restart(n, 1); /* it has the third checkpoint, and the store has not */
+    wait_for_a_failed_copy(n);
+    check_durable(n, 3, 0, 0);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    wait_for_durable(n, 3, 3);
+}
+
 /* It does not begin without what it has learnt because nobody answers. */
 static void a_node_without_disk_and_store_does_not_start(void **state)
 {
@@ -178,6 +239,7 @@ int main(void)
         TEST_ON_BOTH(another_machine_goes_on_from_the_store),
         TEST_ON_BOTH(both_instants_are_told),
         TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
+        TEST_ON(remote_hdfs, pushes_are_durable_once_their_copy_is_there),
         TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),
         TEST_ON(remote_hdfs, a_wrong_url_is_found_without_the_store),
     };
