@@ -1,4 +1,8 @@
-"""Joining, leaving, dying and exiting: worlds of processes of their own."""
+"""Joining, leaving, dying and exiting: worlds of processes of their own.
+
+A worker counts as dead after the default of 10 s: on a machine under load, one that lives may be silent for
+seconds.
+"""
 from __future__ import annotations
 
 import time
@@ -57,7 +61,7 @@ def run(tmp_path):
             if expected == 0:
                 said.append(finish(program))
             else:
-                text, _ = program.communicate(timeout=120)
+                text, _ = program.communicate(timeout=300)
                 assert program.returncode == expected, f"exit code {program.returncode}:\n{text}"
                 said.append(text)
         return said
@@ -124,20 +128,28 @@ def answer():
             other.sendto(head + hello[8:32] + bytes(24), sender)
 
 threading.Thread(target=answer, daemon=True).start()
+def mismatch(call):
+    for _ in range(60):
+        try:
+            call()
+        except millrace.VersionMismatch as error:
+            return error
+        except millrace.Error as error:  # the answer came later than a second
+            last = error
+        else:
+            raise AssertionError("no error")
+    raise last
+
 calls = {"rendezvous": lambda: join(1, init_method="tcp://" + where, init_timeout_s=1),
          "server": lambda: millrace.Client(where, connect_s=1)}
 for peer, call in calls.items():
-    try:
-        call()
-    except millrace.VersionMismatch as error:
-        line = (
-            rf"{peer} speaks version ([0-9]+) of the protocol, "
-            r"and this library version ([0-9]+): upgrade the library"
-        )
-        versions = re.search(line, str(error))
-        assert versions and int(versions[1]) == int(versions[2]) + 1 and where in str(error), str(error)
-    else:
-        raise AssertionError("no error")
+    line = (
+        rf"{peer} speaks version ([0-9]+) of the protocol, "
+        r"and this library version ([0-9]+): upgrade the library"
+    )
+    error = str(mismatch(call))
+    versions = re.search(line, error)
+    assert versions and int(versions[1]) == int(versions[2]) + 1 and where in error, error
 """
     )
 
@@ -280,7 +292,7 @@ def test_nobody_else_joins(run):
 def test_a_worker_that_dies_in_the_middle(run):
     run(
         """
-join(0, world_size=3, dead_after_s=1.0)
+join(0, world_size=3)
 reference = rpc.remote(1, there.add, (1, 2))
 assert reference.to_here() == 3
 own = rpc.RRef(torch.ones(2))
@@ -297,8 +309,8 @@ expect(millrace.WorkerDied, "w1", reference.to_here)
 assert rpc.rpc_sync(2, there.my_name) == "w2"
 rpc.shutdown()
 """,
-        "\njoin(1, 3, dead_after_s=1.0)\nrpc.shutdown()\n",
-        "\njoin(2, 3, dead_after_s=1.0)\nrpc.shutdown()\n",
+        "\njoin(1, 3)\nrpc.shutdown()\n",
+        "\njoin(2, 3)\nrpc.shutdown()\n",
         codes={1: 9},
     )
 
@@ -309,7 +321,7 @@ rpc.shutdown()
 def test_the_main_thread_raises(run):
     said = run(
         """
-join(0, dead_after_s=1.0)
+join(0)
 mine, theirs = rpc.RRef(torch.ones(3)), rpc.remote(1, there.add, (1, 2))
 big = rpc.rpc_sync(1, there.same, (torch.arange(100000.0),))[0]
 asleep = rpc.rpc_async(1, there.sleep, (600,), timeout=0)
@@ -320,7 +332,7 @@ context.__enter__()
 raise RuntimeError("the script's own")
 """,
         """
-join(1, dead_after_s=1.0)
+join(1)
 for _ in range(3000):
     try:
         rpc.rpc_sync(0, there.nothing)
@@ -340,12 +352,12 @@ def test_the_end_without_a_shutdown_while_others_call(run):
     start_s = time.monotonic()
     said = run(
         """
-join(0, dead_after_s=1.0)
+join(0)
 there.sleep(600)
 print("ends")
 """,
         """
-join(1, dead_after_s=1.0)
+join(1)
 def call():
     while True:
         try:

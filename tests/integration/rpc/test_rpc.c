@@ -99,10 +99,9 @@ static const struct mr_rpc_function functions[] = {
     {.name = "die", .run = die},
 };
 
-static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address, uint32_t dead_after_ms)
+static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address)
 {
-    struct mr_rpc_options options = {.dead_after_ms = dead_after_ms,
-                                     .functions = functions,
+    struct mr_rpc_options options = {.functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
     return rpc_join(rank, world_size, address, &options);
 }
@@ -139,7 +138,7 @@ static void *call_often(void *arg)
 /* Several threads, each worker calling the others and itself. */
 static int all_call_all(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address, 0);
+    struct mr_rpc *rpc = join(rank, 3, address);
     pthread_t threads[THREADS];
     int failed = rpc == NULL;
     for (uint32_t i = 0; rpc != NULL && i < THREADS; i++)
@@ -164,7 +163,7 @@ static void threads_of_all_workers_call_each_other(void **state)
 /* It is killed in the middle of a call; the third worker goes on, and both leave without it. */
 static int watch_one_die(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address, 5000);
+    struct mr_rpc *rpc = join(rank, 3, address);
     int failed = rpc == NULL;
     if (rpc == NULL)
         return 1;
@@ -252,7 +251,7 @@ static bool mirror_long(struct mr_rpc *rpc, const float *floats)
 
 static int send_long(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 2, address, 0);
+    struct mr_rpc *rpc = join(rank, 2, address);
     float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof(*floats)) : NULL;
     bool right = rpc != NULL && (rank == 0 || floats != NULL);
     for (uint32_t i = 0; right && rank == 1 && i < LONG_FLOATS; i++)
@@ -344,7 +343,7 @@ static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, str
 static int end_from(uint32_t turn, const char *address)
 {
     float *floats = calloc(LARGE, sizeof(*floats));
-    struct mr_rpc *rpc = join(1, 2, address, 1000);
+    struct mr_rpc *rpc = join(1, 2, address);
     struct handles h;
     bool right = floats != NULL && rpc != NULL;
     if (right)
@@ -361,7 +360,7 @@ static int end_from(uint32_t turn, const char *address)
 
 static int serve_who_ends(uint32_t turn, const char *address)
 {
-    struct mr_rpc *rpc = join(0, 2, address, 1000);
+    struct mr_rpc *rpc = join(0, 2, address);
     int failed = rpc == NULL || mr_rpc_shutdown(rpc, 0) != MR_OK;
     mr_rpc_destroy(rpc);
     return failed;

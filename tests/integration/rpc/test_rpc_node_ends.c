@@ -74,7 +74,6 @@ static void a_node_that_is_killed_is_named(void **state)
     struct mr_rpc_future *future;
     struct mr_rpc_result *result;
     rpc_node_start_worker(x, "rpc.world_size=3", NULL);
-    x->workers.dead_after_ms = 5000;
     rpc_workers_join(&x->workers, 1, 2);
     rpc_node_hold(x, 1, &future);
     node_fixture_kill(&x->node);
@@ -113,7 +112,7 @@ static void a_worker_that_dies_is_named_by_the_node(void **state)
     struct rpc_node *x = *state;
     struct mr_value rank = mr_value_i64(1);
     int status;
-    rpc_node_start_worker(x, "rpc.world_size=3", "rpc.dead_after_ms=5000");
+    rpc_node_start_worker(x, "rpc.world_size=3", NULL);
 
     pid_t pid = rpc_workers_fork(&x->workers, 1, NULL);
 
@@ -144,7 +143,7 @@ static void a_world_follows_another(void **state)
 
 static void a_world_follows_one_that_died(void **state)
 {
-    static const char *const settings[] = {"rpc.world_size=2", "rpc.dead_after_ms=5000", NULL};
+    static const char *const settings[] = {"rpc.world_size=2", NULL};
     struct rpc_node *x = *state;
     int status;
     rpc_node_start(x, settings, 2);
@@ -176,7 +175,7 @@ static void a_next_world_owns_nothing_of_the_last(void **state)
 {
     struct rpc_node *x = *state;
     int status;
-    rpc_node_start_worker(x, "rpc.world_size=2", "rpc.dead_after_ms=3000");
+    rpc_node_start_worker(x, "rpc.world_size=2", NULL);
 
     pid_t pid = rpc_workers_fork(&x->workers, 1, make_object);
     struct mr_client *client = node_fixture_connect(&x->node);

@@ -72,10 +72,8 @@ static void must(enum mr_status status, const char *what)
 static struct mr_rpc *join(uint32_t rank, uint32_t world_size, struct line_model *model)
 {
     struct mr_rpc_function functions[LINE_FUNCTIONS];
-    struct mr_rpc_options options = {.rendezvous = shared->address,
-                                     .dead_after_ms = 5000,
-                                     .functions = functions,
-                                     .function_count = LINE_FUNCTIONS};
+    struct mr_rpc_options options = {
+        .rendezvous = shared->address, .functions = functions, .function_count = LINE_FUNCTIONS};
     struct mr_rpc *rpc;
     char name[16], error[512];
     line_functions(model, functions);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "rpc_processes.h"
 
-enum { WORLD = 3, DEAD_AFTER_MS = 5000, ROUNDS = 200 };
+enum { WORLD = 3, ROUNDS = 200 };
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
@@ -129,8 +129,7 @@ static const struct mr_rpc_function functions[] = {
 
 static struct mr_rpc *join(uint32_t rank, const char *address)
 {
-    struct mr_rpc_options options = {.dead_after_ms = DEAD_AFTER_MS,
-                                     .functions = functions,
+    struct mr_rpc_options options = {.functions = functions,
                                      .function_count = sizeof(functions) / sizeof(functions[0])};
     return rpc_join(rank, WORLD, address, &options);
 }
