@@ -82,9 +82,10 @@ def wait_for_callback(to):
 
 
 def wait_until_kept(name):
-    """Until keep() keeps something under that name."""
+    """Until keep() keeps something under that name, which it returns."""
     while name not in kept:
         time.sleep(0.005)
+    return kept[name]
 
 
 def die():
@@ -159,9 +160,9 @@ class Counter:
         """Raises."""
         raise KeyError("counter")
 
-    def wait(self, seconds):
-        """That long."""
-        time.sleep(seconds)
+    def wait_until_kept(self, name):
+        """As the function of that name."""
+        return wait_until_kept(name)
 
 
 class Watched:

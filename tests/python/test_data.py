@@ -310,12 +310,11 @@ def test_the_hub_is_killed_and_started_again(new_world):
 
 def test_it_gives_up(new_world):
     world = new_world()
-    loader = world.loader(
-        hub=world.connect(millrace.Hub, world.hub.server, deadline_s=0.5), staleness=0, give_up_s=0.5
-    )
+    loader = world.loader(hub=world.connect(millrace.Hub, world.hub.server, deadline_s=0.5), staleness=0)
     learn(next(loader), world.bag, world.ledger)
     loader.flush()
     world.hub_program.kill()
+    loader.give_up_s = 0.5
     with pytest.raises(millrace.data.PASSING, match=world.hub.server):
         for batch in loader:
             learn(batch, world.bag, world.ledger)
