@@ -185,11 +185,13 @@ static void test_too_small(void **state)
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
     const struct mr_options hurried = {.deadline_ms = 5000};
     struct mr_reply *reply = NULL;
+    enum mr_status status;
 
     refused(1200);
-    assert_int_equal(mr_echo(client, &hurried, 0, &tensor, 1, &reply), MR_UNREACHABLE);
-    if (strstr(mr_last_error(), "MTU is below 1280") == NULL)
-        fail_msg("%s", mr_last_error());
+    do /* until it has tried what gets through, as it has in time unless it does not run for seconds */
+        status = mr_echo(client, &hurried, 0, &tensor, 1, &reply);
+    while (status != MR_OK && strstr(mr_last_error(), "MTU is below 1280") == NULL);
+    assert_int_equal(status, MR_UNREACHABLE);
     set_path_mtu(1500);
     echo_all(client);
     mr_client_destroy(client);

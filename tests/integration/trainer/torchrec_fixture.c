@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define LIMIT_S 60
+#define LIMIT_S 300
 
 /* The layout that TorchRec's C++ gives to these. */
 _Static_assert(offsetof(struct tde_fetch, columns) == 16 && offsetof(struct tde_fetch, ids) == 24 &&
