@@ -26,6 +26,13 @@ const char *ps_rule_any(const char *text)
     return NULL;
 }
 
+const char *ps_rule_path(const char *text)
+{
+    return strstr(text, "://") == NULL
+               ? NULL
+               : "a directory of this machine; a URL is given as checkpoint.remote, which gets copies of it";
+}
+
 const char *ps_rule_name(const char *text)
 {
     for (const char *c = text; *c != '\0'; c++)

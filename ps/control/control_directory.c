@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control_internal.h"
+#include "ps/store/store_url.h"
 
 /* ---- which ones a client may name ---- */
 
@@ -67,6 +68,28 @@ static bool is_configured(const struct ps_config *config, const char *path)
            strcmp(base, path) == 0;
 }
 
+/* A save to the store that gets copies of the configured directory goes to that directory. */
+static enum mr_status check_url(const struct ps_config *config, const char *url, char *out, char *text)
+{
+    struct ps_store_url remote;
+    char ignored[PS_TEXT_BYTES];
+    size_t bytes = strlen(url);
+    while (bytes > 0 && url[bytes - 1] == '/')
+        bytes--;
+    bool is_remote = ps_store_url_parse(config->checkpoint_remote, &remote, ignored) &&
+                     strlen(remote.directory) == bytes && strncmp(remote.directory, url, bytes) == 0;
+    if (!is_remote && (config->checkpoint_remote[0] == '\0' || strcmp(url, config->checkpoint_remote) != 0)) {
+        snprintf(
+            text, PS_CONTROL_TEXT_BYTES,
+            "%.200s is not checkpoint.remote: the server saves to its disk, and copies only to the store "
+            "that its configuration names so",
+            url);
+        return MR_INVALID_ARGUMENT;
+    }
+    snprintf(out, PS_DIRECTORY_BYTES, "%s", config->checkpoint_directory);
+    return MR_OK;
+}
+
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
                                           char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES])
 {
@@ -77,6 +100,8 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
                  "no directory: set checkpoint.directory, or name one in the call");
         return MR_INVALID_ARGUMENT;
     }
+    if (ps_store_url_is_remote(meant))
+        return check_url(config, meant, out, text);
     if (strcmp(meant, config->checkpoint_directory) == 0) {
         snprintf(out, PS_DIRECTORY_BYTES, "%s", meant);
         return MR_OK;

@@ -186,8 +186,8 @@ bool ps_cut_is_late(const struct ps_control *c);
 
 /* Resolves the directory that a call names into `out`, without links; "" means the configured one, which
  * stays as it is configured. A client may name checkpoint.directory, those listed as checkpoint.allow, and
- * any directory below them. MR_INVALID_ARGUMENT: there is none, it has a `..`, or links lead elsewhere;
- * `text` names the key to set. */
+ * any directory below them; the URL of checkpoint.remote means the configured one. MR_INVALID_ARGUMENT: there
+ * is none, it has a `..`, or links lead elsewhere, or it is another URL; `text` names the key to set. */
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
                                           char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
 /* Finds out where a partial save goes: to the folder PS_PARTIAL_NAME of the directory that the request names,

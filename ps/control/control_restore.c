@@ -8,6 +8,7 @@
 #include "ps/control/control_internal.h"
 #include "ps/restore/restore.h"
 #include "ps/restore/restore_plan.h"
+#include "ps/store/store_url.h"
 
 /* One restore, and the checkpoint that is being tried. */
 struct attempt {
@@ -487,6 +488,14 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     if (status != MR_OK)
         return status;
     char directory[PS_DIRECTORY_BYTES];
+    if (ps_store_url_is_remote(request->directory)) {
+        snprintf(
+            text, PS_CONTROL_TEXT_BYTES,
+            "a restore reads the server's disk: copy the checkpoint there first (millrace ckpt pull %.120s "
+            "DIR), and name that directory",
+            request->directory);
+        return MR_INVALID_ARGUMENT;
+    }
     if (request->is_own)
         snprintf(directory, sizeof(directory), "%s", request->directory);
     else

@@ -142,6 +142,8 @@ static void tells_the_place_of_a_mistake(void **state)
     refused("[cores]\nqwertyuiop = 1\n", 2, "there are count, cpus, poll_mode, adaptive_idle_us");
     refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [port]");
     refused("count = 1\n", 1, "unknown section []");
+    refused("[checkpoint]\ndirectory = s3://bucket/ads\n", 2, "a URL is given as checkpoint.remote");
+    refused("[checkpoint]\nallow = hdfs://namenode:9870/\n", 2, "a URL is given as checkpoint.remote");
     refused("[cores]\ncount = two\n", 2, "cores.count = \"two\": allowed: a whole number from 1 to 64");
     refused("[cores]\ncount = 65\n", 2, "from 1 to 64");
     refused("[cores]\ncount = -1\n", 2, "from 1 to 64");

@@ -415,6 +415,36 @@ static void only_directories_that_are_listed_may_be_named(void **state)
     save_and_restore(n, n->config.checkpoint_directory);
 }
 
+/* A node copies to one store, which its operator has named. */
+static void of_urls_only_the_store_may_be_named(void **state)
+{
+    static const char *const others[] = {"s3://other/ads",      "s3://models/ads/..",
+                                         "s3://models/ads2",    "s3://models/ads/below",
+                                         "s3://models",         "s3://models/ads?endpoint=http://127.0.0.1:1",
+                                         "hdfs://models:1/ads", "://",
+                                         "file:///etc"};
+    struct node_fixture *n = *state;
+    struct ps_config *config = &n->config;
+    node_check(save_to(n, "s3://models/ads"), MR_INVALID_ARGUMENT, "is not checkpoint.remote");
+    /* Set behind the node's back: nothing is to be copied in this test. */
+    snprintf(config->checkpoint_remote, sizeof(config->checkpoint_remote), "s3://models/ads?region=here");
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        node_check(save_to(n, others[i]), MR_INVALID_ARGUMENT, "is not checkpoint.remote");
+        node_check(restore_from(n, others[i]), MR_INVALID_ARGUMENT, "millrace ckpt pull");
+    }
+    uint64_t saved[WORDS];
+    for (uint64_t id = 1; id <= 3; id++) {
+        const char *same[] = {"s3://models/ads", "s3://models/ads/", config->checkpoint_remote};
+        const struct node_reply *reply = save_to(n, same[id - 1]);
+        node_check(reply, MR_OK, NULL);
+        wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
+        assert_int_equal(saved[ID], id);
+    }
+    node_check(restore_from(n, "s3://models/ads"), MR_INVALID_ARGUMENT, "millrace ckpt pull s3://models/ads");
+    node_check(restore_from(n, ""), MR_OK, NULL);
+    config->checkpoint_remote[0] = '\0';
+}
+
 /* Two nodes on a directory would remove each other's checkpoints and load each other's tables. */
 static void a_directory_that_another_process_writes_to_is_refused(void **state)
 {
@@ -639,6 +669,7 @@ int main(void)
         TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST(only_directories_that_are_listed_may_be_named),
+        TEST(of_urls_only_the_store_may_be_named),
         TEST(a_directory_that_another_process_writes_to_is_refused),
         TEST(who_is_held_and_who_is_not),
         TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
