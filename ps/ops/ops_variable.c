@@ -1,12 +1,15 @@
 #include <inttypes.h>
 #include <math.h>
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/optimizer/kernels.h"
 #include "ps/ops/ops.h"
 
 /* What is set stays: so no NaN and no Inf, which no gradient would take away again. */
 static bool check_finite(const struct ps_op *op, const struct ps_feature *f, uint64_t first,
                          const float *values, uint32_t count)
 {
+    if (mr_kernels_best()->all_finite(values, count))
+        return true;
     for (uint32_t i = 0; i < count; i++) {
         if (!isfinite(values[i])) {
             return ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s: element %" PRIu64 " would be %g",
@@ -34,10 +37,9 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
                   f->feature.name, total, mr_plural(total), count, first);
         return;
     }
-    if (!check_finite(&op, f, first, op.tensors[1].data, count))
-        return;
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
-    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) || !ps_check_variable_ready(&op, f) ||
+    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) ||
+        !check_finite(&op, f, first, op.tensors[1].data, count) || !ps_check_variable_ready(&op, f) ||
         !ps_reply_begin(ep, request, NULL, 0))
         return;
     ps_push_begin(&op);

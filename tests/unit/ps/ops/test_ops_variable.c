@@ -63,6 +63,29 @@ static void refuses_values_that_are_no_numbers(void **state)
     assert_memory_equal(reply->tensors[0].data, before, sizeof(before));
 }
 
+/* A long call is checked when its turn comes. */
+static void refuses_one_of_many_values(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { COUNT = 20000 };
+    static float values[COUNT];
+    struct mr_feature f = node_variable("w", COUNT);
+    uint32_t variable = node_create(n, &f);
+    uint64_t first = 0;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, COUNT, values)};
+    for (uint32_t i = 0; i < COUNT; i++)
+        values[i] = (float)i;
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 1);
+    values[0] = -1;
+    values[COUNT - 1] = INFINITY;
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_INVALID_ARGUMENT,
+               "variable w: element 19999 would be inf");
+    const struct node_reply *reply = pull(n, variable, 0, 0);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_float_equal(((const float *)reply->tensors[0].data)[i], i, 0);
+}
+
 static void refuses_what_is_wrong(void **state)
 {
     struct node_fixture *n = *state;
@@ -118,9 +141,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(moves_whole_and_ranges),
-        TEST(refuses_values_that_are_no_numbers),
-        TEST(refuses_what_is_wrong),
+        TEST(moves_whole_and_ranges),     TEST(refuses_values_that_are_no_numbers),
+        TEST(refuses_one_of_many_values), TEST(refuses_what_is_wrong),
         TEST(a_cut_has_it_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
