@@ -189,6 +189,33 @@ def proxy(s3) -> Iterator[FaultProxy]:
     proxy.close()
 
 
+def test_no_push_is_lost_with_the_machine(s3, proxy, new_node):
+    """What the disk had and the store had not comes from the client again."""
+    settings = (f"checkpoint.remote={s3.url('machine', proxy.port)}", "checkpoint.durable=remote")
+    node = new_node(2, settings, near=True)
+    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60, replay=True) as client:
+        table = client.table("t", 2, optimizer=optim.SGD(lr=1))
+
+        def push(first: int, last: int) -> None:
+            for step in range(first, last + 1):
+                table.push_gradients(KEYS, -np.ones((len(KEYS), 2), np.float32), step=step)
+
+        proxy.start(lambda i: PASS)
+        push(1, 5)
+        wait_copied(client, client.wait_for_save(client.save(), timeout_s=WAIT_S).id)
+        proxy.start(lambda i: BUSY)
+        push(6, 9)
+        assert client.wait_for_save(client.save(), timeout_s=WAIT_S).id == 2
+        push(10, 10)
+        assert client.replay_info().kept >= 5
+        node.kill()
+        shutil.rmtree(node.checkpoints)
+        proxy.start(lambda i: PASS)
+        node.start(cores=1)
+        assert np.all(table.lookup(KEYS) == 10)
+        assert client.checkpoint_info().restored_id == 1 and client.replay_info().replayed >= 5
+
+
 @pytest.mark.parametrize("fate", [BUSY, CUT, LOSE])
 def test_each_request_of_a_push_is_made_again(s3, proxy, saved, fate):
     """Each one fails once."""
