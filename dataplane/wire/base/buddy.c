@@ -11,30 +11,10 @@
 #define NO_UNIT          UINT32_MAX
 #define REGION_UNITS_MAX (UINT32_MAX - 1) /* the last unit of 2^40 bytes is not used */
 
-/* AddressSanitizer's marks on the region; nothing when built without it. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
 #define __SANITIZE_ADDRESS__ 1
 #endif
-#endif
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-static void asan_poison(const void *p, size_t bytes)
-{
-    __asan_poison_memory_region(p, bytes);
-}
-static void asan_unpoison(const void *p, size_t bytes)
-{
-    __asan_unpoison_memory_region(p, bytes);
-}
-#else
-static void asan_poison(const void *p, size_t bytes)
-{
-}
-static void asan_unpoison(const void *p, size_t bytes)
-{
-}
 #endif
 
 /* The state of a block stands in the tag of its first unit; the tags of its other units mean nothing, but
@@ -59,6 +39,9 @@ struct mr_buddy {
     uint32_t free[ORDER_COUNT];
     uint64_t free_orders; /* bit o: free[o] is not empty */
     size_t used_bytes;
+#ifdef __SANITIZE_ADDRESS__
+    size_t marked_bytes; /* of the region, from its start, with AddressSanitizer's marks */
+#endif
     uint8_t *tags;      /* [unit_count] */
     struct link *links; /* [unit_count] */
 };
@@ -165,6 +148,56 @@ __attribute__((cold, noinline)) static void release_kept(struct mr_buddy *b)
             release(b, unit, order);
 }
 
+/* ---- AddressSanitizer's marks on the region; nothing when built without it ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+
+/* Marks take an eighth of the memory that they stand for. They are made as blocks come into use, this far
+ * ahead. */
+#define MARKED_AHEAD_BYTES ((size_t)1 << 20)
+
+static void mark_free(void *p, size_t bytes)
+{
+    __asan_poison_memory_region(p, bytes);
+}
+
+/* Marks what was not yet, up to MARKED_AHEAD_BYTES beyond end_bytes. */
+static void mark_ahead(struct mr_buddy *b, size_t end_bytes)
+{
+    size_t beyond_bytes = mr_buddy_capacity_bytes(b) - end_bytes;
+    end_bytes += beyond_bytes < MARKED_AHEAD_BYTES ? beyond_bytes : MARKED_AHEAD_BYTES;
+    if (end_bytes <= b->marked_bytes)
+        return;
+    mark_free(b->region + b->marked_bytes, end_bytes - b->marked_bytes);
+    b->marked_bytes = end_bytes;
+}
+
+static void mark_used(struct mr_buddy *b, uint8_t *block, size_t bytes, uint32_t order)
+{
+    mark_ahead(b, (size_t)(block - b->region) + order_bytes(order));
+    __asan_unpoison_memory_region(block, bytes);
+}
+
+static void remove_marks(struct mr_buddy *b)
+{
+    __asan_unpoison_memory_region(b->region, b->marked_bytes);
+}
+#else
+static void mark_free(void *p, size_t bytes)
+{
+}
+static void mark_ahead(struct mr_buddy *b, size_t end_bytes)
+{
+}
+static void mark_used(struct mr_buddy *b, uint8_t *block, size_t bytes, uint32_t order)
+{
+}
+static void remove_marks(struct mr_buddy *b)
+{
+}
+#endif
+
 /* ---- public ---- */
 
 struct mr_buddy *mr_buddy_create(void *region, size_t region_bytes)
@@ -196,7 +229,7 @@ struct mr_buddy *mr_buddy_create(void *region, size_t region_bytes)
             unit += (uint32_t)(UINT64_C(1) << order);
         }
     }
-    asan_poison(region, units * UNIT_BYTES);
+    mark_ahead(b, 0);
     return b;
 
 fail:
@@ -212,7 +245,7 @@ void mr_buddy_destroy(struct mr_buddy *b)
 {
     if (b == NULL)
         return;
-    asan_unpoison(b->region, mr_buddy_capacity_bytes(b));
+    remove_marks(b);
     free(b->links);
     free(b->tags);
     free(b);
@@ -235,7 +268,7 @@ void *mr_buddy_alloc(struct mr_buddy *b, size_t bytes)
     b->tags[unit] = (uint8_t)(TAG_USED | order);
     b->used_bytes += order_bytes(order);
     uint8_t *block = b->region + unit * UNIT_BYTES;
-    asan_unpoison(block, bytes);
+    mark_used(b, block, bytes, order);
     return block;
 }
 
@@ -249,7 +282,7 @@ void mr_buddy_free(struct mr_buddy *b, void *p)
     assert((b->tags[unit] & ~TAG_ORDER_MASK) == TAG_USED);
     uint32_t order = b->tags[unit] & TAG_ORDER_MASK;
     b->used_bytes -= order_bytes(order);
-    asan_poison(p, order_bytes(order));
+    mark_free(p, order_bytes(order));
     if (!keep(b, unit, order))
         release(b, unit, order);
 }

@@ -222,6 +222,34 @@ static void random_use_agrees_with_a_model(void **state)
     }
 }
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+
+/* AddressSanitizer notices what touches free blocks, and the memory beyond the last block in use. */
+static void what_is_not_in_use_is_marked(void **state)
+{
+    enum { BLOCK = 4096, FAR = 8 << 20, BYTES = 64 << 20, NEAR = 1 << 20 };
+    uint8_t *region = region_of(BYTES);
+    struct mr_buddy *b = mr_buddy_create(region, BYTES);
+    assert_ptr_equal(__asan_region_is_poisoned(region, 1), region);
+    uint8_t *small = mr_buddy_alloc(b, BLOCK - 100);
+    assert_null(__asan_region_is_poisoned(small, BLOCK - 100));
+    for (uint8_t *beyond = small + BLOCK - 100; beyond < small + NEAR; beyond++)
+        assert_true(__asan_address_is_poisoned(beyond));
+    uint8_t *large = mr_buddy_alloc(b, FAR);
+    assert_true(large >= small + FAR);
+    assert_null(__asan_region_is_poisoned(large, FAR));
+    for (uint8_t *between = small + BLOCK; between < large; between += MR_BUDDY_BLOCK_BYTES_MIN)
+        assert_true(__asan_address_is_poisoned(between));
+    assert_true(__asan_address_is_poisoned(large + FAR));
+    mr_buddy_free(b, small);
+    assert_true(__asan_address_is_poisoned(small));
+    mr_buddy_destroy(b);
+    assert_null(__asan_region_is_poisoned(region, BYTES));
+    free(region);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +260,9 @@ int main(void)
         cmocka_unit_test(a_region_of_any_length_is_used_whole),
         cmocka_unit_test(the_last_small_block_freed_is_the_next_one_given),
         cmocka_unit_test(random_use_agrees_with_a_model),
+#ifdef __SANITIZE_ADDRESS__
+        cmocka_unit_test(what_is_not_in_use_is_marked),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
