@@ -17,29 +17,6 @@
 #include <rte_errno.h>
 #include <rte_log.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define DP_ADDRESS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define DP_ADDRESS_SANITIZER
-#endif
-#endif
-#ifdef DP_ADDRESS_SANITIZER
-/* The leak checker calls these. net_af_xdp does not give back libxdp's description of the packet memory. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_options(void);
-
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:xsk_umem__create\n";
-}
-
-const char *__lsan_default_options(void)
-{
-    return "print_suppressions=0";
-}
-#endif
-
 #define EAL_ARGUMENTS_MAX 24
 #define LOG_LINE_BYTES    256
 
