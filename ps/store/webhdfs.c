@@ -1,7 +1,6 @@
 /* HDFS as a store, through WebHDFS: the NameNode answers for names, and sends reads and writes on to a
  * DataNode. HttpFS speaks the same, and does all by itself. */
 #include <errno.h>
-#include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "ps/store/credentials.h"
 #include "ps/store/remote_store.h"
+#include "ps/store/webhdfs_json.h"
 
 #define ANSWER_BYTES (4u << 20) /* of JSON: a page of a listing */
 #define PAGES_MAX    100000u    /* of one listing */
@@ -59,64 +59,58 @@ static bool url_of(const struct ps_remote *r, const char *path, const char *op, 
            ps_store_url_append(url, PS_HTTP_URL_BYTES, op) && append_user(r, url);
 }
 
-/* A request on a name; its JSON, if it has any, to be given to json_decref(). */
-static int ask(const struct ps_remote *r, const char *method, const char *path, const char *op, json_t **json)
+/* A request on a name; its JSON in *json, to be freed. */
+static int ask(const struct ps_remote *r, const char *method, const char *path, const char *op, char **json,
+               size_t *bytes)
 {
     char url[PS_HTTP_URL_BYTES];
     struct ps_http_answer answer;
     if (!url_of(r, path, op, url))
         return -ENAMETOOLONG;
-    char *into = malloc(ANSWER_BYTES);
-    if (!into)
+    *json = malloc(ANSWER_BYTES);
+    if (!*json)
         return -ENOMEM;
     const struct ps_http_request request = {
-        .method = method, .url = url, .into = into, .into_bytes = ANSWER_BYTES};
-    int error = ps_http_perform(r->http, &request, &answer);
-    if (error == 0) {
-        *json = json_loadb(into, answer.body_bytes, 0, NULL);
-        if (!*json) {
-            ps_store_explain(EPROTO, "this is no answer of WebHDFS; is it the NameNode's HTTP port?");
-            error = -EPROTO;
-        }
-    }
-    free(into);
+        .method = method, .url = url, .into = *json, .into_bytes = ANSWER_BYTES};
+    const int error = ps_http_perform(r->http, &request, &answer);
+    *bytes = answer.body_bytes;
+    if (error != 0)
+        free(*json);
     return error;
+}
+
+/* After an answer was read. */
+static int end_answer(char *json, bool is_good)
+{
+    free(json);
+    if (is_good)
+        return 0;
+    ps_store_explain(EPROTO, "this is no answer of WebHDFS; is it the NameNode's HTTP port?");
+    return -EPROTO;
 }
 
 /* One that answers whether it was done. */
 static int ask_whether(const struct ps_remote *r, const char *method, const char *path, const char *op,
                        bool *is_done)
 {
-    json_t *json = NULL;
-    int error = ask(r, method, path, op, &json);
-    if (error == 0)
-        *is_done = json_is_true(json_object_get(json, "boolean"));
-    json_decref(json);
-    return error;
+    char *json;
+    size_t bytes;
+    const int error = ask(r, method, path, op, &json, &bytes);
+    return error != 0 ? error : end_answer(json, webhdfs_json_boolean(json, bytes, is_done));
 }
 
-static int status_of(const struct ps_remote *r, const char *path, uint64_t *bytes, int64_t *written_s,
-                     bool *is_directory)
+static int status_of(const struct ps_remote *r, const char *path, struct webhdfs_status *status)
 {
-    json_t *json = NULL;
-    int error = ask(r, "GET", path, "GETFILESTATUS", &json);
-    if (error == 0) {
-        const json_t *status = json_object_get(json, "FileStatus");
-        const char *type = json_string_value(json_object_get(status, "type"));
-        *bytes = (uint64_t)json_integer_value(json_object_get(status, "length"));
-        *written_s = json_integer_value(json_object_get(status, "modificationTime")) / 1000;
-        *is_directory = type && strcmp(type, "DIRECTORY") == 0;
-    }
-    json_decref(json);
-    return error;
+    char *json;
+    size_t bytes;
+    const int error = ask(r, "GET", path, "GETFILESTATUS", &json, &bytes);
+    return error != 0 ? error : end_answer(json, webhdfs_json_status(json, bytes, status));
 }
 
 static int exists(const struct ps_remote *r, const char *path, bool *is_there)
 {
-    uint64_t bytes;
-    int64_t written_s;
-    bool is_directory;
-    const int error = status_of(r, path, &bytes, &written_s, &is_directory);
+    struct webhdfs_status status;
+    const int error = status_of(r, path, &status);
     *is_there = error == 0;
     return error == -ENOENT ? 0 : error;
 }
@@ -139,15 +133,11 @@ static const struct ps_http_meaning meanings[] = {
 static int explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
                    size_t text_bytes)
 {
-    json_t *json = json_loads(answer->error_body, 0, NULL);
-    const json_t *remote = json_object_get(json, "RemoteException");
-    const char *exception = json_string_value(json_object_get(remote, "exception"));
-    const char *message = json_string_value(json_object_get(remote, "message"));
-    message = message ? message : "";
-    if (exception) {
+    char exception[WEBHDFS_WORD_BYTES], message[WEBHDFS_MESSAGE_BYTES];
+    if (webhdfs_json_error(answer->error_body, exception, message)) {
         if (!ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), exception, &error_number,
                           is_transient, text, text_bytes))
-            (void)snprintf(text, text_bytes, "%s: %.*s", exception, (int)strcspn(message, "\r\n"), message);
+            (void)snprintf(text, text_bytes, "%s: %s", exception, message);
     } else if (error_number == ENOENT) { /* that nothing of that name is there, WebHDFS says in words */
         error_number = EPROTO;
         (void)snprintf(text, text_bytes,
@@ -155,7 +145,6 @@ static int explain(const struct ps_http_answer *answer, int error_number, bool *
     } else if (answer->status == 401)
         (void)snprintf(text, text_bytes,
                        "not let in (401); use auth=negotiate with a Kerberos ticket, or a delegation token");
-    json_decref(json);
     return error_number;
 }
 
@@ -202,43 +191,32 @@ static int hdfs_remove(void *self, const char *path)
 
 static int hdfs_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
 {
-    bool is_directory;
-    return status_of(self, path, file_bytes, written_s, &is_directory);
+    struct webhdfs_status status;
+    const int error = status_of(self, path, &status);
+    if (error == 0) {
+        *file_bytes = status.bytes;
+        *written_s = status.written_s;
+    }
+    return error;
 }
 
 /* One page, after the name `last`, which becomes its last. */
-static int list_page(struct ps_remote *r, const char *path, char last[PS_PATH_BYTES],
+static int list_page(struct ps_remote *r, const char *path, char last[WEBHDFS_NAME_BYTES],
                      void (*visit)(void *arg, const char *name), void *arg, bool *is_last)
 {
-    char op[PS_HTTP_URL_BYTES] = "LISTSTATUS_BATCH";
-    json_t *json = NULL, *entry;
-    size_t i;
+    char op[PS_HTTP_URL_BYTES] = "LISTSTATUS_BATCH", *json;
+    size_t bytes;
     if (last[0] != '\0' && (!ps_store_url_append(op, sizeof(op), "&startAfter=") ||
                             !ps_store_url_escape(op, sizeof(op), last, false)))
         return -ENAMETOOLONG;
-    int error = ask(r, "GET", path, op, &json);
-    if (error != 0)
-        return error;
-    const json_t *listing = json_object_get(json, "DirectoryListing");
-    const json_t *statuses = json_object_get(
-        json_object_get(json_object_get(listing, "partialListing"), "FileStatuses"), "FileStatus");
-    json_array_foreach(statuses, i, entry)
-    {
-        const char *name = json_string_value(json_object_get(entry, "pathSuffix"));
-        if (!name || strlen(name) >= PS_PATH_BYTES)
-            continue;
-        visit(arg, name);
-        (void)snprintf(last, PS_PATH_BYTES, "%s", name);
-    }
-    *is_last = json_array_size(statuses) == 0 ||
-               json_integer_value(json_object_get(listing, "remainingEntries")) <= 0;
-    json_decref(json);
-    return 0;
+    const int error = ask(r, "GET", path, op, &json, &bytes);
+    return error != 0 ? error
+                      : end_answer(json, webhdfs_json_listing(json, bytes, visit, arg, last, is_last));
 }
 
 static int hdfs_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
 {
-    char last[PS_PATH_BYTES] = "";
+    char last[WEBHDFS_NAME_BYTES] = "";
     bool is_last = false;
     for (uint32_t i = 0; i < PAGES_MAX; i++) {
         const int error = list_page(self, path, last, visit, arg, &is_last);
@@ -364,11 +342,11 @@ static int hdfs_create(void *self, const char *path, bool direct, struct ps_stor
 
 static int hdfs_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
 {
-    int64_t written_s;
-    bool is_directory;
-    const int error = status_of(self, path, file_bytes, &written_s, &is_directory);
-    if (error != 0 || is_directory)
+    struct webhdfs_status status;
+    const int error = status_of(self, path, &status);
+    if (error != 0 || status.is_directory)
         return error != 0 ? error : -EISDIR;
+    *file_bytes = status.bytes;
     *file = file_new(self, path);
     return *file ? 0 : -ENOMEM;
 }
@@ -419,16 +397,14 @@ static int64_t hdfs_read(struct ps_store_file *f, void *data, size_t bytes, uint
 
 static int hdfs_sync(struct ps_store_file *f)
 {
-    uint64_t bytes;
-    int64_t written_s;
-    bool is_directory;
+    struct webhdfs_status status;
     if (!f->is_new || f->is_complete)
         return 0;
     int error = ps_http_stream_finish(f->stream);
     if (error == 0)
-        error = status_of(f->remote, f->path, &bytes, &written_s, &is_directory);
-    if (error == 0 && bytes != f->written) {
-        ps_store_explain(EIO, "HDFS has %llu of its %llu bytes", (unsigned long long)bytes,
+        error = status_of(f->remote, f->path, &status);
+    if (error == 0 && status.bytes != f->written) {
+        ps_store_explain(EIO, "HDFS has %llu of its %llu bytes", (unsigned long long)status.bytes,
                          (unsigned long long)f->written);
         error = -EIO;
     }

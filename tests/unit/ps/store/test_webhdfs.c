@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "ps/checkpoint/checkpoint.h"
 #include "remote_fixture.h"
 
 static int set_up(void **state)
@@ -134,6 +135,31 @@ static void errors_say_what_to_do(void **state)
     }
 }
 
+static void answer_with_nothing(void *arg, const struct http_server_request *r, struct http_server_answer *a)
+{
+    (void)arg, (void)r;
+    http_server_say(a, 200, "{}");
+}
+
+/* A node that took it for an empty directory would start without what it has learnt. */
+static void an_answer_that_says_nothing_is_an_error(void **state)
+{
+    struct remote_fixture *x = *state;
+    struct http_server *server = http_server_start(answer_with_nothing, NULL);
+    const struct ps_remote_options options = {.tries = 1};
+    struct ps_remote *remote;
+    uint64_t ids[1];
+    uint32_t count;
+    char url[64], text[PS_TEXT_BYTES];
+    (void)snprintf(url, sizeof(url), "hdfs://127.0.0.1:%u/ads", http_server_port(server));
+    assert_int_equal(ps_remote_open(url, &options, &remote, text), MR_OK);
+    assert_int_equal(ps_checkpoint_list_all(&remote->store, remote->directory, ids, 1, &count), -EPROTO);
+    assert_int_equal(ps_store_look(&remote->store, remote->directory), -EPROTO);
+    ps_remote_close(remote);
+    http_server_stop(server);
+    assert_non_null(x->remote);
+}
+
 static void answer_with_html(void *arg, const struct http_server_request *r, struct http_server_answer *a)
 {
     (void)r;
@@ -169,6 +195,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_datanode_is_asked_when_one_is_dead, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_answer_that_says_nothing_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,31 @@
+/* The readers of S3's answers on any bytes: what they find is text of the answer that fits its buffer. */
+#include <string.h>
+#include "ps/store/s3_xml.h"
+#include "tests/fuzz/fuzz_assert.h"
+
+static void check_key(void *arg, const char *key)
+{
+    FUZZ_ASSERT(strlen(key) < *(const size_t *)arg);
+}
+
+static void check_upload(void *arg, const char *key, const char *upload)
+{
+    check_key(arg, key);
+    FUZZ_ASSERT(upload[0] != '\0' && strlen(upload) < S3_UPLOAD_ID_BYTES);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char *xml = malloc(bytes + 1), code[16] = "before", next[S3_TOKEN_BYTES];
+    FUZZ_ASSERT(xml != NULL);
+    memcpy(xml, data, bytes);
+    xml[bytes] = '\0';
+    bytes = 4 * bytes + 1; /* there are no entities that grow, but other encodings than UTF-8 */
+    const bool is_found = s3_xml_text(xml, "Code", code, sizeof(code));
+    FUZZ_ASSERT(is_found ? strlen(code) < sizeof(code) : strcmp(code, "before") == 0);
+    (void)s3_xml_listing(xml, check_key, &bytes, next);
+    FUZZ_ASSERT(strlen(next) < sizeof(next));
+    s3_xml_uploads(xml, check_upload, &bytes);
+    free(xml);
+    return 0;
+}
