@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "ps/store/copier.h"
 #include "tools/ctl/save_text.h"
 
 const char tool_core_heading[] =
@@ -30,6 +31,13 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         {"checkpoint.waiting_step", &s->waiting_step},
         {"checkpoint.trainers_held", &s->trainers_held},
         {"checkpoint.trainers_awaited", &s->trainers_awaited},
+        {"remote.state", &s->remote_state},
+        {"remote.last_id", &s->remote_last_id},
+        {"remote.behind", &s->remote_behind},
+        {"remote.behind_s", &s->remote_behind_s},
+        {"remote.bytes", &s->remote_bytes},
+        {"remote.copies_failed", &s->remote_failed},
+        {"remote.last_status", &s->remote_status},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
         if (strcmp(name, wanted[i].name) == 0)
@@ -159,6 +167,42 @@ bool tool_checkpoint_line(const struct tool_core_sample *before, const struct to
     return at > 0;
 }
 
+static double copied_per_s(const struct tool_core_sample *before, const struct tool_core_sample *now)
+{
+    if (now->time_us <= before->time_us || is_other_start(before, now))
+        return 0.0;
+    return rate(before->remote_bytes, now->remote_bytes, (double)(now->time_us - before->time_us) / 1e6);
+}
+
+bool tool_remote_line(const struct tool_core_sample *before, const struct tool_core_sample *now, char *out,
+                      size_t out_bytes)
+{
+    char text[160];
+    int at = 0;
+    if (now->remote_state == PS_COPIER_OFF)
+        return false;
+    if (now->remote_behind == 0 && now->remote_last_id == 0)
+        (void)snprintf(text, sizeof(text), "store: no checkpoint there");
+    else if (now->remote_behind == 0)
+        (void)snprintf(text, sizeof(text), "store: all is there, up to checkpoint %" PRIu64,
+                       now->remote_last_id);
+    else
+        (void)snprintf(text, sizeof(text), "store: %" PRIu64 " checkpoint%s behind, for %" PRIu64 " s",
+                       now->remote_behind, mr_plural(now->remote_behind), now->remote_behind_s);
+    at = add_text(out, out_bytes, at, text);
+    if (now->remote_state == PS_COPIER_COPYING) {
+        (void)snprintf(text, sizeof(text), "%.1f MiB/s now", copied_per_s(before, now) / (double)(1u << 20));
+        at = add_text(out, out_bytes, at, text);
+    }
+    if (now->remote_state == PS_COPIER_FAILING) {
+        (void)snprintf(text, sizeof(text), "the last of %" PRIu64 " failed tr%s: %s (see the log)",
+                       now->remote_failed, now->remote_failed == 1 ? "y" : "ies",
+                       mr_status_text((enum mr_status)now->remote_status));
+        at = add_text(out, out_bytes, at, text);
+    }
+    return at > 0;
+}
+
 static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, const char *one, const char *many)
 {
     char text[96];
@@ -198,6 +242,17 @@ json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct
                      "queued", (json_int_t)now->saves_queued, "waiting_step", (json_int_t)now->waiting_step,
                      "trainers_held", (json_int_t)now->trainers_held, "trainers_awaited",
                      (json_int_t)now->trainers_awaited);
+}
+
+json_t *tool_remote_json(const struct tool_core_sample *before, const struct tool_core_sample *now)
+{
+    static const char *const states[] = {"off", "idle", "copying", "failing"};
+    const bool is_known = now->remote_state < sizeof(states) / sizeof(*states);
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:f, s:I, s:s}", "state", is_known ? states[now->remote_state] : "?", "last_id",
+        (json_int_t)now->remote_last_id, "behind", (json_int_t)now->remote_behind, "behind_s",
+        (json_int_t)now->remote_behind_s, "bytes_per_s", copied_per_s(before, now), "copies_failed",
+        (json_int_t)now->remote_failed, "last_status", mr_status_text((enum mr_status)now->remote_status));
 }
 
 json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)

@@ -14,6 +14,9 @@ struct tool_core_sample {
     /* of the node's checkpoints, which core 0 tells: as counters of the same names */
     uint64_t running_id, running_bytes, running_bytes_total, saves_queued;
     uint64_t waiting_step, trainers_held, trainers_awaited;
+    /* of the copies of these in a store: counters "remote.*" of core 0 */
+    uint64_t remote_state, remote_last_id, remote_behind, remote_behind_s, remote_bytes, remote_failed,
+        remote_status;
 };
 
 struct tool_core_rates {
@@ -32,6 +35,12 @@ struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
 bool tool_checkpoint_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
                           char *out, size_t out_bytes);
 json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
+
+/* What the copies in the store are about, by core 0's samples: "store: 2 checkpoints behind, for 40 s; 52.1 MiB/s
+ * now". False: there is no store. */
+bool tool_remote_line(const struct tool_core_sample *before, const struct tool_core_sample *now, char *out,
+                      size_t out_bytes);
+json_t *tool_remote_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
 
 /* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20
  * gradients without a row, since the start". False: nothing. */

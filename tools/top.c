@@ -63,12 +63,16 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
         else
             (void)printf("%s\n", line);
     }
-    if (json && count > 0)
+    if (json && count > 0) {
         json_object_set_new(json_array_get(list, 0), "checkpoint", tool_checkpoint_json(&before[0], &now[0]));
+        json_object_set_new(json_array_get(list, 0), "remote", tool_remote_json(&before[0], &now[0]));
+    }
     if (json)
         return tool_print_json(command, list);
     char about[512];
     if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof(about)))
+        (void)printf("%s\n", about);
+    if (count > 0 && tool_remote_line(&before[0], &now[0], about, sizeof(about)))
         (void)printf("%s\n", about);
     if (tool_left_out_line(now, count, about, sizeof(about)))
         (void)printf("%s\n", about);
@@ -153,10 +157,11 @@ int tool_top(int argc, char **argv)
         .summary =
             "Shows what each core does: calls, keys and packets per second, share of time that it is\n"
             "busy, rows, memory, and cached batches. Below that it shows the checkpoint that is being\n"
-            "written and the saves that are waiting (in JSON, both are with core 0), and what was left\n"
-            "out since the server's start: rows that were refused at a limit, gradients for keys\n"
-            "without a row or with NaN or Inf, and calls whose step was too far from that of other\n"
-            "calls to count. \"millrace ctl list\" shows for each table what was left out.\n"
+            "written and the saves that are waiting, and how far the copies in checkpoint.remote are\n"
+            "(in JSON, all of these are with core 0), and what was left out since the server's\n"
+            "start: rows that were refused at a limit, gradients for keys without a row or with NaN\n"
+            "or Inf, and calls whose step was too far from that of other calls to count. \"millrace ctl "
+            "list\" shows for each table what was left out.\n"
             "On a terminal the display is refreshed; in a pipe, one block is printed per interval.\n"
             "If the server ends, top waits for it to return, also in a pipe.\n"
             "\n"

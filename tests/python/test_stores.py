@@ -155,6 +155,20 @@ def test_a_node_comes_back_from_the_store_on_other_cores(store, new_node):
         last = client.wait_for_save(client.save(kind="delta"), timeout_s=WAIT_S).id
         rows, late = table.lookup(KEYS), table.lookup(KEYS + 10000)
         wait_copied(client, last)
+        top = [
+            os.environ["MILLRACE_TOOL"],
+            "top",
+            "--server",
+            node.address,
+            "--interval",
+            "0.05",
+            "--count",
+            "1",
+        ]
+        shown = subprocess.run(
+            top, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
+        )
+        assert f"store: all is there, up to checkpoint {last}" in shown.stdout
     node.kill()
     shutil.rmtree(node.checkpoints)
     node.start(cores=3)

@@ -215,6 +215,43 @@ static void test_what_checkpoints_are_about(void **state)
     assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 
+static void expect_store(const struct tool_core_sample *before, const struct tool_core_sample *now,
+                         const char *expected)
+{
+    char line[512] = "";
+    assert_int_equal(tool_remote_line(before, now, line, sizeof(line)), expected[0] != '\0');
+    assert_string_equal(line, expected);
+}
+
+static void test_how_far_the_store_is(void **state)
+{
+    struct tool_core_sample before = sample(0, 0), now = sample(2000000, 0);
+    (void)state;
+    expect_store(&before, &now, "");
+    tool_core_sample_counter(&now, "remote.state", 1);
+    expect_store(&before, &now, "store: no checkpoint there");
+    tool_core_sample_counter(&now, "remote.last_id", 7);
+    expect_store(&before, &now, "store: all is there, up to checkpoint 7");
+    tool_core_sample_counter(&now, "remote.state", 1); /* 2: copying */
+    tool_core_sample_counter(&now, "remote.behind", 2);
+    tool_core_sample_counter(&now, "remote.behind_s", 40);
+    tool_core_sample_counter(&now, "remote.bytes", 20 << 20);
+    expect_store(&before, &now, "store: 2 checkpoints behind, for 40 s; 10.0 MiB/s now");
+    tool_core_sample_counter(&now, "remote.state", 1); /* 3: failing */
+    tool_core_sample_counter(&now, "remote.copies_failed", 3);
+    tool_core_sample_counter(&now, "remote.last_status", MR_IO_ERROR);
+    char expected[256];
+    (void)snprintf(expected, sizeof(expected),
+                   "store: 2 checkpoints behind, for 40 s; the last of 3 failed tries: %s (see the log)",
+                   mr_status_text(MR_IO_ERROR));
+    expect_store(&before, &now, expected);
+    json_t *o = tool_remote_json(&before, &now);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "failing");
+    assert_int_equal(json_integer_value(json_object_get(o, "behind")), 2);
+    assert_true(json_real_value(json_object_get(o, "bytes_per_s")) == 10 << 20);
+    json_decref(o);
+}
+
 static void test_state_names(void **state)
 {
     (void)state;
@@ -227,10 +264,15 @@ static void test_state_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_are_picked_by_name), cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_no_rate_across_a_restart),    cmocka_unit_test(test_short_numbers),
-        cmocka_unit_test(test_lines_fit_their_heading),     cmocka_unit_test(test_json_holds_the_same),
-        cmocka_unit_test(test_what_checkpoints_are_about),  cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_counters_are_picked_by_name),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_no_rate_across_a_restart),
+        cmocka_unit_test(test_short_numbers),
+        cmocka_unit_test(test_lines_fit_their_heading),
+        cmocka_unit_test(test_json_holds_the_same),
+        cmocka_unit_test(test_what_checkpoints_are_about),
+        cmocka_unit_test(test_how_far_the_store_is),
+        cmocka_unit_test(test_state_names),
         cmocka_unit_test(test_what_was_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
