@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -194,6 +195,29 @@ def test_a_wrong_secret_is_refused(s3, saved, monkeypatch):
     assert len(ckpt("list", url, code=1).splitlines()) == 1
     monkeypatch.undo()
     assert "make the bucket" in ckpt("list", url.replace("models", "no-bucket"), code=1)
+
+
+def doctor(url: str) -> list[dict[str, str]]:
+    """What millrace doctor finds about a store."""
+    command = [os.environ["MILLRACE_TOOL"], "doctor", "--json", "--store", url]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    return [found for found in json.loads(done.stdout) if found["check"].startswith("store")]
+
+
+def test_doctor_checks_a_store(store, saved, monkeypatch):
+    url = store.url("doctor")
+    found = doctor(url)
+    assert [f["level"] for f in found] == ["ok", "ok"] and "no checkpoint" in found[0]["what"], found
+    ckpt("push", saved, url)
+    found = doctor(url)
+    assert "1 checkpoint, the newest is 1" in found[0]["what"] and "clock" in found[1]["check"], found
+    ckpt("verify", url)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    found = doctor(url.replace("user.name=root", "user.name=nobody"))
+    assert found[0]["level"] == "problem" and found[0]["mend"], found
+    assert "hunter2" not in str(found)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@
 #include "tools/connection.h"
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_rules.h"
+#include "tools/doctor/doctor_store.h"
 #include "dataplane/wire/base/cli.h"
 
 static void print_text(const struct doctor_findings *findings)
@@ -59,12 +60,21 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
     return exit_code;
 }
 
+struct place {
+    const char *url, *credentials; /* url NULL: none is to be asked */
+};
+
 /* Returns the exit code. */
-static int examine(const char *root, const struct tool_connection *connection, struct doctor_facts *facts,
-                   struct doctor_findings *findings)
+static int examine(const char *root, const struct tool_connection *connection, const struct place *store,
+                   struct doctor_facts *facts, struct doctor_findings *findings)
 {
     doctor_read(root, facts);
     doctor_judge(facts, findings);
+    if (store->url) {
+        struct doctor_store asked;
+        doctor_ask_store(store->url, store->credentials, &asked);
+        doctor_judge_store(&asked, findings);
+    }
     int exit_code = connection->server ? ask_server(connection, findings) : 0;
     if (connection->json)
         print_json(findings);
@@ -79,11 +89,17 @@ int tool_doctor(int argc, char **argv)
 {
     struct tool_connection connection = {.deadline_ms = 2000};
     const char *root = "";
+    struct place store = {.credentials = ""};
     const struct cli_option options[] = {
         {"server", CLI_STRING, &connection.server, "HOST:PORT",
          "also ask this server how packets reach its cores"},
         {"key-file", CLI_STRING, &connection.key_file, "FILE",
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"store", CLI_STRING, &store.url, "URL",
+         "also check this store of checkpoints, as checkpoint.remote names it: a file is written there, and "
+         "removed"},
+        {"store-credentials", CLI_STRING, &store.credentials, "FILE",
+         "file with the store's keys, as checkpoint.remote_credentials; default: from the environment"},
         {"json", CLI_FLAG, &connection.json, NULL, "print one JSON list instead of text"},
         {"root", CLI_STRING, &root, "DIR",
          "check another machine, from copies of its /proc and /sys in DIR/proc and DIR/sys"},
@@ -97,7 +113,8 @@ int tool_doctor(int argc, char **argv)
                    "code is 1 if there is a problem.\n"
                    "\n"
                    "  millrace doctor\n"
-                   "  millrace doctor --server 10.0.0.1:7700",
+                   "  millrace doctor --server 10.0.0.1:7700\n"
+                   "  millrace doctor --store 'hdfs://namenode:9870/millrace/ads?user.name=ads'",
         CLI_OPTIONS(options),
     };
     int exit_code;
@@ -107,7 +124,7 @@ int tool_doctor(int argc, char **argv)
     if (!facts || !findings)
         exit_code = cli_fail("millrace doctor", "no memory");
     else
-        exit_code = examine(root, &connection, facts, findings);
+        exit_code = examine(root, &connection, &store, facts, findings);
     free(facts);
     free(findings);
     return exit_code;

@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HUGEPAGES_WANTED_KIB (2u << 20)  /* 2 GiB: packet buffers, and tables to begin with */
-#define SOCKET_BUFFER_BYTES  (4u << 20)  /* what a client asks for by default */
+#define HUGEPAGES_WANTED_KIB (2u << 20) /* 2 GiB: packet buffers, and tables to begin with */
+#define SOCKET_BUFFER_BYTES  (4u << 20) /* what a client asks for by default */
+#define STORE_CLOCK_S_MAX    300
 #define MEMORY_LOCK_BYTES    (64u << 20) /* AF_XDP rings and io_uring's registered buffers */
 
 /* Bits of linux/capability.h that opening a port and locking memory need. */
@@ -304,6 +305,49 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
             port->core_count);
     else
         fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
+}
+
+/* "error; how to fix it" in its two parts. */
+static void store_problem(struct doctor_findings *findings, const struct doctor_store *s, const char *step)
+{
+    const char *remedy = strstr(s->why, "; ");
+    const int bytes = remedy ? (int)(remedy - s->why) : (int)strlen(s->why);
+    found(findings, "store", DOCTOR_PROBLEM, "%.80s: cannot %s: %.*s", s->directory, step,
+          bytes < 100 ? bytes : 100, s->why);
+    fix(findings, "%.200s", remedy ? remedy + 2 : "see docs/stores.md");
+}
+
+static void judge_store_clock(const struct doctor_store *s, struct doctor_findings *findings)
+{
+    const int64_t off_s = s->ahead_s < 0 ? -s->ahead_s : s->ahead_s;
+    const bool is_off = off_s > STORE_CLOCK_S_MAX;
+    if (!s->has_clock)
+        return;
+    found(findings, "store clock", is_off ? DOCTOR_ADVICE : DOCTOR_OK,
+          "the store's clock is %lld s %s this machine's", (long long)off_s,
+          s->ahead_s < 0 ? "behind" : "ahead of");
+    if (is_off && s->is_s3)
+        fix(findings, "S3 refuses signatures that are 15 minutes off: sudo timedatectl set-ntp true");
+    else if (is_off)
+        fix(findings, "sudo timedatectl set-ntp true");
+}
+
+void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *findings)
+{
+    if (s->failed) {
+        store_problem(findings, s, s->failed);
+        return;
+    }
+    if (s->newest == 0)
+        found(findings, "store", DOCTOR_OK, "%.120s: may be read and written; no checkpoint is there",
+              s->directory);
+    else if (!s->is_unreadable)
+        found(findings, "store", DOCTOR_OK,
+              "%.120s: may be read and written; %u checkpoint%s, the newest is %llu", s->directory,
+              s->checkpoints, mr_plural(s->checkpoints), (unsigned long long)s->newest);
+    else
+        store_problem(findings, s, "read the newest checkpoint");
+    judge_store_clock(s, findings);
 }
 
 const char *doctor_level_name(enum doctor_level level)

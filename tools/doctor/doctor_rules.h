@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 #include "tools/doctor/doctor_facts.h"
+#include "tools/doctor/doctor_store.h"
 
 #define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u)
 
@@ -35,6 +36,8 @@ struct doctor_port {
 void doctor_port_counter(void *arg, const char *name, uint64_t value);
 /* Adds a finding. */
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
+/* Adds a finding or a few. */
+void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);
 /* "ok", "advice", "problem" */
 const char *doctor_level_name(enum doctor_level level);
 uint32_t doctor_count(const struct doctor_findings *findings, enum doctor_level level);

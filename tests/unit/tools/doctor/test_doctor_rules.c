@@ -237,10 +237,43 @@ static void test_a_running_server_tells_its_steering(void **state)
     expect_port(99, 2, DOCTOR_OK, "of a kind not known here", "");
 }
 
+static const struct doctor_finding *judge_store(const struct doctor_store *store)
+{
+    findings.count = 0;
+    doctor_judge_store(store, &findings);
+    return &findings.list[0];
+}
+
+static void test_stores(void **state)
+{
+    struct doctor_store s = {.directory = "s3://models/ads", .has_clock = true, .is_s3 = true, .ahead_s = -2};
+    (void)state;
+    assert_string_equal(judge_store(&s)->what,
+                        "s3://models/ads: may be read and written; no checkpoint is there");
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), 2);
+    s.newest = 7;
+    s.checkpoints = 3;
+    assert_non_null(strstr(judge_store(&s)->what, "3 checkpoints, the newest is 7"));
+    s.ahead_s = -400;
+    (void)judge_store(&s);
+    assert_int_equal(findings.list[1].level, DOCTOR_ADVICE);
+    assert_string_equal(findings.list[1].what, "the store's clock is 400 s behind this machine's");
+    assert_non_null(strstr(findings.list[1].fix, "timedatectl"));
+    s.is_unreadable = true;
+    (void)snprintf(s.why, sizeof(s.why), "it is of format 9; install a newer millrace");
+    assert_int_equal(judge_store(&s)->level, DOCTOR_PROBLEM);
+    s.failed = "write";
+    (void)snprintf(s.why, sizeof(s.why), "AccessDenied; allow this key s3:PutObject");
+    assert_string_equal(judge_store(&s)->what, "s3://models/ads: cannot write: AccessDenied");
+    assert_string_equal(findings.list[0].fix, "allow this key s3:PutObject");
+    assert_int_equal(findings.count, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_good_machine_needs_nothing),
+        cmocka_unit_test(test_stores),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_ports),
