@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -43,9 +44,9 @@ def start_as_users_do(name, *arguments):
     )
 
 
-def start(name, *arguments):
+def start(name, *arguments, paced=False):
     """A fork of a process that has imported torch."""
-    return TorchProgram(command(name, *arguments), dict(os.environ))
+    return TorchProgram(command(name, *arguments), dict(os.environ), paced=paced)
 
 
 def result_of(process):
@@ -158,12 +159,16 @@ def undisturbed(cable, flights):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_resume_goes_on_when_the_server_is_killed(new_node, flights, undisturbed, cores):
+    """In steps that are in no checkpoint, whenever the test gets to run: the trainer waits to be read."""
     node = new_node(cores=cores)
-    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME)
-    for step in (15, 38):
+    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME, paced=True)
+    for step in (15, 36):
         wait_for_step(trainer, step)
+        reader = threading.Thread(target=wait_for_step, args=(trainer, step + 8))
+        reader.start()
         node.kill()
         node.restart()
+        reader.join()
     result = result_of(trainer)
     assert result["pushes_replayed"] > 0
     assert result == {**undisturbed, "pushes_replayed": result["pushes_replayed"]}
@@ -171,7 +176,7 @@ def test_resume_goes_on_when_the_server_is_killed(new_node, flights, undisturbed
 
 def test_resume_goes_on_from_a_checkpoint_when_both_are_killed(new_node, flights, undisturbed):
     node = new_node()
-    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME)
+    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME, paced=True)
     with millrace.Client(node.address, deadline_s=60) as client:
         wait_for_step(trainer, 25)
         trainer.kill()

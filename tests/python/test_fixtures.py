@@ -94,3 +94,14 @@ def test_a_torch_program_ends_like_any_other():
     program.kill()
     assert program.communicate() == ("", "") and program.poll() == -signal.SIGKILL
     assert ends("import time; time.sleep(600)", limit_s=0.1)[0] == -signal.SIGKILL
+
+
+def test_a_paced_program_waits_for_its_reader(tmp_path):
+    skip_without_torch()
+    count = "for i in range(100):\n    print(i, flush=True)\n    log.write('.')\n    log.flush()\n"
+    log = tmp_path / "log"
+    program = TorchProgram(["-c", f"log = open({str(log)!r}, 'w')\n{count}"], dict(os.environ), paced=True)
+    for i in range(50):
+        assert program.stdout.readline() == f"{i}\n" and log.stat().st_size <= i + 2
+    assert program.communicate() == ("".join(f"{i}\n" for i in range(50, 100)), "")
+    assert (program.returncode, log.stat().st_size) == (0, 100)

@@ -5,9 +5,11 @@ does, by the interpreter.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import importlib.util
 import json
+import mmap
 import os
 import signal
 import socket
@@ -18,6 +20,7 @@ import threading
 
 import pytest
 
+_F_SETPIPE_SZ = 1031
 _PR_SET_CHILD_SUBREAPER = 36
 _ANSWER_BYTES = 32
 _TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_template.py")
@@ -34,13 +37,22 @@ class TorchProgram:
     and a file that takes its standard error.
 
     arguments: of the interpreter, which begin with "-c" and a program or with a script's path. together:
-    standard error goes where standard output does.
+    standard error goes where standard output does. paced: the pipe holds one write, so that the program is
+    never more than two ahead of what has been read.
     """
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], together: bool = False) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        together: bool = False,
+        paced: bool = False,
+    ) -> None:
         source, rest = (arguments[1], ["-c", *arguments[2:]]) if arguments[0] == "-c" else (None, arguments)
         self.returncode: int | None = None
-        out, child_out = os.pipe()
+        out, child_out = os.pipe2(os.O_CLOEXEC | (os.O_DIRECT if paced else 0))
+        if paced:
+            fcntl.fcntl(out, _F_SETPIPE_SZ, mmap.PAGESIZE)
         self.stdout = os.fdopen(out, encoding="utf-8")
         self._errors = None if together else tempfile.TemporaryFile("w+", encoding="utf-8")
         child_error = child_out if self._errors is None else self._errors.fileno()
