@@ -80,7 +80,7 @@ VECTOR static inline __m512i below_of(struct ps_group *g, uint32_t i, __m512i wa
     return _mm512_maskz_compress_epi64(match, below);
 }
 
-/* ps_slabs_row() of rows of these groups, in the lanes `of`. */
+/* ps_slabs_row() of rows of these groups, in the lanes `of`; the others hold some address of the slabs. */
 VECTOR static inline __m512i rows_of(const struct ps_slabs *s, __mmask8 of, __m512i groups, __m512i numbers)
 {
     __m512i biased = numbers + _mm512_set1_epi64(s->row_bias);
@@ -96,9 +96,10 @@ VECTOR static inline __m512i rows_of(const struct ps_slabs *s, __mmask8 of, __m5
     __m512i directories = _mm512_mask_i64gather_epi64(none, of, groups, (const void *)s->directories, 8);
     __m256i lines = _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), of,
                                                 directories + _mm512_slli_epi64(slabs, 2), NULL, 1);
-    return _mm512_set1_epi64((long long)(uintptr_t)s->base) +
-           _mm512_slli_epi64(_mm512_cvtepu32_epi64(lines), 6) +
-           _mm512_mul_epu32(places, _mm512_set1_epi64(s->stride_bytes));
+    __m512i base = _mm512_set1_epi64((long long)(uintptr_t)s->base);
+    __m512i offsets = _mm512_slli_epi64(_mm512_cvtepu32_epi64(lines), 6) +
+                      _mm512_mul_epu32(places, _mm512_set1_epi64(s->stride_bytes));
+    return _mm512_mask_add_epi64(base, of, base, offsets);
 }
 
 /* find_at_home(). */
@@ -185,19 +186,9 @@ void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)
         __builtin_prefetch(g->buckets[i], 0, 3);
 }
 
-void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes)
+/* Finds the other buckets of keys that are not at home, and asks for them. */
+static inline void seek_late(const struct ps_table *t, struct ps_group *g)
 {
-    for (uint32_t i = 0; i < count; i++)
-        check_bucket(t, g, i);
-    g->late = 0;
-    if (takes_eight(t, count)) {
-        find_group(t, g);
-        for (uint32_t found = ps_group_found(g, count); found != 0; found &= found - 1)
-            ps_row_prefetch(t, g->rows[__builtin_ctz(found)], row_bytes);
-    } else {
-        for (uint32_t i = 0; i < count; i++)
-            find_at_home(t, g, i, row_bytes);
-    }
     for (uint32_t late = g->late; late != 0; late &= late - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(late);
         const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
@@ -205,6 +196,24 @@ void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count,
         g->buckets[i] = p->buckets + ps_other_number(g->hashes[i], home, p->bucket_count);
         __builtin_prefetch(g->buckets[i], 0, 3);
     }
+}
+
+void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes)
+{
+    for (uint32_t i = 0; i < count; i++)
+        check_bucket(t, g, i);
+    g->late = 0;
+    if (!takes_eight(t, count)) {
+        for (uint32_t i = 0; i < count; i++)
+            find_at_home(t, g, i, row_bytes);
+        seek_late(t, g);
+        return;
+    }
+    find_group(t, g);
+    seek_late(t, g);
+    /* Of all keys: a branch by what was found would be mispredicted once the rows' addresses are there. */
+    for (uint32_t i = 0; i < PS_GROUP_KEYS; i++)
+        ps_row_prefetch(t, g->rows[i], row_bytes);
 }
 
 struct ps_place ps_group_find_late(const struct ps_table *t, const struct ps_group *g, uint32_t i)
