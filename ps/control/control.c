@@ -31,7 +31,7 @@ static struct ps_command *take_command(struct ps_control *c)
 static enum mr_status prepare_partial(struct ps_control *c, struct ps_command *command)
 {
     struct ps_save_request *save = &command->save;
-    enum mr_status status = ps_control_find_features(c, command->save_names, command->save_name_count,
+    enum mr_status status = ps_control_find_features(c, command->name_list, command->name_list_count,
                                                      save->feature_ids, &save->feature_count, command->text);
     return status == MR_OK ? ps_control_place_partial(c->node->config, save, command->text) : status;
 }
@@ -42,7 +42,7 @@ static void execute_save(struct ps_control *c, struct ps_command *command)
     if (number != 0) {
         command->status = ps_control_save_cancel(c, number, command->text);
     } else {
-        if (command->save_name_count > 0)
+        if (command->name_list_count > 0)
             command->status = prepare_partial(c, command);
         if (command->status == MR_OK)
             command->status = ps_control_save(c, &command->save, &id, command->text);
@@ -92,6 +92,9 @@ static void execute(struct ps_control *c, struct ps_command *command)
         break;
     case MR_OP_LIST:
         ps_control_list(c, command);
+        break;
+    case MR_OP_DROP:
+        ps_control_drop(c, command);
         break;
     case MR_OP_SAVE:
         execute_save(c, command);

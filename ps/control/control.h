@@ -36,8 +36,8 @@ struct ps_command {
     bool replace; /* features that have such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
-    uint32_t save_name_count; /* of features to save; 0: all */
-    char *save_names;         /* [save_name_count][MR_NAME_BYTES] */
+    uint32_t name_list_count; /* of features to save (0: all) or to drop */
+    char *name_list;          /* [name_list_count][MR_NAME_BYTES] */
     uint64_t cancel_number;   /* of the save to cancel; 0: `save` is one to be made */
     /* the answer; the command owns the tensors' data */
     enum mr_status status;
@@ -106,6 +106,7 @@ struct ps_restore_request {
     const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* with names: features that have such a name already */
+    bool goes_on;        /* at start, where the node was: what was dropped since stays away */
     bool by_call;        /* not at start: it takes back pushes that were answered, and clients learn of it */
 };
 /* The result of a restore. */

@@ -1,5 +1,5 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
- * control_restore.c, control_saves.c, control_checkpoint.c, control_report.c, control_step.c,
+ * control_restore.c, control_drop.c, control_saves.c, control_checkpoint.c, control_report.c, control_step.c,
  * control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
@@ -112,6 +112,8 @@ void ps_control_copies_poll(struct ps_control *c);
 void ps_control_create_features(struct ps_control *c, struct ps_command *command);
 void ps_control_freeze(struct ps_control *c, struct ps_command *command);
 void ps_control_list(struct ps_control *c, struct ps_command *command);
+/* Drops features by name, all or none, for good: a start does not bring them back. */
+void ps_control_drop(struct ps_control *c, struct ps_command *command);
 /* Writes the numbers of the features with these names to `ids` (MR_FEATURE_MAX), each once and in ascending
  * order, and their count to *id_count. MR_UNKNOWN_TABLE, and `text` names one that the node does not have. */
 enum mr_status ps_control_find_features(const struct ps_control *c, const char *names, uint32_t name_count,

@@ -19,9 +19,10 @@ struct attempt {
     struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
     struct ps_restored *restored;
-    bool is_damaged; /* why it failed */
-    bool reopens;    /* the gate was closed for a moment */
-    char *text;      /* of the caller */
+    bool is_damaged;   /* why it failed */
+    bool reopens;      /* the gate was closed for a moment */
+    uint32_t left_out; /* features of the checkpoint that were dropped since */
+    char *text;        /* of the caller */
 };
 
 /* ---- on the cores ---- */
@@ -105,8 +106,8 @@ static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reade
     atomic_store(&a->c->load_progress, 0);
     enum mr_status status = stage(a, reader);
     if (status == MR_OK) {
-        status =
-            ps_restore_load(a->c->node, reader, a->plan.whole, makes_room, &a->c->load_progress, a->text);
+        status = ps_restore_load(a->c->node, reader, a->plan.whole, a->left_out > 0, makes_room,
+                                 &a->c->load_progress, a->text);
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
@@ -254,12 +255,14 @@ static enum mr_status note_history(struct attempt *a)
     struct ps_control *c = a->c;
     struct ps_history *h = &c->history;
     char error[PS_RESTORE_TEXT_BYTES];
-    const uint32_t restores = h->restores, last_feature = h->last_feature;
+    const uint32_t restores = h->restores, last_feature = h->last_feature, dropped = h->dropped_count;
     uint32_t highest = ps_catalog_last_id(&c->catalog);
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call)
         count_restore(a);
-    if (h->restores == restores && h->last_feature == last_feature)
+    for (uint32_t i = 0; a->plan.whole && i < a->plan.count; i++)
+        ps_history_brought_back(h, a->plan.entries[i].id);
+    if (h->restores == restores && h->last_feature == last_feature && h->dropped_count == dropped)
         return MR_OK;
     atomic_store(&c->node->restores, h->restores);
     ps_node_each_core(c->node, set_restores_on_core, &h->restores);
@@ -287,12 +290,30 @@ static enum mr_status check_partial(const struct attempt *a, const struct ps_rea
     return MR_INVALID_ARGUMENT;
 }
 
+/* A node that goes on after a start does so without what was dropped since the checkpoint. */
+static void leave_out_dropped(struct attempt *a)
+{
+    a->left_out = 0;
+    for (uint32_t i = a->held.count; a->request->goes_on && i > 0; i--) {
+        const uint32_t id = a->held.ids[i - 1];
+        if (ps_history_is_dropped(&a->c->history, id)) {
+            ps_catalog_remove(&a->held, id);
+            a->left_out++;
+        }
+    }
+    if (a->left_out > 0)
+        ps_log("restore: %u of the checkpoint's features %s dropped since, and left out", a->left_out,
+               a->left_out == 1 ? "was" : "were");
+}
+
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 {
     const struct ps_restore_request *request = a->request;
     enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
     if (status == MR_OK)
         status = check_partial(a, reader);
+    if (status == MR_OK)
+        leave_out_dropped(a);
     if (status == MR_OK) {
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
@@ -393,9 +414,12 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         note_restored(a, reader);
         ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
-    if (status == MR_OK && a->plan.whole)
+    if (status == MR_OK && a->plan.whole) {
         restored_whole(a->c, a->directory, reader);
-    else if (status == MR_OK)
+        if (a->left_out > 0)
+            ps_save_chain_break(&a->c->saves.chain, "a table or variable was dropped since the last "
+                                                    "checkpoint: save a full one first");
+    } else if (status == MR_OK)
         restored_some(a->c);
     ps_reader_close(reader);
     return status;
@@ -475,7 +499,7 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
     if (!ps_history_goes_back(&c->history, newest))
         return false;
     *request = (struct ps_restore_request){
-        .directory = c->history.back_directory, .is_own = true, .id = c->history.back_id};
+        .directory = c->history.back_directory, .is_own = true, .goes_on = true, .id = c->history.back_id};
     return true;
 }
 

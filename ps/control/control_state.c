@@ -12,7 +12,7 @@ void ps_command_free(struct ps_command *command)
         free(command->tensors[i].data);
     free(command->features);
     free(command->names);
-    free(command->save_names);
+    free(command->name_list);
     free(command);
 }
 

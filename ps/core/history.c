@@ -11,7 +11,7 @@
 
 #define FILE_NAME  "history"
 #define LINE_BYTES 48u
-#define TEXT_BYTES (LINE_BYTES * (MR_FEATURE_MAX + 5u) + PS_HISTORY_DIRECTORY_BYTES)
+#define TEXT_BYTES (LINE_BYTES * (2u * MR_FEATURE_MAX + 5u) + PS_HISTORY_DIRECTORY_BYTES)
 
 /* ---- reading ---- */
 
@@ -43,6 +43,12 @@ static bool read_line(struct ps_history *h, const char *line)
     if (sscanf(line, "replaced %" SCNu32 " %" SCNu32 "%n", &r.id, &r.restores, &end) == 2 &&
         line[end] == '\n' && h->replaced_count < MR_FEATURE_MAX && r.restores <= h->restores) {
         h->replaced[h->replaced_count++] = r;
+        return true;
+    }
+    uint32_t dropped;
+    if (sscanf(line, "dropped %" SCNu32 "%n", &dropped, &end) == 1 && line[end] == '\n' &&
+        dropped <= MR_FEATURE_ID_MAX) {
+        ps_history_dropped(h, dropped);
         return true;
     }
     return strncmp(line, "back ", 5) == 0 && read_back(h, line);
@@ -128,6 +134,8 @@ enum mr_status ps_history_write(const char *directory, const struct ps_history *
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "replaced %" PRIu32 " %" PRIu32 "\n",
                        h->replaced[i].id, h->replaced[i].restores);
     }
+    for (uint32_t i = 0; i < h->dropped_count; i++)
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "dropped %" PRIu32 "\n", h->dropped[i]);
     enum mr_status status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
     free(text);
     return status;
@@ -165,6 +173,41 @@ void ps_history_replaced(struct ps_history *h, uint32_t id)
         h->replaced_count++;
     }
     *r = (struct ps_replaced){.id = id, .restores = h->restores};
+}
+
+/* ---- drops ---- */
+
+static uint32_t find_dropped(const struct ps_history *h, uint32_t id)
+{
+    uint32_t i = 0;
+    while (i < h->dropped_count && h->dropped[i] != id)
+        i++;
+    return i;
+}
+
+static void forget_dropped(struct ps_history *h, uint32_t at)
+{
+    h->dropped_count--;
+    memmove(&h->dropped[at], &h->dropped[at + 1], (h->dropped_count - at) * sizeof(*h->dropped));
+}
+
+void ps_history_dropped(struct ps_history *h, uint32_t id)
+{
+    if (h->dropped_count == MR_FEATURE_MAX)
+        forget_dropped(h, 0);
+    h->dropped[h->dropped_count++] = (uint16_t)id;
+}
+
+void ps_history_brought_back(struct ps_history *h, uint32_t id)
+{
+    const uint32_t at = find_dropped(h, id);
+    if (at < h->dropped_count)
+        forget_dropped(h, at);
+}
+
+bool ps_history_is_dropped(const struct ps_history *h, uint32_t id)
+{
+    return find_dropped(h, id) < h->dropped_count;
 }
 
 uint32_t ps_history_taken_back(const struct ps_history *h, uint32_t id)

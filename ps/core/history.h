@@ -1,5 +1,5 @@
 /* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
- * features, how often it was restored by call, and what it was restored from last. It lies in the file
+ * features, which features were dropped, how often it was restored by call, and what it was restored from last. It lies in the file
  * `history` of the checkpoint directory; without a directory it lives as long as the node does.
  *
  * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
@@ -26,6 +26,8 @@ struct ps_history {
     uint64_t back_id;      /* of the checkpoint of that one, if there were later ones; 0: none */
     uint64_t back_newest;  /* the newest in the node's own directory then */
     char back_directory[PS_HISTORY_DIRECTORY_BYTES]; /* where it lies */
+    uint32_t dropped_count;                          /* features that were dropped, the newest last */
+    uint16_t dropped[MR_FEATURE_MAX];
     uint32_t replaced_count; /* features replaced since then, each with `restores` as of that */
     struct ps_replaced {
         uint32_t id, restores;
@@ -45,6 +47,11 @@ void ps_history_replaced(struct ps_history *history, uint32_t id);
 /* The node has not saved since it was restored by call: where it goes on is back_id of back_directory, not
  * `newest` of its own. */
 bool ps_history_goes_back(const struct ps_history *history, uint64_t newest);
+/* Notes that feature `id` was dropped, so that a start leaves it out of the checkpoint that it goes on from; of
+ * more than MR_FEATURE_MAX the oldest is forgotten. And: that a restore by call brought it back. */
+void ps_history_dropped(struct ps_history *history, uint32_t id);
+void ps_history_brought_back(struct ps_history *history, uint32_t id);
+bool ps_history_is_dropped(const struct ps_history *history, uint32_t id);
 /* `restores` as of when the feature was taken back last; 0: never. */
 uint32_t ps_history_taken_back(const struct ps_history *history, uint32_t id);
 

@@ -45,6 +45,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_RPC_CANCEL] = ps_op_rpc,
     [MR_OP_RPC_STATUS] = ps_op_rpc,
     [MR_OP_RPC_PART] = ps_op_rpc,
+    [MR_OP_DROP] = ps_op_control,
 };
 
 /* ---- answers ---- */

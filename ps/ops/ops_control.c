@@ -128,7 +128,7 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
                              ? "a save is cancelled by its number, with nothing else"
                              : "a checkpoint of single tables is never a delta: leave out kind or names");
     return ps_check_tensor_count(op, 3) &&
-           read_feature_names(op, 2, &command->save_names, &command->save_name_count);
+           read_feature_names(op, 2, &command->name_list, &command->name_list_count);
 }
 
 /* Which features of the checkpoint, and under which names. */
@@ -162,6 +162,12 @@ static bool read_restore(const struct ps_op *op, struct ps_command *command)
     return op->tensor_count <= 2 || read_names(op, command);
 }
 
+static bool read_drop(const struct ps_op *op, struct ps_command *command)
+{
+    return ps_check_writable(op) && ps_check_tensor_count(op, 1) &&
+           read_feature_names(op, 0, &command->name_list, &command->name_list_count);
+}
+
 static bool read_command(const struct ps_op *op, struct ps_command *command)
 {
     uint32_t state = atomic_load(&op->core->node->state);
@@ -170,6 +176,8 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
         return read_create(op, command);
     case MR_OP_FREEZE:
         return read_freeze(op, command);
+    case MR_OP_DROP:
+        return read_drop(op, command);
     case MR_OP_SAVE:
     case MR_OP_RESTORE:
         if (!ps_check_writable(op))

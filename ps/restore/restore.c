@@ -44,6 +44,7 @@ struct round {
 struct loader {
     struct ps_node *node;
     bool named_only; /* only some of the checkpoint's features have shadows, and no records */
+    bool leaves_out; /* some of its features have no shadow, but everything else is loaded */
     bool makes_room;
     _Atomic uint64_t *progress;
     uint32_t last_link;
@@ -205,7 +206,7 @@ static void load_blocks(struct ps_core *core, void *arg)
     struct core_load *records = &l->records[core->index];
     struct block_load load = {records, r->is_last_link};
     records->core = core;
-    records->named_only = l->named_only;
+    records->named_only = l->named_only || l->leaves_out;
     records->makes_room = l->makes_room && r->is_first_link;
     records->text = l->core_text[core->index];
     enum mr_status status = l->status[core->index];
@@ -360,8 +361,8 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
     return MR_OK;
 }
 
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
-                               _Atomic uint64_t *progress, char *text)
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
+                               bool makes_room, _Atomic uint64_t *progress, char *text)
 {
     enum mr_status status = MR_NO_MEMORY;
     struct loader *l = calloc(1, sizeof(*l));
@@ -370,6 +371,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
         return status;
     l->node = node;
     l->named_only = !whole;
+    l->leaves_out = leaves_out;
     l->makes_room = makes_room;
     l->last_link = ps_reader_chain(reader)->count - 1;
     l->held = whole ? ROUNDS : 1;

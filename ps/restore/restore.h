@@ -17,7 +17,8 @@
 
 /* Fills the features of the shadow on all cores, which are empty (ps/core/shadow.h).
  *
- * `whole`: they are all features of the checkpoint, and replace the state that serves, together with the
+ * `whole`: they are all features of the checkpoint (with `leaves_out` all but those that were dropped since),
+ * and replace the state that serves, together with the
  * records of batches, clients and pushes; no data call may be let in meanwhile. Otherwise they stay a shadow,
  * the checkpoint's other features and its records are left out, and data calls may continue: the cores are
  * busy for one block at a time.
@@ -28,7 +29,7 @@
  * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
  * about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
-                               _Atomic uint64_t *progress, char *text);
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
+                               bool makes_room, _Atomic uint64_t *progress, char *text);
 
 #endif

@@ -206,6 +206,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
                " of %s, which was restored by call, and not from the newest one",
                request.id, request.directory);
     }
+    request.goes_on = is_latest;
     if (!is_latest)
         ps_number_parse(config->checkpoint_restore, &request.id);
     if (request.directory[0] == '\0') {

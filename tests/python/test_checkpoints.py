@@ -82,6 +82,34 @@ def test_saves_of_single_tables(new_node):
             client.save(names=["nobody"])
 
 
+def test_dropped_tables_stay_away(own_node):
+    """Pushes that a client has kept for one are lost and counted; those to others arrive once."""
+    with millrace.Client(own_node.address, deadline_s=60.0, replay=True) as client:
+        gone = client.table("gone", 2, optimizer=optim.SGD(lr=1.0))
+        stays = client.table("stays", 2, optimizer=optim.SGD(lr=1.0))
+        keys = np.arange(16)
+        for table in (gone, stays):
+            table.lookup(keys)
+        client.wait_for_save(client.save(), timeout_s=60)
+        for table in (gone, stays, gone):
+            table.push_gradients(keys, np.full((16, 2), -1.0))
+        client.drop("gone")
+        with pytest.raises(millrace.UnknownTable):
+            gone.lookup(keys)
+        with pytest.raises(millrace.UnknownTable, match="gone"):
+            client.drop_async("stays", "gone").result()
+        own_node.kill()
+        own_node.restart(cores=own_node.cores)
+        assert np.array_equal(stays.lookup(keys), np.ones((16, 2)))
+        assert [info.spec.name for info in client.features()] == ["stays"]
+        assert client.replay_info().dropped >= 2
+        made = client.table("gone", 2)
+        assert made.id > stays.id
+        assert not made.lookup(keys).any()
+        with pytest.raises(ValueError, match="at least one"):
+            client.drop()
+
+
 def test_saves_that_wait_and_are_withdrawn(new_node):
     with millrace.Client(new_node().address, deadline_s=60.0) as client:
         table = client.table("t", 2)

@@ -1,4 +1,4 @@
-/* millrace ctl create, freeze, list. */
+/* millrace ctl create, drop, freeze, list. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "dataplane/wire/base/cli.h"
 
 #define CONNECTION_ROWS 4u
+#define DROP_MAX        256u /* on a command line */
 
 int tool_ctl_create(int argc, char **argv)
 {
@@ -50,6 +51,35 @@ int tool_ctl_create(int argc, char **argv)
     json_t *made = json_pack("{s:s, s:I}", "name", feature.name, "id", (json_int_t)id);
     return tool_ctl_end(command, &c, client, status, made, "%s is %s %" PRIu32 "\n", feature.name, words[0],
                         id);
+}
+
+int tool_ctl_drop(int argc, char **argv)
+{
+    static const char command[] = "millrace ctl drop";
+    struct tool_connection c = {0};
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
+        .synopsis = "NAME.. [options]",
+        .summary =
+            "Drops tables and variables, all or none, with what they have learnt. A restart of the\n"
+            "server does not bring them back; \"millrace ctl restore --table\" does, from a checkpoint\n"
+            "that has them. For streams of batches, see \"millrace ctl forget-stream\".\n"
+            "\n"
+            "  millrace ctl drop user_old",
+        CLI_OPTIONS(options),
+        .words_min = 1,
+        .words_max = DROP_MAX,
+    };
+    const char *names[DROP_MAX];
+    const uint32_t count = cli_parse(&usage, argc, argv, names);
+    struct mr_client *client;
+    int exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_drop(client, NULL, names, count);
+    return tool_ctl_end(command, &c, client, status, json_pack("{s:I}", "dropped", (json_int_t)count),
+                        "dropped: %" PRIu32 "\n", count);
 }
 
 int tool_ctl_freeze(int argc, char **argv)

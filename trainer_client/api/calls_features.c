@@ -74,6 +74,46 @@ enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *opti
     return mrc_run_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, NULL, 0);
 }
 
+char *mrc_copy_names(const char *call, const char *const *names, uint32_t count, enum mr_status *status)
+{
+    char *copy = calloc(count, MR_NAME_BYTES);
+    *status = MR_OK;
+    if (copy == NULL) {
+        *status = mrc_error(MR_NO_MEMORY, "%s: no memory left", call);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t bytes = names[i] == NULL ? 0 : strlen(names[i]);
+        if (bytes == 0 || bytes >= MR_NAME_BYTES) {
+            *status = mrc_error(MR_INVALID_ARGUMENT, "%s: names[%u] must have 1 to %u bytes", call, i,
+                                MR_NAME_BYTES - 1);
+            free(copy);
+            return NULL;
+        }
+        memcpy(copy + (size_t)i * MR_NAME_BYTES, names[i], bytes);
+    }
+    return copy;
+}
+
+enum mr_status mr_drop(struct mr_client *client, const struct mr_options *options, const char *const *names,
+                       uint32_t count)
+{
+    if (client == NULL)
+        return mrc_bad_argument("mr_drop", "client is NULL");
+    if (names == NULL || count == 0 || count > MR_FEATURE_MAX)
+        return mrc_bad_argument("mr_drop", "names and count do not fit together, or there are too many");
+    enum mr_status status;
+    char *copy = mrc_copy_names("mr_drop", names, count, &status);
+
+    if (copy == NULL)
+        return status;
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, MR_NAME_BYTES, copy);
+
+    status = mrc_run_core0(client, options, MR_OP_DROP, &tensor, 1, NULL, NULL, 0);
+    free(copy);
+    return status;
+}
+
 struct list_context {
     struct mr_feature_info **infos;
     uint32_t *count;

@@ -169,29 +169,6 @@ static enum mr_status read_options(const struct mr_save_options *save, struct mr
     return check_directory("mr_checkpoint_save", out->directory);
 }
 
-/* Returns the names as a tensor's bytes, to be freed by the caller; NULL: `*status` says why not. */
-static char *copy_names(const struct mr_save_options *wish, enum mr_status *status)
-{
-    char *names = calloc(wish->name_count, MR_NAME_BYTES);
-    *status = MR_OK;
-    if (names == NULL) {
-        *status = mrc_error(MR_NO_MEMORY, "mr_checkpoint_save: no memory left");
-        return NULL;
-    }
-    for (uint32_t i = 0; i < wish->name_count; i++) {
-        const char *name = wish->names[i];
-        const size_t bytes = name == NULL ? 0 : strlen(name);
-        if (bytes == 0 || bytes >= MR_NAME_BYTES) {
-            *status = mrc_error(MR_INVALID_ARGUMENT, "mr_checkpoint_save: names[%u] must have 1 to %u bytes",
-                                i, MR_NAME_BYTES - 1);
-            free(names);
-            return NULL;
-        }
-        memcpy(names + (size_t)i * MR_NAME_BYTES, name, bytes);
-    }
-    return names;
-}
-
 enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
                                   const struct mr_save_options *save, uint64_t *number)
 {
@@ -202,7 +179,7 @@ enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_opti
     enum mr_status status = read_options(save, &wish);
 
     if (status == MR_OK && wish.name_count > 0)
-        names = copy_names(&wish, &status);
+        names = mrc_copy_names("mr_checkpoint_save", wish.names, wish.name_count, &status);
     if (status != MR_OK)
         return status;
     uint64_t words[4] = {wish.kind, wish.step, wish.trainers, wish.queue};

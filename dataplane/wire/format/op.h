@@ -34,6 +34,7 @@ enum mr_role {
  * CREATE             u8[n, sizeof(mr_feature)] -> u32[n] feature ids. To core 0, which creates them on every
  *                    core
  * FREEZE             u32[1] enum mr_freeze -> nothing. To core 0
+ * DROP               u8[n, MR_NAME_BYTES] names -> u32[n] feature ids, which are never used again. To core 0
  * LIST               nothing -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word summed
  *                    over cores, u32[2 + n] {restores, the last of everything, and of each feature}, u64[k,
  *                    2] enum mr_list_start, the newest first. To core 0
@@ -124,7 +125,8 @@ enum mr_role {
     X(RPC_STATUS, 33, "rpc_status", true, READ_ONLY)                                                         \
     X(STREAMS, 34, "streams", true, READ_ONLY)                                                               \
     X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)                                                    \
-    X(RPC_PART, 36, "rpc_part", true, TRAINER)
+    X(RPC_PART, 36, "rpc_part", true, TRAINER)                                                               \
+    X(DROP, 37, "drop", false, OPERATOR)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -175,9 +175,9 @@ static void test_list(void **state)
     expect_text(x, "ctl list", "  " OPTIONS "\n");
 }
 
-/* ---- ctl freeze ---- */
+/* ---- ctl freeze, drop ---- */
 
-static void test_freeze(void **state)
+static void test_freeze_and_drop(void **state)
 {
     struct fixture *x = *state;
     struct mr_feature found;
@@ -194,6 +194,9 @@ static void test_freeze(void **state)
     expect_text(x, "ctl freeze off", "off");
     assert_int_equal(mr_push_gradients(x->client, NULL, id, &key, 1, DIM, gradient), MR_OK);
     expect_refused(x, "ctl freeze some", 2, "off, admit or all");
+    expect_refused(x, "ctl drop nobody", 1, "no table or variable named nobody");
+    expect_text(x, "ctl drop user", "dropped: 1");
+    expect_refused(x, "ctl drop user", 1, "no table or variable named user");
 }
 
 /* ---- ctl save, restore, status ---- */
@@ -533,7 +536,7 @@ static void test_mistakes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TOOLS_TEST(test_create),      TOOLS_TEST(test_list),      TOOLS_TEST(test_freeze),
+        TOOLS_TEST(test_create),      TOOLS_TEST(test_list),      TOOLS_TEST(test_freeze_and_drop),
         TOOLS_TEST(test_checkpoints), TOOLS_TEST(test_heartbeat), TOOLS_TEST(test_stats),
         TOOLS_TEST(test_top),         TOOLS_TEST(test_top_waits), TOOLS_TEST(test_doctor),
         TOOLS_TEST(test_mistakes),

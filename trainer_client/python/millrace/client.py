@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Sequence, Union
 from ._base.connection import Call
 from ._base.library import ffi, free, lib
 from ._base.options import choice
+from ._base.structs import string
 from .batch import BatchCalls
 from .checkpoint import CheckpointCalls
 from .errors import UnknownTable, UnknownVariable
@@ -149,6 +150,22 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     def features_async(self, **options: Unpack[CallOptions]) -> Future:
         """features() as a Future."""
         return self._start(self._features(), options)
+
+    def _drop(self, names: tuple[str, ...]) -> Call:
+        strings = [string(name) for name in names]
+        if not strings:
+            raise ValueError("drop: name at least one table or variable")
+        wanted = ffi.new("char *[]", strings)
+        return Call(lib.mr_drop, (wanted, len(strings)), held=(strings, wanted))
+
+    def drop(self, *names: str, **options: Unpack[CallOptions]) -> None:
+        """Drops tables and variables, all or none, with what they have learnt, for good. UnknownTable: the node
+        lacks one; CheckpointRunning: a save is being written."""
+        self._run(self._drop(names), options)
+
+    def drop_async(self, *names: str, **options: Unpack[CallOptions]) -> Future:
+        """drop() as a Future."""
+        return self._start(self._drop(names), options)
 
     def freeze(self, level: str, **options: Unpack[CallOptions]) -> None:
         """ "off"; "admit": no new rows; "all": no updates either. Frozen nodes evict nothing."""

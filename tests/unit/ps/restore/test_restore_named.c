@@ -230,6 +230,72 @@ static void replaces_when_asked_to(void **state)
     check_values(n, table, 98);
 }
 
+static const struct node_reply *drop(struct node_fixture *n, const char *first, const char *second)
+{
+    char names[2][MR_NAME_BYTES] = {{0}};
+    snprintf(names[0], MR_NAME_BYTES, "%s", first);
+    snprintf(names[1], MR_NAME_BYTES, "%s", second);
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 2, MR_NAME_BYTES, names);
+    return node_call(n, 0, MR_OP_DROP, 0, &t, 1);
+}
+
+static void check_gone(struct node_fixture *n, uint32_t table)
+{
+    uint64_t rows;
+    assert_int_equal(find(n, "emb", &rows), 0);
+    assert_int_equal(find(n, "bias", &rows), 0);
+    assert_int_not_equal(find(n, "side", &rows), 0);
+    assert_int_equal(rows, KEYS);
+    const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, keys);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_UNKNOWN_TABLE,
+               "no table has number");
+}
+
+/* Dropped features stay away, though the checkpoints that there are have them: after a start onto another
+ * number of cores, after a save, and after a start from that. What the node has applied, it remembers. */
+static void what_is_dropped_stays_away(void **state)
+{
+    struct node_fixture *n = *state;
+    const uint32_t cores = n->core_count;
+    n->config.checkpoint_save_on_stop = false;
+    (void)save_and_go_on(n);
+    const uint32_t table = number_of(n, "emb"), last = number_of(n, "bias"), side = number_of(n, "side");
+    node_check(drop(n, "emb", "nobody"), MR_UNKNOWN_TABLE, "no table or variable named nobody");
+    check_values(n, table, 97);
+    const struct node_reply *reply = drop(n, "emb", "bias");
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].dims[0], 2);
+    assert_int_equal(((const uint32_t *)reply->tensors[0].data)[0], table);
+    assert_int_equal(((const uint32_t *)reply->tensors[0].data)[1], last);
+    check_gone(n, table);
+    node_restart(n, 2);
+    check_gone(n, table);
+    assert_int_equal(learn(n, side, BATCH(0)), 0); /* it was applied, to the table that is gone */
+    assert_int_equal(node_save(n), 2);
+    node_restart(n, cores);
+    check_gone(n, table);
+    assert_int_equal(make_table(n), last + 1); /* a new table under that name has its own number */
+    check_values(n, last + 1, 100);
+}
+
+/* A restore by call says what the node shall have, and the starts after it agree. */
+static void a_restore_brings_back_what_was_dropped(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.checkpoint_save_on_stop = false;
+    const uint64_t id = save_and_go_on(n);
+    const uint32_t table = number_of(n, "emb");
+    node_check(drop(n, "emb", "bias"), MR_OK, NULL);
+    assert_int_equal(node_save(n), id + 1);
+    node_check(node_restore(n, id), MR_OK, NULL);
+    check_values(n, table, 99);
+    node_restart(n, n->core_count);
+    check_values(n, number_of(n, "emb"), 99);
+    node_check(drop(n, "emb", "bias"), MR_OK, NULL);
+    node_restart(n, n->core_count); /* goes on from that restore */
+    check_gone(n, table);
+}
+
 static void refuses_what_is_wrong(void **state)
 {
     struct node_fixture *n = *state;
@@ -415,6 +481,9 @@ int main(void)
         ON_3_CORES(a_replaced_one_is_saved_whole),
         ON_3_CORES(an_older_whole_is_saved_whole),
         ON_3_CORES(replaces_when_asked_to),
+        ON_1_CORE(what_is_dropped_stays_away),
+        ON_3_CORES(what_is_dropped_stays_away),
+        ON_3_CORES(a_restore_brings_back_what_was_dropped),
         ON_1_CORE(refuses_what_is_wrong),
         ON_1_CORE(damage_is_named_and_changes_nothing),
         ON_1_CORE(damage_leaves_an_empty_node_empty),

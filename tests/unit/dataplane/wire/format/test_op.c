@@ -26,12 +26,12 @@ static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
     }
 }
 
-/* Sending these twice would learn twice, or start two checkpoints. A push by batch id is recognised by the
+/* Sending these twice would learn twice, start two checkpoints, or drop what was made again meanwhile. A push by batch id is recognised by the
  * server. */
 static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
 {
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
-        bool once = op == MR_OP_PUSH_GRAD || op == MR_OP_SAVE || op == MR_OP_RESTORE ||
+        bool once = op == MR_OP_PUSH_GRAD || op == MR_OP_SAVE || op == MR_OP_RESTORE || op == MR_OP_DROP ||
                     op == MR_OP_RPC_CALL || op == MR_OP_RPC_BACKWARD;
         assert_int_equal(mr_op_repeatable(op), !once);
     }
@@ -57,7 +57,8 @@ static void who_may_call_what(void **state)
         MR_OP_STREAMS};
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
         bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
-        bool operates = op == MR_OP_RESTORE || op == MR_OP_FREEZE || op == MR_OP_FORGET_STREAM;
+        bool operates =
+            op == MR_OP_RESTORE || op == MR_OP_FREEZE || op == MR_OP_FORGET_STREAM || op == MR_OP_DROP;
         assert_int_equal(mr_op_role(op), looks      ? MR_ROLE_READ_ONLY
                                          : operates ? MR_ROLE_OPERATOR
                                                     : MR_ROLE_TRAINER);

@@ -1,0 +1,90 @@
+/* Drop: features go, with all that they have learnt, and stay away. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/plural.h"
+#include "ps/base/log.h"
+#include "ps/control/control_internal.h"
+
+struct drop {
+    uint16_t ids[MR_FEATURE_MAX];
+    uint32_t count;
+};
+
+/* Batches that were fed may have keys of them. */
+static void drop_on_core(struct ps_core *core, void *arg)
+{
+    const struct drop *drop = arg;
+    for (uint32_t i = 0; i < drop->count; i++)
+        ps_core_remove_feature(core, drop->ids[i]);
+    ps_batch_cache_clear(core->batches);
+    ps_save_marks_lost(core);
+}
+
+static enum mr_status check_possible(const struct ps_control *c, char *text)
+{
+    if (c->gate != PS_GATE_BROKEN)
+        return ps_control_check_idle(c, text);
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint: restore one that loads first");
+    return MR_CHECKPOINT_CORRUPT;
+}
+
+/* Is on disk when it returns, before anything is removed: a node that dies in between goes on without them. */
+static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop, char *text)
+{
+    char error[PS_CONTROL_TEXT_BYTES];
+    struct ps_history *after = malloc(sizeof(*after));
+    if (after == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return MR_OUT_OF_MEMORY;
+    }
+    *after = c->history;
+    for (uint32_t i = 0; i < drop->count; i++)
+        ps_history_dropped(after, drop->ids[i]);
+    enum mr_status status =
+        ps_history_write(c->node->config->checkpoint_directory, after, error, sizeof(error));
+    if (status == MR_OK)
+        c->history = *after;
+    else
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.300s; nothing was dropped", error);
+    free(after);
+    return status;
+}
+
+/* Data calls are answered BUSY for a moment, so that none is under way in slices. */
+static void drop_everywhere(struct ps_control *c, struct drop *drop)
+{
+    ps_control_gate(c, PS_GATE_BUSY);
+    ps_node_each_core(c->node, drop_on_core, drop);
+    for (uint32_t i = 0; i < drop->count; i++)
+        ps_catalog_remove(&c->catalog, drop->ids[i]);
+    ps_control_gate(c, PS_GATE_OPEN);
+    ps_save_chain_break(&c->saves.chain, "a table or variable was dropped since the last checkpoint: save a "
+                                         "full one first");
+    c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
+}
+
+static void answer(struct ps_command *command, const struct drop *drop)
+{
+    uint32_t ids[MR_FEATURE_MAX];
+    for (uint32_t i = 0; i < drop->count; i++)
+        ids[i] = drop->ids[i];
+    ps_command_answer(command, mr_tensor_1d(MR_U32, drop->count, NULL), ids);
+}
+
+void ps_control_drop(struct ps_control *c, struct ps_command *command)
+{
+    struct drop drop;
+    command->status = check_possible(c, command->text);
+    if (command->status == MR_OK)
+        command->status = ps_control_find_features(c, command->name_list, command->name_list_count, drop.ids,
+                                                   &drop.count, command->text);
+    if (command->status == MR_OK)
+        command->status = note_dropped(c, &drop, command->text);
+    if (command->status != MR_OK)
+        return;
+    drop_everywhere(c, &drop);
+    ps_log("dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
+           command->name_list, c->catalog.count);
+    answer(command, &drop);
+    ps_leaving_wait(c->node); /* calls are served meanwhile, and the memory is free for the next command */
+}
