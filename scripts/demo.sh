@@ -7,6 +7,9 @@
 #     millraced, DPDK on mrserver0  <= veth => mrclient0: hub, two trainers, evaluation
 #     10.77.0.1                                10.77.0.2, hub on 10.77.0.3
 #
+# STORE=hdfs or s3 starts a real HDFS or S3 server, which checkpoints are copied to, and in the crash the server loses its
+# disk, too.
+#
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
 # names the port's driver: af_xdp, af_packet or tap, instead of the first of them that opens.
 set -euo pipefail
@@ -21,9 +24,11 @@ readonly server_address=10.77.0.1 client_address=10.77.0.2
 readonly hub_ip=10.77.0.3 hub_address=10.77.0.3:7800
 readonly auc_needed=0.855        # on the flights data: what a good model of these slots reaches is 0.858
 seconds_max=90                   # for everything after the build
+[ -z "${STORE:-}" ] || seconds_max=400           # Maven may have to fetch Hadoop
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max
 driver=${MILLRACE_DRIVER:-auto}
+readonly store_kind=${STORE:-}
 readonly batches_wanted=400 # in all epochs, at least: so many steps a model needs, and a crash has time to come in between
 batch_samples=512 epochs=2 learning_rate=0.05 # of the flights data, and of as many samples of your own
 
@@ -35,10 +40,14 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,12s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,15s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
+esac
+case "$store_kind" in
+"" | hdfs | s3) ;;
+*) fail "STORE is '$store_kind': hdfs or s3" ;;
 esac
 [ $# -le 1 ] || fail "one file at most; see --help"
 if [ -n "$data_argument" ] && { [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; }; then
@@ -57,20 +66,20 @@ if [ -z "${MILLRACE_BUILD:-}" ]; then
     say "building into build/"
     log=$(mktemp)
     if ! { { [ -f build/build.ninja ] || meson setup build --buildtype=release; } &&
-        ninja -C build ps/millraced trainer_client/hub/millrace-hub trainer_client/examples/fm; } >"$log" 2>&1; then
+        ninja -C build ps/millraced trainer_client/hub/millrace-hub trainer_client/examples/fm tools/millrace; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"
         fail "the build failed; the lines above say why"
     fi
     rm -f "$log"
 fi
-readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hub fm=$build/trainer_client/examples/fm
-for program in "$millraced" "$hub" "$fm"; do
+readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hub fm=$build/trainer_client/examples/fm millrace=$build/tools/millrace
+for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"}; do
     [ -x "$program" ] || fail "$program is not there: build first, or unset MILLRACE_BUILD"
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env STORE="$store_kind" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
@@ -79,13 +88,14 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/millrace-demo.XXXXXX")
 readonly work server_ns=millrace-demo-s$$ client_ns=millrace-demo-c$$
 pids=()
 server_pid=
+store_options=() # of the server
 
 clean_up() {
     local code=$? pid
     trap - EXIT INT TERM
     set +e
     if [ $code -ne 0 ]; then
-        for log in server hub trainer2 evaluate record; do
+        for log in server store hub trainer2 evaluate record; do
             [ -s "$work/$log.log" ] && sed "s/^/demo: $log: /" "$work/$log.log" | tail -n 12 >&2
         done
     fi
@@ -175,7 +185,7 @@ launch_server() {
     # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
     RUNTIME_DIRECTORY=$work ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
         --set port.device=mrserver0 --set port.ipv4="$server_address/24" --set node.key_file="$work/key" \
-        --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "$@" \
+        --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "${store_options[@]}" "$@" \
         >"$work/server.out" 2>>"$work/server.log" &
     server_pid=$!
     while ! grep -q '^millraced: ready' "$work/server.out"; do
@@ -200,6 +210,39 @@ start_server() {
     fi
     port=$(sed -n 's/.* port=\([^ ]*\).*/\1/p' "$work/server.out")
     memory=$(sed -n 's/.* memory=\([^ ]*\).*/\1/p' "$work/server.out")
+}
+
+# ---- the store ----
+start_store() {
+    mkdir "$work/store"
+    mkfifo "$work/store/in"
+    export AWS_ACCESS_KEY_ID=test:tester AWS_SECRET_ACCESS_KEY=testing
+    /usr/bin/python3 tests/python/stores/serve.py "$store_kind" "$work/store" "$server_ns" \
+        <>"$work/store/in" >"$work/store.out" 2>"$work/store.log" &
+    pids+=($!)
+    say "starting $store_kind"
+    until [ -s "$work/store.out" ]; do
+        alive "${pids[-1]}" || fail "$store_kind cannot be had: $(tail -n 1 "$work/store.log")"
+        check_time
+        sleep 0.1
+    done
+    store_options=(--set checkpoint.remote="$(cat "$work/store.out")")
+}
+
+# The value of a counter of core 0.
+counter() {
+    ip netns exec "$client_ns" "$millrace" ctl stats --server "$server_address" --key-file "$work/key" --core 0 |
+        awk -v name="$1" '$3 == name { print $4 }'
+}
+
+# What trainers know to be on the server's disk, they do not send again: it must be in the store when that disk is lost.
+wait_for_store() {
+    until [ "$(counter checkpoint.running_id)" = 0 ] && [ "$(counter checkpoint.saves_queued)" = 0 ] &&
+        [ "$(counter remote.state)" = 1 ] &&
+        [ -d "$work/checkpoints/ckpt-$(counter remote.last_id)" ]; do
+        check_time
+        sleep 0.1
+    done
 }
 
 # ---- hub and trainers ----
@@ -271,6 +314,7 @@ train_through_a_crash() {
         check_time
         sleep 0.01
     done
+    [ -z "$store_kind" ] || wait_for_store
     kill -KILL "$server_pid"
     wait "$server_pid" 2>/dev/null || true
     kill -CONT "${trainer_pids[@]}"
@@ -278,8 +322,12 @@ train_through_a_crash() {
     killed_at=$(field killed learnt)
     [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
     say "server killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken during training"
+    if [ -n "$store_kind" ]; then
+        rm -rf "$work/checkpoints"
+        say "the server's disk is lost, too"
+    fi
     start_server --restore latest
-    say "server restored from its checkpoint; trainers continue"
+    say "server restored from its checkpoint${store_kind:+ in $store_kind}; trainers continue"
 
     local number=0
     for pid in "${trainer_pids[@]}"; do
@@ -319,6 +367,7 @@ check_and_report() {
 prepare_data
 (umask 077 && od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/key")
 make_network
+[ -z "$store_kind" ] || start_store
 start_server --restore none
 say "server up: port $port, memory: $memory"
 start_hub

@@ -29,6 +29,16 @@ def run(*command: str) -> None:
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
 
 
+def enter(path: str) -> None:
+    """Puts the calling thread, and those that it starts, into a network namespace."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(fd, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(fd)
+
+
 class Namespace:
     """A network namespace, kept by a process that ends when its standard input is closed: with the test at
     the latest."""
@@ -55,12 +65,7 @@ class Namespace:
 
     def enter(self) -> None:
         """Puts the calling thread, and those that it starts, in here."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if _libc.setns(fd, _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-        finally:
-            os.close(fd)
+        enter(self.path)
 
     def close(self) -> None:
         """Ends it."""
