@@ -40,8 +40,8 @@ struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_re
 
 /* How a handler does a call in steps. */
 struct ps_coop_task {
-    /* Does some of it; true once the call is answered and nothing is left of it. UINT64_MAX: all that is
-     * left. The reply may be begun in one step and ended in another. */
+    /* Does some of it; true once the call is answered and nothing is left of it. With UINT64_MAX it is called
+     * until then. The reply may be begun in one step and ended in another. */
     bool (*step)(const struct ps_op *op, void *state, uint64_t budget_bytes);
     /* The session is gone: gives back what the call holds, or returns false when it must be brought to its
      * end nevertheless. NULL: it holds nothing. */

@@ -113,7 +113,8 @@ bool ps_check_step(const struct ps_op *op, bool changes)
 
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes)
 {
-    uint64_t bytes = copy->bytes < *budget_bytes ? copy->bytes : *budget_bytes;
+    uint64_t bytes = *budget_bytes < PS_COPY_BYTES_MAX ? *budget_bytes : PS_COPY_BYTES_MAX;
+    bytes = copy->bytes < bytes ? copy->bytes : bytes;
     if (bytes > 0)
         memcpy(copy->to, copy->from, bytes);
     copy->from += bytes;

@@ -40,13 +40,16 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
+/* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the cache. */
+#define PS_COPY_BYTES_MAX ((uint64_t)64 << 10)
+
 /* Bytes that are copied in steps: what is left of them. */
 struct ps_copy {
     const uint8_t *from;
     uint8_t *to;
     uint64_t bytes;
 };
-/* Copies what the budget has room for, and subtracts it; true when nothing is left. */
+/* Copies what the budget has room for, or a part of it, and subtracts that; true when nothing is left. */
 bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
 
 /* Begins an answer of these tensors, as mr_reply_begin(). False: there is no memory for it, and the client is

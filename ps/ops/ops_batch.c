@@ -275,7 +275,8 @@ static bool lookup_step(const struct ps_op *op, void *state, uint64_t budget_byt
     struct batch_lookup *call = state;
     uint32_t dim = call->part->dim, left = call->rows - call->rows_done;
     size_t out_bytes = (size_t)dim * mr_dtype_bytes(call->dtype);
-    uint64_t room = budget_bytes / (dim * sizeof(float)) + 1;
+    uint64_t bytes = budget_bytes < PS_COPY_BYTES_MAX ? budget_bytes : PS_COPY_BYTES_MAX;
+    uint64_t room = bytes / (dim * sizeof(float)) + 1;
     uint32_t rows = left < room ? left : (uint32_t)room;
     mr_convert_from_f32(call->dtype, call->out + call->rows_done * out_bytes,
                         call->scales == NULL ? NULL : call->scales + call->rows_done,
