@@ -141,6 +141,7 @@ static void *run(void *arg)
     struct ps_control *c = arg;
     for (;;) {
         wait_for_work(c);
+        ps_control_scrub_poll(c);
         struct ps_command *command = take_command(c);
         if (command != NULL) {
             execute(c, command);
@@ -158,13 +159,14 @@ bool ps_control_start(struct ps_control *c)
 {
     atomic_store(&c->stop, false);
     ps_control_schedule_start(c);
-    c->running = pthread_create(&c->thread, NULL, run, c) == 0;
+    c->running = ps_control_scrub_start(c) && pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }
 
 void ps_control_stop(struct ps_control *c, bool finish_save)
 {
     char text[PS_CONTROL_TEXT_BYTES];
+    ps_control_scrub_stop(c);
     if (c->running) {
         atomic_store(&c->stop, true);
         sem_post(&c->wake);

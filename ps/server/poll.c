@@ -83,6 +83,7 @@ void ps_core_destroy(struct ps_core *core)
 static const char *const core_counter_names[] = {PS_CORE_COUNTER_LIST(COUNTER_NAME)};
 static const char *const checkpoint_counter_names[] = {PS_CHECKPOINT_COUNTER_LIST(COUNTER_NAME)};
 static const char *const table_counter_names[] = {PS_TABLE_COUNTER_LIST(COUNTER_NAME)};
+static const char *const scrubber_counter_names[] = {PS_SCRUBBER_COUNTER_LIST(COUNTER_NAME)};
 static const char *const copier_counter_names[] = {PS_COPIER_COUNTER_LIST(COUNTER_NAME)};
 #undef COUNTER_NAME
 
@@ -116,6 +117,9 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
         dp_core_add_counters(dp_core, "checkpoint", checkpoint_counter_names,
                              (const uint64_t *)&node->checkpoint_counters,
                              sizeof(node->checkpoint_counters) / sizeof(uint64_t));
+        dp_core_add_counters(dp_core, "scrub", scrubber_counter_names,
+                             (const uint64_t *)&node->scrubber_counters,
+                             sizeof(node->scrubber_counters) / sizeof(uint64_t));
         dp_core_add_counters(dp_core, "remote", copier_counter_names,
                              (const uint64_t *)&node->copier_counters,
                              sizeof(node->copier_counters) / sizeof(uint64_t));

@@ -159,6 +159,7 @@ static void draw_config(struct ps_config *c)
     c->batches_count_max = 8;
     c->transport_message_mib_max = 4;
     c->transport_sessions_max = 16;
+    c->checkpoint_scrub_every_s = 0;
     c->checkpoint_every_s = 0; /* of a clock that the seed does not draw */
     c->checkpoint_save_on_stop = false;
     c->checkpoint_keep = 1000;

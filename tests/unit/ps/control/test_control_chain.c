@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 
 enum { AS_CONFIGURED, FULL, DELTA };
@@ -441,6 +442,29 @@ static void a_directory_that_cannot_be_read_ends_the_start(void **state)
     node_start(n, n->core_count);
 }
 
+/* Its newest checkpoint was damaged on the disk, and the node has read it again. */
+static void a_full_one_follows_one_that_was_damaged(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.checkpoint_scrub_every_s = 1;
+    n->config.checkpoint_scrub_rate_mib_s = 0;
+    uint32_t table = start_with(n, 100, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    fixture_flip(fixture_path(n->config.checkpoint_directory, 1, "core-000.mrc"), 5000, 1);
+    while (node_counter(n, 0, "scrub.damaged_id") != 2)
+        node_pause();
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "the last checkpoint was damaged on the disk");
+    push(n, table, 2);
+    expect(n, AS_CONFIGURED, 3, FULL, 0);
+    push(n, table, 3);
+    expect(n, AS_CONFIGURED, 4, DELTA, 3);
+    while (node_counter(n, 0, "scrub.damaged_id") != 0)
+        node_pause();
+    expect(n, AS_CONFIGURED, 5, DELTA, 4);
+}
+
 int main(void)
 {
 #define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -452,6 +476,7 @@ int main(void)
         TEST(a_full_one_follows_when_the_base_has_gone),
         TEST_3(the_real_reason_is_told),
         TEST_3(a_restore_tells_its_step_and_features),
+        TEST(a_full_one_follows_one_that_was_damaged),
         TEST(a_delta_may_be_asked_for),
         TEST_3(another_directory_gets_a_full_one),
         TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),
