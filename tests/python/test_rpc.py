@@ -443,7 +443,7 @@ def test_proxies():
         counter.rpc_sync(timeout=0.1).wait_until_kept("proxies")
     rpc.rpc_sync(1, there.keep, ("proxies", None))
     local = rpc.RRef(there.Counter())
-    assert local.rpc_sync(timeout=5).add(1) == 1 and local.local_value().value == 1
+    assert local.rpc_sync(timeout=60).add(1) == 1 and local.local_value().value == 1
 
 
 def test_references_are_pickled_by_calls_only():

@@ -20,7 +20,7 @@
 #define SAMPLES       400u
 #define BATCH_SAMPLES 10u
 #define TABLE         "fm"
-#define TRIES_MAX     20000u /* times 1 ms */
+#define TRIES_MAX     60000u /* times 1 ms */
 
 struct bench {
     struct fake_node *node;
