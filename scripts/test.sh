@@ -18,7 +18,7 @@ if [ "$quick" -eq 1 ]; then
     echo "test: installs what is missing, builds for release and runs every test; some 9 minutes on 2 cores"
 else
     echo "test: installs what is missing, then builds and runs every test for release, again under ASan and UBSan, and the" \
-        "threaded ones under TSan; some 22 minutes on 2 cores"
+        "threaded ones under TSan; some 20 minutes on 2 cores"
 fi
 scripts/setup.sh test
 
