@@ -36,8 +36,8 @@ bool tool_checkpoint_line(const struct tool_core_sample *before, const struct to
                           char *out, size_t out_bytes);
 json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
 
-/* What the copies in the store are about, by core 0's samples: "store: 2 checkpoints behind, for 40 s; 52.1 MiB/s
- * now". False: there is no store. */
+/* What the copies in the store are about, by core 0's samples: "store: 2 checkpoints behind, for 40 s; 52.1
+ * MiB/s now". False: there is no store. */
 bool tool_remote_line(const struct tool_core_sample *before, const struct tool_core_sample *now, char *out,
                       size_t out_bytes);
 json_t *tool_remote_json(const struct tool_core_sample *before, const struct tool_core_sample *now);

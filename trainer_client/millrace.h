@@ -341,8 +341,9 @@ MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const 
 
 /* Starts a checkpoint and returns its id; training continues. directory NULL: the server's configured one. If
  * the server was restarted, a client with `replay` first waits until every core has its pushes again, even if
- * the call is asynchronous. If it is restarted during the call, a client with `replay` asks for the save again;
- * an asynchronous call ends with MR_UNKNOWN_OUTCOME instead, as that of a client without `replay` does. */
+ * the call is asynchronous. If it is restarted during the call, a client with `replay` asks for the save
+ * again; an asynchronous call ends with MR_UNKNOWN_OUTCOME instead, as that of a client without `replay`
+ * does. */
 MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
                               const char *directory, uint64_t *checkpoint_id);
 /* Replaces all features and rows by those of a checkpoint (id 0: the newest that verifies). Returns when that

@@ -305,9 +305,9 @@ fail:
     return NULL;
 }
 
-/* net_af_xdp does not give back libxdp's description of the packet memory, so the leak checker ignores what is
- * allocated here. With a suppression it would look up the names of all functions in the allocation's stack,
- * which takes longer than the rest of a node's end. */
+/* net_af_xdp does not give back libxdp's description of the packet memory, so the leak checker ignores what
+ * is allocated here. With a suppression it would look up the names of all functions in the allocation's
+ * stack, which takes longer than the rest of a node's end. */
 static int setup_rx_queue(const struct dp_port *port, uint16_t queue, uint16_t descriptors, unsigned socket)
 {
 #ifdef DP_ADDRESS_SANITIZER

@@ -112,7 +112,8 @@ static bool check(struct scan *scan, uint32_t i)
     return true;
 }
 
-/* Reads all of a directory; *is_newest_damaged where its newest checkpoint is. False: the thread is to end. */
+/* Reads all of a directory. *damaged_id is its newest checkpoint if that is damaged, else 0. False: the
+ * thread is to end. */
 static bool read_directory(struct scan *scan, uint64_t *damaged_id)
 {
     uint64_t *ids = calloc(PS_SCRUBBER_IDS_MAX, sizeof(*ids));

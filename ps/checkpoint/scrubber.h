@@ -1,6 +1,6 @@
-/* Reads a node's checkpoints again on a schedule, on a thread of its own, so that a damaged one is found before
- * a restore needs it: every block of every chain in the directory, and of the partial checkpoints in it, past
- * the page cache where the file system can do that. It changes nothing on the disk.
+/* Reads a node's checkpoints again on a schedule, on a thread of its own, so that a damaged one is found
+ * before a restore needs it: every block of every chain in the directory, and of the partial checkpoints in
+ * it, past the page cache where the file system can do that. It changes nothing on the disk.
  */
 #ifndef PS_SCRUBBER_H
 #define PS_SCRUBBER_H

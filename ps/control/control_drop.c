@@ -28,7 +28,8 @@ static enum mr_status check_possible(const struct ps_control *c, char *text)
     return MR_CHECKPOINT_CORRUPT;
 }
 
-/* Is on disk when it returns, before anything is removed: a node that dies in between goes on without them. */
+/* Is on disk when it returns, before anything is removed: a node that dies in between goes on without
+ * them. */
 static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop, char *text)
 {
     char error[PS_CONTROL_TEXT_BYTES];

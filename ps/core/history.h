@@ -1,6 +1,7 @@
 /* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
- * features, which features were dropped, how often it was restored by call, and what it was restored from last. It lies in the file
- * `history` of the checkpoint directory; without a directory it lives as long as the node does.
+ * features, which features were dropped, how often it was restored by call, and what it was restored from
+ * last. It lies in the file `history` of the checkpoint directory; without a directory it lives as long as
+ * the node does.
  *
  * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
  * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
@@ -47,8 +48,8 @@ void ps_history_replaced(struct ps_history *history, uint32_t id);
 /* The node has not saved since it was restored by call: where it goes on is back_id of back_directory, not
  * `newest` of its own. */
 bool ps_history_goes_back(const struct ps_history *history, uint64_t newest);
-/* Notes that feature `id` was dropped, so that a start leaves it out of the checkpoint that it goes on from; of
- * more than MR_FEATURE_MAX the oldest is forgotten. And: that a restore by call brought it back. */
+/* Notes that feature `id` was dropped, so that a start leaves it out of the checkpoint that it goes on from;
+ * of more than MR_FEATURE_MAX the oldest is forgotten. And: that a restore by call brought it back. */
 void ps_history_dropped(struct ps_history *history, uint32_t id);
 void ps_history_brought_back(struct ps_history *history, uint32_t id);
 bool ps_history_is_dropped(const struct ps_history *history, uint32_t id);

@@ -55,7 +55,8 @@ struct ps_copier;
 /* Starts the thread; strings and counters must outlive it. On failure `text` (PS_TEXT_BYTES) says why: a
  * URL or credentials that cannot be right. A store that does not answer is no failure. */
 enum mr_status ps_copier_start(const struct ps_copier_options *options, struct ps_copier **out, char *text);
-/* What became of a checkpoint that the node has published in its directory, or among the partial ones of it. */
+/* What became of a checkpoint that the node has published in its directory, or among the partial ones of
+ * it. */
 enum ps_copied {
     PS_COPIED_NO_STORE, /* there is nowhere to copy it to; of a copier's answers it is none */
     PS_COPIED_NOT_YET,
@@ -71,8 +72,8 @@ void ps_copier_wake(struct ps_copier *c);
  * thread. NULL is fine. */
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);
 
-/* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of
- * the store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). The newest partial one
+/* Copies a checkpoint with its chain from the store to the disk: `*id`, or, if that is 0, the newest of the
+ * store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). The newest partial one
  * comes, too, so that their numbers go on; if it cannot be copied, a line in the log says so. */
 enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text);
 

@@ -251,8 +251,8 @@ static void set_limits(struct attempt *a)
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L << 10);
 }
 
-/* A server is not asked whether a body may come, but for signed requests: curl would sign a header that it then
- * leaves out. */
+/* A server is not asked whether a body may come, but for signed requests: curl would sign a header that it
+ * then leaves out. */
 static bool set_expectation(struct attempt *a)
 {
     (void)curl_easy_setopt(a->easy, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)PS_HTTP_EXPECT_MS_MAX);

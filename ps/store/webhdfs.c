@@ -20,8 +20,8 @@
 struct webhdfs {
     char token[PS_SECRET_BYTES];
     pthread_mutex_t lock; /* of what follows */
-    /* DataNodes that could not be reached. A NameNode goes on naming one that has died, for minutes, but not each
-     * time. */
+    /* DataNodes that could not be reached. A NameNode goes on naming one that has died, for minutes, but not
+     * each time. */
     struct {
         char place[PLACE_BYTES];
         uint64_t until_us;
@@ -280,7 +280,8 @@ static void note_place(const struct ps_remote *r, const char *url, bool is_reach
 }
 
 /* Asks the NameNode for a DataNode, again while it names one that is away; if it names no other, that one is
- * tried. answer->status is 307, and its URL answer->location; or the answer is the content, as HttpFS gives it. */
+ * tried. answer->status is 307, and its URL answer->location; or the answer is the content, as HttpFS gives
+ * it. */
 static int find_place(const struct ps_remote *r, struct ps_http_request *request, const char *path,
                       const char *op, struct ps_http_answer *answer)
 {

@@ -20,8 +20,8 @@ struct webhdfs_status {
 /* Whether something was done. */
 bool webhdfs_json_boolean(const char *json, size_t bytes, bool *value);
 bool webhdfs_json_status(const char *json, size_t bytes, struct webhdfs_status *status);
-/* Visits the names of a page of LISTSTATUS_BATCH; `last` becomes the last of them, if there is any. On false, names
- * may have been visited. */
+/* Visits the names of a page of LISTSTATUS_BATCH; `last` becomes the last of them, if there is any. On false,
+ * names may have been visited. */
 bool webhdfs_json_listing(const char *json, size_t bytes, void (*visit)(void *arg, const char *name),
                           void *arg, char last[WEBHDFS_NAME_BYTES], bool *is_last);
 /* The class of an error, and the first line of what it says. */

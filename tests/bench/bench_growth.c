@@ -3,8 +3,8 @@
  * The same inserts in the same order grow the table at the same calls. So the whole is done several times,
  * and the least time of each call counts: what growing costs comes again each time, what the machine's
  * scheduler costs does not. Lookups of as many keys that are there are timed in between in the same way:
- * their slowest shows how much noise is left. The thread's own processor time is measured as well: time beyond
- * it is spent waiting, for another thread or for the processor. JSON, as bench_table:
+ * their slowest shows how much noise is left. The thread's own processor time is measured as well: time
+ * beyond it is spent waiting, for another thread or for the processor. JSON, as bench_table:
  *   {"name": "table_insert_growing", "value": 90, "unit": "us", "limit": 200, ..., "own_us": 88}
  * where `value` is the slowest call's time, and `own_us` the most processor time of any.
  *

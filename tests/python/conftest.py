@@ -66,8 +66,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def new_node(cable: Cable) -> Iterator[Callable[..., Node]]:
-    """Makes nodes for one test alone: new_node(cores=1, settings=("section.key=value",)), started. One that is
-    near is in the test's namespace."""
+    """Makes nodes for one test alone: new_node(cores=1, settings=("section.key=value",)), started. One that
+    is near is in the test's namespace."""
     nodes: list[Node] = []
 
     def make(cores: int = 1, settings: tuple[str, ...] = (), near: bool = False) -> Node:

@@ -98,8 +98,8 @@ class Program:
 
 
 class Node:
-    """millraced on a cable of its own; or near: at a socket of the test's namespace, where it reaches what the
-    test has there.
+    """millraced on a cable of its own; or near: at a socket of the test's namespace, where it reaches what
+    the test has there.
 
     settings: "section.key=value", beside what the configuration above has. address: for millrace.Client.
     """

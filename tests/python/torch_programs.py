@@ -42,11 +42,7 @@ class TorchProgram:
     """
 
     def __init__(
-        self,
-        arguments: list[str],
-        environment: dict[str, str],
-        together: bool = False,
-        paced: bool = False,
+        self, arguments: list[str], environment: dict[str, str], together: bool = False, paced: bool = False
     ) -> None:
         source, rest = (arguments[1], ["-c", *arguments[2:]]) if arguments[0] == "-c" else (None, arguments)
         self.returncode: int | None = None

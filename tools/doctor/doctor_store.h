@@ -1,5 +1,5 @@
-/* Asks a store of checkpoints what a node needs of it: whether it can be listed, and written to, read from and
- * deleted from; what it holds; and its clock. */
+/* Asks a store of checkpoints what a node needs of it: whether it can be listed, and written to, read from
+ * and deleted from; what it holds; and its clock. */
 #ifndef TOOL_DOCTOR_STORE_H
 #define TOOL_DOCTOR_STORE_H
 

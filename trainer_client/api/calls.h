@@ -76,7 +76,8 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);
 
-/* Returns the names of features as a tensor's bytes, to be freed by the caller; NULL: *status says why not. */
+/* Returns the names of features as a tensor's bytes, to be freed by the caller; NULL: *status says why
+ * not. */
 char *mrc_copy_names(const char *call, const char *const *names, uint32_t count, enum mr_status *status);
 
 #endif

@@ -76,9 +76,9 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
 }
 
-/* Waits until the server has all pushes, and says in `start_id` which start of it that is. `left` gets the time
- * that is left of it. Repeated when the server was restarted between two cores' answers: then not all cores
- * have their pushes. */
+/* Waits until the server has all pushes, and says in `start_id` which start of it that is. `left` gets the
+ * time that is left of it. Repeated when the server was restarted between two cores' answers: then not all
+ * cores have their pushes. */
 static enum mr_status catch_up(struct mr_client *client, struct mr_options *left, uint64_t deadline_us,
                                uint64_t *start_id)
 {

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Callable, Union
 
 PASS, BUSY, CUT, LOSE = "pass", "busy", "cut", "lose"
-"""What becomes of a request: it is passed on; it is answered with 503; it is cut off before the server sees it;
-or the server does it, and the connection is cut before the answer."""
+"""What becomes of a request: it is passed on; it is answered with 503; it is cut off before the server sees
+it; or the server does it, and the connection is cut before the answer."""
 
 Plan = Callable[[int], Union[str, None]]
 

@@ -2,8 +2,8 @@
 
 usage: serve.py s3|hdfs DIRECTORY NAMESPACE
 
-In that network namespace, with its files in DIRECTORY. Prints the URL of an empty directory there; the keys of S3
-are test:tester and testing.
+In that network namespace, with its files in DIRECTORY. Prints the URL of an empty directory there; the keys
+of S3 are test:tester and testing.
 """
 from __future__ import annotations
 

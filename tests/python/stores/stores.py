@@ -83,8 +83,8 @@ def why_no_swift(directory: str) -> str:
 
 
 def find_hadoop() -> tuple[str, str]:
-    """Hadoop's class path and ""; or "" and why it cannot be had. Maven keeps what it has downloaded, and looks
-    there first."""
+    """Hadoop's class path and ""; or "" and why it cannot be had. Maven keeps what it has downloaded, and
+    looks there first."""
     says = ""
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as found:
         for network in ("--offline", "--batch-mode"):

@@ -159,8 +159,8 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         return Call(lib.mr_drop, (wanted, len(strings)), held=(strings, wanted))
 
     def drop(self, *names: str, **options: Unpack[CallOptions]) -> None:
-        """Drops tables and variables, all or none, with what they have learnt, for good. UnknownTable: the node
-        lacks one; CheckpointRunning: a save is being written."""
+        """Drops tables and variables, all or none, with what they have learnt, for good. UnknownTable: the
+        node lacks one; CheckpointRunning: a save is being written."""
         self._run(self._drop(names), options)
 
     def drop_async(self, *names: str, **options: Unpack[CallOptions]) -> Future:

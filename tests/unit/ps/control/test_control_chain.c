@@ -346,7 +346,8 @@ static void push_at(struct node_fixture *n, uint32_t table, uint64_t key)
     push(n, table, key);
 }
 
-/* It has what it names and nothing else; it is no parent, and no state that a start or a whole restore takes. */
+/* It has what it names and nothing else; it is no parent, and no state that a start or a whole restore
+ * takes. */
 static void single_tables_are_saved_aside(void **state)
 {
     struct node_fixture *n = *state;

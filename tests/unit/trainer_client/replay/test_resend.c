@@ -111,8 +111,8 @@ static void *save_in_thread(void *arg)
     return (void *)(uintptr_t)mr_save(x->client, NULL, "/dir", NULL);
 }
 
-/* The server is killed while it has the save and has not answered, twice: a save is asked of the next one, and
- * after all pushes. */
+/* The server is killed while it has the save and has not answered, twice: a save is asked of the next one,
+ * and after all pushes. */
 static void test_a_save_that_dies_with_the_server_is_made_again(void **state)
 {
     struct replay_fixture x;

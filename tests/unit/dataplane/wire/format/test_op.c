@@ -26,8 +26,8 @@ static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
     }
 }
 
-/* Sending these twice would learn twice, start two checkpoints, or drop what was made again meanwhile. A push by batch id is recognised by the
- * server. */
+/* Sending these twice would learn twice, start two checkpoints, or drop what was made again meanwhile. A push
+ * by batch id is recognised by the server. */
 static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
 {
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
