@@ -178,8 +178,9 @@ static void pushes_are_durable_once_their_copy_is_there(void **state)
 {
     struct fixture *x = *state;
     struct node_fixture *n = x->node;
+    node_stop(n);
     n->config.checkpoint_durable = PS_DURABLE_REMOTE;
-    node_restart(n, 1);
+    node_start(n, 1);
     uint32_t table = make_table(n);
     push_all(n, table, 1, 1);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
@@ -194,8 +195,8 @@ static void pushes_are_durable_once_their_copy_is_there(void **state)
     push_all(n, table, 1, 3);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
     assert_int_equal(node_save(n), 3);
-    n->config.checkpoint_remote_stop_s = 0;
-    node_restart(n, 1); /* it has the third checkpoint, and the store has not */
+    n->config.checkpoint_remote_stop_s = 0; /* which only the stop reads */
+    node_restart(n, 1);                     /* it has the third checkpoint, and the store has not */
     wait_for_a_failed_copy(n);
     check_durable(n, 3, 0, 0);
     http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);

@@ -148,6 +148,7 @@ static void test_a_save_in_flight_is_not_made_again(void **state)
         usleep(1000);
     replay_crash(&x);
     assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
+    mr_future_destroy(future);
     assert_int_equal(x.node->checkpoint_id, 0);
     replay_stop(&x);
 }
