@@ -11,8 +11,8 @@
 #include "dataplane/wire/base/clock.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
+#include "ps/store/read_ahead.h"
 
-#define READ_ALIGN   4096u
 #define RATE_LOOK_NS 2000000 /* how often a copy looks whether it may go on */
 
 /* The copy of one checkpoint: its threads take one file after the other. */
@@ -23,7 +23,7 @@ struct job {
     char to_path[PS_PATH_BYTES]; /* the temporary directory */
     pthread_mutex_t lock;        /* of what follows */
     struct ps_byte_rate rate;
-    uint32_t next;
+    uint32_t next, thread_count;
     enum mr_status status; /* the first that is not MR_OK */
     char text[PS_TEXT_BYTES];
 };
@@ -40,7 +40,7 @@ struct moving {
     uint32_t core;
     char from_path[PS_PATH_BYTES], to_path[PS_PATH_BYTES];
     struct ps_store_file *from, *to;
-    uint8_t *buffer;
+    struct ps_read_ahead *ahead;
     struct ps_manifest_file found;
     XXH3_state_t *hash;
 };
@@ -59,11 +59,11 @@ static bool wait_for_rate(struct job *job, uint64_t bytes)
     }
 }
 
-static enum mr_status check_blocks(struct moving *m, uint32_t count, char *text)
+static enum mr_status check_blocks(struct moving *m, const uint8_t *blocks, uint32_t count, char *text)
 {
     const struct ps_manifest *manifest = m->job->manifest;
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t *block = m->buffer + (size_t)i * PS_BLOCK_BYTES;
+        const uint8_t *block = blocks + (size_t)i * PS_BLOCK_BYTES;
         const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
         const char *wrong = ps_block_check(block, manifest->version, manifest->id, m->core, m->found.blocks);
         if (wrong) {
@@ -97,20 +97,21 @@ static void report(struct job *job, uint64_t bytes)
     pthread_mutex_unlock(&job->lock);
 }
 
-static enum mr_status move_some(struct moving *m, uint32_t count, char *text)
+static enum mr_status move_some(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
     const uint64_t offset = (uint64_t)m->found.blocks * PS_BLOCK_BYTES;
-    const size_t bytes = (size_t)count * PS_BLOCK_BYTES;
-    if (!wait_for_rate(m->job, bytes))
-        return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
-    int error = ps_store_read_all(copy->from, m->from, m->buffer, bytes, offset);
+    uint8_t *data;
+    size_t bytes;
+    int error = ps_read_ahead_next(m->ahead, &data, &bytes);
     if (error != 0)
         return ps_checkpoint_fail(text, "read", m->from_path, error);
-    const enum mr_status status = check_blocks(m, count, text);
+    if (!wait_for_rate(m->job, bytes))
+        return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
+    const enum mr_status status = check_blocks(m, data, (uint32_t)(bytes / PS_BLOCK_BYTES), text);
     if (status != MR_OK)
         return status;
-    error = ps_store_write_all(copy->to, m->to, m->buffer, bytes, offset);
+    error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
     report(m->job, bytes);
@@ -119,10 +120,10 @@ static enum mr_status move_some(struct moving *m, uint32_t count, char *text)
 
 static enum mr_status move_blocks(struct moving *m, char *text)
 {
-    const uint32_t blocks = m->job->manifest->files[m->core].blocks, most = PS_COPY_BYTES / PS_BLOCK_BYTES;
+    const uint32_t blocks = m->job->manifest->files[m->core].blocks;
     enum mr_status status = MR_OK;
     while (status == MR_OK && m->found.blocks < blocks)
-        status = move_some(m, blocks - m->found.blocks < most ? blocks - m->found.blocks : most, text);
+        status = move_some(m, text);
     if (status == MR_OK)
         status = check_whole(m, text);
     if (status != MR_OK)
@@ -148,11 +149,26 @@ static enum mr_status open_both(struct moving *m, char *text)
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", m->to_path, error);
 }
 
-static enum mr_status move_file(struct job *job, uint32_t core, uint8_t *buffer, char *text)
+static enum mr_status read_ahead(struct moving *m, char *text)
+{
+    const struct ps_copy *copy = m->job->copy;
+    const bool is_to_disk = copy->to->descriptor(m->to) >= 0;
+    const struct ps_read_ahead_options options = {
+        .store = copy->from,
+        .file = m->from,
+        .file_bytes = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES,
+        .range_bytes = is_to_disk ? PS_COPY_BYTES : PS_COPY_BYTES / 2,
+        .buffer_count = PS_COPY_BUFFERS / m->job->thread_count,
+        .avoid_cpus = copy->avoid_cpus,
+        .avoid_cpu_count = copy->avoid_cpu_count};
+    const int error = ps_read_ahead_open(&options, &m->ahead);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
+}
+
+static enum mr_status move_file(struct job *job, uint32_t core, char *text)
 {
     char name[PS_FILE_NAME_BYTES];
     struct moving m = {.job = job, .core = core, .hash = XXH3_createState()};
-    m.buffer = buffer;
     ps_file_name(core, name);
     enum mr_status status = MR_OK;
     if (!m.hash || XXH3_128bits_reset(m.hash) != XXH_OK)
@@ -162,7 +178,10 @@ static enum mr_status move_file(struct job *job, uint32_t core, uint8_t *buffer,
     else
         status = open_both(&m, text);
     if (status == MR_OK)
+        status = read_ahead(&m, text);
+    if (status == MR_OK)
         status = move_blocks(&m, text);
+    ps_read_ahead_close(m.ahead);
     if (m.from)
         (void)job->copy->from->close(m.from);
     if (m.to) {
@@ -203,15 +222,11 @@ static void *move_files(void *arg)
     char text[PS_TEXT_BYTES];
     uint32_t core;
     ps_cpu_affinity_avoid(pthread_self(), job->copy->avoid_cpus, job->copy->avoid_cpu_count);
-    uint8_t *buffer = aligned_alloc(READ_ALIGN, PS_COPY_BYTES);
-    if (!buffer)
-        fail(job, ps_checkpoint_fail(text, "copy", job->to_path, -ENOMEM), text);
-    while (buffer && take_next(job, &core)) {
-        const enum mr_status status = move_file(job, core, buffer, text);
+    while (take_next(job, &core)) {
+        const enum mr_status status = move_file(job, core, text);
         if (status != MR_OK)
             fail(job, status, text);
     }
-    free(buffer);
     return NULL;
 }
 
@@ -219,8 +234,9 @@ static enum mr_status move_all_files(struct job *job, char *text)
 {
     pthread_t threads[PS_COPY_THREADS];
     uint32_t count = 0;
-    while (count < PS_COPY_THREADS && count < job->manifest->file_count &&
-           pthread_create(&threads[count], NULL, move_files, job) == 0)
+    job->thread_count =
+        job->manifest->file_count < PS_COPY_THREADS ? job->manifest->file_count : PS_COPY_THREADS;
+    while (count < job->thread_count && pthread_create(&threads[count], NULL, move_files, job) == 0)
         count++;
     if (count == 0)
         return ps_checkpoint_fail(text, "copy", job->to_path, -EAGAIN);

@@ -12,7 +12,8 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 
 #define PS_COPY_THREADS 3u         /* files of a checkpoint at a time */
-#define PS_COPY_BYTES   (4u << 20) /* read at a time; each thread has a buffer of that */
+#define PS_COPY_BUFFERS 6u         /* of all of them: ranges that are read ahead or being written */
+#define PS_COPY_BYTES   (4u << 20) /* of a buffer; half of that towards a store that has parts in memory */
 
 struct ps_copy {
     const struct ps_store *from, *to;
