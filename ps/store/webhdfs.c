@@ -282,17 +282,18 @@ static void note_place(const struct ps_remote *r, const char *url, bool is_reach
 /* Asks the NameNode for a DataNode, again while it names one that is away; if it names no other, that one is
  * tried. answer->status is 307, and its URL answer->location; or the answer is the content, as HttpFS gives
  * it. */
-static int find_place(const struct ps_remote *r, struct ps_http_request *request, const char *path,
+static int find_place(const struct ps_remote *r, const struct ps_http_request *request, const char *path,
                       const char *op, struct ps_http_answer *answer)
 {
     char url[PS_HTTP_URL_BYTES];
+    struct ps_http_request asked = *request;
     if (!url_of(r, path, op, url))
         return -ENAMETOOLONG;
-    request->url = url;
-    request->asks_whither = true;
+    asked.url = url;
+    asked.asks_whither = true;
     int error = 0;
     for (uint32_t i = 0; i < ASKS_MAX; i++) {
-        error = ps_http_perform(r->http, request, answer);
+        error = ps_http_perform(r->http, &asked, answer);
         if (error != 0 || answer->status != 307 || !is_away(r, answer->location))
             break;
     }
@@ -310,7 +311,7 @@ static int open_place(const struct ps_remote *r, const char *path, struct ps_htt
     bool is_transient;
     int error = 0;
     for (uint32_t i = 0; i == 0 || ps_http_try_again(r->http, i); i++) {
-        struct ps_http_request request = {.method = "PUT"};
+        const struct ps_http_request request = {.method = "PUT"};
         error = find_place(r, &request, path, "CREATE&overwrite=true", &answer);
         if (error == 0 && answer.status != 307) {
             ps_store_explain(EPROTO, "the NameNode names no DataNode to write to; is it WebHDFS?");
@@ -362,17 +363,17 @@ static int64_t hdfs_write(struct ps_store_file *f, const void *data, size_t byte
 }
 
 /* Reads what the NameNode's answer leads to, if it is not there already. */
-static int read_place(const struct ps_remote *r, struct ps_http_request *request,
+static int read_place(const struct ps_remote *r, const struct ps_http_request *request,
                       struct ps_http_answer *answer)
 {
     char url[PS_HTTP_URL_BYTES];
+    struct ps_http_request led_to = *request;
     if (answer->status != 307)
         return 0;
     memcpy(url, answer->location, sizeof(url));
-    request->url = url;
-    request->asks_whither = false;
-    request->follow = request->once = true;
-    const int error = ps_http_perform(r->http, request, answer);
+    led_to.url = url;
+    led_to.follow = led_to.once = true;
+    const int error = ps_http_perform(r->http, &led_to, answer);
     note_place(r, url, error == 0 || answer->status != 0);
     return error;
 }
@@ -385,7 +386,7 @@ static int64_t hdfs_read(struct ps_store_file *f, void *data, size_t bytes, uint
     int error = 0;
     (void)snprintf(op, sizeof(op), "OPEN&offset=%llu&length=%zu", (unsigned long long)offset, bytes);
     for (uint32_t i = 0; i == 0 || ps_http_try_again(r->http, i); i++) {
-        struct ps_http_request request = {.method = "GET", .into = data, .into_bytes = bytes};
+        const struct ps_http_request request = {.method = "GET", .into = data, .into_bytes = bytes};
         error = find_place(r, &request, f->path, op, &answer);
         if (error != 0)
             return error;

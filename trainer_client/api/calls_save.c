@@ -102,9 +102,11 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
     const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
     const bool replays = client->replay && !mrc_is_inherited(client);
     const bool is_repeated = replays && (options == NULL || options->future == NULL);
-    struct mr_options left = options == NULL ? (struct mr_options){.deadline_ms = 0} : *options;
+    struct mr_options left = {.deadline_ms = 0};
     char why[MRC_ERROR_BYTES];
     uint64_t sent_to;
+    if (options != NULL)
+        left = *options;
     enum mr_status status = replays ? catch_up(client, &left, deadline_us, &context.start_id) : MR_OK;
     if (status != MR_OK)
         return status;

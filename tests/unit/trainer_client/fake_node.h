@@ -98,12 +98,11 @@ struct fake_node {
     atomic_uint busy;    /* bit i: core i answers PUSH_GRAD with BUSY */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_uint late;
-    atomic_ullong applied; /* pushes, without those that were known */
-    atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
-    atomic_ullong known;   /* pushes that had been applied before */
-    bool forgetful;        /* a restart goes back to the last fake_node_save() */
-    /* so many SAVEs are taken and never answered */
-    atomic_uint saves_ignored;
+    atomic_uint saves_ignored; /* so many SAVEs are taken and never answered */
+    atomic_ullong applied;     /* pushes, without those that were known */
+    atomic_ullong unseen;      /* pushes that came with MR_PUSH_UNSEEN */
+    atomic_ullong known;       /* pushes that had been applied before */
+    bool forgetful;            /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
     uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
     /* the same under the first that comes again to core 1: it is answered long after that, */
