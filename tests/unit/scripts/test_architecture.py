@@ -13,7 +13,13 @@ import layers  # noqa: E402
 TOPS = ("dataplane", "ps", "trainer_client", "tools")
 README_LINES_MAX = 25
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-SOURCES = sorted(path.relative_to(ROOT) for top in TOPS for path in (ROOT / top).rglob("*.[ch]"))
+PACKAGE = "trainer_client/python/millrace"
+SOURCES = sorted(
+    path.relative_to(ROOT)
+    for top, kind in [*((top, "*.[ch]") for top in TOPS), (PACKAGE, "*.py")]
+    for path in (ROOT / top).rglob(kind)
+    if path.name != "__init__.py"
+)
 FOLDERS = sorted({str(path.parent) for path in SOURCES})
 
 
@@ -80,11 +86,11 @@ class Readmes(unittest.TestCase):
                 self.assertLessEqual(len(lines), README_LINES_MAX)
 
     def test_each_names_every_source(self) -> None:
-        """Every .c file, and every header that no .c file goes with."""
+        """Every .c and .py file, and every header that no .c file goes with."""
         for folder in FOLDERS:
             with self.subTest(folder=folder):
                 here = {path.name for path in SOURCES if str(path.parent) == folder}
-                wanted = {name for name in here if name.endswith(".c") or name[:-1] + "c" not in here}
+                wanted = {name for name in here if not (name.endswith(".h") and name[:-1] + "c" in here)}
                 named = files_named((ROOT / folder / "README.md").read_text(encoding="utf-8"))
                 self.assertEqual(wanted - named, set())
 
