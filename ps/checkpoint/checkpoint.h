@@ -207,6 +207,9 @@ uint32_t ps_checkpoint_list(const struct ps_store *store /* NULL: local */, cons
  * be read to its end, so that there may be more. A directory that does not exist has none. */
 int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
                            uint64_t *ids, uint32_t ids_max, uint32_t *count);
+/* Whether the directory has checkpoint `id`, verified or not. */
+bool ps_checkpoint_is_there(const struct ps_store *store /* NULL: local */, const char *directory,
+                            uint64_t id);
 /* Returns the number of the next checkpoint in a directory, which need not exist. MR_IO_ERROR: the directory
  * cannot be read; MR_INVALID_ARGUMENT: there are no higher numbers. */
 enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local */, const char *directory,

@@ -119,6 +119,13 @@ static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkp
     return status;
 }
 
+bool ps_checkpoint_is_there(const struct ps_store *store, const char *directory, uint64_t id)
+{
+    char path[PS_PATH_BYTES];
+    return ps_path_published(directory, id, path) &&
+           ps_store_look(store ? store : ps_store_local(), path) == 0;
+}
+
 enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *directory,
                                     ps_try_checkpoint attempt, void *arg, char *text)
 {

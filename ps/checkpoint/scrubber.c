@@ -86,13 +86,6 @@ static enum mr_status read_chain(struct scan *scan, uint64_t id, char *text)
     return status;
 }
 
-/* Retention may have removed it meanwhile. */
-static bool is_there(const struct scan *scan, uint64_t id)
-{
-    char path[PS_PATH_BYTES];
-    return ps_path_published(scan->directory, id, path) && ps_store_look(ps_store_local(), path) == 0;
-}
-
 /* ---- a round ---- */
 
 /* False: the thread is to end. */
@@ -104,7 +97,9 @@ static bool check(struct scan *scan, uint32_t i)
     const enum mr_status status = read_chain(scan, id, text);
     if (status == MR_CANCELLED)
         return false;
-    if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) && is_there(scan, id)) {
+    /* Retention may have removed it meanwhile. */
+    if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) &&
+        ps_checkpoint_is_there(NULL, scan->directory, id)) {
         ps_log("checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
                scan->directory, text);
         scan->damaged++;

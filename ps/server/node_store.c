@@ -50,11 +50,10 @@ bool ps_node_store_check(const struct ps_config *config, char *error)
 /* Whether the disk has it: the named one, or any. */
 static bool is_here(const char *directory, uint64_t id)
 {
-    char path[PS_PATH_BYTES];
     uint64_t newest;
     uint32_t count = 0;
     if (id != 0)
-        return ps_path_published(directory, id, path) && ps_store_look(ps_store_local(), path) == 0;
+        return ps_checkpoint_is_there(NULL, directory, id);
     return ps_checkpoint_list_all(NULL, directory, &newest, 1, &count) != 0 || count > 0;
 }
 

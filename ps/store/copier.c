@@ -174,12 +174,6 @@ static void count_bytes(void *arg, uint64_t bytes)
         ps_counter_set(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
 }
 
-static bool is_published_here(const struct place *p, uint64_t id)
-{
-    char path[PS_PATH_BYTES];
-    return ps_path_published(p->here, id, path) && ps_store_look(ps_store_local(), path) == 0;
-}
-
 static struct ps_copy copy_between(const struct ps_copier *c, const struct place *p)
 {
     struct ps_copy copy = c->copy;
@@ -211,7 +205,7 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
         ps_checkpoint_retain(&c->remote->store, p->there, c->options.keep);
         return MR_OK;
     }
-    return is_published_here(p, id) ? status : MR_OK;
+    return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
 }
 
 static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *text)
