@@ -158,9 +158,7 @@ static enum mr_status read_ahead(struct moving *m, char *text)
         .file = m->from,
         .file_bytes = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES,
         .range_bytes = is_to_disk ? PS_COPY_BYTES : PS_COPY_BYTES / 2,
-        .buffer_count = PS_COPY_BUFFERS / m->job->thread_count,
-        .avoid_cpus = copy->avoid_cpus,
-        .avoid_cpu_count = copy->avoid_cpu_count};
+        .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
     const int error = ps_read_ahead_open(&options, &m->ahead);
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
 }

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "ps/base/cpu_affinity.h"
 
 #define READ_ALIGN 4096u
 #define LINE_BYTES 512u
@@ -53,7 +52,6 @@ static void *run(void *arg)
 {
     struct ps_read_ahead *r = arg;
     uint64_t range;
-    ps_cpu_affinity_avoid(pthread_self(), r->options.avoid_cpus, r->options.avoid_cpu_count);
     while (begin(r, &range)) {
         struct slot *slot = &r->slots[range % r->options.buffer_count];
         slot->error = ps_store_read_all(r->options.store, r->options.file, slot->data, bytes_of(r, range),

@@ -1,6 +1,6 @@
 /* Reads a file of a store ahead, several ranges of it at a time on threads of its own, and hands them out in
  * their order: a store answers each request after a while, and meanwhile the ranges before are worked on. One
- * thread opens, takes and closes.
+ * thread opens, takes and closes; the others run on the processors that it may run on.
  */
 #ifndef PS_READ_AHEAD_H
 #define PS_READ_AHEAD_H
@@ -19,8 +19,6 @@ struct ps_read_ahead_options {
     uint64_t file_bytes;
     size_t range_bytes;    /* a multiple of 4096 */
     uint32_t buffer_count; /* of that size, 2..PS_READ_AHEAD_BUFFERS_MAX; one thread less reads */
-    const int *avoid_cpus; /* see ps/base/cpu_affinity.h */
-    uint32_t avoid_cpu_count;
 };
 
 /* -ENOMEM, -EAGAIN: no thread. */
