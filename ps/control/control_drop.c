@@ -51,7 +51,7 @@ static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop
     return status;
 }
 
-/* Data calls are answered BUSY for a moment, so that none is under way in slices. */
+/* Data calls are answered BUSY for a moment, so that none is in flight in slices. */
 static void drop_everywhere(struct ps_control *c, struct drop *drop)
 {
     ps_control_gate(c, PS_GATE_BUSY);

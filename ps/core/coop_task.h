@@ -1,7 +1,7 @@
 /* Cooperative tasks: calls that take longer than a slice of about 5 us are done in slices, one in each poll,
  * so that others need not wait for them. Each poll receives and answers small calls first. While no small
  * calls come, slices are longer: a poll costs a system call on sockets, and each slice fills and drains the
- * pipeline of prefetches anew.
+ * pipeline of prefetches again.
  *
  * A handler says what its call costs. A long one waits, as its request, in the order of arrival; then the
  * handler is called again, checks everything as if the call had just come, and does it in steps. At most one
