@@ -167,7 +167,6 @@ static bool read_all(struct ps_scrubber *s)
 static void *run(void *arg)
 {
     struct ps_scrubber *s = arg;
-    ps_cpu_affinity_avoid(pthread_self(), s->options.avoid_cpus, s->options.avoid_cpu_count);
     while (wait_us(s, s->options.every_us) && read_all(s)) {
     }
     return NULL;
@@ -188,6 +187,7 @@ struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
         free(s);
         return NULL;
     }
+    ps_cpu_affinity_avoid(s->thread, options->avoid_cpus, options->avoid_cpu_count);
     return s;
 }
 

@@ -37,7 +37,7 @@ struct ps_scrubber_options {
 
 struct ps_scrubber;
 
-/* Starts the thread; strings, counters and `found` must outlive it. NULL: no memory. */
+/* Starts the thread; directory, counters and `found` must outlive it. NULL: no memory. */
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options);
 /* Ends it, in the middle of a round, too. NULL is fine. */
 void ps_scrubber_stop(struct ps_scrubber *s);

@@ -7,6 +7,11 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "ps/base/counter.h"
+#include "ps/base/log.h"
+#include "ps/checkpoint/scrubber.h"
+#include "ps/config/config.h"
+#include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
 
 #define SAVE_LOOK_US 10000u /* how often a running save is polled */
@@ -107,6 +112,47 @@ static void execute(struct ps_control *c, struct ps_command *command)
     }
 }
 
+/* ---- checkpoints that are read again (ps/checkpoint/scrubber.h) ---- */
+
+/* False: no memory. */
+static bool start_scrubber(struct ps_control *c)
+{
+    int cpus[DP_CORES_MAX];
+    const struct ps_config *config = c->node->config;
+    const int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    const struct ps_scrubber_options options = {
+        .directory = config->checkpoint_directory,
+        .every_us = config->checkpoint_scrub_every_s * UINT64_C(1000000),
+        .bytes_per_s_max = config->checkpoint_scrub_rate_mib_s << 20,
+        .avoid_cpus = cpus,
+        .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
+        .counters = &c->node->scrubber_counters,
+        .found = &c->wake,
+    };
+    if (options.every_us == 0 || options.directory[0] == '\0')
+        return true;
+    c->scrubber = ps_scrubber_start(&options);
+    return c->scrubber != NULL;
+}
+
+/* If the newest checkpoint is damaged, the node still holds all of it: it saves a full one in its place. */
+static void look_at_damage(struct ps_control *c)
+{
+    const uint64_t id = ps_counter_read(&c->node->scrubber_counters.damaged_id);
+    if (id == c->damaged_id)
+        return;
+    c->damaged_id = id;
+    if (id == 0)
+        return;
+    ps_save_chain_break(&c->saves.chain,
+                        "the last checkpoint was damaged on the disk: save a full one first");
+    c->saves.changes_saved = UINT64_MAX; /* no checkpoint that can be restored holds these */
+    if (c->saves.schedule.every_us != 0)
+        c->saves.schedule.next_us = dp_now_us();
+    ps_log("checkpoint %llu is damaged: the next one is a full one%s", (unsigned long long)id,
+           c->saves.schedule.every_us != 0 ? ", and begins now" : "");
+}
+
 /* ---- the thread ---- */
 
 /* Microseconds after which there is something to do without being woken; UINT64_MAX: never. */
@@ -141,7 +187,7 @@ static void *run(void *arg)
     struct ps_control *c = arg;
     for (;;) {
         wait_for_work(c);
-        ps_control_scrub_poll(c);
+        look_at_damage(c);
         struct ps_command *command = take_command(c);
         if (command != NULL) {
             execute(c, command);
@@ -159,14 +205,15 @@ bool ps_control_start(struct ps_control *c)
 {
     atomic_store(&c->stop, false);
     ps_control_schedule_start(c);
-    c->running = ps_control_scrub_start(c) && pthread_create(&c->thread, NULL, run, c) == 0;
+    c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }
 
 void ps_control_stop(struct ps_control *c, bool finish_save)
 {
     char text[PS_CONTROL_TEXT_BYTES];
-    ps_control_scrub_stop(c);
+    ps_scrubber_stop(c->scrubber);
+    c->scrubber = NULL;
     if (c->running) {
         atomic_store(&c->stop, true);
         sem_post(&c->wake);

@@ -66,13 +66,10 @@ struct ps_control {
         uint64_t copying_id; /* the one whose copy is waited for */
         uint64_t id;         /* the newest whose copy was */
     } durable;
-    struct {
-        struct ps_scrubber *scrubber; /* NULL: none */
-        int avoids[DP_CORES_MAX];     /* CPUs */
-        uint64_t damaged_id;          /* that has been dealt with */
-    } scrub;
-    int directory_lock; /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
-    int save_lock;      /* of another one, while it is saved to */
+    struct ps_scrubber *scrubber; /* NULL: none */
+    uint64_t damaged_id;          /* of its findings: the one that has been dealt with */
+    int directory_lock;           /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
+    int save_lock;                /* of another one, while it is saved to */
 
     /* log lines about what calls asked for and features did not do */
     struct {
@@ -111,14 +108,6 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
 void ps_control_published(struct ps_control *c, uint64_t id);
 /* Looks at which copies are there by now. */
 void ps_control_copies_poll(struct ps_control *c);
-
-/* ---- reading checkpoints again (control_scrub.c) ---- */
-
-/* Starts the scrubber, if the configuration asks for one. False: no memory. */
-bool ps_control_scrub_start(struct ps_control *c);
-void ps_control_scrub_stop(struct ps_control *c);
-/* Looks at what it has found. */
-void ps_control_scrub_poll(struct ps_control *c);
 
 /* ---- features (control_features.c) ---- */
 
