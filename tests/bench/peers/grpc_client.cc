@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tensors.grpc.pb.h"
-#include "tests/bench/bench_print.h"
+#include "tests/bench/common/bench_print.h"
 #include "tests/bench/peers/grpc_settings.h"
 #include "tests/bench/peers/peer_bench.h"
 

@@ -1,8 +1,8 @@
 /* Millrace, for tests/bench/peers/peers.py: through the public header, with the library's defaults. */
 #include <stdio.h>
 #include "millrace.h"
-#include "tests/bench/bench_print.h"
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_print.h"
+#include "tests/bench/common/bench_util.h"
 #include "tests/bench/peers/peer_bench.h"
 
 #define STREAM 77u /* of the batches fed here */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/bench/bench_print.h"
+#include "tests/bench/common/bench_print.h"
 
 #define RUNS_MAX      200000u
 #define RUNS_MIN      10u

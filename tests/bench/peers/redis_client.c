@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/bench/bench_print.h"
+#include "tests/bench/common/bench_print.h"
 #include "tests/bench/peers/peer_bench.h"
 
 #define ROW_BYTES (WORK_DIM * sizeof(float))

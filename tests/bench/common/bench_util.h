@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 #include "millrace.h"
-#include "tests/bench/bench_print.h"
+#include "tests/bench/common/bench_print.h"
 
 /* Ends the program with a line unless the status is MR_OK. */
 void bench_check(enum mr_status status, const char *what);

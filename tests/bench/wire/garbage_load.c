@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/format/packet.h"
-#include "tests/bench/dpdk_client.h"
+#include "tests/bench/wire/dpdk_client.h"
 
 #define SESSIONS       16u
 #define KEPT           64u /* datagrams of the calls, the latest */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "millrace.h"
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_util.h"
 
 #define VARIABLE_ELEMENTS (2u << 20)
 #define BULK_ROWS         13312u

@@ -1,4 +1,4 @@
-#include "tests/bench/bench_print.h"
+#include "tests/bench/common/bench_print.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "bench_keys.h"
+#include "tests/bench/common/bench_keys.h"
 
 #include <math.h>
 

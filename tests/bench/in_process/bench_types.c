@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "bench_keys.h"
-#include "bench_print.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_print.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 #include "millrace.h"
-#include "tests/bench/bench_keys.h"
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_util.h"
 
 #define DIM           16u
 #define CALL_KEYS     13312u

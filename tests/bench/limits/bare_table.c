@@ -1,4 +1,4 @@
-#include "bare_table.h"
+#include "tests/bench/limits/bare_table.h"
 
 #include <assert.h>
 #include <math.h>

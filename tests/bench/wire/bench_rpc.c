@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "millrace_rpc.h"
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_util.h"
 
 #define OUTSTANDING 64u
 #define WARM        2000u

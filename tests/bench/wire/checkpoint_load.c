@@ -1,10 +1,10 @@
 /* Lookups and pushes of random keys by turns, a few in flight, for some time without a save and then for as
  * long as one runs. */
-#include "tests/bench/checkpoint_load.h"
+#include "tests/bench/wire/checkpoint_load.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include "tests/bench/bench_keys.h"
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_util.h"
 
 #define LOAD_KEYS      512u /* in a call */
 #define IN_FLIGHT      4u   /* calls */

@@ -1,5 +1,5 @@
-/* Measures tables in process, each next to a bare loop over the same keys and rows
- * (tests/bench/bare_table.h): hash, probe, prefetched gather, and nothing else. One JSON object per line:
+/* Measures tables in process, each next to a bare loop over the same keys and rows: hash, probe, prefetched
+ * gather, and nothing else (tests/bench/limits/bare_table.h). One JSON object per line:
  *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
  *   "better": "higher",
  *    "target": 0.85}
@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bare_table.h"
-#include "bench_keys.h"
-#include "bench_print.h"
+#include "tests/bench/limits/bare_table.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_print.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 

@@ -1,4 +1,4 @@
-#include "tests/bench/dpdk_client.h"
+#include "tests/bench/wire/dpdk_client.h"
 #include <arpa/inet.h>
 #include <rte_ethdev.h>
 #include <stdio.h>

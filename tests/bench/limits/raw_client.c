@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "bench_print.h"
+#include "tests/bench/common/bench_print.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "bench_keys.h"
+#include "tests/bench/common/bench_keys.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/core/node.h"
 

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "tests/bench/bench_keys.h"
-#include "tests/bench/bench_util.h"
-#include "tests/bench/checkpoint_load.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_util.h"
+#include "tests/bench/wire/checkpoint_load.h"
 
 #define IN_FLIGHT     4u
 #define TOUCHED_EACH  100u /* one of so many rows */

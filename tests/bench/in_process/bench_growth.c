@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include "bench_keys.h"
-#include "bench_print.h"
+#include "tests/bench/common/bench_keys.h"
+#include "tests/bench/common/bench_print.h"
 #include "ps/memory/prefault.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"

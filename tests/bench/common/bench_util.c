@@ -1,4 +1,4 @@
-#include "tests/bench/bench_util.h"
+#include "tests/bench/common/bench_util.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/format/mr_feature.h"
-#include "tests/bench/dpdk_client.h"
+#include "tests/bench/wire/dpdk_client.h"
 
 #define DIM             16u
 #define TABLE_NAME      "bench_memif"
