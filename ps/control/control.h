@@ -78,6 +78,9 @@ void ps_control_destroy(struct ps_control *c);
  * MR_IO_ERROR, MR_NO_MEMORY, with a line in `error`. */
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes);
 uint32_t ps_control_lineage(const struct ps_control *c);
+/* Before the first data call of a start: freezes the node as it was when it ended, whatever it has restored.
+ * Pushes that clients send again after the restart precede that, and are applied. */
+void ps_control_freeze_as_before(struct ps_control *c);
 /* Starts the thread. Before that, and after ps_control_stop(), the caller may do its work: a restore at the
  * start, a save at the end. */
 bool ps_control_start(struct ps_control *c);

@@ -162,16 +162,46 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
 
 /* ---- Freeze ---- */
 
+static const char *const freeze_levels[] = {"off", "admit", "all"};
+
+struct freeze_order {
+    uint32_t level;
+    bool is_old;
+};
+
 static void freeze_core(struct ps_core *core, void *arg)
 {
-    core->freeze = *(const uint32_t *)arg;
+    const struct freeze_order *order = arg;
+    core->freeze = order->level;
+    core->freeze_is_old = order->is_old;
+    core->counters.freeze = order->level;
 }
 
+/* The level is on disk before any call meets it. */
 void ps_control_freeze(struct ps_control *c, struct ps_command *command)
 {
-    static const char *const levels[] = {"off", "admit", "all"};
-    ps_node_each_core(c->node, freeze_core, &command->freeze);
-    ps_log("freeze: %s", levels[command->freeze]);
+    struct freeze_order order = {.level = command->freeze, .is_old = false};
+    char error[PS_CONTROL_TEXT_BYTES];
+    const uint32_t before = c->history.freeze;
+    c->history.freeze = command->freeze;
+    if (command->freeze != before &&
+        ps_history_write(c->node->config->checkpoint_directory, &c->history, error, sizeof(error)) != MR_OK) {
+        c->history.freeze = before;
+        ps_command_fail(command, MR_IO_ERROR, "%.300s; the freeze level is still %s", error,
+                        freeze_levels[before]);
+        return;
+    }
+    ps_node_each_core(c->node, freeze_core, &order);
+    ps_log("freeze: %s", freeze_levels[command->freeze]);
+}
+
+void ps_control_freeze_as_before(struct ps_control *c)
+{
+    struct freeze_order order = {.level = c->history.freeze, .is_old = true};
+    if (order.level == MR_FREEZE_OFF)
+        return;
+    ps_node_each_core(c->node, freeze_core, &order);
+    ps_log("freeze: %s, as before this start; millrace ctl freeze off lifts it", freeze_levels[order.level]);
 }
 
 /* ---- features by name ---- */

@@ -63,6 +63,7 @@
     X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
     X(features, "tables and variables on this core")                                                         \
     X(read_only, "1 on a node that serves a checkpoint read only")                                           \
+    X(freeze, "what is frozen: 0 nothing, 1 no new rows, 2 no updates either")                               \
     X(last_step, "highest training step pushed")                                                             \
     X(step, "training step that calls have reached, outliers ignored")                                       \
     X(steps_ignored, "calls whose step was too far from that of others to count")
@@ -118,6 +119,7 @@ struct ps_core {
     struct ps_clients *clients;
     struct ps_pushes *pushes; /* numbered ones */
     uint32_t freeze;          /* enum mr_freeze */
+    bool freeze_is_old;       /* it was set before this start: pushes that are sent again precede it */
     enum ps_gate gate;
     enum mr_status gate_status;
     bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */

@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "dataplane/wire/format/op.h"
 #include "ps/base/state_file.h"
 
 #define FILE_NAME  "history"
 #define LINE_BYTES 48u
-#define TEXT_BYTES (LINE_BYTES * (2u * MR_FEATURE_MAX + 5u) + PS_HISTORY_DIRECTORY_BYTES)
+#define TEXT_BYTES (LINE_BYTES * (2u * MR_FEATURE_MAX + 6u) + PS_HISTORY_DIRECTORY_BYTES)
 
 /* ---- reading ---- */
 
@@ -37,6 +38,8 @@ static bool read_line(struct ps_history *h, const char *line)
         return true;
     if (sscanf(line, "features %" SCNu32 "%n", &h->last_feature, &end) == 1 && line[end] == '\n')
         return h->last_feature <= MR_FEATURE_ID_MAX;
+    if (sscanf(line, "freeze %" SCNu32 "%n", &h->freeze, &end) == 1 && line[end] == '\n')
+        return h->freeze <= MR_FREEZE_ALL;
     if (sscanf(line, "restores %" SCNu32 " %" SCNu32 "%n", &h->restores, &h->whole, &end) == 2 &&
         line[end] == '\n')
         return h->whole <= h->restores;
@@ -126,6 +129,8 @@ enum mr_status ps_history_write(const char *directory, const struct ps_history *
     int at = snprintf(text, TEXT_BYTES,
                       "lineage %08" PRIx32 "\nfeatures %" PRIu32 "\nrestores %" PRIu32 " %" PRIu32 "\n",
                       h->lineage, h->last_feature, h->restores, h->whole);
+    if (h->freeze != MR_FREEZE_OFF)
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "freeze %" PRIu32 "\n", h->freeze);
     if (h->back_id != 0) {
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "back %" PRIu64 " %" PRIu64 " %s\n", h->back_id,
                        h->back_newest, h->back_directory);

@@ -1,7 +1,7 @@
 /* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
- * features, which features were dropped, how often it was restored by call, and what it was restored from
- * last. It lies in the file `history` of the checkpoint directory; without a directory it lives as long as
- * the node does.
+ * features, which features were dropped, at which level it is frozen, how often it was restored by call, and
+ * what it was restored from last. It lies in the file `history` of the checkpoint directory; without a
+ * directory it lives as long as the node does.
  *
  * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
  * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
@@ -22,6 +22,7 @@
 struct ps_history {
     uint32_t lineage;      /* random, of this directory: counts of one lineage can be compared */
     uint32_t last_feature; /* the highest number given to a feature; 0: none */
+    uint32_t freeze;       /* enum mr_freeze, as last set */
     uint32_t restores;     /* by call, of everything or in place of what was there */
     uint32_t whole;        /* `restores` as of the last one of everything */
     uint64_t back_id;      /* of the checkpoint of that one, if there were later ones; 0: none */

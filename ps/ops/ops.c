@@ -399,9 +399,17 @@ bool ps_check_writable(const struct ps_op *op)
            ps_refuse(op, MR_FROZEN, "the node serves %s read only (checkpoint.serve)", node->serves);
 }
 
+uint32_t ps_freeze_of(const struct ps_op *op)
+{
+    const struct ps_core *core = op->core;
+    const struct mr_preamble *preamble = &op->request->message->preamble;
+    const bool is_again = preamble->sequence != 0 && (preamble->flags & MR_PUSH_AGAIN) != 0;
+    return core->freeze_is_old && is_again ? MR_FREEZE_OFF : core->freeze;
+}
+
 bool ps_check_not_frozen(const struct ps_op *op)
 {
-    return op->core->freeze != MR_FREEZE_ALL ||
+    return ps_freeze_of(op) != MR_FREEZE_ALL ||
            (ps_check_writable(op) && ps_refuse(op, MR_FROZEN, "the node is frozen (level all)"));
 }
 

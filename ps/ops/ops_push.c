@@ -335,7 +335,7 @@ static bool is_numbered(const struct ps_op *op)
 /* And of any push of rows that are set: nobody has to look them up first. */
 static bool makes_rows(const struct ps_op *op, const struct ps_feature *f)
 {
-    return (is_numbered(op) || f->feature.optimizer == MR_OPT_ASSIGN) && op->core->freeze == MR_FREEZE_OFF;
+    return (is_numbered(op) || f->feature.optimizer == MR_OPT_ASSIGN) && ps_freeze_of(op) == MR_FREEZE_OFF;
 }
 
 /* The lookup that came before such a push was answered by another start of the server. */

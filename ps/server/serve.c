@@ -42,6 +42,7 @@ void ps_serve_config(struct ps_config *config)
 static void freeze_core(struct ps_core *core, void *arg)
 {
     core->freeze = MR_FREEZE_ALL;
+    core->counters.freeze = MR_FREEZE_ALL;
     core->counters.read_only = 1;
 }
 

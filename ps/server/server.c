@@ -323,6 +323,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
+    if (status == MR_OK && !is_serving)
+        ps_control_freeze_as_before(node->control);
     if (status == MR_OK)
         status = ps_node_store_start(node, error);
     if (status != MR_OK)

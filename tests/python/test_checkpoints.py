@@ -110,6 +110,26 @@ def test_dropped_tables_stay_away(own_node):
             client.drop()
 
 
+def test_a_freeze_outlives_the_node(own_node):
+    """What replay sends again precedes the freeze, and arrives; nothing else changes."""
+    with millrace.Client(own_node.address, deadline_s=60.0, replay=True) as client:
+        table = client.table("t", 2, optimizer=optim.SGD(lr=1.0))
+        keys, gradients = np.arange(16), np.full((16, 2), -1.0)
+        table.lookup(keys)
+        client.wait_for_save(client.save(), timeout_s=60)
+        table.push_gradients(keys, gradients)
+        client.freeze("all")
+        own_node.kill()
+        own_node.restart(cores=own_node.cores)
+        with pytest.raises(millrace.Frozen):
+            table.push_gradients(keys, gradients)
+        assert np.array_equal(table.lookup(keys), np.ones((16, 2)))
+        assert client.replay_info().dropped == 0
+        client.freeze("off")
+        table.push_gradients(keys, gradients)
+        assert np.array_equal(table.lookup(keys), np.full((16, 2), 2.0))
+
+
 def test_saves_that_wait_and_are_withdrawn(new_node):
     with millrace.Client(new_node().address, deadline_s=60.0) as client:
         table = client.table("t", 2)

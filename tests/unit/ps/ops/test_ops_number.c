@@ -157,6 +157,45 @@ static void numbers_that_make_no_sense_are_refused(void **state)
     assert_float_equal(node_value(n, table, key), 98, 0);
 }
 
+static void set_freeze(struct node_fixture *n, uint32_t level)
+{
+    const struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+}
+
+/* The level outlives the node. What clients send again after its end precedes it, also where it makes rows. */
+static void a_freeze_outlives_the_node(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    (void)node_save(n);
+    n->config.checkpoint_save_on_stop = false;
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(push(n, 3, table, 6), MR_OK, NULL);
+    set_freeze(n, MR_FREEZE_ALL);
+    node_restart(n, n->core_count);
+    assert_int_equal(node_counter(n, 0, "ps.freeze"), MR_FREEZE_ALL);
+    node_check(push(n, 2, table, 5), MR_FROZEN, "level all");
+    node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_OK, NULL);
+    node_check(push_with(n, 3, table, 6, MR_PUSH_AGAIN), MR_OK, NULL);
+    node_check(push_with(n, 0, table, 5, MR_PUSH_AGAIN), MR_FROZEN, "level all"); /* without a number */
+    assert_float_equal(node_value(n, table, 5), 98, 0);
+    assert_float_equal(node_value(n, table, 6), 99, 0);
+    set_freeze(n, MR_FREEZE_ALL); /* by somebody who knows this start */
+    node_check(push_with(n, 4, table, 5, MR_PUSH_AGAIN), MR_FROZEN, "level all");
+    set_freeze(n, MR_FREEZE_ADMIT);
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "1");
+    node_restart(n, 2); /* also with a checkpoint that is named */
+    assert_int_equal(node_counter(n, 1, "ps.freeze"), MR_FREEZE_ADMIT);
+    node_check(push(n, 5, table, 7), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 7), 100, 0); /* no row was made */
+    set_freeze(n, MR_FREEZE_OFF);
+    node_restart(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.freeze"), MR_FREEZE_OFF);
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+}
+
 /* A row that no lookup has made since the start. */
 static void a_numbered_push_makes_rows(void **state)
 {
@@ -428,6 +467,7 @@ int main(void)
         ON_1_CORE(what_was_applied_is_ok_even_when_it_would_be_refused),
         ON_1_CORE(a_refused_push_is_not_marked),
         ON_3_CORES(numbers_that_make_no_sense_are_refused),
+        ON_1_CORE(a_freeze_outlives_the_node),
         ON_1_CORE(a_numbered_push_makes_rows),
         ON_1_CORE(a_push_whose_lookup_was_lost_counts_as_one),
         ON_1_CORE(a_variable_is_set_once),
