@@ -17,8 +17,8 @@ demo-mnist: ## Train torch's MNIST network on a server through remote calls: TRA
 test: ## Every test, also under the sanitizers
 	@scripts/test.sh
 
-bench: ## Benchmarks as ratios against raw limits; writes build/bench/results.json
-	@scripts/bench.sh
+bench: ## Benchmarks as ratios against raw limits: ONLY="parts or rows" ROUNDS=n NOISE=1; writes build/bench/results.json and .md
+	@scripts/bench.sh $(patsubst %,--only '%',$(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(NOISE),--noise)
 
 bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg
 	@scripts/bench-peers.sh

@@ -3,9 +3,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+echo "bench: $(date +%T) building; this takes a few minutes the first time" >&2
 scripts/setup.sh bench
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
-ninja -C build --quiet
+quiet=()
+[ -t 1 ] || quiet=(--quiet) # a terminal shows how far it is
+ninja -C build "${quiet[@]}"
 sudo=()
 [ "$(id -u)" -eq 0 ] || sudo=(sudo)
 exec "${sudo[@]}" python3 tests/bench/run.py "$@"

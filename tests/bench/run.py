@@ -7,6 +7,7 @@ machine whose speed drifts does not decide. Writes build/bench/results.json.
 """
 import argparse
 import contextlib
+import fnmatch
 import json
 import os
 import shutil
@@ -18,69 +19,88 @@ import tempfile
 import time
 
 import checkpoint
+import mtu
 import remote
+import table
+import worst
 
 CPU_SERVER, CPU_CLIENT = 1, 0
 SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
 BULK_BYTES = 13312 * 16 * 4
 LARGE_BYTES = 8 << 20
 LOSS_PPM = 10000
+TRANSPORT_SECONDS = 1
 # least time that a sender waits beyond a round trip before it asks: MR_PTO_GRANULARITY_US and a timer tick
 PROBE_US = 1032
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
-NOISE_TARGET = 1.5  # times as bad as without the noise, at most, may a ratio to the limit be beside it
 TABLE_LARGE_BYTES = 10 << 30  # that 50 M rows of 16 floats and their bare copy take
+WHOLE_FRAMES = ("tx", "off", "gso", "off", "gro", "off")  # for a program that carries them
 FIRST = ["nice", "-n", "-20"]  # whatever else runs on the machine comes after the two
 
-# name: (unit, better, target, what the target is compared with: "ratio" or "value")
+# part: {name: (unit, better, target, what the target is compared with: "ratio" or "value")}
 ROWS = {
-    "empty_call_1": ("us", "lower", 1.3, "ratio"),
-    "empty_call_64": ("calls/s", "higher", 1e6, "value"),
-    "pull_13312x16": ("us", "lower", 1.3, "ratio"),
-    "push_13312x16": ("us", "lower", 500.0, "value"),
-    "lookup_512x26_by_batch": ("us", "lower", 1.3, "ratio"),
-    "lookup_512x26_summed_by_batch": ("us", "lower", 150.0, "value"),
-    "empty_call_64_unbundled": ("calls/s", "higher", 0.8, "ratio"),
-    "pull_8mb": ("MB/s", "higher", 0.75, "ratio"),
-    "push_8mb": ("MB/s", "higher", 0.75, "ratio"),
-    "small_under_bulk_p99": ("us", "lower", 3.0, "ratio"),
-    "bulk_at_1pct_loss": ("MB/s", "higher", 0.7, "ratio"),
-    "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
-    "python_lookup_1_over_c": ("us", "lower", 15.0, "value"),
-    "python_lookup_64_over_c": ("us", "lower", 15.0, "value"),
-    "python_pull_share_numpy": ("of C's", "higher", 0.9, "value"),
-    "python_pull_share_torch": ("of C's", "higher", 0.9, "value"),
-    "python_push_share_numpy": ("of C's", "higher", 0.9, "value"),
-    "python_push_share_torch": ("of C's", "higher", 0.9, "value"),
-    "socket_empty_call_1": ("us", "lower", 1.3, "ratio"),
-    "socket_pull_13312x16": ("us", "lower", 2.0, "ratio"),
-    "socket_push_13312x16": ("us", "lower", 600.0, "value"),
-    "socket_pull_8mb": ("MB/s", "higher", 0.7, "ratio"),
-    "socket_push_8mb": ("MB/s", "higher", 0.7, "ratio"),
-    "socket_small_under_bulk_p99": ("us", "lower", 2.5, "ratio"),
-    "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
-    "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
-    "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
-    "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
-    **remote.ROWS,
-    **checkpoint.ROWS,
-}  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
-
-
-# part: seconds of a round; a large table and the demo come once, at the end
+    "veth": {
+        "empty_call_1": ("us", "lower", 1.3, "ratio"),
+        "empty_call_64": ("calls/s", "higher", 1e6, "value"),
+        "pull_13312x16": ("us", "lower", 1.3, "ratio"),
+        "push_13312x16": ("us", "lower", 500.0, "value"),
+        "lookup_512x26_by_batch": ("us", "lower", 1.3, "ratio"),
+        "lookup_512x26_summed_by_batch": ("us", "lower", 150.0, "value"),
+        "empty_call_64_unbundled": ("calls/s", "higher", 0.8, "ratio"),
+        "pull_8mb": ("MB/s", "higher", 0.75, "ratio"),
+        "push_8mb": ("MB/s", "higher", 0.75, "ratio"),
+        "small_under_bulk_p99": ("us", "lower", 3.0, "ratio"),
+        "bulk_at_1pct_loss": ("MB/s", "higher", 0.7, "ratio"),
+        "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
+    },
+    "socket": {
+        "socket_empty_call_1": ("us", "lower", 1.3, "ratio"),
+        "socket_pull_13312x16": ("us", "lower", 2.0, "ratio"),
+        "socket_push_13312x16": ("us", "lower", 600.0, "value"),
+        "socket_pull_8mb": ("MB/s", "higher", 0.7, "ratio"),
+        "socket_push_8mb": ("MB/s", "higher", 0.7, "ratio"),
+        "socket_small_under_bulk_p99": ("us", "lower", 2.5, "ratio"),
+    },
+    "worst": worst.ROWS,
+    "python": {
+        "python_lookup_1_over_c": ("us", "lower", 15.0, "value"),
+        "python_lookup_64_over_c": ("us", "lower", 15.0, "value"),
+        "python_pull_share_numpy": ("of C's", "higher", 0.9, "value"),
+        "python_pull_share_torch": ("of C's", "higher", 0.9, "value"),
+        "python_push_share_numpy": ("of C's", "higher", 0.9, "value"),
+        "python_push_share_torch": ("of C's", "higher", 0.9, "value"),
+    },
+    "rpc": remote.ROWS,
+    "memif": {
+        "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
+        "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
+        "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
+    },
+    "checkpoint": checkpoint.ROWS,
+    "mtu": mtu.ROWS,
+    "demo": {"demo_samples": ("samples/s", "higher", 5 * 134e3, "value")},
+}
+# Rows that a program names itself, with their targets: bench_table, bench_growth, bench_skew, big_table.
+PATTERNS = {
+    "table": ("table_*_1000k", "table_*_10000k"),
+    "table_large": ("table_*_50000k", "table_insert_growing", "zipf_core_share", "big_*"),
+}
+# part: seconds of a round; mtu, a large table and the demo come once, at the end
 PARTS = {
-    "veth": 60,
-    "socket": 30,
+    "veth": 45,
+    "socket": 20,
+    "worst": 15,
     "python": 30,
     "rpc": 120,
     "memif": 30,
     "table": 60,
     "checkpoint": 150,
+    "mtu": 140,
     "table_large": 150,
     "demo": 60,
 }
-ONCE = ("table_large", "demo")
+ONCE = ("mtu", "table_large", "demo")
 
 
 def run(*command, **options):
@@ -90,40 +110,48 @@ def run(*command, **options):
 class Cable:
     """Two namespaces and a veth pair; gone at the end, whatever happens."""
 
-    def __init__(self, mtu, server_kernel=False):
-        """server_kernel: the server's address is its kernel's, as driver = socket needs."""
+    def __init__(self, mtu, server_kernel=False, cut=False):
+        """server_kernel: the server's address is its kernel's, as driver = socket needs. cut: server0 leads to
+        server1 and client1 to client0, all but the last in the server's namespace: a program must carry the
+        frames, which come one by one then."""
         self.server, self.client = (f"mrbench-{os.getpid()}-{side}" for side in ("s", "c"))
-        self.mtu, self.server_kernel = mtu, server_kernel
+        self.mtu, self.server_kernel, self.cut = mtu, server_kernel, cut
 
     def __enter__(self):
         for space in (self.server, self.client):
             run("ip", "netns", "add", space)
             run("ip", "-n", space, "link", "set", "lo", "up")
-        run(
-            "ip",
-            "-n",
-            self.server,
-            "link",
-            "add",
-            "server0",
-            "mtu",
-            str(self.mtu),
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "client0",
-            "mtu",
-            str(self.mtu),
-            "netns",
-            self.client,
-        )
+        if self.cut:
+            self.lay("server0", "server1", self.server)
+            self.lay("client1", "client0", self.client)
+            for space, end in ((self.server, "server0"), (self.client, "client0")):
+                run(
+                    "ip",
+                    "netns",
+                    "exec",
+                    space,
+                    "ethtool",
+                    "-K",
+                    end,
+                    *WHOLE_FRAMES,
+                    stdout=subprocess.DEVNULL,
+                )
+            for end in ("server1", "client1"):
+                run("ip", "-n", self.server, "link", "set", end, "up")
+        else:
+            self.lay("server0", "client0", self.client)
         run("ip", "-n", self.client, "addr", "add", f"{CLIENT_IP}/24", "dev", "client0")
         run("ip", "-n", self.client, "link", "set", "client0", "up")
         if self.server_kernel:
             run("ip", "-n", self.server, "addr", "add", f"{SERVER_IP}/24", "dev", "server0")
             run("ip", "-n", self.server, "link", "set", "server0", "up")
         return self
+
+    def lay(self, end, peer, peer_space):
+        """A veth pair from the server's namespace."""
+        mtu = ("mtu", str(self.mtu))
+        there = ("peer", "name", peer, *mtu, "netns", peer_space)
+        run("ip", "-n", self.server, "link", "add", end, *mtu, "type", "veth", *there)
 
     def __exit__(self, *_):
         for space in (self.server, self.client):
@@ -162,6 +190,9 @@ def serving(space, command, ready, cpus=str(CPU_SERVER), first=None):
 def client_lines(space, command, environment=None, first=None, cpus=str(CPU_CLIENT)):
     """Runs a client pinned to its CPUs; its JSON lines by name."""
     prefix = list(FIRST if first is None else first) + (["ip", "netns", "exec", space] if space else [])
+    say(
+        "  " + " ".join(os.path.basename(word) for word in command if not word.startswith(("MILL", "PYTHON")))
+    )
     done = subprocess.run(
         prefix + ["taskset", "-c", cpus] + command,
         text=True,
@@ -182,9 +213,10 @@ class Bench:
         self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
         self.garbage = arguments.garbage
         self.checkpoint_bytes = int(arguments.checkpoint_gb * 1e9)
-        self.rows = dict(ROWS)
-        self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
-        self.noisy = {name: [] for name in ROWS}  # the same, beside another process
+        self.rows = {name: row for rows in ROWS.values() for name, row in rows.items()}
+        self.rounds = {name: [] for name in self.rows}  # (value, limit) per round
+        self.noisy = {name: [] for name in self.rows}  # the same, beside another process
+        self.limits = {}  # what the port and sockets alone can do: {name: {driver: [value per round]}}
         self.notes = {}
         self.blast_us = None
 
@@ -200,18 +232,28 @@ class Bench:
         port = ["--driver", driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
         return [self.program("tests/bench/raw_server"), mode, *port]
 
-    def raw_limits(self, cable, driver):
-        limits = {}
+    def raw_limits(self, cable, driver, mtu=None, runs=None):
+        """Of a cable of another MTU they do not stand in the table of limits."""
+        limits, all_runs = {}, runs or self.runs
         for mode, payload_bytes in (("echo", None), ("blast", BULK_BYTES), ("blast", LARGE_BYTES)):
             with serving(cable.server, self.raw_server(driver, mode), "ready"):
                 command = [self.program("tests/bench/raw_client"), mode, "--server", f"{SERVER_IP}:{PORT}"]
                 if mode == "blast":
-                    runs = max(self.runs * BULK_BYTES // payload_bytes, 1)
-                    command += ["--bytes", str(payload_bytes), "--mtu", str(self.mtu), "--runs", str(runs)]
+                    runs = max(all_runs * BULK_BYTES // payload_bytes, 1)
+                    command += [
+                        "--bytes",
+                        str(payload_bytes),
+                        "--mtu",
+                        str(mtu or self.mtu),
+                        "--runs",
+                        str(runs),
+                    ]
                 lines = client_lines(cable.client, command)
             if payload_bytes == LARGE_BYTES:
                 lines = {"raw_blast_8mb": lines["raw_blast"]}
             limits.update(lines)
+        for name, line in limits.items() if mtu is None else ():
+            self.limits.setdefault(name, {}).setdefault(driver, []).append(line["value"])
         return limits
 
     def node_arguments(self, directory, driver, device, **more):
@@ -287,7 +329,9 @@ class Bench:
                     )
 
     def veth_round(self, directory):
-        transport = ("bench_transport", "--seconds", "1")
+        transport = ("bench_transport", "--seconds", str(TRANSPORT_SECONDS))
+        with Cable(self.mtu, server_kernel=True) as cable:  # beside the port's, in the table of limits
+            self.raw_limits(cable, "socket")
         with Cable(self.mtu) as cable:
             limits = self.raw_limits(cable, self.driver)
             calls = self.on_node(cable, directory, [("bench_calls", "--runs", str(self.runs)), transport])
@@ -326,7 +370,10 @@ class Bench:
         """A node on the kernel's sockets; the limit is a plain socket's, whose datagrams move in runs."""
         with Cable(self.mtu, server_kernel=True) as cable:
             limits = self.raw_limits(cable, "socket")
-            commands = [("bench_calls", "--runs", str(self.runs)), ("bench_transport", "--seconds", "1")]
+            commands = [
+                ("bench_calls", "--runs", str(self.runs)),
+                ("bench_transport", "--seconds", str(TRANSPORT_SECONDS)),
+            ]
             calls = self.on_node(cable, directory, commands, driver="socket")
         self.add("socket_empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
         for name in ("pull_13312x16", "push_13312x16"):
@@ -386,6 +433,12 @@ class Bench:
     def rpc_round(self, directory):
         remote.Remote(self, sys.modules[__name__], directory).round()
 
+    def mtu_round(self, directory):
+        mtu.Mtus(self, sys.modules[__name__], directory).round()
+
+    def worst_round(self, directory):
+        worst.Worst(self, sys.modules[__name__], directory).round()
+
     def table_round(self, _directory):
         self.in_process("bench_table", "--optimizer", "sgd", "1000", "10000")
         self.in_process("bench_table", "--optimizer", "adagrad", "1000", "10000")
@@ -436,6 +489,12 @@ class Bench:
         limit = blast_bytes_per_s / DEMO_SAMPLE_BYTES if blast_bytes_per_s else None
         self.add("demo_samples", float(fields["samples_per_s"]), limit)
 
+    def limit_medians(self):
+        return {
+            name: {driver: statistics.median(values) for driver, values in drivers.items()}
+            for name, drivers in self.limits.items()
+        }
+
     def measure(self, part, directory):
         getattr(self, f"{part}_round")(directory)
 
@@ -461,7 +520,11 @@ class Bench:
             noisy = [v / l for v, l in self.noisy.get(name, []) if l]
             noisy_ratio = statistics.median(noisy) if noisy else None
             seen = ratio if measure == "ratio" else value
-            met = seen is not None and (seen <= target if better == "lower" else seen >= target)
+            met = (
+                None
+                if target is None
+                else seen is not None and (seen <= target if better == "lower" else seen >= target)
+            )
             rows.append(
                 {
                     "name": name,
@@ -502,24 +565,45 @@ def noise_factor(ratio, noisy_ratio, better):
     return noisy_ratio / ratio if better == "lower" else ratio / noisy_ratio
 
 
-def plan(arguments):
-    """(number of the round, part) in order; number 0: a part that comes once."""
-    parts = [
-        part
-        for part in PARTS
-        if part not in arguments.skip and (part in arguments.only or not arguments.only)
-    ]
-    steps = [(i + 1, part) for i in range(arguments.rounds) for part in parts if part not in ONCE]
-    steps += [(0, part) for part in parts if part in ONCE]
-    seconds = sum(PARTS[part] for _, part in steps) * (2 if arguments.noise else 1)
-    say(f"{len(steps)} steps, about {seconds // 60 + 1} minutes")
-    return steps
+class Progress:
+    """The parts in order, said as they begin, with the time that is left. Number 0 of a round: a part that
+    comes once."""
+
+    def __init__(self, arguments):
+        parts = [part for part in PARTS if part in arguments.parts]
+        self.steps = [(i + 1, part) for i in range(arguments.rounds) for part in parts if part not in ONCE]
+        self.steps += [(0, part) for part in parts if part in ONCE]
+        self.rounds, self.times = arguments.rounds, 2 if arguments.noise else 1
+        self.started, self.expected = time.monotonic(), 0
+        say(
+            f"{len(self.steps)} step{'s' if len(self.steps) != 1 else ''} ({', '.join(parts)}), about {minutes(self.seconds(self.steps))}"
+        )
+
+    def seconds(self, steps):
+        return sum(PARTS[part] for _, part in steps) * self.times
+
+    def left(self, at):
+        """Seconds, corrected by how long the steps before have taken."""
+        took = time.monotonic() - self.started
+        slower = took / self.expected if self.expected else 1.0
+        return self.seconds(self.steps[at:]) * slower
+
+    def __iter__(self):
+        for at, (number, part) in enumerate(self.steps):
+            of_round = f", round {number} of {self.rounds}" if number else ""
+            say(f"{at + 1} of {len(self.steps)}: {part}{of_round}; about {minutes(self.left(at))} left")
+            yield part
+            self.expected += self.seconds([(number, part)])
+
+
+def minutes(seconds):
+    count = max(round(seconds / 60), 1)
+    return f"{count} minute{'s' if count > 1 else ''}"
 
 
 def say(text):
-    """Progress, for those who watch."""
-    if sys.stderr.isatty():
-        print(f"bench: {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    """Progress."""
+    print(f"bench: {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def available_bytes():
@@ -538,39 +622,41 @@ def cpu_name():
     return "unknown CPU"
 
 
-def number(value):
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
-
-
-def print_table(rows, notes):
+def machine(bench):
     kernel = os.uname().release.split("-")[0]
-    print(f"{cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}; {notes.get('port', '')}")
-    print(f"{'name':34} {'value':>12} {'unit':10} {'limit':>12} {'ratio':>7}  target        met")
-    for row in rows:
-        bound = "<=" if row["better"] == "lower" else ">="
-        kind = "x limit" if row["target_of"] == "ratio" else row["unit"]
-        target = f"{bound} {number(row['target'])} {kind}"
-        print(
-            f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
-            f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}"
-        )
-    noisy = [row for row in rows if row["noise_factor"] is not None]
-    if noisy:
-        print(f"\n{'beside a busy process':34} {'ratio':>12} {'times worse':>12}  target        met")
-    for row in noisy:
-        factor = row["noise_factor"]
-        met = "yes" if factor <= NOISE_TARGET else "no"
-        print(
-            f"{row['name']:34} {number(row['noisy_ratio']):>12} {number(factor):>12}"
-            f"  <= {NOISE_TARGET} x quiet   {met}"
-        )
-    for what in sorted(set(notes) - {"port"}):
-        print(f"{what}: {notes[what]}")
+    return f"{cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}; {bench.notes.get('port', '')}"
 
 
-def main():
+def parts_with(name):
+    """The parts that a name stands for: a part, or rows as a shell's pattern."""
+    if name in PARTS:
+        return [name]
+    found = [part for part, rows in ROWS.items() if fnmatch.filter(rows, name)]
+    return found + [
+        part
+        for part, patterns in PATTERNS.items()
+        if any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(pattern, name) for pattern in patterns)
+    ]
+
+
+def is_wanted(row, names):
+    """Whether --only names the row, its part, or nothing at all."""
+    return not names or any(
+        fnmatch.fnmatch(row, name)
+        or row in ROWS.get(name, ())
+        or any(fnmatch.fnmatch(row, pattern) for pattern in PATTERNS.get(name, ()))
+        for name in names
+    )
+
+
+def list_parts():
+    for part, seconds in PARTS.items():
+        print(f"{part}: about {seconds} s {'once' if part in ONCE else 'a round'}")
+        for row in (*ROWS.get(part, ()), *PATTERNS.get(part, ())):
+            print(f"    {row}")
+
+
+def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default="build", help="build directory (default build)")
     parser.add_argument("--driver", default="af_xdp", help="af_xdp, af_packet or tap (default af_xdp)")
@@ -585,7 +671,15 @@ def main():
     )
     parser.add_argument("--skip", action="append", default=[], choices=PARTS, help="leave a part out")
     parser.add_argument(
-        "--only", action="append", default=[], choices=PARTS, help="leave all other parts out"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a part, a row, or a pattern of rows ('*pull*'): leave everything else out; may be repeated",
+    )
+    parser.add_argument("--list", action="store_true", help="print the parts and their rows, and end")
+    parser.add_argument(
+        "--merge", action="store_true", help="keep the rows of the last results that are not measured now"
     )
     parser.add_argument(
         "--noise",
@@ -593,6 +687,19 @@ def main():
         help="measure each part once more beside a process that takes half of a CPU",
     )
     arguments = parser.parse_args()
+    for name in arguments.only:
+        if not parts_with(name):
+            parser.error(f"--only {name}: no part and no row is called so; --list names them")
+    chosen = {part for name in arguments.only for part in parts_with(name)} or set(PARTS)
+    arguments.parts = chosen - set(arguments.skip)
+    return arguments
+
+
+def main():
+    arguments = read_arguments()
+    if arguments.list:
+        list_parts()
+        return
     if os.geteuid() != 0:
         sys.exit("bench: needs root for network namespaces and DPDK ports; run it through sudo")
     if os.cpu_count() < 2:
@@ -602,22 +709,27 @@ def main():
     os.makedirs(bench.program("bench"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="millrace-bench-")
     try:
-        for round_number, part in plan(arguments):
-            say(f"{part}, round {round_number} of {arguments.rounds}" if round_number else part)
+        for part in Progress(arguments):
             bench.measure(part, directory)
             if arguments.noise:
+                say(f"{part} once more, beside a process that takes half of a CPU")
                 bench.measure_beside_noise(part, directory)
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
         sys.exit(f"bench: {failure}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
-    rows = bench.results()
+    rows = [row for row in bench.results() if is_wanted(row["name"], arguments.only)]
+    results = {"machine": machine(bench), "rows": rows, "limits": bench.limit_medians(), "notes": bench.notes}
     path = bench.program("bench/results.json")
+    if arguments.merge and os.path.exists(path):
+        results = table.merge(path, results)
     with open(path, "w", encoding="utf-8") as out:
-        json.dump(rows, out, indent=2)
+        json.dump(results, out, indent=2)
         out.write("\n")
-    print_table(rows, bench.notes)
+    with open(bench.program("bench/results.md"), "w", encoding="utf-8") as out:
+        out.write(table.markdown(results))
+    print(table.text(results))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,119 @@
+"""Tables of what run.py measured. Results: {"machine", "rows": [...], "limits": {name: {driver: value}},
+"notes": {what: text}}, as Bench.results() and Bench.limit_medians() make them."""
+import json
+
+NOISE_TARGET = 1.5  # times as bad as without the noise, at most, may a ratio to the limit be beside it
+# limit: (what, unit, bytes of a blast)
+LIMITS = {
+    "raw_echo_1": ("one datagram there and back", "us", None),
+    "raw_echo_64": ("the same, 64 in flight", "/s", None),
+    "raw_blast": ("852 kB after a small request", "MB/s", 13312 * 16 * 4),
+    "raw_blast_8mb": ("8 MiB after a small request", "MB/s", 8 << 20),
+}
+
+
+def merge(path, results):
+    """The results of before with these in their place."""
+    with open(path, encoding="utf-8") as saved:
+        before = json.load(saved)
+    measured = {row["name"] for row in results["rows"]}
+    rows = [row for row in before["rows"] if row["name"] not in measured] + results["rows"]
+    return {
+        "machine": results["machine"] if results["machine"][-2:] != "; " else before["machine"],
+        "rows": rows,
+        "limits": {**before["limits"], **results["limits"]},
+        "notes": {**before["notes"], **results["notes"]},
+    }
+
+
+def number(value):
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def target(row):
+    if row["target"] is None:
+        return "-"
+    bound = "<=" if row["better"] == "lower" else ">="
+    kind = "x limit" if row["target_of"] == "ratio" else row["unit"]
+    return f"{bound} {number(row['target'])} {kind}"
+
+
+def met(row):
+    return {True: "yes", False: "no", None: ""}[row["met"]]
+
+
+def cells(row):
+    return (
+        row["name"],
+        f"{number(row['value'])} {row['unit']}",
+        number(row["limit"]),
+        number(row["ratio"]),
+        target(row),
+        met(row),
+    )
+
+
+def noise_cells(row):
+    factor = row["noise_factor"]
+    is_met = "yes" if factor <= NOISE_TARGET else "no"
+    return (
+        row["name"],
+        number(row["ratio"]),
+        number(row["noisy_ratio"]),
+        number(factor),
+        f"<= {NOISE_TARGET} x quiet",
+        is_met,
+    )
+
+
+def limit_cells(name, drivers, found):
+    what, unit, size = LIMITS[name]
+    values = [found.get(driver) for driver in drivers]
+    shown = [size / value if value and size else value for value in values]
+    return (what, *(f"{number(value)} {unit}" if value else "-" for value in shown))
+
+
+def tables(results):
+    """(head, rows) of each table that there is something for."""
+    limits = results["limits"]
+    drivers = sorted({driver for found in limits.values() for driver in found})
+    heads = ["sockets, super-packets" if driver == "socket" else driver for driver in drivers]
+    rows = [limit_cells(name, drivers, limits[name]) for name in LIMITS if name in limits]
+    if rows:
+        yield ("what the port alone can do", *heads), rows
+    if results["rows"]:
+        yield ("row", "value", "limit", "ratio", "target", "met"), [cells(row) for row in results["rows"]]
+    noisy = [row for row in results["rows"] if row["noise_factor"] is not None]
+    if noisy:
+        head = ("beside a busy process", "ratio, quiet", "ratio", "times worse", "target", "met")
+        yield head, [noise_cells(row) for row in noisy]
+
+
+def notes(results):
+    return [f"{what}: {text}" for what, text in sorted(results["notes"].items()) if what != "port"]
+
+
+def markdown(results):
+    lines = [results["machine"], ""]
+    for head, rows in tables(results):
+        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join((f"`{first}`", *rest)) + " |" for first, *rest in rows] + [""]
+    return "\n".join(lines + [f"- {note}" for note in notes(results)]) + "\n"
+
+
+def text(results):
+    lines = [results["machine"]]
+    for head, rows in tables(results):
+        widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+        lines += [""] + [
+            "  ".join(
+                cell.ljust(width) if i == 0 or i >= 4 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ).rstrip()
+            for line in (head, *rows)
+        ]
+    return "\n".join(lines + [""] + notes(results))

@@ -1,0 +1,90 @@
+"""Work that is hard on a parameter server: keys one by one from many clients, a key that all want, a client
+behind a slow link, long rows. Each stands beside the same work without that, on the same node (sockets).
+"""
+import contextlib
+import subprocess
+
+SLOW_RATE = "20mbit"
+SLOW_IP, SLOW_GATEWAY, SLOW_NET = "10.99.1.2", "10.99.1.1", "10.99.1.0/24"
+
+# name: (unit, better, target, what the target is compared with)
+ROWS = {
+    "worst_many_clients": (
+        "calls/s",
+        "higher",
+        0.7,
+        "ratio",
+    ),  # 64 clients, against one with as many in flight
+    "worst_many_clients_p99": ("us", "lower", 2.0, "ratio"),  # of their calls, against the one's
+    "worst_hot_key_lookup": ("calls/s", "higher", 0.9, "ratio"),  # one key for all, against keys of their own
+    "worst_hot_key_push": ("us", "lower", 1.0, "ratio"),  # 13312 gradients for a key, against 13312 keys
+    "worst_long_rows_pull": ("us", "lower", 1.0, "ratio"),  # 208 rows of 1024 values, against 13312 of 16
+    "worst_long_rows_push": ("us", "lower", 1.0, "ratio"),
+    "worst_slow_link_pull": ("us", "lower", 1.5, "ratio"),  # beside a client that pulls over a slow link
+    "worst_slow_link_small_p99": ("us", "lower", 1.5, "ratio"),
+}
+
+
+class Worst:
+    """One round: `bench` is run.Bench, `tools` the module run."""
+
+    def __init__(self, bench, tools, directory):
+        self.bench, self.tools, self.directory = bench, tools, directory
+        self.program = bench.program("tests/bench/bench_worst")
+        self.target = f"{tools.SERVER_IP}:{tools.PORT}"
+
+    def client(self, cable, *arguments):
+        return self.tools.client_lines(cable.client, [self.program, "--server", self.target, *arguments])
+
+    @contextlib.contextmanager
+    def slow_space(self, cable):
+        """A namespace behind the client's, over a link of a few megabits per second each way."""
+        run, space = self.tools.run, f"{cable.client}-slow"
+        run("ip", "netns", "add", space)
+        try:
+            link = ("link", "add", "slow0", "mtu", "1500", "type", "veth", "peer", "name", "slow1")
+            run("ip", "-n", cable.client, *link, "mtu", "1500", "netns", space)
+            ends = ((cable.client, "slow0", SLOW_GATEWAY), (space, "slow1", SLOW_IP))
+            for where, end, address in ends:
+                run("ip", "-n", where, "addr", "add", f"{address}/24", "dev", end)
+                run("ip", "-n", where, "link", "set", end, "up")
+                shaper = ("root", "tbf", "rate", SLOW_RATE, "burst", "16kb", "latency", "20ms")
+                run("tc", "-n", where, "qdisc", "add", "dev", end, *shaper)
+            run("ip", "netns", "exec", cable.client, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+            run("ip", "-n", space, "route", "add", "default", "via", SLOW_GATEWAY)
+            run("ip", "-n", cable.server, "route", "add", SLOW_NET, "via", self.tools.CLIENT_IP)
+            yield space
+        finally:
+            subprocess.run(["ip", "netns", "del", space], check=False)
+
+    @contextlib.contextmanager
+    def slow_client(self, cable):
+        """Pulls again and again, four at a time; ends with an error unless at least one came through."""
+        with self.slow_space(cable) as space:
+            command = ["ip", "netns", "exec", space, self.program, "--server", self.target, "slow"]
+            client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                if client.stdout.readline() != "pulling\n":
+                    raise RuntimeError("the client behind the slow link got no answer")
+                yield
+                client.stdin.close()
+                if client.wait(60) != 0:
+                    raise RuntimeError("the client behind the slow link failed")
+            finally:
+                client.kill()
+                client.wait()
+
+    def round(self):
+        tools = self.tools
+        node = self.bench.node_arguments(self.directory, "socket", "server0")
+        with tools.Cable(self.bench.mtu, server_kernel=True) as cable:
+            with tools.serving(cable.server, node, "ready"):
+                lines = self.client(cable, "keys", "rows")
+                alone = self.client(cable, "beside")
+                with self.slow_client(cable):
+                    beside = self.client(cable, "beside")
+        for name in ROWS:
+            if name in lines:
+                self.bench.add(name, lines[name]["value"], lines[name]["limit"])
+        self.bench.add("worst_slow_link_pull", beside["pull"]["value"], alone["pull"]["value"])
+        self.bench.add("worst_slow_link_small_p99", beside["small"]["p99"], alone["small"]["p99"])
