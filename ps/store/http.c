@@ -62,10 +62,11 @@ struct ps_http *ps_http_create(const struct ps_http_options *options)
     h->options.user = copy_of(options->user);
     h->options.password = copy_of(options->password);
     h->options.sigv4 = copy_of(options->sigv4);
+    h->options.ca = copy_of(options->ca);
     pthread_mutex_init(&h->lock, NULL);
     atomic_init(&h->seed, (unsigned)mr_clock_us());
     if ((options->user && !h->options.user) || (options->password && !h->options.password) ||
-        (options->sigv4 && !h->options.sigv4)) {
+        (options->sigv4 && !h->options.sigv4) || (options->ca && !h->options.ca)) {
         ps_http_destroy(h);
         return NULL;
     }
@@ -89,6 +90,7 @@ void ps_http_destroy(struct ps_http *h)
     free_secret(h->options.user);
     free_secret(h->options.password);
     free_secret(h->options.sigv4);
+    free_secret(h->options.ca);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -232,6 +234,8 @@ static void set_identity(const struct ps_http_options *o, CURL *easy)
         (void)curl_easy_setopt(easy, CURLOPT_USERPWD, ":");
         (void)curl_easy_setopt(easy, CURLOPT_COOKIEFILE, ""); /* what the server gives instead of a ticket */
     }
+    if (o->ca)
+        (void)curl_easy_setopt(easy, CURLOPT_CAINFO, o->ca);
 }
 
 static void set_limits(struct attempt *a)
@@ -326,6 +330,7 @@ static int error_of_curl(const struct attempt *a, CURLcode code, bool *is_transi
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
     case CURLE_TOO_MANY_REDIRECTS:
         *is_transient = false;
         return EIO;
@@ -381,8 +386,13 @@ static void explain_curl(const struct attempt *a, CURLcode code, int error)
         ps_store_explain(error, "it was stopped");
     else if (error == EMSGSIZE)
         ps_store_explain(error, "the answer is longer than any that was expected");
+    else if (code == CURLE_PEER_FAILED_VERIFICATION && strstr(why, "subject name"))
+        ps_store_explain(error, "%.120s; name the host as its certificate does", why);
     else if (code == CURLE_PEER_FAILED_VERIFICATION)
-        ps_store_explain(error, "%.120s; add the store's certificate to /etc/ssl/certs", why);
+        ps_store_explain(error, "%.120s; name the file of its CA: ca=/FILE in the URL, or CURL_CA_BUNDLE",
+                         why);
+    else if (code == CURLE_SSL_CACERT_BADFILE)
+        ps_store_explain(error, "%.160s; ca or CURL_CA_BUNDLE is to name a PEM file of certificates", why);
     else
         ps_store_explain(error, "%.120s; is the store running, and are host and port right?", why);
 }

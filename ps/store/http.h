@@ -30,6 +30,8 @@ struct ps_http_options {
     const char *user, *password; /* S3's keys; NULL: none */
     const char *sigv4;           /* "aws:amz:REGION:s3": sign requests with these; NULL: do not */
     bool negotiate;              /* Kerberos */
+    /* File of certificates that HTTPS trusts; NULL: the system's. */
+    const char *ca;
     /* What an error of the server means: fills in `text`, and may change the errno that follows from the
      * status. Sets *is_transient where the same request may succeed later. */
     int (*explain)(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,

@@ -39,6 +39,20 @@ const struct ps_store ps_remote_store_base = {
     .sync_directory = sync_nothing,
 };
 
+/* AWS_CA_BUNDLE is Amazon's, the others are those of curl's command. */
+const char *ps_remote_ca(const struct ps_remote *remote)
+{
+    static const char *const names[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    if (remote->url.ca[0] != '\0')
+        return remote->url.ca;
+    for (size_t i = remote->url.kind == PS_STORE_S3 ? 0 : 1; i < sizeof(names) / sizeof(*names); i++) {
+        const char *file = getenv(names[i]);
+        if (file && *file != '\0')
+            return file;
+    }
+    return NULL;
+}
+
 enum mr_status ps_remote_open(const char *url, const struct ps_remote_options *options,
                               struct ps_remote **out, char *text)
 {

@@ -47,6 +47,9 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
 void ps_webhdfs_close(struct ps_remote *remote);
 void ps_s3_close(struct ps_remote *remote);
 
+/* The file of certificates that HTTPS trusts: the URL's, else the environment's; NULL: the system's. */
+const char *ps_remote_ca(const struct ps_remote *remote);
+
 /* What both do alike: descriptors and claims they have none. */
 extern const struct ps_store ps_remote_store_base;
 

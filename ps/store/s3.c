@@ -778,6 +778,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     const struct ps_http_options http = {.user = credentials->access_key,
                                          .password = credentials->secret_key,
                                          .sigv4 = sigv4,
+                                         .ca = ps_remote_ca(remote),
                                          .explain = explain,
                                          .tries = options->tries,
                                          .pause_ms_max = options->pause_ms_max,

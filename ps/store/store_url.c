@@ -135,6 +135,14 @@ static bool set_s3(struct ps_store_url *u, const char *key, const char *value)
     return strcmp(key, "path_style") == 0 && set_flag(value, &u->path_style);
 }
 
+/* What both have. */
+static bool set_any(struct ps_store_url *u, const char *key, const char *value)
+{
+    if (strcmp(key, "ca") == 0)
+        return value[0] == '/' && copy(u->ca, sizeof(u->ca), value);
+    return (u->kind == PS_STORE_HDFS ? set_hdfs : set_s3)(u, key, value);
+}
+
 static bool parse_query(struct ps_store_url *u, const char *query)
 {
     char pairs[QUERY_BYTES], *rest = pairs, *pair;
@@ -145,7 +153,7 @@ static bool parse_query(struct ps_store_url *u, const char *query)
         if (value == NULL)
             return false;
         *value++ = '\0';
-        if (!(u->kind == PS_STORE_HDFS ? set_hdfs : set_s3)(u, pair, value))
+        if (!set_any(u, pair, value))
             return false;
     }
     return true;
@@ -224,8 +232,9 @@ static bool parse_remote(const struct scheme *s, const char *url, struct ps_stor
     if (query && !parse_query(u, query + 1))
         return refuse(text, url,
                       s->kind == PS_STORE_S3
-                          ? "after ? it may have endpoint=http(s)://HOST:PORT, region=R and path_style=0 or 1"
-                          : "after ? it may have user.name=NAME and auth=negotiate");
+                          ? "after ? it may have endpoint=http(s)://HOST:PORT, region=R, path_style=0 or 1 "
+                            "and ca=/FILE"
+                          : "after ? it may have user.name=NAME, auth=negotiate and ca=/FILE");
     return true;
 }
 

@@ -5,6 +5,8 @@
  *                                              swebhdfs:// for HTTPS; ?auth=negotiate for Kerberos
  *   s3://BUCKET/PREFIX?endpoint=URL&region=R   S3, and what speaks it; ?path_style=0 or 1
  *
+ * ?ca=FILE: certificates that HTTPS trusts.
+ *
  * A URL holds no secret (ps/store/credentials.h). Pure functions, any thread.
  */
 #ifndef PS_STORE_URL_H
@@ -31,6 +33,8 @@ struct ps_store_url {
     bool negotiate;     /* HDFS: by Kerberos */
     int path_style;     /* S3: the bucket is part of the path (1) or of the host (0); -1: as the endpoint
                             * suggests */
+    /* File of certificates that HTTPS trusts; "": the environment's, else the system's. */
+    char ca[256];
 };
 
 /* Whether the text has a scheme: if not it is a path of this machine. */

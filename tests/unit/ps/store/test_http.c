@@ -314,6 +314,21 @@ static void a_stream_says_what_the_server_answered(void **state)
     ps_http_stream_close(s);
 }
 
+static void certificates_that_cannot_be_read_are_named(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_http_answer answer;
+    const struct ps_http_options options = {.ca = "/no/such.pem", .tries = TRIES, .pause_ms_max = 1};
+    struct ps_http *http = ps_http_create(&options);
+    char url[64];
+    (void)snprintf(url, sizeof(url), "https://127.0.0.1:%u/200", http_server_port(x->server));
+    const struct ps_http_request request = {.method = "GET", .url = url};
+    assert_int_equal(ps_http_perform(http, &request, &answer), -EIO);
+    assert_false(answer.is_transient);
+    check_explained(EIO, "/no/such.pem; ca or CURL_CA_BUNDLE is to name a PEM file");
+    ps_http_destroy(http);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_body_that_is_too_long_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_body_is_sent_whole_at_each_try, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nobody_listens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(certificates_that_cannot_be_read_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_server_that_stalls_is_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_request_can_be_stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_is_one_body, set_up, tear_down),

@@ -37,7 +37,8 @@ static void hdfs_names_host_port_and_path(void **state)
     assert_string_equal(u.endpoint, "http://namenode:9870");
     assert_string_equal(u.user, "ads");
     assert_false(u.negotiate);
-    u = parse("swebhdfs://[::1]:9871?auth=negotiate");
+    u = parse("swebhdfs://[::1]:9871?auth=negotiate&ca=/etc/ca.pem");
+    assert_string_equal(u.ca, "/etc/ca.pem");
     assert_string_equal(u.endpoint, "https://[::1]:9871");
     assert_string_equal(u.directory + u.root_bytes, "");
     assert_true(u.negotiate);
@@ -53,7 +54,9 @@ static void s3_names_bucket_and_prefix(void **state)
     assert_string_equal(u.directory + u.root_bytes, "/ads");
     assert_string_equal(u.endpoint, "");
     assert_int_equal(u.path_style, -1);
-    u = parse("s3://models?endpoint=http://127.0.0.1:9000/&region=eu-west-1&path_style=0");
+    assert_string_equal(u.ca, "");
+    u = parse("s3://models?endpoint=http://127.0.0.1:9000/&region=eu-west-1&path_style=0&ca=/ca.pem");
+    assert_string_equal(u.ca, "/ca.pem");
     assert_string_equal(u.endpoint, "http://127.0.0.1:9000");
     assert_string_equal(u.region, "eu-west-1");
     assert_int_equal(u.path_style, 0);
@@ -88,6 +91,8 @@ static void wrong_ones_are_refused_with_a_reason(void **state)
         {"s3://models?endpoint=http://host/path", "region=R"},
         {"s3://models?endpoint=http://key:secret@host", "region=R"},
         {"s3://models?path_style=2", "region=R"},
+        {"s3://models?ca=ca.pem", "ca=/FILE"},
+        {"swebhdfs://namenode:9871/a?ca=", "ca=/FILE"},
         {"s3://models?aws_secret_access_key=x", "region=R"},
     };
     (void)state;
