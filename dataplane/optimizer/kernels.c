@@ -87,7 +87,18 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     return true;
 }
 
-/* One set of kernels: the bodies above, inlined into functions with the attributes that follow. */
+/* One set of kernels: the bodies above, inlined into functions with the attributes that follow. CHECKS are those
+ * that a set may have of its own. */
+#define CHECKS(set, ...)                                                                                     \
+    __VA_ARGS__ static bool all_finite_##set(const float *in, size_t count)                                  \
+    {                                                                                                        \
+        return all_finite_body(in, count);                                                                   \
+    }                                                                                                        \
+    __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
+    {                                                                                                        \
+        return add_finite_body(out, in, count);                                                              \
+    }
+
 #define KERNELS(set, vector_set, ...)                                                                        \
     __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
                                             size_t dim)                                                      \
@@ -112,14 +123,6 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     {                                                                                                        \
         divide_body(out, in, divisor, count);                                                                \
     }                                                                                                        \
-    __VA_ARGS__ static bool all_finite_##set(const float *in, size_t count)                                  \
-    {                                                                                                        \
-        return all_finite_body(in, count);                                                                   \
-    }                                                                                                        \
-    __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
-    {                                                                                                        \
-        return add_finite_body(out, in, count);                                                              \
-    }                                                                                                        \
     static const struct mr_kernels set = {.name = #set,                                                      \
                                           .vectors = vector_set,                                             \
                                           .copy_rows = copy_rows_##set,                                      \
@@ -133,9 +136,38 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
                                           .f16 = &mr_f16_kernels_##set,                                      \
                                           .bf16 = &mr_bf16_kernels_##set};
 
+CHECKS(baseline)
 KERNELS(baseline, MR_VECTOR_BASELINE)
 #ifdef __x86_64__
+CHECKS(avx2, MR_TARGET_AVX2)
 KERNELS(avx2, MR_VECTOR_AVX2, MR_TARGET_AVX2)
+
+/* With masks, values that fill no whole vector cost no loop: rows of fewer than 16 values have no others. */
+MR_TARGET_AVX512 static bool all_finite_avx512(const float *in, size_t count)
+{
+    const __mmask16 rest = mr_rest_mask(count);
+    size_t i = 0;
+    __mmask16 infinite = 0;
+    for (; i + 16 <= count; i += 16)
+        infinite |= mr_not_finite(_mm512_loadu_ps(in + i));
+    return (infinite | mr_not_finite(_mm512_maskz_loadu_ps(rest, in + i))) == 0;
+}
+
+MR_TARGET_AVX512 static bool add_finite_avx512(float *out, const float *in, size_t count)
+{
+    const __mmask16 rest = mr_rest_mask(count);
+    size_t i = 0;
+    if (!all_finite_avx512(in, count))
+        return false;
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(out + i, _mm512_add_ps(_mm512_loadu_ps(out + i), _mm512_loadu_ps(in + i)));
+    if (rest != 0) {
+        __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(rest, out + i), _mm512_maskz_loadu_ps(rest, in + i));
+        _mm512_mask_storeu_ps(out + i, rest, sum);
+    }
+    return true;
+}
+
 KERNELS(avx512, MR_VECTOR_AVX512, MR_TARGET_AVX512)
 #endif
 

@@ -2,9 +2,6 @@
  * rest of the kernels (kernels.h). */
 #include "dataplane/optimizer/kernels_internal.h"
 #include "dataplane/optimizer/rounding.h"
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32), aligned(2), may_alias));

@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define MR_TARGET_AVX2   __attribute__((target("avx2,f16c")))
 #define MR_TARGET_AVX512 __attribute__((target("f16c,avx512f,avx512bw,avx512dq,avx512vl")))
@@ -53,5 +56,20 @@ INLINE bool all_finite_body(const float *in, size_t count)
 {
     return all_rows_finite_body(&in, 1, count);
 }
+
+#ifdef __x86_64__
+/* The lanes of the last values of a row, where they fill no whole vector. */
+INLINE __mmask16 mr_rest_mask(size_t dim)
+{
+    return (__mmask16)((1u << dim % 16) - 1);
+}
+
+/* The lanes that hold NaN or Inf. */
+MR_TARGET_AVX512 INLINE __mmask16 mr_not_finite(__m512 x)
+{
+    const __m512i exponent = _mm512_set1_epi32(MR_F32_EXPONENT);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), exponent), exponent);
+}
+#endif
 
 #endif

@@ -94,17 +94,70 @@ MR_RULE_KERNELS(adagrad, 16)
 MR_RULE_KERNELS(rowwise_adagrad, 1)
 MR_RULE_KERNELS(assign, 0)
 
-#define TABLE(set)                                                                                           \
+#ifdef __x86_64__
+/* transformed(), without a bound for the norm. */
+MR_TARGET_AVX512 INLINE __m512 transformed_lanes(const struct mr_rule *o, struct transform t, __m512 g,
+                                                 __m512 w)
+{
+    if (!o->transforms)
+        return g;
+    g = _mm512_min_ps(g, _mm512_set1_ps(t.bound));
+    g = _mm512_max_ps(g, _mm512_set1_ps(-t.bound));
+    g = _mm512_mul_ps(g, _mm512_set1_ps(t.scale));
+    return _mm512_add_ps(g, _mm512_mul_ps(_mm512_set1_ps(t.decay), w));
+}
+
+/* Adagrad over rows that one vector holds: row and state stay in registers until it is known that they may
+ * change. */
+MR_TARGET_AVX512 static uint32_t adagrad_narrow(const struct mr_rule *o, float lr, float *const *values,
+                                                float *const *states, const float *const *gradients,
+                                                uint32_t row_count, size_t dim)
+{
+    const struct transform t = transform_of(o, NULL, dim, o->transforms);
+    const __m512 epsilon = _mm512_set1_ps(o->epsilon), most = _mm512_set1_ps(FLT_MAX),
+                 largest = _mm512_set1_ps(o->largest), rate = _mm512_set1_ps(lr);
+    const __mmask16 mask = dim == 16 ? (__mmask16)0xffff : mr_rest_mask(dim);
+    uint32_t changed = 0;
+    for (uint32_t r = 0; r < row_count; r++) {
+        __m512 gradient = _mm512_maskz_loadu_ps(mask, gradients[r]);
+        __m512 w = _mm512_maskz_loadu_ps(mask, values[r]);
+        __m512 g = transformed_lanes(o, t, gradient, w);
+        __m512 s = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, states[r]), _mm512_mul_ps(g, g));
+        s = _mm512_min_ps(s, most);
+        w = _mm512_sub_ps(w,
+                          _mm512_div_ps(_mm512_mul_ps(rate, g), _mm512_add_ps(_mm512_sqrt_ps(s), epsilon)));
+        __mmask16 fits = _mm512_cmp_ps_mask(_mm512_abs_ps(w), largest, _CMP_LE_OQ);
+        if ((mr_not_finite(gradient) | (mask & (__mmask16)~fits)) != 0)
+            continue;
+        _mm512_mask_storeu_ps(values[r], mask, w);
+        _mm512_mask_storeu_ps(states[r], mask, s);
+        changed |= (uint32_t)1 << r;
+    }
+    return changed;
+}
+
+MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o, float lr,
+                                                       float *const *values, float *const *states,
+                                                       const float *const *gradients, uint32_t row_count,
+                                                       size_t dim)
+{
+    if (dim <= 16 && o->clip_norm <= 0)
+        return adagrad_narrow(o, lr, values, states, gradients, row_count, dim);
+    return mr_adagrad_avx512(o, lr, values, states, gradients, row_count, dim);
+}
+#endif
+
+#define TABLE(set, adagrad)                                                                                  \
     mr_rule_kernel *const mr_rule_kernels_##set[MR_OPTIMIZER_KINDS] = {                                      \
-        [MR_OPT_SGD] = mr_sgd_##set,         [MR_OPT_MOMENTUM] = mr_momentum_##set,                          \
-        [MR_OPT_ADAGRAD] = mr_adagrad_##set, [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,            \
-        [MR_OPT_ADAM] = mr_adam_##set,       [MR_OPT_ADAMW] = mr_adam_##set,                                 \
-        [MR_OPT_FTRL] = mr_ftrl_##set,       [MR_OPT_GROUP_FTRL] = mr_group_ftrl_##set,                      \
+        [MR_OPT_SGD] = mr_sgd_##set,       [MR_OPT_MOMENTUM] = mr_momentum_##set,                            \
+        [MR_OPT_ADAGRAD] = adagrad,        [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,              \
+        [MR_OPT_ADAM] = mr_adam_##set,     [MR_OPT_ADAMW] = mr_adam_##set,                                   \
+        [MR_OPT_FTRL] = mr_ftrl_##set,     [MR_OPT_GROUP_FTRL] = mr_group_ftrl_##set,                        \
         [MR_OPT_ASSIGN] = mr_assign_##set,                                                                   \
     };
 
-TABLE(baseline)
+TABLE(baseline, mr_adagrad_baseline)
 #ifdef __x86_64__
-TABLE(avx2)
-TABLE(avx512)
+TABLE(avx2, mr_adagrad_avx2)
+TABLE(avx512, adagrad_masked_avx512)
 #endif
