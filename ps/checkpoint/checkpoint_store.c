@@ -170,6 +170,20 @@ static int local_sync_directory(void *self, const char *path)
     return result;
 }
 
+/* Under another name first. */
+static int local_replace(void *self, const char *path, const void *data, size_t bytes)
+{
+    char temporary[PS_PATH_BYTES + 8], directory[PS_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(temporary, sizeof(temporary), "%s.new", path);
+    (void)snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    (void)unlink(temporary);
+    int error = ps_store_write_new(ps_store_local(), temporary, data, bytes);
+    if (error == 0 && rename(temporary, path) != 0)
+        error = -errno;
+    return error != 0 ? error : local_sync_directory(self, directory[0] != '\0' ? directory : "/");
+}
+
 static int local_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
 {
     (void)self;
@@ -245,6 +259,7 @@ const struct ps_store *ps_store_local(void)
         .is_direct = local_is_direct,
         .drop_direct = local_drop_direct,
         .take_direct = local_take_direct,
+        .replace = local_replace,
         .rename = local_rename,
         .sync_directory = local_sync_directory,
         .list = local_list,
@@ -318,6 +333,19 @@ int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, 
         bytes -= (size_t)n;
     }
     return 0;
+}
+
+int ps_store_write_new(const struct ps_store *store, const char *path, const void *data, size_t bytes)
+{
+    struct ps_store_file *file;
+    int error = store->create(store->self, path, false, &file);
+    if (error != 0)
+        return error;
+    error = ps_store_write_all(store, file, data, bytes, 0);
+    if (error == 0)
+        error = store->sync(file);
+    const int closed = store->close(file);
+    return error != 0 ? error : closed;
 }
 
 static void ignore_name(void *arg, const char *name)

@@ -17,6 +17,7 @@
 
 #define PS_PATH_BYTES        1024u      /* longest path, with its NUL */
 #define PS_STORE_ENTRIES_MAX (1u << 24) /* of one directory */
+#define PS_STORE_NEXT        ".next"    /* see `replace` */
 
 struct ps_store_file;
 
@@ -46,6 +47,10 @@ struct ps_store {
     /* Reads a file past the page cache from now on, if it can be: memory, offsets and lengths must be
      * multiples of 4096 then. NULL: not offered. */
     int (*take_direct)(struct ps_store_file *file);
+    /* A small file with these bytes in place of the one of that name, if there is one: readers find the one
+     * or the other, also after a crash. A store that needs several steps for that writes PATH.next first, and
+     * in between that alone is there, whole. */
+    int (*replace)(void *self, const char *path, const void *data, size_t bytes);
     int (*rename)(void *self, const char *from, const char *to);
     int (*sync_directory)(void *self, const char *path);
     /* Names in a directory, without "." and "..", in no order; -EOVERFLOW when there are more than
@@ -80,6 +85,8 @@ int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file,
                        size_t bytes, uint64_t offset);
 int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
                       uint64_t offset);
+/* Writes a new file of these bytes; it is there when 0 is returned. */
+int ps_store_write_new(const struct ps_store *store, const char *path, const void *data, size_t bytes);
 /* 0 when `path` is a directory that can be listed, else -errno. */
 int ps_store_look(const struct ps_store *store, const char *path);
 /* Removes a flat directory: the file named `first` before all others (NULL: any order), then the directory.

@@ -245,7 +245,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes)
 {
     const char *directory = c->node->config->checkpoint_directory;
-    enum mr_status status = ps_history_open(directory, &c->history, error, error_bytes);
+    enum mr_status status = ps_history_open(NULL, directory, &c->history, error, error_bytes);
     if (status == MR_OK) {
         atomic_store(&c->node->restores, c->history.restores);
         ps_ancestry_begin(&c->ancestry, NULL, c->node->start_id, 0);

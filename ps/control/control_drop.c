@@ -41,8 +41,7 @@ static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop
     *after = c->history;
     for (uint32_t i = 0; i < drop->count; i++)
         ps_history_dropped(after, drop->ids[i]);
-    enum mr_status status =
-        ps_history_write(c->node->config->checkpoint_directory, after, error, sizeof(error));
+    enum mr_status status = ps_control_write_history(c, after, error);
     if (status == MR_OK)
         c->history = *after;
     else

@@ -83,7 +83,7 @@ static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command
         return 0;
     }
     h->last_feature += count;
-    if (ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error)) != MR_OK) {
+    if (ps_control_write_history(c, h, error) != MR_OK) {
         ps_command_fail(command, MR_IO_ERROR, "%s; no feature was created", error);
         return 0;
     }
@@ -184,8 +184,7 @@ void ps_control_freeze(struct ps_control *c, struct ps_command *command)
     char error[PS_CONTROL_TEXT_BYTES];
     const uint32_t before = c->history.freeze;
     c->history.freeze = command->freeze;
-    if (command->freeze != before &&
-        ps_history_write(c->node->config->checkpoint_directory, &c->history, error, sizeof(error)) != MR_OK) {
+    if (command->freeze != before && ps_control_write_history(c, &c->history, error) != MR_OK) {
         c->history.freeze = before;
         ps_command_fail(command, MR_IO_ERROR, "%.300s; the freeze level is still %s", error,
                         freeze_levels[before]);

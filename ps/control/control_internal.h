@@ -95,6 +95,9 @@ void ps_command_fail(struct ps_command *command, enum mr_status status, const ch
 void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
 /* Sets the gate of every core to PS_GATE_BROKEN: data calls are refused with this status and text. */
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text);
+/* Writes the history to the configured directory, and lets its copy follow. MR_IO_ERROR, MR_NO_MEMORY, and a
+ * line in `error` (PS_CONTROL_TEXT_BYTES). */
+enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error);
 /* The view's `state`. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 /* Reads and sets the view. Any thread; the control thread. */

@@ -237,8 +237,9 @@ static void count_restore(struct attempt *a)
     bool counted = false;
     if (plan->whole) {
         (void)ps_checkpoint_list(NULL, own, &newest, 1);
-        bool is_newest = newest == a->view->id && strcmp(own, a->directory) == 0;
-        ps_history_restored(h, a->directory, is_newest ? 0 : a->view->id, newest);
+        const bool is_own = strcmp(own, a->directory) == 0;
+        const bool is_newest = newest == a->view->id && is_own;
+        ps_history_restored(h, is_own ? PS_HISTORY_OWN : a->directory, is_newest ? 0 : a->view->id, newest);
         return;
     }
     for (uint32_t i = 0; i < plan->count; i++) {
@@ -254,7 +255,7 @@ static enum mr_status note_history(struct attempt *a)
 {
     struct ps_control *c = a->c;
     struct ps_history *h = &c->history;
-    char error[PS_RESTORE_TEXT_BYTES];
+    char error[PS_CONTROL_TEXT_BYTES];
     const uint32_t restores = h->restores, last_feature = h->last_feature, dropped = h->dropped_count;
     uint32_t highest = ps_catalog_last_id(&c->catalog);
     h->last_feature = highest > last_feature ? highest : last_feature;
@@ -266,7 +267,7 @@ static enum mr_status note_history(struct attempt *a)
         return MR_OK;
     atomic_store(&c->node->restores, h->restores);
     ps_node_each_core(c->node, set_restores_on_core, &h->restores);
-    enum mr_status status = ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error));
+    enum mr_status status = ps_control_write_history(c, h, error);
     if (status != MR_OK) {
         snprintf(
             a->text, PS_CONTROL_TEXT_BYTES,
@@ -498,8 +499,12 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
     (void)ps_checkpoint_list(NULL, c->node->config->checkpoint_directory, &newest, 1);
     if (!ps_history_goes_back(&c->history, newest))
         return false;
-    *request = (struct ps_restore_request){
-        .directory = c->history.back_directory, .is_own = true, .goes_on = true, .id = c->history.back_id};
+    const bool is_own = strcmp(c->history.back_directory, PS_HISTORY_OWN) == 0;
+    *request = (struct ps_restore_request){.directory = is_own ? c->node->config->checkpoint_directory
+                                                               : c->history.back_directory,
+                                           .is_own = true,
+                                           .goes_on = true,
+                                           .id = c->history.back_id};
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/control/control_internal.h"
+#include "ps/store/copier.h"
 
 void ps_command_free(struct ps_command *command)
 {
@@ -83,4 +84,14 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
     pthread_mutex_unlock(&c->view_lock);
     if (out->state == 2)
         out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+}
+
+enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error)
+{
+    const char *directory = c->node->config->checkpoint_directory;
+    const enum mr_status status = ps_history_write(NULL, directory, history, error, PS_CONTROL_TEXT_BYTES);
+    struct ps_copier *copier = atomic_load(&c->node->copier);
+    if (status == MR_OK && copier != NULL)
+        ps_copier_wake(copier);
+    return status;
 }

@@ -8,11 +8,12 @@
 #include <string.h>
 #include <sys/random.h>
 #include "dataplane/wire/format/op.h"
-#include "ps/base/state_file.h"
+#include "ps/checkpoint/state_file.h"
 
-#define FILE_NAME  "history"
 #define LINE_BYTES 48u
 #define TEXT_BYTES (LINE_BYTES * (2u * MR_FEATURE_MAX + 6u) + PS_HISTORY_DIRECTORY_BYTES)
+
+static_assert(TEXT_BYTES <= PS_HISTORY_BYTES_MAX, "a copy of it has room");
 
 /* ---- reading ---- */
 
@@ -77,30 +78,32 @@ static enum mr_status begin(struct ps_history *h, char *error, size_t error_byte
     return MR_OK;
 }
 
-static enum mr_status open_file(const char *directory, struct ps_history *h, char *text, char *error,
-                                size_t error_bytes)
+static enum mr_status open_file(const struct ps_store *store, const char *directory, struct ps_history *h,
+                                char *text, char *error, size_t error_bytes)
 {
     bool is_there;
-    enum mr_status status = ps_state_directory(directory, error, error_bytes);
+    enum mr_status status = ps_state_directory(store, directory, error, error_bytes);
     if (status == MR_OK)
-        status = ps_state_file_read(directory, FILE_NAME, text, TEXT_BYTES, &is_there, error, error_bytes);
+        status = ps_state_file_read(store, directory, PS_HISTORY_NAME, text, TEXT_BYTES, &is_there, error,
+                                    error_bytes);
     if (status != MR_OK)
         return status;
     if (is_there) {
         if (read_text(h, text))
             return MR_OK;
         snprintf(error, error_bytes,
-                 "%s/" FILE_NAME ": not as a node writes it: take it from a backup; without the file clients "
+                 "%s/" PS_HISTORY_NAME
+                 ": not as a node writes it: take it from a backup; without the file clients "
                  "of before are not told of restores",
                  directory);
         return MR_IO_ERROR;
     }
     status = begin(h, error, error_bytes);
-    return status == MR_OK ? ps_history_write(directory, h, error, error_bytes) : status;
+    return status == MR_OK ? ps_history_write(store, directory, h, error, error_bytes) : status;
 }
 
-enum mr_status ps_history_open(const char *directory, struct ps_history *history, char *error,
-                               size_t error_bytes)
+enum mr_status ps_history_open(const struct ps_store *store, const char *directory,
+                               struct ps_history *history, char *error, size_t error_bytes)
 {
     if (directory[0] == '\0')
         return begin(history, error, error_bytes);
@@ -109,15 +112,15 @@ enum mr_status ps_history_open(const char *directory, struct ps_history *history
         snprintf(error, error_bytes, "no memory left");
         return MR_NO_MEMORY;
     }
-    enum mr_status status = open_file(directory, history, text, error, error_bytes);
+    enum mr_status status = open_file(store, directory, history, text, error, error_bytes);
     free(text);
     return status;
 }
 
 /* ---- writing ---- */
 
-enum mr_status ps_history_write(const char *directory, const struct ps_history *h, char *error,
-                                size_t error_bytes)
+enum mr_status ps_history_write(const struct ps_store *store, const char *directory,
+                                const struct ps_history *h, char *error, size_t error_bytes)
 {
     if (directory[0] == '\0')
         return MR_OK;
@@ -141,7 +144,7 @@ enum mr_status ps_history_write(const char *directory, const struct ps_history *
     }
     for (uint32_t i = 0; i < h->dropped_count; i++)
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "dropped %" PRIu32 "\n", h->dropped[i]);
-    enum mr_status status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
+    enum mr_status status = ps_state_file_write(store, directory, PS_HISTORY_NAME, text, error, error_bytes);
     free(text);
     return status;
 }

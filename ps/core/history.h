@@ -16,8 +16,10 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
 #define PS_HISTORY_DIRECTORY_BYTES 256u
+#define PS_HISTORY_OWN             "."
 
 struct ps_history {
     uint32_t lineage;      /* random, of this directory: counts of one lineage can be compared */
@@ -27,8 +29,9 @@ struct ps_history {
     uint32_t whole;        /* `restores` as of the last one of everything */
     uint64_t back_id;      /* of the checkpoint of that one, if there were later ones; 0: none */
     uint64_t back_newest;  /* the newest in the node's own directory then */
-    char back_directory[PS_HISTORY_DIRECTORY_BYTES]; /* where it lies */
-    uint32_t dropped_count;                          /* features that were dropped, the newest last */
+    /* where it lies; PS_HISTORY_OWN: in the node's own directory, wherever that is by then */
+    char back_directory[PS_HISTORY_DIRECTORY_BYTES];
+    uint32_t dropped_count; /* features that were dropped, the newest last */
     uint16_t dropped[MR_FEATURE_MAX];
     uint32_t replaced_count; /* features replaced since then, each with `restores` as of that */
     struct ps_replaced {
@@ -36,12 +39,13 @@ struct ps_history {
     } replaced[MR_FEATURE_MAX];
 };
 
-/* Reads DIRECTORY/history, or begins one. MR_IO_ERROR, and a line in `error`. */
-enum mr_status ps_history_open(const char *directory, struct ps_history *history, char *error,
-                               size_t error_bytes);
-/* Is on disk when this returns. MR_IO_ERROR, and a line in `error`. */
-enum mr_status ps_history_write(const char *directory, const struct ps_history *history, char *error,
-                                size_t error_bytes);
+/* Reads DIRECTORY/history of the store (NULL: the local files), or begins one. MR_IO_ERROR, and a line in
+ * `error`. */
+enum mr_status ps_history_open(const struct ps_store *store, const char *directory,
+                               struct ps_history *history, char *error, size_t error_bytes);
+/* Is on disk, or in the store, when this returns. MR_IO_ERROR, and a line in `error`. */
+enum mr_status ps_history_write(const struct ps_store *store, const char *directory,
+                                const struct ps_history *history, char *error, size_t error_bytes);
 /* Everything was restored from checkpoint `id` of `directory`, while the newest of the node's own directory
  * was `newest`, 0: none. And: feature `id` was replaced in the restore that `restores` counts already. */
 void ps_history_restored(struct ps_history *history, const char *directory, uint64_t id, uint64_t newest);

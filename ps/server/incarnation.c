@@ -7,18 +7,19 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-#include "ps/base/state_file.h"
+#include "ps/checkpoint/state_file.h"
 
 #define FILE_NAME  "incarnation"
 #define TEXT_BYTES 32
 
 /* 0 when there is no such file. */
-static enum mr_status read_last(const char *directory, uint32_t *last, char *error, size_t error_bytes)
+static enum mr_status read_last(const struct ps_store *store, const char *directory, uint32_t *last,
+                                char *error, size_t error_bytes)
 {
     char text[TEXT_BYTES], *end;
     bool is_there;
     enum mr_status status =
-        ps_state_file_read(directory, FILE_NAME, text, sizeof(text), &is_there, error, error_bytes);
+        ps_state_file_read(store, directory, FILE_NAME, text, sizeof(text), &is_there, error, error_bytes);
     *last = 0;
     if (status != MR_OK || !is_there)
         return status;
@@ -33,8 +34,8 @@ static enum mr_status read_last(const char *directory, uint32_t *last, char *err
     return MR_OK;
 }
 
-enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation, char *error,
-                                   size_t error_bytes)
+enum mr_status ps_incarnation_next(const struct ps_store *store, const char *directory, uint32_t *incarnation,
+                                   char *error, size_t error_bytes)
 {
     char text[TEXT_BYTES];
     uint32_t last;
@@ -42,13 +43,13 @@ enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation,
         *incarnation = (uint32_t)time(NULL);
         return MR_OK;
     }
-    enum mr_status status = ps_state_directory(directory, error, error_bytes);
+    enum mr_status status = ps_state_directory(store, directory, error, error_bytes);
     if (status == MR_OK)
-        status = read_last(directory, &last, error, error_bytes);
+        status = read_last(store, directory, &last, error, error_bytes);
     if (status != MR_OK)
         return status;
     snprintf(text, sizeof(text), "%" PRIu32 "\n", last + 1);
-    status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
+    status = ps_state_file_write(store, directory, FILE_NAME, text, error, error_bytes);
     if (status == MR_OK)
         *incarnation = last + 1;
     return status;

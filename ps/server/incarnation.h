@@ -6,12 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
-/* One more than DIRECTORY/incarnation holds, written there and synced before this returns; the directory is
- * made when its last part is missing. With directory "" the time in seconds. It may come again where the
- * directory is wiped, or taken from a backup, or there is none. MR_IO_ERROR, and a line in `error`. */
-enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation, char *error,
-                                   size_t error_bytes);
+/* One more than DIRECTORY/incarnation of the store (NULL: the local files) holds, written there and synced
+ * before this returns; the directory is made when its last part is missing. With directory "" the time in
+ * seconds. It may come again where the directory is wiped, or taken from a backup, or there is none.
+ * MR_IO_ERROR, and a line in `error`. */
+enum mr_status ps_incarnation_next(const struct ps_store *store, const char *directory, uint32_t *incarnation,
+                                   char *error, size_t error_bytes);
 /* Random, not 0: another at each start whatever became of the directory. MR_INTERNAL, and a line in
  * `error`. */
 enum mr_status ps_incarnation_start_id(uint64_t *start_id, char *error, size_t error_bytes);

@@ -2,8 +2,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/state_file.h"
 #include "ps/config/config_rules.h"
 #include "ps/store/copier.h"
 
@@ -55,6 +58,30 @@ static bool is_here(const char *directory, uint64_t id)
     if (id != 0)
         return ps_checkpoint_is_there(NULL, directory, id);
     return ps_checkpoint_list_all(NULL, directory, &newest, 1, &count) != 0 || count > 0;
+}
+
+enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *error)
+{
+    int cpus[DP_CORES_MAX];
+    char text[PS_TEXT_BYTES];
+    uint64_t file_bytes;
+    int64_t written_s;
+    bool is_there = false;
+    const struct ps_config *config = node->config;
+    const struct ps_store *disk = ps_store_local();
+    char path[PS_PATH_BYTES];
+    if (!has_store(config) || strcmp(config->checkpoint_restore, "none") == 0 ||
+        is_here(config->checkpoint_directory, 0) ||
+        !ps_path_join(config->checkpoint_directory, PS_HISTORY_NAME, path) ||
+        disk->facts(disk->self, path, &file_bytes, &written_s) == 0)
+        return MR_OK;
+    const struct ps_copier_options options = options_of(node, cpus);
+    const enum mr_status status = ps_copier_fetch_history(&options, &is_there, text);
+    if (status != MR_OK)
+        return fail(status, "; --restore none starts empty", text, error);
+    if (is_there)
+        ps_log("restore: took the history of this node from checkpoint.remote");
+    return MR_OK;
 }
 
 enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error)

@@ -9,6 +9,9 @@
 /* Checks URL and credentials of checkpoint.remote without asking the store. False: `error`
  * (DP_ERROR_BYTES) has a line. */
 bool ps_node_store_check(const struct ps_config *config, char *error);
+/* Before the history is read: where the disk has neither checkpoints nor a history, gets that of the store,
+ * so that the node knows what was dropped and restored before. Errors as those of ps_node_store_fetch(). */
+enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *error);
 /* Before the restore: where the disk lacks the checkpoint, gets it from the store with its chain: `id`,
  * or, if that is 0 and the disk has none at all, the newest. Nothing to get is no error; a store that
  * cannot be asked is one, because the node would begin without what it has learnt. On failure `error`

@@ -151,8 +151,11 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     status = ps_control_claim_directory(node->control, error);
     if (status != MR_OK)
         return status;
-    status =
-        ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
+    status = ps_node_store_fetch_history(node, error);
+    if (status != MR_OK)
+        return status;
+    status = ps_incarnation_next(NULL, node->config->checkpoint_directory, &node->incarnation, error,
+                                 DP_ERROR_BYTES);
     if (status == MR_OK)
         status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
     if (status == MR_OK)
@@ -201,6 +204,9 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: none; starting empty");
         return MR_OK;
     }
+    enum mr_status status = is_latest ? ps_node_store_fetch(&server->node, 0, error) : MR_OK;
+    if (status != MR_OK)
+        return status;
     if (is_latest && ps_control_goes_back(server->node.control, &request)) {
         ps_log("restore: going on from checkpoint %" PRIu64
                " of %s, which was restored by call, and not from the newest one",
@@ -209,11 +215,11 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     request.goes_on = is_latest;
     if (!is_latest)
         ps_number_parse(config->checkpoint_restore, &request.id);
-    if (request.directory[0] == '\0') {
-        const enum mr_status fetched = ps_node_store_fetch(&server->node, request.id, error);
-        if (fetched != MR_OK)
-            return fetched;
-    }
+    if (request.id != 0 &&
+        (request.directory[0] == '\0' || strcmp(request.directory, config->checkpoint_directory) == 0))
+        status = ps_node_store_fetch(&server->node, request.id, error);
+    if (status != MR_OK)
+        return status;
     uint32_t count = 0;
     bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
     if (is_latest && request.id == 0 && is_read &&
@@ -221,7 +227,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
         return MR_OK;
     }
-    enum mr_status status = ps_control_restore(server->node.control, &request, &restored, text);
+    status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
         snprintf(
             error, DP_ERROR_BYTES,

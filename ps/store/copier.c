@@ -13,6 +13,7 @@
 #include "ps/base/cpu_affinity.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/state_file.h"
 #include "ps/store/copy.h"
 
 /* A directory of the disk, and where its checkpoints go. */
@@ -48,6 +49,7 @@ struct ps_copier {
     uint64_t behind_since_us; /* 0: nothing is missing there */
     uint32_t failures;        /* in a row */
     char last_text[PS_TEXT_BYTES];
+    char *history; /* as it is there; NULL: not known */
 };
 
 /* ---- what is missing there ---- */
@@ -221,10 +223,65 @@ static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *tex
     return status;
 }
 
+/* ---- the history ---- */
+
+/* To be freed; NULL with MR_OK: there is none. */
+static enum mr_status read_history(const struct ps_store *store, const char *directory, char **history,
+                                   char *text)
+{
+    bool is_there = false;
+    *history = malloc(PS_HISTORY_BYTES_MAX);
+    if (!*history)
+        return ps_checkpoint_fail(text, "read the history of", directory, -ENOMEM);
+    const enum mr_status status = ps_state_file_read(store, directory, PS_HISTORY_NAME, *history,
+                                                     PS_HISTORY_BYTES_MAX, &is_there, text, PS_TEXT_BYTES);
+    if (is_there && status == MR_OK)
+        return MR_OK;
+    free(*history);
+    *history = NULL;
+    return status;
+}
+
+static enum mr_status write_history(struct ps_copier *c, const char *history, char *text)
+{
+    const struct place *p = &c->places[WHOLE];
+    const struct ps_store *to = &c->remote->store;
+    enum mr_status status = ps_state_directory(to, p->there, text, PS_TEXT_BYTES);
+    if (status == MR_OK)
+        status = ps_state_file_write(to, p->there, PS_HISTORY_NAME, history, text, PS_TEXT_BYTES);
+    return status;
+}
+
+/* Only where all checkpoints have gone before: so it is known that the store is this node's, and has what
+ * the history names. */
+static enum mr_status copy_history(struct ps_copier *c, char *text)
+{
+    char *history;
+    enum mr_status status = read_history(NULL, c->places[WHOLE].here, &history, text);
+    if (status != MR_OK || !history)
+        return status;
+    if (!c->history)
+        status = read_history(&c->remote->store, c->places[WHOLE].there, &c->history, text);
+    if (status != MR_OK || (c->history && strcmp(c->history, history) == 0)) {
+        free(history);
+        return status;
+    }
+    status = write_history(c, history, text);
+    free(c->history);
+    c->history = status == MR_OK ? history : NULL;
+    if (status != MR_OK)
+        free(history);
+    return status;
+}
+
+/* ---- all of it ---- */
+
 /* Copies all that is missing. */
 static enum mr_status copy_all(struct ps_copier *c, char *text)
 {
     enum mr_status status = copy_place(c, &c->places[WHOLE], text);
+    if (status == MR_OK)
+        status = copy_history(c, text);
     return status == MR_OK ? copy_place(c, &c->places[PARTIAL], text) : status;
 }
 
@@ -395,8 +452,11 @@ void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)
     ps_remote_close(c->remote);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
+    free(c->history);
     free(c);
 }
+
+/* ---- in the other direction ---- */
 
 static enum mr_status fetch_from(const struct ps_copier *c, const struct place *p, uint64_t *id, char *text)
 {
@@ -421,6 +481,25 @@ enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t
     char why[PS_TEXT_BYTES];
     if (status == MR_OK && *id != 0 && fetch_from(&c, &c.places[PARTIAL], &partial_id, why) != MR_OK)
         ps_log("restore: the newest partial checkpoint of the store was not copied: %s", why);
+    ps_remote_close(c.remote);
+    return status;
+}
+
+enum mr_status ps_copier_fetch_history(const struct ps_copier_options *options, bool *is_there, char *text)
+{
+    struct ps_copier c = {.options = *options};
+    char *history = NULL;
+    *is_there = false;
+    enum mr_status status = open_remote(&c, text);
+    if (status != MR_OK)
+        return status;
+    status = read_history(&c.remote->store, c.places[WHOLE].there, &history, text);
+    if (status == MR_OK && history) {
+        *is_there = true;
+        status =
+            ps_state_file_write(NULL, c.places[WHOLE].here, PS_HISTORY_NAME, history, text, PS_TEXT_BYTES);
+    }
+    free(history);
     ps_remote_close(c.remote);
     return status;
 }

@@ -3,7 +3,8 @@
  * removes old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node
  * that was stopped goes on where it was, because what is there says what is missing. The disk and training
  * wait for nothing of this. Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the
- * one of that name there.
+ * one of that name there. The node's `history` goes there, too, once the store has all checkpoints: what
+ * it says of them holds there then.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H
@@ -66,7 +67,7 @@ enum ps_copied {
 /* Looks up a checkpoint that was published since the copier's start; of one that is there, *at_ms is when it
  * was, in milliseconds since 1970. Any thread. */
 enum ps_copied ps_copier_look(struct ps_copier *c, bool is_partial, uint64_t id, uint64_t *at_ms);
-/* A checkpoint has been published. Any thread. */
+/* A checkpoint has been published, or the history was written. Any thread. */
 void ps_copier_wake(struct ps_copier *c);
 /* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the
  * thread. NULL is fine. */
@@ -76,5 +77,9 @@ void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);
  * store, which then is `*id`; 0: there is none. Errors as those of ps_copy_chain(). The newest partial one
  * comes, too, so that their numbers go on; if it cannot be copied, a line in the log says so. */
 enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t *id, char *text);
+
+/* Copies the node's history from the store to the disk; *is_there: there is one. MR_IO_ERROR, MR_NO_MEMORY,
+ * MR_INVALID_ARGUMENT: `text` says why not. */
+enum mr_status ps_copier_fetch_history(const struct ps_copier_options *options, bool *is_there, char *text);
 
 #endif

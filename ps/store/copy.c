@@ -264,19 +264,6 @@ static int read_whole(const struct ps_store *store, const char *path, uint8_t **
     return error;
 }
 
-static int write_whole(const struct ps_store *store, const char *path, const uint8_t *data, uint64_t bytes)
-{
-    struct ps_store_file *file;
-    int error = store->create(store->self, path, false, &file);
-    if (error != 0)
-        return error;
-    error = ps_store_write_all(store, file, data, bytes, 0);
-    if (error == 0)
-        error = store->sync(file);
-    const int closed = store->close(file);
-    return error != 0 ? error : closed;
-}
-
 /* The MANIFEST may have been replaced since it was read: its files go only with the one that they were
  * checked against. */
 static enum mr_status copy_manifest(const struct job *job, char *text)
@@ -298,7 +285,7 @@ static enum mr_status copy_manifest(const struct job *job, char *text)
         status = is_same ? MR_OK : ps_checkpoint_corrupt(text, from, "it was replaced meanwhile");
         ps_manifest_clear(&found);
     }
-    error = status == MR_OK ? write_whole(job->copy->to, to, data, bytes) : 0;
+    error = status == MR_OK ? ps_store_write_new(job->copy->to, to, data, bytes) : 0;
     free(data);
     return error == 0 ? status : ps_checkpoint_fail(text, "write", to, error);
 }

@@ -566,6 +566,12 @@ static int s3_open(void *self, const char *path, struct ps_store_file **file, ui
     return error;
 }
 
+static int s3_replace(void *self, const char *path, const void *data, size_t bytes)
+{
+    char key[PS_PATH_BYTES];
+    return key_of(self, path, key) ? put(self, key, data, bytes, NULL) : -ENAMETOOLONG;
+}
+
 static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
 {
     struct ps_http_answer answer;
@@ -803,6 +809,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     store->reserve = s3_reserve;
     store->set_length = set_nothing;
     store->close = s3_close;
+    store->replace = s3_replace;
     store->rename = s3_rename;
     store->list = s3_list;
     store->remove = s3_remove;

@@ -421,6 +421,20 @@ static int hdfs_close(struct ps_store_file *f)
     return 0;
 }
 
+/* HttpFS knows no rename over a file that is there. */
+static int hdfs_replace(void *self, const char *path, const void *data, size_t bytes)
+{
+    struct ps_remote *r = self;
+    char next[PS_PATH_BYTES];
+    if ((size_t)snprintf(next, sizeof(next), "%s" PS_STORE_NEXT, path) >= sizeof(next))
+        return -ENAMETOOLONG;
+    int error = ps_store_write_new(&r->store, next, data, bytes);
+    if (error != 0)
+        return error;
+    error = hdfs_remove(self, path);
+    return error == 0 || error == -ENOENT ? hdfs_rename(self, next, path) : error;
+}
+
 /* ---- opening ---- */
 
 enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_options *options,
@@ -449,6 +463,7 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
     s->read = hdfs_read;
     s->sync = hdfs_sync;
     s->close = hdfs_close;
+    s->replace = hdfs_replace;
     s->rename = hdfs_rename;
     s->list = hdfs_list;
     s->remove = hdfs_remove;

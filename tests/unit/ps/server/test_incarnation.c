@@ -42,12 +42,12 @@ static void rises_from_1(void **state)
     (void)state;
     for (uint32_t expected = 1; expected <= 3; expected++) {
         uint32_t incarnation = 0;
-        assert_int_equal(ps_incarnation_next(directory, &incarnation, error, sizeof(error)), MR_OK);
+        assert_int_equal(ps_incarnation_next(NULL, directory, &incarnation, error, sizeof(error)), MR_OK);
         assert_int_equal(incarnation, expected);
     }
     write_file("41\n");
     uint32_t incarnation;
-    assert_int_equal(ps_incarnation_next(directory, &incarnation, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_incarnation_next(NULL, directory, &incarnation, error, sizeof(error)), MR_OK);
     assert_int_equal(incarnation, 42);
 }
 
@@ -57,12 +57,12 @@ static void makes_the_directory(void **state)
     uint32_t incarnation;
     (void)state;
     snprintf(below, sizeof(below), "%s/below", directory);
-    assert_int_equal(ps_incarnation_next(below, &incarnation, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_incarnation_next(NULL, below, &incarnation, error, sizeof(error)), MR_OK);
     snprintf(path, sizeof(path), "%s/incarnation", below);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(below), 0);
     snprintf(below, sizeof(below), "%s/no/where", directory);
-    assert_int_equal(ps_incarnation_next(below, &incarnation, error, sizeof(error)), MR_IO_ERROR);
+    assert_int_equal(ps_incarnation_next(NULL, below, &incarnation, error, sizeof(error)), MR_IO_ERROR);
     assert_non_null(strstr(error, below));
 }
 
@@ -74,7 +74,8 @@ static void refuses_a_file_that_is_no_number(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         uint32_t incarnation = 7;
         write_file(texts[i]);
-        assert_int_equal(ps_incarnation_next(directory, &incarnation, error, sizeof(error)), MR_IO_ERROR);
+        assert_int_equal(ps_incarnation_next(NULL, directory, &incarnation, error, sizeof(error)),
+                         MR_IO_ERROR);
         assert_non_null(strstr(error, path));
         assert_int_equal(incarnation, 7);
     }
@@ -85,7 +86,7 @@ static void without_a_directory_it_is_the_time(void **state)
     char error[256];
     uint32_t incarnation = 0;
     (void)state;
-    assert_int_equal(ps_incarnation_next("", &incarnation, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_incarnation_next(NULL, "", &incarnation, error, sizeof(error)), MR_OK);
     assert_true(incarnation > 1600000000);
 }
 
@@ -120,7 +121,7 @@ static int destroy_history(void **state)
 
 static enum mr_status open_history(char error[256])
 {
-    return ps_history_open(directory, &history, error, 256);
+    return ps_history_open(NULL, directory, &history, error, 256);
 }
 
 static void history_is_what_was_written(void **state)
@@ -138,7 +139,7 @@ static void history_is_what_was_written(void **state)
     history.restores++;
     ps_history_replaced(&history, 9);
     ps_history_replaced(&history, 3);
-    assert_int_equal(ps_history_write(directory, &history, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_history_write(NULL, directory, &history, error, sizeof(error)), MR_OK);
     memset(&history, 0xa5, sizeof(history));
     assert_int_equal(open_history(error), MR_OK);
     assert_int_equal(history.lineage, lineage);
@@ -166,7 +167,7 @@ static void a_wiped_directory_has_another_lineage(void **state)
     assert_int_equal(unlink(history_path), 0);
     assert_int_equal(open_history(error), MR_OK);
     assert_true(history.lineage != lineage);
-    assert_int_equal(ps_history_open("", &history, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_history_open(NULL, "", &history, error, sizeof(error)), MR_OK);
     assert_true(history.lineage != 0 && history.lineage != lineage);
 }
 

@@ -74,7 +74,7 @@ static void another_machine_goes_on_from_the_store(void **state)
     struct node_fixture *n = x->node;
     const uint32_t table = save_twice_and_stop(n);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
-                        "ckpt-1 ckpt-2 ");
+                        "ckpt-1 ckpt-2 history ");
     lose_the_disk(x);
     node_start(n, 3);
     assert_int_equal(make_table(n), table);
@@ -84,7 +84,7 @@ static void another_machine_goes_on_from_the_store(void **state)
     assert_int_equal(node_save(n), 3);              /* the numbers go on */
     node_stop(n);
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
-                        "ckpt-1 ckpt-2 ckpt-3 ");
+                        "ckpt-1 ckpt-2 ckpt-3 history ");
     node_start(n, 1);
 }
 
@@ -140,6 +140,52 @@ static void a_number_is_taken_from_the_store(void **state)
     (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "1");
     node_start(n, 1);
     check_values(n, make_table(n), 99);
+}
+
+static void drop_table(struct node_fixture *n)
+{
+    char name[MR_NAME_BYTES] = "emb";
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
+    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
+}
+
+/* What was dropped, and the numbers that were given, are known on another machine. */
+static void what_was_dropped_stays_away_there_too(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    n->config.checkpoint_save_on_stop = false;
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(node_save(n), 1);
+    drop_table(n);
+    node_stop(n);
+    lose_the_disk(x);
+    node_start(n, 2);
+    assert_int_equal(make_table(n), table + 1);
+    check_values(n, table + 1, 100);
+}
+
+/* A restore by call is undone by no loss of the disk, and numbers go on above all that are in the store. */
+static void a_restore_by_call_holds_there_too(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    n->config.checkpoint_save_on_stop = false;
+    uint32_t table = save_twice_and_stop(n);
+    node_start(n, 1);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    check_values(n, table, 99);
+    node_stop(n);
+    lose_the_disk(x);
+    node_start(n, 2);
+    check_values(n, table, 99);
+    assert_int_equal(node_save(n), 3);
+    node_stop(n);
+    lose_the_disk(x);
+    node_start(n, 1);
+    check_values(n, table, 99);
+    assert_int_equal(node_save(n), 4);
 }
 
 /* Number `number` of the lane is in the record: a push without tensors asks what is durable of it. */
@@ -239,6 +285,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(another_machine_goes_on_from_the_store),
         TEST_ON_BOTH(both_instants_are_told),
+        TEST_ON_BOTH(what_was_dropped_stays_away_there_too),
+        TEST_ON(remote_hdfs, a_restore_by_call_holds_there_too),
         TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
         TEST_ON(remote_hdfs, pushes_are_durable_once_their_copy_is_there),
         TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),

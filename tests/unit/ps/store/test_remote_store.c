@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/state_file.h"
 #include "remote_fixture.h"
 
 enum { FILE_BYTES = 300000 };
@@ -193,6 +194,53 @@ static void a_wrong_url_is_refused(void **state)
     assert_null(remote);
 }
 
+static void check_state(const struct remote_fixture *x, const char *expected)
+{
+    char text[64], error[PS_TEXT_BYTES] = "";
+    bool is_there;
+    if (ps_state_file_read(&x->remote->store, x->remote->directory, "history", text, sizeof(text), &is_there,
+                           error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    assert_true(is_there == (expected != NULL));
+    if (expected)
+        assert_string_equal(text, expected);
+}
+
+/* Cut at each of its requests, a file that replaces another one leaves the one or the other. */
+static void a_state_file_is_the_old_one_or_the_new_one(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    char error[PS_TEXT_BYTES] = "", text[64], long_text[256];
+    bool is_there = true;
+    enum mr_status status = MR_IO_ERROR;
+    check_state(x, NULL);
+    assert_int_equal(ps_state_directory(s, x->remote->directory, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_state_file_write(s, x->remote->directory, "history", "one\n", error, sizeof(error)),
+                     MR_OK);
+    check_state(x, "one\n");
+    uint32_t cut = 1;
+    for (; status != MR_OK; cut++) {
+        http_server_fail(x->server, HTTP_FAULT_CUT_BEFORE, cut, UINT32_MAX);
+        status = ps_state_file_write(s, x->remote->directory, "history", "two\n", error, sizeof(error));
+        http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
+        assert_int_equal(ps_state_file_read(s, x->remote->directory, "history", text, sizeof(text), &is_there,
+                                            error, sizeof(error)),
+                         MR_OK);
+        assert_true(is_there && (strcmp(text, "one\n") == 0 || strcmp(text, "two\n") == 0));
+    }
+    assert_true(cut > 2);
+    check_state(x, "two\n");
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    assert_int_equal(ps_state_file_write(s, x->remote->directory, "history", long_text, error, sizeof(error)),
+                     MR_OK);
+    assert_int_equal(ps_state_file_read(s, x->remote->directory, "history", text, sizeof(text), &is_there,
+                                        error, sizeof(error)),
+                     MR_IO_ERROR);
+    assert_non_null(strstr(error, "longer than such a file can be"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +251,7 @@ int main(void)
         TEST_ON_BOTH(a_published_one_is_not_replaced),
         TEST_ON_BOTH(publishing_is_done_once),
         TEST_ON_BOTH(a_file_that_is_not_synced_is_not_there),
+        TEST_ON_BOTH(a_state_file_is_the_old_one_or_the_new_one),
         TEST_ON_BOTH(a_wrong_url_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
