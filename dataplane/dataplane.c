@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/dpdk/eal.h"
+#include "dataplane/dpdk/netdev.h"
+#include "dataplane/dpdk/port_carrier.h"
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -102,6 +104,15 @@ static bool open_port(struct dp *dp, char error[DP_ERROR_BYTES])
     return opened;
 }
 
+/* Sockets on all interfaces have no NIC in particular either. */
+static void settle_carrier(struct dp *dp)
+{
+    struct dp_port *port = &dp->port;
+    port->carrier = dp_port_carrier(port->driver, port->fds[0]);
+    port->virtual_link = dp->config.device[0] == '\0' || dp_netdev_is_virtual(dp->config.device);
+    dp->faster = dp_carrier_advice(port->carrier, port->virtual_link);
+}
+
 /* Queue q is polled by core q modulo the number of cores, and a core without a queue sends through one of
  * those. */
 static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
@@ -114,6 +125,8 @@ static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
         core->index = i;
         core->counters.steering = dp->port.steering.steering;
         core->counters.queues = queues;
+        core->counters.carrier = dp->port.carrier;
+        core->counters.virtual_link = dp->port.virtual_link;
         core->rx_queue_first = (uint16_t)i;
         core->rx_queue_step = (uint16_t)cores;
         core->tx_queue = (uint16_t)(i % queues);
@@ -202,6 +215,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
         goto no_eal;
     if (!open_port(dp, error))
         goto no_port;
+    settle_carrier(dp);
     dp_port_watch_start(&dp->port_watch, &dp->port, dp->config.device);
     if (!dp_rings_create(dp, error) || !share_queues(dp, error))
         goto no_rings;

@@ -131,6 +131,10 @@ enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
  * few words), for logs, doctor and the demo. */
 const char *dp_driver_name(const struct dp *dp);
 const char *dp_driver_why(const struct dp *dp);
+/* What carries the packets, and whether that bypasses the kernel. */
+const char *dp_carrier_name(const struct dp *dp);
+/* A line that says what would be faster on this link, and how to get it; NULL: nothing that is known. */
+const char *dp_faster(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);
@@ -186,6 +190,9 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
     X(no_buffer, "times no packet buffer was free")                                                          \
     X(steering, "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings, 4 sockets")          \
     X(queues, "receive queues of the port")                                                                  \
+    X(carrier, "what carries the packets: 0 NIC, 1 shared memory, 2 and 3 AF_XDP without and with copies, "  \
+               "4 packet socket, 5 tap, 6 and 7 UDP sockets with and without super-packets")                 \
+    X(virtual_link, "1: no device is behind the port's interface, or it has none")                           \
     X(fault_lost, "packets lost on purpose (section fault of the configuration)")                            \
     X(fault_duplicated, "packets duplicated on purpose")                                                     \
     X(fault_late, "packets held back on purpose")                                                            \

@@ -72,6 +72,20 @@ uint16_t dp_netdev_queue_count(const char *name, bool *combined)
     return count == 0 ? 1 : (uint16_t)(count < UINT16_MAX ? count : UINT16_MAX);
 }
 
+bool dp_netdev_is_virtual(const char *name)
+{
+    static const char *const none[] = {"", "N/A", "tap", "tun"};
+    struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+    struct ifreq ifr = {.ifr_data = (char *)&info};
+    int result = interface_ioctl(name, SIOCETHTOOL, &ifr);
+    if (result != 0)
+        return result == -EOPNOTSUPP; /* loopback */
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+        if (strcmp(info.bus_info, none[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The attribute of a type among so many bytes of them; NULL when there is none. */
 static const struct rtattr *find_attribute(const void *from, size_t bytes, uint16_t type)
 {

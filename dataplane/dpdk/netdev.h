@@ -9,6 +9,8 @@ bool dp_netdev_exists(const char *name);
 /* Each returns 0, or -errno. */
 int dp_netdev_get_mtu(const char *name, uint16_t *mtu);
 int dp_netdev_set_mtu(const char *name, uint16_t mtu);
+/* Whether no device is behind it: veth, bridge, tap, loopback. False when the kernel does not report it. */
+bool dp_netdev_is_virtual(const char *name);
 /* An interface that is down sends and receives nothing. */
 int dp_netdev_set_up(const char *name);
 /* State of a link, by the interface's number. */

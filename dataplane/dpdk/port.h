@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <rte_mbuf.h>
+#include "dataplane/net/carrier.h"
 #include "dataplane/net/frame.h"
 #include "dataplane/net/net.h"
 #include "dataplane/net/steering.h"
@@ -25,6 +26,8 @@ struct dp_port {
     bool kernel_driven;
     bool rss; /* packets are spread over the queues by a hash of their addresses and UDP ports */
     struct dp_steering_choice steering;
+    enum dp_carrier carrier;
+    bool virtual_link;    /* no device is behind the interface, or there is none */
     char device_name[64]; /* DPDK's name */
     struct rte_mempool *pools[DP_QUEUES_MAX];
     int fds[DP_QUEUES_MAX]; /* readable when the queue has packets; -1: the driver has none to wait on */

@@ -91,6 +91,7 @@ struct dp {
     struct dp_port_lock port_lock;
     struct dp_port_watch port_watch;
     const char *driver_why;
+    const char *faster; /* than the port; NULL: nothing known */
     bool hugepages;
     struct dp_app app;
     struct dp_core *cores;

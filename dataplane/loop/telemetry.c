@@ -22,6 +22,16 @@ const char *dp_driver_why(const struct dp *dp)
     return dp->driver_why;
 }
 
+const char *dp_carrier_name(const struct dp *dp)
+{
+    return dp_carrier_text(dp->port.carrier);
+}
+
+const char *dp_faster(const struct dp *dp)
+{
+    return dp->faster;
+}
+
 const char *dp_memory_name(const struct dp *dp)
 {
     return dp->hugepages ? "hugepages" : "no-huge";
@@ -75,6 +85,7 @@ static int handle_port(const char *command, const char *parameters, struct rte_t
     if (served.dp != NULL) {
         rte_tel_data_add_dict_string(data, "driver", dp_driver_name(served.dp));
         rte_tel_data_add_dict_string(data, "driver_why", dp_driver_why(served.dp));
+        rte_tel_data_add_dict_string(data, "carrier", dp_carrier_name(served.dp));
         rte_tel_data_add_dict_string(data, "memory", dp_memory_name(served.dp));
         rte_tel_data_add_dict_u64(data, "queues", served.dp->port.queue_count);
         rte_tel_data_add_dict_string(data, "steering", dp_steering_name(served.dp));

@@ -367,11 +367,13 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
         dp_link_local(node->dp, host);
     fprintf(out,
             "millraced: ready port=%s (%s) memory=%s cores=%u listen=%s%s%s:%" PRIu64
-            " steering=%s (%s) incarnation=%u\n",
+            " steering=%s (%s) carrier=%s incarnation=%u\n",
             dp_driver_name(node->dp), dp_driver_why(node->dp), dp_memory_name(node->dp), node->core_count,
             is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp),
-            dp_steering_why(node->dp), node->incarnation);
+            dp_steering_why(node->dp), dp_carrier_name(node->dp), node->incarnation);
     fflush(out);
+    if (dp_faster(node->dp) != NULL)
+        ps_log("port: %s", dp_faster(node->dp));
 }
 
 bool ps_server_watch_port(struct ps_server *server)

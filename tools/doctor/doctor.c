@@ -43,7 +43,7 @@ static void print_json(const struct doctor_findings *findings)
 /* 0, or the exit code after a line about why the server could not be asked. */
 static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
 {
-    struct doctor_port port = {.server = connection->server};
+    struct doctor_port port = {.server = connection->server, .carrier = UINT64_MAX};
     struct mr_client *client;
     int exit_code = tool_connect("millrace doctor", connection, &client);
     if (exit_code != 0)
@@ -92,7 +92,7 @@ int tool_doctor(int argc, char **argv)
     struct place store = {.credentials = ""};
     const struct cli_option options[] = {
         {"server", CLI_STRING, &connection.server, "HOST:PORT",
-         "also ask this server how packets reach its cores"},
+         "also ask this server how packets reach its cores, and what carries them"},
         {"key-file", CLI_STRING, &connection.key_file, "FILE",
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
         {"store", CLI_STRING, &store.url, "URL",

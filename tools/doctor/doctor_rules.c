@@ -173,6 +173,25 @@ static void judge_nics(const struct doctor_facts *f, struct doctor_findings *out
         found(out, "nic", DOCTOR_OK, "no NIC to spare: virtual ports serve, as in make demo");
 }
 
+/* Which driver suits the links that there are; driver = auto follows the same rule (docs/real-nics.md). */
+static void judge_driver(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    const char *nic = NULL;
+    for (uint32_t i = 0; i < f->nic_count && nic == NULL; i++)
+        if (f->nics[i].driver[0] != '\0')
+            nic = f->nics[i].name;
+    if (f->dpdk_nic_count > 0)
+        found(out, "driver", DOCTOR_OK, "pci: DPDK drives the device itself, bypassing the kernel");
+    else if (nic != NULL)
+        found(
+            out, "driver", DOCTOR_OK,
+            "pci bypasses the kernel if %s is bound to vfio-pci; af_xdp and socket share it with the kernel",
+            nic);
+    else
+        found(out, "driver", DOCTOR_OK,
+              "socket: virtual links only, over which the kernel's sockets move large calls fastest");
+}
+
 static void judge_ports(const struct doctor_facts *f, struct doctor_findings *out)
 {
     if (f->has_af_xdp) {
@@ -266,6 +285,7 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
     judge_governor(facts, findings);
     judge_vectors(facts, findings);
     judge_nics(facts, findings);
+    judge_driver(facts, findings);
     judge_ports(facts, findings);
     judge_rights(facts, findings);
     judge_buffer("rmem_max", facts->rmem_max, findings);
@@ -280,15 +300,54 @@ void doctor_port_counter(void *arg, const char *name, uint64_t value)
         port->steering = value;
     else if (strcmp(name, "port.queues") == 0)
         port->queues = value;
+    else if (strcmp(name, "port.carrier") == 0)
+        port->carrier = value;
+    else if (strcmp(name, "port.virtual_link") == 0)
+        port->virtual_link = value;
     else if (strcmp(name, "port.rx_frames") == 0)
         port->frames += value;
     else if (strcmp(name, "port.steered_in") == 0)
         port->handed_on += value;
 }
 
+/* By the numbers of port.carrier. */
+static const struct {
+    const char *what;
+    const char *on_nic, *on_virtual; /* what would be faster, NULL: nothing known */
+} carriers[] = {
+    {"a NIC driven by DPDK, bypassing the kernel", NULL, NULL},
+    {"shared memory, bypassing the kernel", NULL, NULL},
+    {"AF_XDP with zero copy, bypassing the kernel's network stack", NULL, NULL},
+    {"AF_XDP in copy mode: the kernel copies each packet",
+     "driver = pci is faster for all calls, and so is a kernel driver that has zero copy (docs/real-nics.md)",
+     "driver = socket is faster for large calls: sudo ip address add ADDRESS dev INTERFACE, then driver = "
+     "auto"},
+    {"a packet socket: the kernel copies each packet",
+     "driver = pci is faster for all calls, driver = af_xdp for most (docs/real-nics.md)",
+     "driver = socket is faster for large calls: sudo ip address add ADDRESS dev INTERFACE, then driver = "
+     "auto"},
+    {"a tap: the kernel copies each packet", NULL, NULL},
+    {"UDP sockets of the kernel, with super-packets",
+     "driver = pci is faster for all calls, driver = af_xdp for small ones (docs/real-nics.md)", NULL},
+    {"UDP sockets of the kernel, one datagram at a time", "run Linux 5.0 or newer: large calls are faster",
+     "run Linux 5.0 or newer: large calls are faster"},
+};
+
+static void judge_carrier(const struct doctor_port *port, struct doctor_findings *findings)
+{
+    if (port->carrier >= sizeof(carriers) / sizeof(*carriers))
+        return; /* a server of another version */
+    const char *faster =
+        port->virtual_link != 0 ? carriers[port->carrier].on_virtual : carriers[port->carrier].on_nic;
+    found(findings, "carrier", faster != NULL ? DOCTOR_ADVICE : DOCTOR_OK, "%.80s: %s", port->server,
+          carriers[port->carrier].what);
+    if (faster != NULL)
+        fix(findings, "%s", faster);
+}
+
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings)
 {
-    static const char *const ways[] = {"one core", "flow rules", "rss", "rings"};
+    static const char *const ways[] = {"one core", "flow rules", "rss", "rings", "sockets"};
     const uint64_t percent = port->frames > 0 ? port->handed_on * 100 / port->frames : 0;
     const bool known = port->steering < sizeof(ways) / sizeof(*ways);
     const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
@@ -297,14 +356,13 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
           known ? ways[port->steering] : "of a kind not known here", port->core_count,
           mr_plural(port->core_count), (unsigned long long)port->queues, mr_plural(port->queues),
           (unsigned long long)percent);
-    if (!rings)
-        return;
-    if (port->queues < port->core_count)
+    if (rings && port->queues < port->core_count)
         fix(findings,
             "give the port a queue for each core, for instance: sudo ethtool -L INTERFACE combined %u",
             port->core_count);
-    else
+    else if (rings)
         fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
+    judge_carrier(port, findings);
 }
 
 /* "error; how to fix it" in its two parts. */

@@ -29,12 +29,13 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
 struct doctor_port {
     const char *server; /* its address, as it was given */
     uint32_t core_count;
-    uint64_t steering, queues;  /* port.steering, port.queues */
-    uint64_t frames, handed_on; /* over all cores */
+    uint64_t steering, queues;      /* port.steering, port.queues */
+    uint64_t carrier, virtual_link; /* port.carrier, port.virtual_link; UINT64_MAX: an older server */
+    uint64_t frames, handed_on;     /* over all cores */
 };
 /* A visitor for mr_stats() of every core: picks what the port (arg) holds. */
 void doctor_port_counter(void *arg, const char *name, uint64_t value);
-/* Adds a finding. */
+/* Adds a finding about the steering, and one about what carries the packets. */
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
 /* Adds a finding or a few. */
 void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);

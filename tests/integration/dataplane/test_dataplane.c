@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/net/carrier.h"
 #include "tests/integration/dataplane/echo_fixture.h"
 #include "tests/integration/wire_client.h"
 
@@ -26,7 +27,7 @@ static void echo_to(const char *ip, uint16_t core)
     wire_client_destroy(client);
 }
 
-static void serves_over(const char *driver)
+static void serves_over(const char *driver, enum dp_carrier carrier)
 {
     struct echo_fixture f;
     char arguments[64], expected[96];
@@ -50,21 +51,23 @@ static void serves_over(const char *driver)
     assert_true(echo_fixture_counter(&f, 0, "port.rx_icmp") >= 6);
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 2);
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.calls_served"), 2 * 66);
+    assert_int_equal(echo_fixture_counter(&f, 0, "port.carrier"), carrier);
+    assert_int_equal(echo_fixture_counter(&f, 0, "port.virtual_link"), 1);
 }
 
 static void serves_over_af_xdp(void **state)
 {
-    serves_over("af_xdp");
+    serves_over("af_xdp", DP_CARRIER_XDP_COPY);
 }
 
 static void serves_over_af_packet(void **state)
 {
-    serves_over("af_packet");
+    serves_over("af_packet", DP_CARRIER_PACKET_SOCKET);
 }
 
 static void serves_over_tap(void **state)
 {
-    serves_over("tap");
+    serves_over("tap", DP_CARRIER_TAP);
 }
 
 static void start_on_sockets(struct echo_fixture *f, const char *arguments)
@@ -87,6 +90,7 @@ static void serves_over_sockets(void **state)
     echo_fixture_stop(&f, 1);
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 2);
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.calls_served"), 2 * 66);
+    assert_int_equal(echo_fixture_counter(&f, 0, "port.carrier"), DP_CARRIER_SUPER_PACKETS);
     assert_true(echo_fixture_counter(&f, 0, "port.rx_frames") > 2 * LARGE_BYTES / 1472);
     assert_true(echo_fixture_counter(&f, 0, "port.tx_frames") > 2 * LARGE_BYTES / 1472);
 }

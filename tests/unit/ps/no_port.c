@@ -27,6 +27,18 @@ const char *dp_driver_why(const struct dp *dp)
     return "it is a stand-in";
 }
 
+const char *dp_carrier_name(const struct dp *dp)
+{
+    (void)dp;
+    return "a stand-in";
+}
+
+const char *dp_faster(const struct dp *dp)
+{
+    (void)dp;
+    return NULL;
+}
+
 const char *dp_memory_name(const struct dp *dp)
 {
     (void)dp;

@@ -184,26 +184,26 @@ static void test_the_most_findings_fit(void **state)
     assert_true(findings.count > DOCTOR_NICS_MAX && findings.count <= DOCTOR_FINDINGS_MAX);
 }
 
-static void expect_nic(const struct doctor_facts *f, const char *says)
+static void expect_what(const struct doctor_facts *f, const char *check, const char *says)
 {
     doctor_judge(f, &findings);
     for (uint32_t i = 0; i < findings.count; i++)
-        if (strcmp(findings.list[i].check, "nic") == 0 && strstr(findings.list[i].what, says))
+        if (strcmp(findings.list[i].check, check) == 0 && strstr(findings.list[i].what, says))
             return;
-    fail_msg("no finding about a NIC says \"%s\"", says);
+    fail_msg("no finding about %s says \"%s\"", check, says);
 }
 
 static void test_queues_decide_how_cores_share_a_nic(void **state)
 {
     (void)state;
     struct doctor_facts f = good();
-    expect_nic(&f, "ens5: ena, MTU 9001, up, node 0");
+    expect_what(&f, "nic", "ens5: ena, MTU 9001, up, node 0");
     f.nics[0].queue_count = 1;
-    expect_nic(&f, "1 queue: several cores share it through rings");
+    expect_what(&f, "nic", "1 queue: several cores share it through rings");
     f.nics[0].queue_count = 8;
-    expect_nic(&f, "8 queues: several cores share them by flow rules (driver = pci) or rss");
+    expect_what(&f, "nic", "8 queues: several cores share them by flow rules (driver = pci) or rss");
     f.nics[0].driver[0] = '\0';
-    expect_nic(&f, "8 queues: several cores share them by rss");
+    expect_what(&f, "nic", "8 queues: several cores share them by rss");
 }
 
 static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level level, const char *says,
@@ -212,13 +212,13 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
     static const char *const names[] = {"port.steering", "port.queues", "port.rx_frames", "port.steered_in",
                                         "wire.rx_packets"};
     const uint64_t values[] = {steering, queues, 200, 30, 7};
-    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2};
+    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2, .carrier = UINT64_MAX};
     findings.count = 0;
     for (uint32_t core = 0; core < 2; core++)
         for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
             doctor_port_counter(&port, names[i], values[i]);
     doctor_judge_port(&port, &findings);
-    assert_int_equal(findings.count, 1);
+    assert_int_equal(findings.count, 1); /* an older server does not report its carrier */
     assert_string_equal(findings.list[0].check, "steering");
     assert_int_equal(findings.list[0].level, level);
     if (!strstr(findings.list[0].what, says))
@@ -235,6 +235,51 @@ static void test_a_running_server_tells_its_steering(void **state)
     expect_port(3, 1, DOCTOR_ADVICE, "rings; 2 cores, 1 queue,", "ethtool -L INTERFACE combined 2");
     expect_port(3, 2, DOCTOR_ADVICE, "rings;", "use a NIC with flow rules");
     expect_port(99, 2, DOCTOR_OK, "of a kind not known here", "");
+}
+
+static void expect_carrier(uint64_t carrier, uint64_t virtual_link, enum doctor_level level, const char *says,
+                           const char *fix)
+{
+    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 1, .carrier = UINT64_MAX};
+    findings.count = 0;
+    doctor_port_counter(&port, "port.carrier", carrier);
+    doctor_port_counter(&port, "port.virtual_link", virtual_link);
+    doctor_judge_port(&port, &findings);
+    assert_int_equal(findings.count, 2);
+    assert_string_equal(findings.list[1].check, "carrier");
+    assert_int_equal(findings.list[1].level, level);
+    if (!strstr(findings.list[1].what, says))
+        fail_msg("\"%s\" does not say \"%s\"", findings.list[1].what, says);
+    if (!strstr(findings.list[1].fix, fix))
+        fail_msg("\"%s\" does not say \"%s\"", findings.list[1].fix, fix);
+}
+
+static void test_a_running_server_tells_what_carries_its_packets(void **state)
+{
+    struct doctor_port later = {.server = "10.0.0.1:7700", .core_count = 1, .carrier = 8};
+    (void)state;
+    expect_carrier(0, 0, DOCTOR_OK, "10.0.0.1:7700: a NIC driven by DPDK, bypassing the kernel", "");
+    expect_carrier(2, 0, DOCTOR_OK, "zero copy, bypassing", "");
+    expect_carrier(3, 0, DOCTOR_ADVICE, "copy mode", "driver = pci is faster");
+    expect_carrier(3, 1, DOCTOR_ADVICE, "copy mode", "driver = socket is faster for large calls");
+    expect_carrier(4, 1, DOCTOR_ADVICE, "a packet socket", "driver = socket");
+    expect_carrier(6, 0, DOCTOR_ADVICE, "UDP sockets of the kernel, with super-packets", "driver = pci");
+    expect_carrier(6, 1, DOCTOR_OK, "UDP sockets of the kernel, with super-packets", "");
+    expect_carrier(7, 1, DOCTOR_ADVICE, "one datagram at a time", "Linux 5.0");
+    findings.count = 0;
+    doctor_judge_port(&later, &findings);
+    assert_int_equal(findings.count, 1);
+}
+
+static void test_the_links_decide_which_driver_suits(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    expect_what(&f, "driver", "pci bypasses the kernel if ens5 is bound");
+    f.nics[0].driver[0] = '\0';
+    expect_what(&f, "driver", "socket: virtual links only");
+    f.dpdk_nic_count = 1;
+    expect_what(&f, "driver", "pci: DPDK drives the device itself");
 }
 
 static const struct doctor_finding *judge_store(const struct doctor_store *store)
@@ -282,6 +327,8 @@ int main(void)
         cmocka_unit_test(test_the_most_findings_fit),
         cmocka_unit_test(test_queues_decide_how_cores_share_a_nic),
         cmocka_unit_test(test_a_running_server_tells_its_steering),
+        cmocka_unit_test(test_a_running_server_tells_what_carries_its_packets),
+        cmocka_unit_test(test_the_links_decide_which_driver_suits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+/* What carries a port's packets, from what the kernel says about its sockets. Its answers are made here. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <linux/if_xdp.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include "dataplane/dpdk/port_carrier.h"
+
+#define FD 7
+
+static struct {
+    uint32_t xdp_flags;
+    bool knows_xdp, knows_segments;
+} kernel;
+
+int test_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+
+int test_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes)
+{
+    assert_int_equal(fd, FD);
+    if (level == SOL_XDP && name == XDP_OPTIONS && kernel.knows_xdp) {
+        assert_int_equal(*bytes, sizeof(struct xdp_options));
+        ((struct xdp_options *)value)->flags = kernel.xdp_flags;
+        return 0;
+    }
+    if (level == IPPROTO_UDP && name == UDP_SEGMENT && kernel.knows_segments)
+        return 0;
+    errno = ENOPROTOOPT;
+    return -1;
+}
+
+static void af_xdp_copies_unless_the_kernel_says_otherwise(void **state)
+{
+    kernel.knows_xdp = true;
+    kernel.xdp_flags = XDP_OPTIONS_ZEROCOPY;
+    assert_int_equal(dp_port_carrier(DP_DRIVER_AF_XDP, FD), DP_CARRIER_XDP_ZERO_COPY);
+    kernel.xdp_flags = 0;
+    assert_int_equal(dp_port_carrier(DP_DRIVER_AF_XDP, FD), DP_CARRIER_XDP_COPY);
+    kernel.knows_xdp = false;
+    kernel.xdp_flags = XDP_OPTIONS_ZEROCOPY;
+    assert_int_equal(dp_port_carrier(DP_DRIVER_AF_XDP, FD), DP_CARRIER_XDP_COPY);
+}
+
+static void sockets_have_super_packets_where_the_kernel_knows_them(void **state)
+{
+    kernel.knows_segments = true;
+    assert_int_equal(dp_port_carrier(DP_DRIVER_SOCKET, FD), DP_CARRIER_SUPER_PACKETS);
+    kernel.knows_segments = false;
+    assert_int_equal(dp_port_carrier(DP_DRIVER_SOCKET, FD), DP_CARRIER_DATAGRAMS);
+}
+
+static void other_drivers_have_one_carrier(void **state)
+{
+    assert_int_equal(dp_port_carrier(DP_DRIVER_PCI, -1), DP_CARRIER_NIC);
+    assert_int_equal(dp_port_carrier(DP_DRIVER_MEMIF, -1), DP_CARRIER_SHARED_MEMORY);
+    assert_int_equal(dp_port_carrier(DP_DRIVER_AF_PACKET, -1), DP_CARRIER_PACKET_SOCKET);
+    assert_int_equal(dp_port_carrier(DP_DRIVER_TAP, -1), DP_CARRIER_TAP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(af_xdp_copies_unless_the_kernel_says_otherwise),
+        cmocka_unit_test(sockets_have_super_packets_where_the_kernel_knows_them),
+        cmocka_unit_test(other_drivers_have_one_carrier),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
