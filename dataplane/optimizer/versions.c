@@ -217,6 +217,36 @@ enum mr_status mr_versions_create(const struct mr_tensor *initial, struct mr_ver
     return MR_OK;
 }
 
+enum mr_status mr_versions_create_from(const struct mr_tensor *shape, uint64_t number,
+                                       struct mr_versions **out, float **values)
+{
+    struct mr_tensor zeros = *shape;
+    zeros.data = NULL;
+    enum mr_status status = mr_versions_create(&zeros, out);
+    if (status != MR_OK)
+        return status;
+    (*out)->newest->number = number;
+    *values = (*out)->newest->tensor.data;
+    return MR_OK;
+}
+
+void mr_versions_replace(struct mr_versions *versions, struct mr_versions *from)
+{
+    struct mr_parameter_version *v = from->newest;
+    assert(from->users == 1 && from->held == 1 && v->holders == 1);
+    versions_free(from); /* without the version */
+    v->versions = versions;
+    v->holders = 0;
+    pthread_mutex_lock(&versions->writing);
+    struct mr_parameter_version *old = versions->newest;
+    pthread_mutex_lock(&versions->lock);
+    version_held(v);
+    versions->newest = v;
+    pthread_mutex_unlock(&versions->lock);
+    pthread_mutex_unlock(&versions->writing);
+    let_go(old);
+}
+
 void mr_versions_retain(struct mr_versions *versions)
 {
     pthread_mutex_lock(&versions->lock);

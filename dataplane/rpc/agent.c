@@ -11,6 +11,7 @@
 #include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
 #include "dataplane/rpc/rref/result.h"
 #include "dataplane/rpc/rref/rref.h"
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/wire/base/fence.h"
 #include "dataplane/wire/base/plural.h"
 
@@ -135,6 +136,10 @@ static enum mr_status create_parts(struct mr_rpc *agent)
     struct mr_executor_config executor = {
         .threads = agent->config.executor_threads, .self = agent, .done = jobs_done, .begins = thread_begins};
     enum mr_status status = mr_world_init(agent);
+    agent->parameters = agent->config.parameters != NULL ? agent->config.parameters : mr_named_create();
+    if (agent->parameters == NULL)
+        return MR_NO_MEMORY;
+    agent->stepping = mr_named_lock(agent->parameters);
     if (status == MR_OK)
         status = mr_contexts_create(agent, &agent->contexts);
     if (status == MR_OK)
@@ -161,7 +166,8 @@ static void agent_free(struct mr_rpc *agent)
     mr_pool_fini(&agent->results);
     mr_pool_fini(&agent->futures);
     mr_functions_fini(&agent->functions);
-    pthread_mutex_destroy(&agent->stepping);
+    if (agent->config.parameters == NULL)
+        mr_named_destroy(agent->parameters);
     pthread_mutex_destroy(&agent->late);
     free(agent);
     if (freed != NULL)
@@ -189,7 +195,6 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     agent->free = agent_free;
     atomic_store(&agent->held, config->held);
     mr_functions_init(&agent->functions);
-    pthread_mutex_init(&agent->stepping, NULL);
     pthread_mutex_init(&agent->late, NULL);
     atomic_store(&agent->holds, 1);
     mr_pool_init(&agent->futures, sizeof(struct mr_rpc_future), POOL_BLOCKS_MAX);
@@ -294,6 +299,7 @@ void mr_agent_destroy(struct mr_rpc *agent, void (*gone)(void *driver))
 {
     if (agent == NULL)
         return;
+    mr_rrefs_release_named(agent->rrefs);
     pthread_mutex_lock(&agent->late);
     atomic_store(&agent->over, true);
     mr_agent_run_work(agent);

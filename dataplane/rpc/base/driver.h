@@ -38,6 +38,8 @@ struct mr_agent_driver {
     void (*thread_begins)(void *self);
 };
 
+struct mr_named_parameters;
+
 struct mr_agent_config {
     struct mr_agent_driver driver;
     struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*() */
@@ -54,6 +56,8 @@ struct mr_agent_config {
     /* As message_bytes and long_memory_bytes there. Messages of more than long_from_bytes go in parts, see
      * world/long_message.h. 0: the defaults. */
     size_t long_bytes_max, long_memory_bytes, long_from_bytes;
+    /* Where parameters with names are, which outlive the agent. NULL: in the agent. */
+    struct mr_named_parameters *parameters;
 };
 
 /* What an agent counts. Written inside; any thread may read. */

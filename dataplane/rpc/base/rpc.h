@@ -41,6 +41,8 @@ struct mr_rpc {
     struct mr_rrefs *rrefs;      /* NULL: this is no worker, see config.name */
     struct mr_value_hooks hooks; /* of these, for values that travel */
     struct mr_contexts *contexts;
+    struct mr_named_parameters *parameters; /* the config's, or our own */
+    pthread_mutex_t *stepping;              /* their lock: held by an optimizer's step */
 
     /* Any thread. */
     _Atomic uint32_t holds;       /* mr_agent_destroy()'s, and one for each handle that is out */
@@ -56,7 +58,6 @@ struct mr_rpc {
     enum mr_status join_status;
     _Atomic uint32_t left_world; /* MR_DONE once leaving has ended, with */
     enum mr_status leave_status;
-    pthread_mutex_t stepping;    /* held by an optimizer's step, see dist_optimizer_owner.c */
     _Atomic bool leave_reported; /* mr_rpc_shutdown() has returned that */
     _Atomic bool complete;       /* all have joined: `members` may be read */
     _Atomic bool left;           /* no call begins any more */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/work.h"
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 
 /* The object on one owner. */
@@ -12,10 +13,12 @@ struct part {
     uint32_t owner;
     struct mr_rref *object; /* NULL: not made yet */
     uint32_t next;          /* in the program's list, the next to be added */
+    uint64_t steps;         /* as it answered last */
 };
 
 struct mr_dist_optimizer {
     struct mr_rpc *rpc;
+    bool has_name;
     uint32_t part_count;
     struct part parts[];
 };
@@ -96,9 +99,12 @@ static enum mr_status begin_create(struct mr_dist_optimizer *optimizer, struct p
     float numbers[MR_DIST_NUMBERS] = {o->learning_rate, o->momentum,           o->beta1, o->beta2, o->epsilon,
                                       o->weight_decay,  o->initial_accumulator};
     int64_t flags = (o->nesterov ? MR_DIST_NESTEROV : 0) | (o->has_learning_rate ? MR_DIST_LEARNING_RATE : 0);
-    const struct mr_value arguments[3] = {mr_value_i64(o->kind), mr_value_i64(flags),
-                                          mr_value_tensor(mr_tensor_1d(MR_F32, MR_DIST_NUMBERS, numbers))};
-    return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER, arguments, 3, NULL, future);
+    struct mr_value arguments[4] = {mr_value_i64(o->kind), mr_value_i64(flags),
+                                    mr_value_tensor(mr_tensor_1d(MR_F32, MR_DIST_NUMBERS, numbers))};
+    if (o->name != NULL)
+        arguments[3] = mr_value_string(o->name);
+    return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER, arguments, o->name == NULL ? 3 : 4,
+                        NULL, future);
 }
 
 static enum mr_status end_create(struct part *part, struct mr_rpc_result *result)
@@ -183,6 +189,12 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     enum mr_status status = mr_dist_rule(options, &rule, why, sizeof(why));
     if (status != MR_OK)
         return mr_rpc_error(status, "mr_dist_optimizer_create: %s", why);
+    if (options->name != NULL && !mr_named_is_name(options->name))
+        return mr_rpc_error(
+            MR_INVALID_ARGUMENT,
+            "mr_dist_optimizer_create: options.name \"%.80s\" is no name: names have 1 to %d of the "
+            "characters A-Z a-z 0-9 _ . / : -",
+            options->name, MR_NAME_BYTES - 1);
     status = check_list(parameters, parameter_count);
     if (status != MR_OK)
         return status;
@@ -192,6 +204,7 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     if (o == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "mr_dist_optimizer_create: no memory");
     o->rpc = rpc;
+    o->has_name = options->name != NULL;
     o->part_count = 0;
     make(o, options, &list, &trouble);
     if (trouble.status == MR_OK)
@@ -228,4 +241,40 @@ enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struc
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_dist_optimizer_step: the context is NULL");
     (void)on_all(optimizer, begin_step, &options, free_result, &trouble);
     return say(&trouble, "mr_dist_optimizer_step");
+}
+
+/* ---- its steps ---- */
+
+static enum mr_status begin_steps(struct mr_dist_optimizer *optimizer, struct part *part, const void *self,
+                                  struct mr_rpc_future **future)
+{
+    const struct mr_value object = mr_value_rref(part->object);
+    return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER_STEPS, &object, 1, NULL, future);
+}
+
+static enum mr_status end_steps(struct part *part, struct mr_rpc_result *result)
+{
+    const struct mr_value *steps = mr_rpc_result_value(result, 0);
+    enum mr_status status = MR_OK;
+    if (steps != NULL && steps->kind == MR_VALUE_I64 && steps->i64 >= 0)
+        part->steps = (uint64_t)steps->i64;
+    else
+        status = mr_rpc_error(
+            MR_BAD_MESSAGE, "rank %u answered " MR_DIST_OPTIMIZER_STEPS " with something else", part->owner);
+    mr_rpc_result_free(result);
+    return status;
+}
+
+enum mr_status mr_dist_optimizer_steps(struct mr_dist_optimizer *optimizer, uint64_t *steps)
+{
+    struct trouble trouble = {.status = MR_OK};
+    if (!optimizer->has_name)
+        return mr_rpc_error(
+            MR_INVALID_ARGUMENT,
+            "mr_dist_optimizer_steps: the optimizer has no name, under which owners count its steps");
+    (void)on_all(optimizer, begin_steps, NULL, end_steps, &trouble);
+    *steps = UINT64_MAX;
+    for (uint32_t i = 0; i < optimizer->part_count; i++)
+        *steps = optimizer->parts[i].steps < *steps ? optimizer->parts[i].steps : *steps;
+    return say(&trouble, "mr_dist_optimizer_steps");
 }

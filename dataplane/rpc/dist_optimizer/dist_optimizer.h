@@ -2,22 +2,25 @@
  * calls "mr.optimizer_step" on all owners at the same time, in the context whose gradients are applied. These
  * functions run on executor threads, like any other:
  *
- *   mr.optimizer(kind i64, flags i64 (MR_DIST_NESTEROV, ...), numbers f32[MR_DIST_NUMBERS])
- *     returns a reference to the object.
+ *   mr.optimizer(kind i64, flags i64 (MR_DIST_NESTEROV, ...), numbers f32[MR_DIST_NUMBERS] [, name string])
+ *     returns a reference to the object; with a name, its state is kept under that.
  *   mr.optimizer_add(that reference, which u32[n], n references)
  *     adds n parameters; it is called repeatedly if there are more than fit into a call. `which` has their
  *     numbers in the program's list, for error lines.
  *   mr.optimizer_step(that reference)
  *     makes the next version of each parameter that has a gradient.
+ *   mr.optimizer_steps(that reference) -> i64
+ *     returns how many steps optimizers of its name have made.
  */
 #ifndef MR_RPC_DIST_OPTIMIZER_H
 #define MR_RPC_DIST_OPTIMIZER_H
 
 #include "dataplane/rpc/millrace_rpc.h"
 
-#define MR_DIST_OPTIMIZER      "mr.optimizer"
-#define MR_DIST_OPTIMIZER_ADD  "mr.optimizer_add"
-#define MR_DIST_OPTIMIZER_STEP "mr.optimizer_step"
+#define MR_DIST_OPTIMIZER       "mr.optimizer"
+#define MR_DIST_OPTIMIZER_ADD   "mr.optimizer_add"
+#define MR_DIST_OPTIMIZER_STEP  "mr.optimizer_step"
+#define MR_DIST_OPTIMIZER_STEPS "mr.optimizer_steps"
 
 /* learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator */
 #define MR_DIST_NUMBERS        7u

@@ -32,11 +32,28 @@ static struct mr_dist_optimizer_options options_of(const struct mr_value *argume
                                               .initial_accumulator = numbers[6]};
 }
 
+/* Whether the fourth argument, if there is one, is a name; *name then has it, or is NULL. */
+static bool name_of(const struct mr_value *arguments, uint32_t argument_count, char text[MR_NAME_BYTES],
+                    const char **name)
+{
+    *name = NULL;
+    if (argument_count == 3)
+        return true;
+    const struct mr_value *v = &arguments[3];
+    if (argument_count > 4 || v->kind != MR_VALUE_STRING || v->string.bytes >= MR_NAME_BYTES)
+        return false;
+    memcpy(text, v->string.text, v->string.bytes);
+    text[v->string.bytes] = '\0';
+    *name = text;
+    return mr_named_is_name(text);
+}
+
 static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments,
                              uint32_t argument_count)
 {
     const struct mr_dist_optimizer_options options = options_of(arguments);
-    char why[256];
+    char why[256], text[MR_NAME_BYTES];
+    const char *name;
     struct mr_rule rule;
     struct mr_rref *rref;
     enum mr_status status = mr_dist_rule(&options, &rule, why, sizeof(why));
@@ -44,7 +61,11 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
         (void)mr_rpc_fail(call, "%s", why);
         return status;
     }
-    struct mr_owned_optimizer *optimizer = mr_owned_optimizer_create(&rule);
+    if (!name_of(arguments, argument_count, text, &name))
+        return mr_rpc_fail(call, "the optimizer's name is none");
+    pthread_mutex_lock(call->agent->stepping);
+    struct mr_owned_optimizer *optimizer = mr_owned_optimizer_create(&rule, call->agent->parameters, name);
+    pthread_mutex_unlock(call->agent->stepping);
 
     if (optimizer == NULL)
         return MR_NO_MEMORY;
@@ -100,9 +121,9 @@ static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *argum
 
     if (status != MR_OK)
         return status;
-    pthread_mutex_lock(&call->agent->stepping);
+    pthread_mutex_lock(call->agent->stepping);
     status = mr_owned_optimizer_add(optimizer, parameters, count, why, sizeof(why));
-    pthread_mutex_unlock(&call->agent->stepping);
+    pthread_mutex_unlock(call->agent->stepping);
     if (status != MR_OK)
         (void)mr_rpc_fail(call, "%s", why);
     return status;
@@ -127,21 +148,36 @@ static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *argu
         return mr_rpc_fail(call, "the call is in no context");
     /* As with torch, each worker applies one step at a time, so that the steps of several trainers are each
      * applied whole. */
-    pthread_mutex_lock(&call->agent->stepping);
+    pthread_mutex_lock(call->agent->stepping);
     enum mr_status status = mr_owned_optimizer_step(optimizer, gradient_of, context, why, sizeof(why));
 
-    pthread_mutex_unlock(&call->agent->stepping);
+    pthread_mutex_unlock(call->agent->stepping);
     if (status != MR_OK)
         (void)mr_rpc_fail(call, "%s", why);
     return status;
 }
 
+/* ---- mr.optimizer_steps ---- */
+
+static enum mr_status steps(struct mr_rpc_call *call, const struct mr_value *arguments,
+                            uint32_t argument_count)
+{
+    struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
+    if (optimizer == NULL)
+        return MR_FUNCTION_FAILED;
+    pthread_mutex_lock(call->agent->stepping);
+    uint64_t count = mr_owned_optimizer_steps(optimizer);
+    pthread_mutex_unlock(call->agent->stepping);
+    return mr_rpc_return(call, mr_value_i64((int64_t)count));
+}
+
 enum mr_status mr_dist_optimizer_register(struct mr_rpc *agent)
 {
     const struct mr_rpc_function functions[] = {
-        {.name = MR_DIST_OPTIMIZER, .arguments = "i64, i64, f32[7]", .results = "ref", .run = create},
+        {.name = MR_DIST_OPTIMIZER, .arguments = "i64, i64, f32[7], ...", .results = "ref", .run = create},
         {.name = MR_DIST_OPTIMIZER_ADD, .arguments = "ref, u32[?], ...", .run = add},
         {.name = MR_DIST_OPTIMIZER_STEP, .arguments = "ref", .run = step},
+        {.name = MR_DIST_OPTIMIZER_STEPS, .arguments = "ref", .results = "i64", .run = steps},
     };
     char why[256];
     enum mr_status status = MR_OK;

@@ -123,24 +123,40 @@ enum mr_status mr_dist_rule(const struct mr_dist_optimizer_options *o, struct mr
 
 /* ---- state ---- */
 
+/* The state has versions, too, so that a checkpoint can hold the one of its cut. */
 struct owned {
     struct mr_owned_parameter parameter;
     size_t floats;
-    float *state;
+    struct mr_versions *state;
 };
 
 struct mr_owned_optimizer {
     struct mr_rule rule;
+    struct mr_named_parameters *all;
+    struct mr_named_optimizer *named; /* NULL: it has no name */
     uint32_t count, room;
     struct owned *owned;
 };
 
-struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule)
+struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule,
+                                                     struct mr_named_parameters *all, const char *name)
 {
     struct mr_owned_optimizer *o = calloc(1, sizeof(*o));
-    if (o != NULL)
-        o->rule = *rule;
+    if (o == NULL)
+        return NULL;
+    o->rule = *rule;
+    o->all = all;
+    o->named = name == NULL ? NULL : mr_named_optimizer(all, name);
+    if (o->named == NULL && name != NULL) {
+        free(o);
+        return NULL;
+    }
     return o;
+}
+
+uint64_t mr_owned_optimizer_steps(const struct mr_owned_optimizer *o)
+{
+    return o->named == NULL ? 0 : mr_named_steps(o->named);
 }
 
 void mr_owned_optimizer_destroy(struct mr_owned_optimizer *o)
@@ -149,7 +165,7 @@ void mr_owned_optimizer_destroy(struct mr_owned_optimizer *o)
         return;
     for (uint32_t i = 0; i < o->count; i++) {
         mr_versions_release(o->owned[i].parameter.versions);
-        free(o->owned[i].state);
+        mr_versions_release(o->owned[i].state);
     }
     free(o->owned);
     free(o);
@@ -168,20 +184,42 @@ static bool make_room(struct mr_owned_optimizer *o, uint32_t count)
     return true;
 }
 
-/* There is room for it. */
-static bool own(struct mr_owned_optimizer *o, const struct mr_owned_parameter *parameter)
+/* The state that the parameter begins with, or that was kept under the optimizer's name. */
+static enum mr_status state_of(struct mr_owned_optimizer *o, const struct mr_versions *parameter,
+                               const struct mr_tensor *initial, struct mr_versions **state,
+                               char why[MR_NAMED_TEXT_BYTES])
+{
+    if (o->named != NULL)
+        return mr_named_state(o->all, o->named, parameter, o->rule.kind, initial, state, why);
+    snprintf(why, MR_NAMED_TEXT_BYTES, "has no memory for the optimizer's state");
+    return mr_versions_create(initial, state);
+}
+
+/* There is room for it. If it fails, `why` says the reason. */
+static enum mr_status own(struct mr_owned_optimizer *o, const struct mr_owned_parameter *parameter,
+                          char why[MR_NAMED_TEXT_BYTES])
 {
     size_t floats = mr_versions_shape(parameter->versions)->bytes / sizeof(float);
-    float *state = malloc((mr_rule_state_floats(&o->rule, floats) + 1) * sizeof(*state));
-    if (state == NULL)
-        return false;
+    size_t state_floats = mr_rule_state_floats(&o->rule, floats);
+    struct mr_versions *state = NULL;
+    snprintf(why, MR_NAMED_TEXT_BYTES, "has no memory for the optimizer's state");
+    if (state_floats > UINT32_MAX)
+        return MR_NO_MEMORY;
+    float *first = malloc((state_floats + 1) * sizeof(*first));
+    if (first == NULL)
+        return MR_NO_MEMORY;
     struct mr_parameter_version *version = mr_versions_hold(parameter->versions);
 
-    mr_rule_state_init(&o->rule, mr_version_values(version), state, floats);
+    mr_rule_state_init(&o->rule, mr_version_values(version), first, floats);
     mr_version_release(version);
+    const struct mr_tensor initial = mr_tensor_1d(MR_F32, (uint32_t)state_floats, first);
+    enum mr_status status = state_of(o, parameter->versions, &initial, &state, why);
+    free(first);
+    if (status != MR_OK)
+        return status;
     mr_versions_retain(parameter->versions);
     o->owned[o->count++] = (struct owned){.parameter = *parameter, .floats = floats, .state = state};
-    return true;
+    return MR_OK;
 }
 
 static const struct owned *find(const struct mr_owned_optimizer *o, const struct mr_versions *versions)
@@ -208,10 +246,11 @@ enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *o,
                      parameters[i].number);
             return MR_INVALID_ARGUMENT;
         }
-        if (!own(o, &parameters[i])) {
-            snprintf(error, error_bytes, "no memory for the optimizer's state of parameter %u",
-                     parameters[i].number);
-            return MR_NO_MEMORY;
+        char why[MR_NAMED_TEXT_BYTES];
+        enum mr_status status = own(o, &parameters[i], why);
+        if (status != MR_OK) {
+            snprintf(error, error_bytes, "parameter %u %s", parameters[i].number, why);
+            return status;
         }
     }
     return MR_OK;
@@ -223,15 +262,23 @@ struct change {
     const struct mr_rule *rule;
     const struct owned *owned;
     const float *gradient;
+    float *values;
+    enum mr_status status; /* of the state's next version */
     bool is_changed;
 };
 
-static void apply(void *context, float *values)
+static void apply(void *context, float *state)
 {
     struct change *c = context;
-    float *state = c->owned->state;
-    c->is_changed = mr_rule_apply(c->rule, mr_rule_learning_rate(c->rule, 0, 0), &values, &state,
+    c->is_changed = mr_rule_apply(c->rule, mr_rule_learning_rate(c->rule, 0, 0), &c->values, &state,
                                   &c->gradient, 1, c->owned->floats) == 1;
+}
+
+static void apply_to_values(void *context, float *values)
+{
+    struct change *c = context;
+    c->values = values;
+    c->status = mr_versions_change(c->owned->state, apply, c);
 }
 
 /* Steps one parameter. If that fails, it stays as it was, and *why says the reason. */
@@ -243,7 +290,8 @@ static enum mr_status step_one(struct mr_owned_optimizer *o, const struct owned 
         *why = "has a gradient of another shape";
         return MR_INVALID_ARGUMENT;
     }
-    if (mr_versions_change(owned->parameter.versions, apply, &change) != MR_OK) {
+    if (mr_versions_change(owned->parameter.versions, apply_to_values, &change) != MR_OK ||
+        change.status != MR_OK) {
         *why = "has no memory for its next version";
         return MR_NO_MEMORY;
     }
@@ -271,5 +319,6 @@ enum mr_status mr_owned_optimizer_step(struct mr_owned_optimizer *o, mr_gradient
         snprintf(error, error_bytes, "parameter %u %s: it stays as it was", o->owned[i].parameter.number,
                  why);
     }
+    mr_named_stepped(o->all, o->named);
     return first;
 }

@@ -4,6 +4,7 @@
 #define MR_RPC_OWNED_OPTIMIZER_H
 
 #include <stdbool.h>
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/optimizer/versions.h"
 #include "dataplane/rpc/millrace_rpc.h"
@@ -20,10 +21,14 @@ struct mr_owned_parameter {
 };
 
 struct mr_owned_optimizer;
-/* Creates an optimizer without parameters. NULL: no memory. */
-struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule);
-/* Adds parameters, and retains their versions. MR_INVALID_ARGUMENT (a parameter comes twice), MR_NO_MEMORY:
- * `error` has a line, and some of the parameters may have been added. */
+/* Creates an optimizer without parameters. `name`: among `all`, where its state is kept then; or NULL. NULL: no
+ * memory. */
+struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule,
+                                                     struct mr_named_parameters *all, const char *name);
+/* Returns how many steps optimizers of its name have made; 0: it has none. */
+uint64_t mr_owned_optimizer_steps(const struct mr_owned_optimizer *optimizer);
+/* Adds parameters, and retains their versions. MR_INVALID_ARGUMENT (a parameter comes twice, or has no name and
+ * the optimizer has one), MR_NO_MEMORY: `error` has a line, and some of the parameters may have been added. */
 enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *optimizer,
                                       const struct mr_owned_parameter *parameters, uint32_t count,
                                       char *error, size_t error_bytes);

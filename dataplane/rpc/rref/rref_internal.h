@@ -48,12 +48,20 @@ struct mr_outbox {
     uint32_t sent; /* of `count`, those in the call */
 };
 
+/* The reference to a parameter with a name: one in a world, so that its gradients add up. */
+struct mr_named_rref {
+    const struct mr_versions *versions;
+    struct mr_rref *rref; /* held */
+};
+
 struct mr_rrefs {
     struct mr_rpc *agent;
     struct mr_references *refs;
     _Atomic uint32_t alive;
     _Atomic bool ending; /* the agent is being destroyed: nobody is inside */
     struct mr_kept no_memory;
+    struct mr_named_rref *named; /* under agent->stepping, as the next */
+    uint32_t named_count;
 
     /* Inside. */
     struct mr_rref *spares;

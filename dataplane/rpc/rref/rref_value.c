@@ -1,6 +1,7 @@
 /* Values of this worker to which others may refer: keeps them, waits for them, frees them. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 
 /* ---- kept ---- */
@@ -398,23 +399,97 @@ struct mr_versions *mr_parameter_versions(struct mr_rref *parameter)
     return mr_rref_object(parameter, parameter_destroy);
 }
 
+static enum mr_status check_initial(const struct mr_tensor *initial, const char *caller)
+{
+    if (initial->dtype == MR_F32 && initial->bytes != 0 && initial->data != NULL)
+        return MR_OK;
+    return mr_rpc_error(MR_INVALID_ARGUMENT,
+                        "%s: a parameter is an f32 tensor with at least one element, not %s of %llu bytes%s",
+                        caller, mr_dtype_name(initial->dtype), (unsigned long long)initial->bytes,
+                        initial->data == NULL ? " without data" : "");
+}
+
 enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,
                                    struct mr_rref **parameter)
 {
     struct mr_versions *versions;
-    if (initial->dtype != MR_F32 || initial->bytes == 0 || initial->data == NULL)
-        return mr_rpc_error(MR_INVALID_ARGUMENT,
-                            "mr_parameter_create: a parameter is an f32 tensor with at least one element, "
-                            "not %s of %llu bytes%s",
-                            mr_dtype_name(initial->dtype), (unsigned long long)initial->bytes,
-                            initial->data == NULL ? " without data" : "");
-    enum mr_status status = mr_versions_create(initial, &versions);
+    enum mr_status status = check_initial(initial, "mr_parameter_create");
+    if (status != MR_OK)
+        return status;
+    status = mr_versions_create(initial, &versions);
 
     if (status != MR_OK)
         return mr_rpc_error(status, "mr_parameter_create: no memory for %llu bytes",
                             (unsigned long long)initial->bytes);
     return mr_rref_create(rpc, (struct mr_value){.kind = MR_VALUE_OBJECT, .object = versions},
                           parameter_destroy, parameter);
+}
+
+/* Under agent->stepping: the reference to that parameter, of which there is one in a world. Takes the versions'
+ * user. */
+static enum mr_status named_rref(struct mr_rpc *rpc, struct mr_versions *versions, struct mr_rref **out)
+{
+    struct mr_rrefs *all = rpc->rrefs;
+    for (uint32_t i = 0; all != NULL && i < all->named_count; i++) {
+        if (all->named[i].versions == versions) {
+            mr_versions_release(versions);
+            *out = all->named[i].rref;
+            mr_rref_retain(*out);
+            return MR_OK;
+        }
+    }
+    enum mr_status status = mr_rref_create(
+        rpc, (struct mr_value){.kind = MR_VALUE_OBJECT, .object = versions}, parameter_destroy, out);
+    if (status != MR_OK)
+        return status;
+    struct mr_named_rref *more = realloc(all->named, (all->named_count + 1) * sizeof(*more));
+    if (more == NULL) {
+        mr_rref_release(*out);
+        return mr_rpc_error(MR_NO_MEMORY, "no memory for a reference");
+    }
+    all->named = more;
+    all->named[all->named_count++] = (struct mr_named_rref){versions, *out};
+    mr_rref_retain(*out);
+    return MR_OK;
+}
+
+enum mr_status mr_parameter_open(struct mr_rpc *rpc, const char *name, const struct mr_tensor *initial,
+                                 struct mr_rref **parameter)
+{
+    struct mr_versions *versions;
+    char text[MR_NAMED_TEXT_BYTES];
+    enum mr_status status = check_initial(initial, "mr_parameter_open");
+    if (status != MR_OK)
+        return status;
+    if (!mr_named_is_name(name))
+        return mr_rpc_error(
+            MR_INVALID_ARGUMENT,
+            "mr_parameter_open: \"%.80s\" is no name: names have 1 to %d of the characters A-Z "
+            "a-z 0-9 _ . / : -",
+            name, MR_NAME_BYTES - 1);
+    pthread_mutex_lock(rpc->stepping);
+    status = mr_named_open(rpc->parameters, name, initial, &versions, text);
+    if (status != MR_OK)
+        (void)mr_rpc_error(status, "mr_parameter_open: %s", text);
+    else
+        status = named_rref(rpc, versions, parameter);
+    pthread_mutex_unlock(rpc->stepping);
+    return status;
+}
+
+void mr_rrefs_release_named(struct mr_rrefs *all)
+{
+    if (all == NULL)
+        return;
+    pthread_mutex_lock(all->agent->stepping);
+    struct mr_named_rref *named = all->named;
+    uint32_t count = all->named_count;
+    all->named = NULL;
+    all->named_count = 0;
+    pthread_mutex_unlock(all->agent->stepping);
+    for (uint32_t i = 0; i < count; i++)
+        mr_rref_release(named[i].rref);
+    free(named);
 }
 
 enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version)

@@ -39,9 +39,9 @@ static void expect_locked(void)
     bool locked = net == NULL;
     for (uint32_t i = 0; !locked && i < WORKERS; i++) {
         struct mr_rpc *rpc = net->workers[i].rpc;
-        locked = pthread_mutex_trylock(&rpc->stepping) != 0;
+        locked = pthread_mutex_trylock(rpc->stepping) != 0;
         if (!locked)
-            pthread_mutex_unlock(&rpc->stepping);
+            pthread_mutex_unlock(rpc->stepping);
     }
     atomic_fetch_add(&unlocked, !locked);
 }
@@ -134,6 +134,7 @@ static int teardown(void **state)
     for (uint32_t i = 0; i < WORKERS; i++) {
         mr_rref_release(w->parameters[i]);
         mr_rref_release(w->models[i].parameter);
+        mr_rrefs_release_named(w->net.workers[i].rpc->rrefs);
     }
     while (!nothing_held(&w->net))
         sched_yield();
@@ -365,7 +366,7 @@ static void an_owner_makes_one_step_at_a_time(void **state)
     struct stepper stepper = {.optimizer = optimizer};
     made(mr_autograd_begin(rpc, &stepper.context));
     made(line_backward(rpc, 1, 2, mr_tensor_1d(MR_F32, FLOATS, x), 3, stepper.context, &loss));
-    pthread_mutex_lock(&owner->stepping); /* as another step that goes on */
+    pthread_mutex_lock(owner->stepping); /* as another step that goes on */
     assert_int_equal(pthread_create(&stepper.thread, NULL, step_once, &stepper), 0);
     for (uint32_t i = 0; i < 100 && !atomic_load(&stepper.done); i++)
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
@@ -373,7 +374,7 @@ static void an_owner_makes_one_step_at_a_time(void **state)
     made(mr_parameter_read(w->models[1].parameter, &version));
     assert_int_equal(mr_parameter_number(version), 1);
     mr_parameter_done(version);
-    pthread_mutex_unlock(&owner->stepping);
+    pthread_mutex_unlock(owner->stepping);
     pthread_join(stepper.thread, NULL);
     assert_int_equal(stepper.status, MR_OK);
     made(mr_parameter_read(w->models[1].parameter, &version));
@@ -381,6 +382,68 @@ static void an_owner_makes_one_step_at_a_time(void **state)
     mr_parameter_done(version);
     mr_autograd_end(stepper.context);
     mr_dist_optimizer_destroy(optimizer);
+}
+
+/* ---- names ---- */
+
+static struct mr_rref *open_parameter(struct mr_rpc *rpc, const char *name, float first)
+{
+    float values[FLOATS] = {first};
+    struct mr_rref *rref = NULL;
+    const struct mr_tensor initial = mr_tensor_1d(MR_F32, FLOATS, values);
+    made(mr_parameter_open(rpc, name, &initial, &rref));
+    return rref;
+}
+
+/* Gradients of a parameter that several opened add up, and its optimizer finds them. */
+static void names_find_parameters_and_optimizers_again(void **state)
+{
+    struct world *w = *state;
+    struct mr_rpc *rpc = worker(state, 0), *owner = worker(state, 1);
+    struct mr_dist_optimizer_options sgd = {
+        .kind = MR_DIST_SGD, .learning_rate = 0.1f, .momentum = 0.9f, .name = "t0"};
+    float x[FLOATS] = {1}, first[FLOATS], second[FLOATS];
+    double loss;
+    uint64_t steps;
+    struct mr_rref *mine = open_parameter(owner, "line/a", 5), *same = open_parameter(owner, "line/a", 9);
+    assert_ptr_equal(mine, same);
+    mr_rref_release(same);
+    mr_rref_release(w->models[1].parameter);
+    mr_rref_release(w->parameters[1]);
+    w->models[1].parameter = mine;
+    w->parameters[1] = fetch_parameter(rpc, 1);
+    values_of(mine, first);
+    assert_true(first[0] == 5);
+    for (uint32_t i = 0; i < 2; i++) { /* the second goes on where the first was */
+        struct mr_dist_optimizer *optimizer = optimizer_of(rpc, &w->parameters[1], 1, sgd);
+        struct mr_autograd *context;
+        made(mr_dist_optimizer_steps(optimizer, &steps));
+        assert_int_equal(steps, i);
+        made(mr_autograd_begin(rpc, &context));
+        made(line_backward(rpc, 1, 2, mr_tensor_1d(MR_F32, FLOATS, x), 3, context, &loss));
+        made(mr_dist_optimizer_step(optimizer, context, 0));
+        mr_autograd_end(context);
+        made(mr_dist_optimizer_steps(optimizer, &steps));
+        assert_int_equal(steps, i + 1);
+        mr_dist_optimizer_destroy(optimizer);
+    }
+    values_of(mine, second);
+    assert_true(second[0] != first[0]);
+
+    struct mr_dist_optimizer *optimizer = NULL;
+    struct mr_rref *unnamed = w->parameters[2];
+    expect_error(MR_INVALID_ARGUMENT, mr_dist_optimizer_create(rpc, &sgd, &unnamed, 1, &optimizer), "\"w2\"",
+                 "parameter 0 has no name");
+    sgd.name = "no name";
+    expect_error(MR_INVALID_ARGUMENT, mr_dist_optimizer_create(rpc, &sgd, &w->parameters[1], 1, &optimizer),
+                 "options.name \"no name\" is no name");
+    sgd.name = NULL;
+    optimizer = optimizer_of(rpc, &w->parameters[1], 1, sgd);
+    expect_error(MR_INVALID_ARGUMENT, mr_dist_optimizer_steps(optimizer, &steps), "has no name");
+    mr_dist_optimizer_destroy(optimizer);
+    const struct mr_tensor wrong = mr_tensor_1d(MR_F32, FLOATS - 1, x);
+    expect_error(MR_WRONG_SHAPE, mr_parameter_open(owner, "line/a", &wrong, &same), "shape [5], not [4]");
+    expect_error(MR_INVALID_ARGUMENT, mr_parameter_open(owner, "", &wrong, &same), "is no name");
 }
 
 /* ---- what goes wrong ---- */
@@ -530,6 +593,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(more_parameters_than_a_call_takes, setup, teardown),
         cmocka_unit_test_setup_teardown(trainers_step_at_the_same_time, setup, teardown),
         cmocka_unit_test_setup_teardown(an_owner_makes_one_step_at_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_find_parameters_and_optimizers_again, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_made_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_by_hand_do_no_harm, setup, teardown),
         cmocka_unit_test_setup_teardown(an_owner_that_answers_nonsense_is_named, setup, teardown),

@@ -124,6 +124,7 @@ struct fixture {
     float gradients[PARAMETERS][FLOATS_MAX];
     bool has_gradient[PARAMETERS];
     uint32_t floats[PARAMETERS]; /* of the gradients */
+    struct mr_named_parameters *all;
     struct mr_owned_optimizer *optimizer;
 };
 
@@ -152,7 +153,9 @@ static void begin(struct fixture *f, const struct mr_dist_optimizer_options *opt
         f->floats[p] = floats_of[p];
         assert_int_equal(mr_versions_create(&initial, &f->parameters[p].versions), MR_OK);
     }
-    f->optimizer = mr_owned_optimizer_create(&rule);
+    f->all = mr_named_create();
+    assert_non_null(f->all);
+    f->optimizer = mr_owned_optimizer_create(&rule, f->all, NULL);
     assert_non_null(f->optimizer);
     for (uint32_t p = 0; p < PARAMETERS; p += 2) /* two, then one */
         assert_int_equal(mr_owned_optimizer_add(f->optimizer, &f->parameters[p], p + 2 > PARAMETERS ? 1 : 2,
@@ -165,6 +168,7 @@ static void end(struct fixture *f)
     for (uint32_t p = 0; p < PARAMETERS; p++)
         mr_versions_release(f->parameters[p].versions);
     mr_owned_optimizer_destroy(f->optimizer);
+    mr_named_destroy(f->all);
 }
 
 static bool gradient_of(void *context, uint64_t id, struct mr_tensor *gradient)
@@ -239,6 +243,47 @@ static void steps_are_as_torchs_formulas(void **state)
     }
 }
 
+/* With a name its state outlives it: two halves of a run are, to the bit, the run that was not cut. */
+static void an_optimizer_of_the_same_name_goes_on(void **state)
+{
+    const struct mr_dist_optimizer_options adam = {.kind = MR_DIST_ADAM};
+    struct mr_rule rule;
+    char error[256] = "", text[MR_NAMED_TEXT_BYTES];
+    struct fixture f;
+    begin(&f, &adam);
+    assert_int_equal(mr_dist_rule(&adam, &rule, error, sizeof(error)), MR_OK);
+    struct mr_owned_optimizer *halves = NULL;
+    struct mr_versions *named;
+    struct mr_parameter_version *first = mr_versions_hold(f.parameters[2].versions);
+    assert_int_equal(mr_named_open(f.all, "p", mr_version_tensor(first), &named, text), MR_OK);
+    mr_version_release(first);
+    const struct mr_owned_parameter parameter = {.id = 102, .number = 7, .versions = named};
+    for (uint32_t step = 1; step <= STEPS; step++) {
+        if (step == 1 || step == STEPS / 2) {
+            mr_owned_optimizer_destroy(halves);
+            halves = mr_owned_optimizer_create(&rule, f.all, "trainer");
+            assert_non_null(halves);
+            assert_int_equal(mr_owned_optimizer_steps(halves), step - 1);
+            assert_int_equal(mr_owned_optimizer_add(halves, &parameter, 1, error, sizeof(error)), MR_OK);
+        }
+        draw(&f, step);
+        assert_int_equal(mr_owned_optimizer_step(halves, gradient_of, &f, error, sizeof(error)), MR_OK);
+        assert_int_equal(mr_owned_optimizer_step(f.optimizer, gradient_of, &f, error, sizeof(error)), MR_OK);
+    }
+    struct mr_parameter_version *whole = mr_versions_hold(f.parameters[2].versions);
+    struct mr_parameter_version *twice = mr_versions_hold(named);
+    assert_memory_equal(mr_version_values(whole), mr_version_values(twice), FLOATS_MAX * sizeof(float));
+    mr_version_release(whole);
+    mr_version_release(twice);
+    assert_int_equal(mr_owned_optimizer_add(halves, &f.parameters[0], 1, error, sizeof(error)),
+                     MR_INVALID_ARGUMENT);
+    assert_string_equal(error, "parameter 10 has no name, which an optimizer with a name needs: make it with "
+                               "mr_parameter_open()");
+    mr_owned_optimizer_destroy(halves);
+    mr_versions_release(named);
+    end(&f);
+}
+
 /* One bad gradient leaves its parameter as it is, and no other. */
 static void bad_gradients_are_named(void **state)
 {
@@ -306,6 +351,7 @@ int main(void)
         cmocka_unit_test(options_that_make_no_sense_are_refused),
         cmocka_unit_test(a_learning_rate_of_0_is_0_if_it_is_given),
         cmocka_unit_test(steps_are_as_torchs_formulas),
+        cmocka_unit_test(an_optimizer_of_the_same_name_goes_on),
         cmocka_unit_test(bad_gradients_are_named),
         cmocka_unit_test(readers_keep_their_version),
         cmocka_unit_test(a_parameter_comes_once),
