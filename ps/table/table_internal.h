@@ -197,7 +197,7 @@ static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *off
  * Without the third, the tenth of all keys that does not lie at home would cost as much as the others
  * together. */
 struct ps_group {
-    uint64_t hashes[PS_GROUP_KEYS];
+    uint64_t hashes[PS_GROUP_KEYS] __attribute__((aligned(64)));
     struct ps_bucket *buckets[PS_GROUP_KEYS]; /* home ones, of late keys the other ones */
     void *rows[PS_GROUP_KEYS];
     uint32_t limits[PS_GROUP_KEYS]; /* of the partitions */
