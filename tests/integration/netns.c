@@ -225,6 +225,8 @@ void netns_create(struct netns *net, const struct netns_options *options)
     configure_client(net);
     if (o->server_kernel)
         configure_server(net);
+    if (o->server_kernel && o->cut && !o->keep_offloads) /* whole frames for who carries them */
+        must_run(net, NETNS_SERVER, "ethtool -K " NETNS_SERVER_IF " tx off gso off >/dev/null");
 }
 
 void netns_give_to_client(const struct netns *net, const char *interface)

@@ -39,7 +39,8 @@ struct netns_options {
     bool cut;           /* the cable is cut in the middle: somebody must carry the frames from end to end */
     bool server_kernel; /* the server's kernel has the server's addresses, too */
     bool no_veth;       /* no cable (tap makes its own, memif needs none) */
-    /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */
+    /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then. The
+     * server's kernel keeps its own unless the cable is cut */
     bool keep_offloads;
 };
 

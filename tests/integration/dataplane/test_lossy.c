@@ -195,7 +195,8 @@ static void test_fault_port_is_off(void **state)
 static void check_forwarder(const char *driver, uint16_t mtu)
 {
     const char *settings[] = {driver, LARGE_PACKETS, NULL};
-    struct netns_options cable = {.mtu = mtu, .cut = true};
+    bool on_socket = strstr(driver, "socket") != NULL;
+    struct netns_options cable = {.mtu = mtu, .cut = true, .server_kernel = on_socket};
     char *argv[] = {(char *)forwarder_path,
                     NETNS_SERVER_END,
                     NETNS_CLIENT_END,
@@ -234,6 +235,31 @@ static void test_forwarder_1280(void **state)
 static void test_forwarder_1500(void **state)
 {
     check_forwarder("port.driver=af_xdp", 1500);
+}
+
+static void test_forwarder_3498(void **state)
+{
+    check_forwarder("port.driver=af_xdp", 3498);
+}
+
+static void test_forwarder_sockets_1280(void **state)
+{
+    check_forwarder("port.driver=socket", 1280);
+}
+
+static void test_forwarder_sockets_1500(void **state)
+{
+    check_forwarder("port.driver=socket", 1500);
+}
+
+static void test_forwarder_sockets_3498(void **state)
+{
+    check_forwarder("port.driver=socket", 3498);
+}
+
+static void test_forwarder_sockets_9000(void **state)
+{
+    check_forwarder("port.driver=socket", 9000);
 }
 
 static void test_forwarder_9000(void **state)
@@ -285,12 +311,14 @@ static void test_largest_9000(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fault_port_af_xdp),  cmocka_unit_test(test_fault_port_af_packet),
-        cmocka_unit_test(test_fault_port_receive), cmocka_unit_test(test_fault_port_transmit),
-        cmocka_unit_test(test_fault_port_is_off),  cmocka_unit_test(test_forwarder_1280),
-        cmocka_unit_test(test_forwarder_1500),     cmocka_unit_test(test_forwarder_9000),
-        cmocka_unit_test(test_largest_1280),       cmocka_unit_test(test_largest_1500),
-        cmocka_unit_test(test_largest_9000),
+        cmocka_unit_test(test_fault_port_af_xdp),      cmocka_unit_test(test_fault_port_af_packet),
+        cmocka_unit_test(test_fault_port_receive),     cmocka_unit_test(test_fault_port_transmit),
+        cmocka_unit_test(test_fault_port_is_off),      cmocka_unit_test(test_forwarder_1280),
+        cmocka_unit_test(test_forwarder_1500),         cmocka_unit_test(test_forwarder_9000),
+        cmocka_unit_test(test_forwarder_3498),         cmocka_unit_test(test_forwarder_sockets_1280),
+        cmocka_unit_test(test_forwarder_sockets_1500), cmocka_unit_test(test_forwarder_sockets_3498),
+        cmocka_unit_test(test_forwarder_sockets_9000), cmocka_unit_test(test_largest_1280),
+        cmocka_unit_test(test_largest_1500),           cmocka_unit_test(test_largest_9000),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: test_lossy MILLRACED FORWARDER [FILTER]\n");
