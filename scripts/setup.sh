@@ -13,7 +13,7 @@ fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 # redis-tools holds the server, too; the package redis-server would begin to serve this machine.
 peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libhiredis-dev redis-tools
-    python3-torch python3-numpy libopenblas0-pthread)
+    python3-torch python3-numpy python3-venv libopenblas0-pthread)
 deb_packages=(build-essential debhelper debootstrap dh-python iproute2 lintian)
 
 usage() {

@@ -32,10 +32,8 @@ ROWS = {
 }
 
 
-def has_torch():
-    done = subprocess.run(
-        [TORCH_PYTHON, "-c", "import torch.distributed.rpc"], capture_output=True, check=False
-    )
+def has_torch(python=TORCH_PYTHON):
+    done = subprocess.run([python, "-c", "import torch.distributed.rpc"], capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -67,11 +65,12 @@ class Remote:
 
     torch_steps = 60  # of mnist
 
-    def __init__(self, bench, tools, directory):
-        self.bench, self.tools = bench, tools
+    def __init__(self, bench, tools, directory, python=TORCH_PYTHON):
+        """python: that torch is installed for."""
+        self.bench, self.tools, self.python = bench, tools, python
         self.pictures = os.path.join(directory, "pictures")
-        self.torch = has_torch()
-        if not self.torch:
+        self.torch = os.path.exists(python) and has_torch(python)
+        if not self.torch and python == TORCH_PYTHON:
             print("bench: torch left out: no python3-torch (scripts/setup.sh bench)", file=sys.stderr)
 
     def cable(self):
@@ -89,7 +88,7 @@ class Remote:
         return [
             "timeout",
             str(TORCH_SECONDS),
-            TORCH_PYTHON,
+            self.python,
             script,
             what,
             "--rank",

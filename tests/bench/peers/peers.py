@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Millrace beside PyTorch RPC, gRPC and Redis: the same work over the same kind of cable, one CPU for the
+"""Millrace beside PyTorch RPC (1.13 and 2), gRPC and Redis: the same work over the same kind of cable, one CPU for the
 server and one for its clients.
 
 Each round runs every peer once, in another order; figures are medians over the rounds, ratios are taken
@@ -151,8 +151,7 @@ class Rounds:
         figures, checks = {}, {}
         turn = index % len(self.peers)
         for peer in self.peers[turn:] + self.peers[:turn]:
-            if sys.stderr.isatty():
-                print(f"peers: round {index + 1}: {peer.title}", file=sys.stderr)
+            print(f"peers: round {index + 1}: {peer.title}", file=sys.stderr, flush=True)
             found = self.measure(peer)
             for row, checksum in found.pop("checks", {}).items():
                 checks.setdefault(row, {})[peer.name] = checksum

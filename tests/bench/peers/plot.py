@@ -8,7 +8,7 @@ import report
 
 WIDTH, LEFT, RIGHT, TOP, ROW_HEIGHT, PEER_HEIGHT, BOTTOM = 860, 250, 130, 92, 14, 19, 52
 ROW_HEIGHT_MIN = 46  # of two lines of text
-COLORS = {"python": "#4b8b3b", "torch": "#d1495b", "grpc": "#2a6f97", "redis": "#b7791f"}
+COLORS = {"python": "#4b8b3b", "torch": "#d1495b", "torch2": "#8f2d56", "grpc": "#2a6f97", "redis": "#b7791f"}
 INK, FAINT, GRID = "#1f2933", "#66727f", "#e3e7eb"
 FONT = "font-family='DejaVu Sans, Verdana, Helvetica, Arial, sans-serif'"
 

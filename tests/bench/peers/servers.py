@@ -77,9 +77,11 @@ class Logs:
 
 
 class Peer:
+    torch_python = remote.TORCH_PYTHON
+
     def __init__(self, bench, quick, directory):
         self.bench, self.quick, self.directory = bench, quick, directory
-        self.remote = remote.Remote(bench, run, directory)
+        self.remote = remote.Remote(bench, run, directory, self.torch_python)
         self.settings = ""
 
     def program(self, name):
@@ -263,6 +265,7 @@ class Python(Millrace):
 
 class Torch(Peer):
     name, title = "torch", "PyTorch RPC"
+    blas = "OpenBLAS"
     fm_modes = ("ahead", "plain", "autograd")
     fm_workers = "2"  # faster than 4 and 16: one CPU
 
@@ -278,7 +281,8 @@ class Torch(Peer):
             str(CLIENT_SECONDS),
             "env",
             "OMP_NUM_THREADS=1",
-            remote.TORCH_PYTHON,
+            "MKL_NUM_THREADS=1",
+            self.torch_python,
             str(HERE / script),
             what,
             "--rank",
@@ -308,7 +312,7 @@ class Torch(Peer):
 
     def note(self, settings):
         self.settings = (
-            f"torch {settings['version']}, OpenBLAS, TensorPipe over TCP (uv, basic), "
+            f"torch {settings['version']}, {self.blas}, TensorPipe over TCP (uv, basic), "
             f"{settings['rpc_threads']} threads for "
             f"calls ({self.fm_workers} in FM), {settings['threads']} for tensors; functions of Python and "
             "TorchScript, of each row "
@@ -341,6 +345,19 @@ class Torch(Peer):
         with self.kernel_cable() as cable:
             self.remote.torch_steps = 4 if self.quick else 60
             return self.remote.torch_mnist(cable)
+
+
+class Torch2(Torch):
+    """PyPI's, in an environment of its own, which scripts/bench-peers.sh --torch2 makes."""
+
+    name, title, blas = "torch2", "PyTorch 2 RPC", "MKL"
+
+    def __init__(self, bench, quick, directory):
+        self.torch_python = bench.program("bench/torch2/bin/python")
+        super().__init__(bench, quick, directory)
+
+    def why_not(self):
+        return None if self.remote.torch else "no PyTorch 2 (scripts/bench-peers.sh --torch2: 3 GB from PyPI)"
 
 
 class Grpc(Peer):
@@ -446,4 +463,4 @@ def hiredis_version():
     return done.stdout.strip() or "of unknown version"
 
 
-ALL = (Millrace, Python, Torch, Grpc, Redis)
+ALL = (Millrace, Python, Torch, Torch2, Grpc, Redis)
