@@ -87,8 +87,8 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     return true;
 }
 
-/* One set of kernels: the bodies above, inlined into functions with the attributes that follow. CHECKS are those
- * that a set may have of its own. */
+/* One set of kernels: the bodies above, inlined into functions with the attributes that follow. CHECKS are
+ * those that a set may have of its own. */
 #define CHECKS(set, ...)                                                                                     \
     __VA_ARGS__ static bool all_finite_##set(const float *in, size_t count)                                  \
     {                                                                                                        \

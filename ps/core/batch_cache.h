@@ -27,6 +27,7 @@ struct ps_batch_part {
     uint32_t samples, slots, dim;
     uint32_t key_count;
     bool looked_up, has_weights, has_divisors;
+    bool is_single; /* each bag has one key */
 };
 
 struct ps_batch {

@@ -242,7 +242,7 @@ static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, u
     return true;
 }
 
-static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
+static bool check_offsets(const struct ps_op *op, struct ps_key_list *list, uint32_t end)
 {
     const uint32_t *offsets = list->in.offsets;
     if (offsets[0] != 0 || offsets[list->in.bag_count] != list->in.key_count) {
@@ -255,6 +255,7 @@ static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list
             return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u after bag %u", offsets[i],
                              offsets[i + 1], i);
         }
+        list->has_others |= offsets[i] != i;
     }
     return true;
 }
@@ -283,6 +284,7 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
     if (!check_keys(op, list, list->keys_checked + keys))
         return PS_CHECK_REFUSED;
     list->keys_checked += keys;
+    list->in.is_single = list->bags_checked == list->in.key_count && !list->has_others;
     return bags < bags_left || keys < keys_left ? PS_CHECK_MORE : PS_CHECK_GOOD;
 }
 

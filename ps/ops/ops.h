@@ -102,6 +102,7 @@ struct ps_key_list {
     struct ps_feature *table;
     struct ps_bags in;
     uint32_t keys_checked, bags_checked;
+    bool has_others; /* bags that are not of one key each */
 };
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,

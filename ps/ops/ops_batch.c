@@ -37,7 +37,8 @@ static struct ps_batch_part shape_of(const struct feed *feed, uint32_t index)
                                   .dim = list->table->feature.dims[0],
                                   .key_count = list->in.key_count,
                                   .has_weights = list->in.weights != NULL,
-                                  .has_divisors = list->in.divisors != NULL};
+                                  .has_divisors = list->in.divisors != NULL,
+                                  .is_single = list->in.is_single};
 }
 
 /* Each core reduces what it has of a bag: where there are several, an average takes divisors. */

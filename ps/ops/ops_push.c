@@ -566,6 +566,7 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
                                          .key_count = fed->key_count,
                                          .offsets = fed->offsets,
                                          .bag_count = fed->samples * fed->slots,
+                                         .is_single = fed->is_single,
                                          .weights = fed->weights,
                                          .divisors = fed->divisors};
     }

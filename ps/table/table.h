@@ -115,6 +115,7 @@ struct ps_bags {
     uint32_t key_count;
     const uint32_t *offsets; /* [bag_count + 1]; NULL: no bags, a row per key */
     uint32_t bag_count;
+    bool is_single;       /* each bag has one key: bag b is key b */
     const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/format/bag.h */
     /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL: as
      * their keys and weights make it */
@@ -165,6 +166,7 @@ struct ps_push_cursor {
     uint32_t position, bag, bag_end; /* within the stage */
     float divisor;                   /* of that bag */
     float learning_rate;
+    bool in_bags; /* a gradient is of a bag, whose keys have to be found */
     bool derives; /* each gradient has to be made from what was pushed: expanded, divided, weighted */
     uint32_t skipped;
 };

@@ -123,6 +123,16 @@ static inline void copy_sink(struct ps_table *t, struct ps_table_lookup *l, uint
     t->copy_rows((float *)l->out + (size_t)first * t->dim, rows, count, t->dim);
 }
 
+/* Bags of one key: a sum that begins with 0, as of other bags, which makes -0 a 0. */
+static inline void single_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                               const void *const *rows, uint32_t count)
+{
+    float *out = (float *)l->out + (size_t)first * t->dim;
+    t->copy_rows(out, rows, count, t->dim);
+    for (size_t i = 0; i < (size_t)count * t->dim; i++)
+        out[i] += 0.0f;
+}
+
 static inline void add_run(struct ps_table *t, const struct ps_table_lookup *l, float *sum, uint32_t first,
                            const void *const *rows, uint32_t count)
 {
@@ -290,6 +300,20 @@ static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, 
     return bag < l->in.bag_count && l->in.offsets[bag] < keys_end ? l->in.offsets[bag] : keys_end;
 }
 
+/* Rows as they are, but for a sum's sign of 0. */
+static inline bool has_single_sums(const struct ps_table *t, const struct ps_table_lookup *l)
+{
+    return l->in.is_single && l->in.weights == NULL && !mr_pooling_averages(t->feature.pooling) &&
+           !is_narrow(l);
+}
+
+static void singles_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count)
+{
+    each_row(t, l, count, single_sink);
+    l->keys_done += count;
+    l->rows_done = l->bags_begun = l->keys_done;
+}
+
 static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count, uint32_t bags_max)
 {
     uint32_t keys_end = bags_begin(t, l, l->keys_done + count, bags_max);
@@ -310,6 +334,8 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
         ps_budget_take(budget_bytes, PS_KEY_COST_BYTES + row_bytes(t), l->in.key_count - l->keys_done);
     if (l->in.offsets == NULL) {
         rows_step(t, l, count);
+    } else if (has_single_sums(t, l)) {
+        singles_step(t, l, count);
     } else {
         uint32_t bags_before = l->bags_begun;
         bags_step(t, l, count, ps_budget_take(&for_bags_bytes, row_bytes(t), l->in.bag_count - bags_before));

@@ -80,8 +80,9 @@ static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, cons
 
 /* Where a pushed gradient is, and what becomes of it for its key. */
 struct pushed {
-    size_t row;   /* of the gradients */
-    float weight; /* of the key */
+    size_t row;          /* of the gradients */
+    const float *values; /* as f32, of a narrow type; NULL: not converted yet */
+    float weight;        /* of the key */
 };
 
 /* Room for a sum; NULL when there is none. */
@@ -90,6 +91,15 @@ static float *sum_take(struct ps_table_push *p, const struct ps_table *t)
     return p->scratch.sum_count < p->scratch.sum_max
                ? p->scratch.sums + (size_t)p->scratch.sum_count++ * t->dim
                : NULL;
+}
+
+/* Gradients [first, first + count), of a narrow type, as f32. */
+static void expand_group(const struct ps_table_push *p, const struct ps_table *t, uint32_t first,
+                         uint32_t count, float *out)
+{
+    size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
+    mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + first * row_bytes,
+                      p->gradient_scales == NULL ? NULL : p->gradient_scales + first, count, t->dim);
 }
 
 static inline const float *gradient_at(const struct ps_table_push *p, const struct ps_table *t, size_t row)
@@ -101,8 +111,8 @@ static inline const float *gradient_at(const struct ps_table_push *p, const stru
 static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
                                              struct pushed from, float *out)
 {
-    const float *in = gradient_at(p, t, from.row);
-    if (is_narrow(p)) {
+    const float *in = from.values != NULL ? from.values : gradient_at(p, t, from.row);
+    if (is_narrow(p) && from.values == NULL) {
         size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
         mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
                           p->gradient_scales == NULL ? NULL : p->gradient_scales + from.row, 1, t->dim);
@@ -164,7 +174,9 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
         d->gradient = sum;
     }
     float *sum = p->scratch.sums + (d->gradient - p->scratch.sums);
-    if (p->cursor.derives) {
+    if (from.values != NULL && p->cursor.divisor == 1.0f && p->in.weights == NULL) {
+        gradient = from.values;
+    } else if (p->cursor.derives) {
         float *derived = sum_take(p, t);
         if (derived == NULL)
             return false;
@@ -235,7 +247,7 @@ static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t
  * that stores might change. */
 static inline bool is_plain(const struct ps_table_push *p)
 {
-    return p->in.offsets == NULL && p->left_out == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
+    return !p->cursor.in_bags && p->left_out == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
 }
 
 static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
@@ -267,20 +279,28 @@ static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_
     return true;
 }
 
+/* Of a group's gradients of a narrow type, which are converted together where they are short. */
+#define EXPANDED_FLOATS_MAX 1024u
+
 /* Keys [first, first + count): false when there is no room. */
 static inline bool group_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                  uint32_t count)
 {
     uint64_t class_mask = ((uint64_t)1 << p->cursor.class_bits) - 1;
     uint64_t hashes[PS_GROUP_KEYS];
-    for (uint32_t i = 0; i < count; i++) {
-        hashes[i] = ps_key_hash(p->in.keys[first + i], t->index.seed);
+    float expanded[EXPANDED_FLOATS_MAX];
+    bool expands = is_narrow(p) && !p->cursor.in_bags && (size_t)count * t->dim <= EXPANDED_FLOATS_MAX;
+    ps_group_hash(t, hashes, p->in.keys + first, count);
+    for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&p->scratch.slots[slot_of(p, hashes[i])], 1, 3);
-    }
+    if (expands)
+        expand_group(p, t, first, count, expanded);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t key = first + i;
         struct pushed from = {.row = key};
-        if (p->in.offsets != NULL) {
+        if (expands)
+            from.values = expanded + (size_t)i * t->dim;
+        if (p->cursor.in_bags) {
             if (key >= p->cursor.bag_end)
                 bag_advance(p, t, key);
             from.row = p->cursor.bag;
@@ -575,8 +595,9 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         if (p->in.key_count == 0)
             return true;
         p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
-        p->cursor.derives = is_narrow(p) || p->in.weights != NULL ||
-                            (p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling));
+        bool averages = p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling);
+        p->cursor.derives = is_narrow(p) || p->in.weights != NULL || averages;
+        p->cursor.in_bags = p->in.offsets != NULL && (!p->in.is_single || averages);
         push_layout(p, t);
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
                                                                                           : PUSH_CLEAR);

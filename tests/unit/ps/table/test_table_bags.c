@@ -16,7 +16,7 @@ struct call {
     uint64_t keys[KEYS_MAX];
     uint32_t offsets[BAGS + 1];
     float weights[KEYS_MAX], divisors[BAGS];
-    bool has_weights, has_divisors;
+    bool has_weights, has_divisors, is_single;
     enum mr_dtype dtype;
     float gradients[BAGS * DIM]; /* what the pushed ones are made of */
     uint8_t pushed[BAGS * DIM * sizeof(float)];
@@ -29,7 +29,7 @@ static void make_call(struct call *c, uint64_t *rng)
     c->key_count = 0;
     c->left_out = NULL;
     for (uint32_t b = 0; b < BAGS; b++) {
-        uint32_t size = random_below(rng, 4) == 0 ? 0 : random_below(rng, 20);
+        uint32_t size = c->is_single ? 1 : random_below(rng, 4) == 0 ? 0 : random_below(rng, 20);
         c->offsets[b] = c->key_count;
         c->divisors[b] = random_below(rng, 9) == 0 ? 0 : random_float(rng) * 10;
         for (uint32_t i = 0; i < size; i++) {
@@ -80,6 +80,7 @@ static void check_lookup(struct ps_table *t, const struct call *c, uint64_t *rng
                                 .in.key_count = c->key_count,
                                 .in.offsets = c->offsets,
                                 .in.bag_count = BAGS,
+                                .in.is_single = c->is_single,
                                 .in.weights = c->has_weights ? c->weights : NULL,
                                 .in.divisors = c->has_divisors ? c->divisors : NULL,
                                 .insert = true,
@@ -109,6 +110,7 @@ static void push(struct ps_table *t, const struct call *c, uint64_t *rng)
                               .in.key_count = c->key_count,
                               .in.offsets = c->offsets,
                               .in.bag_count = BAGS,
+                              .in.is_single = c->is_single,
                               .gradients_dtype = c->dtype,
                               .gradients = is_plain ? (const void *)c->gradients : c->pushed,
                               .gradient_scales = c->dtype == MR_I8 ? c->scales : NULL,
@@ -161,15 +163,16 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
         keys[i] = i;
     table_lookup(t, keys, UNIVERSE, true, a);
     table_lookup(plain, keys, UNIVERSE, true, b);
-    for (uint32_t round = 0; round < 4; round++) {
+    for (uint32_t round = 0; round < 6; round++) {
         c = (struct call){.pooling = pooling,
                           .dtype = dtype,
                           .has_weights = has_weights,
+                          .is_single = round % 2 == 1,
                           .has_divisors = has_divisors && pooling != MR_POOL_SUM};
         make_call(&c, rng);
         for (uint32_t i = 0; i < MR_PARTITION_COUNT / 64; i++)
             left_out[i] = random_next(rng);
-        c.left_out = round == 3 ? left_out : NULL;
+        c.left_out = round >= 4 ? left_out : NULL;
         check_lookup(t, &c, rng);
         push(t, &c, rng);
         push_plainly(plain, &c);
@@ -192,6 +195,31 @@ static void test_bags_against_single_keys(void **state)
         for (uint32_t d = 0; d < 4; d++)
             for (uint32_t options = 0; options < 4; options++)
                 check(poolings[p], dtypes[d], (options & 1) != 0, (options & 2) != 0, &rng);
+}
+
+/* A sum begins with 0, to which -0 adds nothing. */
+static void test_single_keys_are_summed(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.initializer = MR_INIT_CONSTANT;
+    f.init_a = -0.0f;
+    struct ps_table *t = fixture_table(&f, fixture_arena);
+    uint64_t keys[BAGS], budget_bytes = UINT64_MAX;
+    uint32_t offsets[BAGS + 1];
+    static float out[BAGS * DIM];
+    (void)state;
+    for (uint32_t b = 0; b <= BAGS; b++)
+        offsets[b] = b;
+    for (uint32_t b = 0; b < BAGS; b++)
+        keys[b] = b / 2;
+    struct ps_table_lookup l = {
+        .in = {.keys = keys, .key_count = BAGS, .offsets = offsets, .bag_count = BAGS, .is_single = true},
+        .insert = true,
+        .out = out};
+    assert_true(ps_table_lookup_step(t, &l, &budget_bytes));
+    for (uint32_t i = 0; i < BAGS * DIM; i++)
+        assert_true(out[i] == 0 && !signbit(out[i]));
+    ps_table_destroy(t);
 }
 
 static void test_divisors(void **state)
@@ -217,6 +245,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bags_against_single_keys, fixture_arena_create,
+                                        fixture_arena_destroy),
+        cmocka_unit_test_setup_teardown(test_single_keys_are_summed, fixture_arena_create,
                                         fixture_arena_destroy),
         cmocka_unit_test(test_divisors),
     };
