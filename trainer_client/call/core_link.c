@@ -254,6 +254,7 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     struct mr_address from;
     const uint8_t *datagram;
     size_t bytes;
+    link->processed_us = now_us;
     if (mr_udp_receive_refused(link->receiver))
         link->refused = true;
     bool received_too_long = mr_udp_receive_too_long(link->receiver);

@@ -46,6 +46,7 @@ struct mrc_link {
     struct mr_client_session *session; /* NULL once closed */
     uint64_t opened_us;
     uint64_t next_us;       /* when mrc_link_poll() is due */
+    uint64_t processed_us;  /* when mrc_link_process() last handled packets */
     uint64_t memory_bytes;  /* for the caller's messages */
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */

@@ -341,8 +341,11 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         keep_answers(part, reply);
     request_ended(part);
     mrc_resend_ended(part, reply);
-    if (reply != NULL)
+    if (reply != NULL) {
         mrc_survey_answered(client, reply->preamble.restores);
+        mrc_answer_note(&client->progress.answers, f->options.op, part->request_bytes,
+                        part->link->processed_us - f->sent_us);
+    }
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);
     part->link->calls_held++;

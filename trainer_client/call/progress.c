@@ -1,20 +1,24 @@
 #include "trainer_client/call/progress.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/core_link.h"
+#include "trainer_client/call/future.h"
 #include "trainer_client/call/keys.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/socket/epoll_sleep.h"
 
-#define SPIN_ROUND_US 1000u /* timers are checked at least this often while spinning */
-#define SLEEP_MAX_US  1000000u
-#define EVENTS_MAX    4 /* only readiness matters; sockets are drained one by one */
+#define SPIN_ROUND_US  1000u /* timers are checked at least this often while spinning */
+#define WATCH_ROUND_US 100u  /* others' conditions are checked at least this often while an answer is due */
+#define NAP_US_MIN     200u  /* for less than this it is not worth going to sleep before an answer is due */
+#define SLEEP_MAX_US   1000000u
+#define EVENTS_MAX     4 /* only readiness matters; sockets are drained one by one */
 
 struct mrc_waiter {
     bool (*done)(const void *arg);
@@ -204,6 +208,59 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
     (void)!read(p->wake_fd, &count, sizeof(count));
 }
 
+/* When the answer to the oldest call in flight is due on one of the links; until_us 0: nobody knows. */
+static struct mrc_answer_watch next_watch(const struct mr_client *client)
+{
+    struct mrc_answer_watch next = {UINT64_MAX, 0};
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mr_link *parts = &client->links[i]->parts, *first = parts->next;
+        if (first == parts)
+            continue;
+        const struct mrc_part *part = MR_CONTAINER(first, struct mrc_part, in_flight);
+        if (!part->future->sent)
+            continue;
+        struct mrc_answer_watch watch = mrc_answer_watch(&client->progress.answers, part->future->options.op,
+                                                         part->request_bytes, part->future->sent_us);
+        if (watch.until_us != 0 && watch.from_us < next.from_us)
+            next = watch;
+    }
+    return next;
+}
+
+/* Spins while an answer is due, unless somebody else is found to want the processor. */
+static void spin_for_answer(struct mr_client *client, uint32_t links, uint64_t until_us)
+{
+    uint64_t before_us = mr_clock_us(), away_us = 0, now_us = before_us;
+    bool got = false;
+    pthread_mutex_unlock(&client->lock);
+    while (!got && now_us < until_us && away_us <= MRC_ANSWER_YIELD_US_MAX) {
+        before_us = now_us;
+        (void)sched_yield();
+        now_us = mr_clock_us();
+        away_us = now_us - before_us;
+        got = receive_links(client, links);
+    }
+    pthread_mutex_lock(&client->lock);
+    mrc_answer_yielded(&client->progress.answers, now_us, away_us);
+}
+
+/* Nothing came while the driver spun, and so it sleeps, but not while an answer is due. */
+static void wait_for_packets(struct mr_client *client, uint32_t links)
+{
+    uint64_t now_us = mr_clock_us(),
+             due = due_us(client); /* others may have sent or begun to wait meanwhile */
+    struct mrc_answer_watch watch = {0, 0};
+    if (client->watches && !mrc_answer_crowded(&client->progress.answers, now_us))
+        watch = next_watch(client);
+    if (now_us < watch.until_us && watch.from_us < now_us + NAP_US_MIN) {
+        uint64_t until_us = now_us + WATCH_ROUND_US;
+        spin_for_answer(client, links, until_us < due ? until_us : due);
+        return;
+    }
+    sleep_for_packets(client, now_us < watch.until_us && watch.from_us < due ? watch.from_us : due);
+    (void)receive_links(client, links);
+}
+
 /* Makes one round of the driver: does whatever can be done now, and waits otherwise. */
 static void drive(struct mr_client *client)
 {
@@ -222,11 +279,8 @@ static void drive(struct mr_client *client)
     } while (!got && mr_clock_us() < spin_until_us);
     pthread_mutex_lock(&client->lock);
 
-    if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client)) {
-        /* Others may have sent or begun to wait meanwhile: their times count, too. */
-        sleep_for_packets(client, due_us(client));
-        (void)receive_links(client, links);
-    }
+    if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client))
+        wait_for_packets(client, links);
     process_links(client);
 }
 

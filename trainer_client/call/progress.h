@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "trainer_client/call/answer_time.h"
 
 struct mr_client;
 struct mrc_link;
@@ -30,6 +31,7 @@ struct mrc_progress {
     /* the caller's own loop may sleep until then, as mr_client_timeout_ms() reported; 0 = it is awake */
     uint64_t reported_us;
     struct mrc_waiter *waiters;
+    struct mrc_answer_times answers;
 };
 
 /* Opens two descriptors. MR_NO_MEMORY when there are none. */

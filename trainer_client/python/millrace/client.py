@@ -40,7 +40,8 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     memory_bytes: for requests and replies, per core; 0: 256 MiB, of which only what is used takes memory.
     receive_buffer_bytes: of a socket; 0: 4 MiB.
     udp_bytes_max: largest UDP payload; 0: from the route's MTU.
-    busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us; math.inf: always.
+    busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us, and once more about when a long
+        answer is due; math.inf: always.
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
 
     Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument.
