@@ -341,6 +341,11 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *s
 /* Replaces the flags that it was begun with: before it is sent, and while its session is held after a
  * restart. */
 void mr_call_set_flags(struct mr_call *call, uint16_t flags);
+/* Declares that only what comes before `end`, a place within the request, is written so far: before
+ * mr_call_send() for the first time, and later as more is written, until all of it is (`end` is then the end of
+ * the last tensor). Whole segments of it may be sent meanwhile, so the request must take several, and what was
+ * declared must not be written again. Does nothing once the call has ended. */
+void mr_call_advance(struct mr_endpoint *ep, struct mr_call *call, const void *end);
 /* Hands the call over. Calls are sent in the order of `ahead`, of priority, and of this function, as slots of
  * the session's window become free (one slot in 8 goes to the lowest priority that waits); the first are sent
  * in the next flush or poll. on_reply is called exactly once for the call, never from within this function. A

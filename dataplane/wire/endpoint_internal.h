@@ -238,6 +238,7 @@ struct mr_call {
     uint8_t *reply;
     void *user;
     uint32_t request_bytes;
+    uint32_t ready_bytes;  /* of the request: everything below is written */
     uint32_t unread_bytes; /* of a reply for which there was no room */
     /* of the request in its present slot, where it only shrinks; 0: has no slot */
     uint32_t segment_bytes;

@@ -13,6 +13,10 @@
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
+/* Requests of at least this length, which no datagram holds, are sent while they are copied: about two runs of
+ * datagrams at a time, which are still in the cache when they are sent. */
+#define COPY_SENT_BYTES_MIN  (256u << 10)
+#define COPY_SENT_STEP_BYTES (112u << 10)
 
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {
@@ -277,6 +281,102 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
     return MR_OK;
 }
 
+bool mrc_map_has_changed(const struct mr_future *f)
+{
+    return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
+}
+
+/* Returns whether a part has lost its number. */
+static bool was_withdrawn(const struct mr_future *f)
+{
+    bool withdrawn = false;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        withdrawn |= f->parts[i].withdrawn;
+    return withdrawn;
+}
+
+/* Checks a call between its begin and its sending: MR_OK, or why it must no longer be sent. Under the
+ * lock. */
+static enum mr_status check_still_valid(const struct mr_future *f)
+{
+    if (mrc_map_has_changed(f))
+        return MRC_STALE_MAP;
+    if (was_withdrawn(f))
+        return mrc_error(MR_CANCELLED,
+                         "%s: %s: the node's cores changed before it was sent: make the call again",
+                         f->client->server, mr_op_name(f->options.op));
+    return mrc_survey_check(f);
+}
+
+/* How far the sources of a part are copied into its request. */
+struct copied {
+    uint32_t tensor;
+    uint64_t bytes; /* of that tensor */
+};
+
+/* Copies a step more. Returns the end of what is copied now. */
+static const uint8_t *copy_step(const struct mrc_part *part, struct copied *c)
+{
+    uint64_t left = COPY_SENT_STEP_BYTES;
+    const uint8_t *end = part->tensors[0].data;
+    for (; c->tensor < part->tensor_count; c->tensor++, c->bytes = 0) {
+        const struct mr_tensor *t = &part->tensors[c->tensor];
+        uint64_t bytes = t->bytes - c->bytes < left ? t->bytes - c->bytes : left;
+        if (bytes > 0)
+            memcpy((uint8_t *)t->data + c->bytes, (const uint8_t *)part->sources[c->tensor] + c->bytes,
+                   bytes);
+        c->bytes += bytes;
+        left -= bytes;
+        end = (const uint8_t *)t->data + c->bytes;
+        if (c->bytes < t->bytes)
+            return end;
+    }
+    return end;
+}
+
+/* Whether the request is sent while it is copied: it is long, goes to one core, is all the caller's own, and no
+ * copy of it is kept for a replay. */
+static bool is_sent_while_copied(const struct mr_future *f)
+{
+    const struct mrc_part *part = &f->parts[0];
+    if (f->begun || f->more || f->part_count != 1 || tensor_bytes(f) < COPY_SENT_BYTES_MIN ||
+        mrc_resend_numbers(f->client, f->options.op))
+        return false;
+    for (uint32_t t = 0; t < part->tensor_count; t++)
+        if (part->sources[t] == NULL && part->tensors[t].bytes > 0)
+            return false;
+    return true;
+}
+
+/* Begins such a call, and sends it step by step. Under the lock, which others may have between two steps. */
+static enum mr_status send_while_copying(struct mr_future *f)
+{
+    enum mr_status status = begin_all_waiting(f);
+    const struct mrc_part *part = &f->parts[0];
+    struct copied copied = {0};
+    if (status != MR_OK)
+        return status;
+    const uint8_t *end = copy_step(part, &copied);
+    status = check_still_valid(f);
+    if (status != MR_OK) {
+        begin_undo(f);
+        return status;
+    }
+    mr_call_advance(part->link->ep, part->call, end);
+    send_parts(f);
+    send_now(f);
+    while (copied.tensor < part->tensor_count) {
+        pthread_mutex_unlock(&f->client->lock);
+        pthread_mutex_lock(&f->client->lock);
+        if (f->ended) /* its request is gone */
+            break;
+        mr_call_advance(part->link->ep, part->call, copy_step(part, &copied));
+        part->link->unsent = true;
+        send_now(f);
+    }
+    return MR_OK;
+}
+
 /* Copies the answers out of the message memory, so that callers that keep many replies do not keep the next
  * ones from arriving. */
 static void copy_answers(struct mrc_part *part)
@@ -368,33 +468,6 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         notify(f);
 }
 
-bool mrc_map_has_changed(const struct mr_future *f)
-{
-    return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
-}
-
-/* Returns whether a part has lost its number. */
-static bool was_withdrawn(const struct mr_future *f)
-{
-    bool withdrawn = false;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        withdrawn |= f->parts[i].withdrawn;
-    return withdrawn;
-}
-
-/* Checks a call between its begin and its sending: MR_OK, or why it must no longer be sent. Under the
- * lock. */
-static enum mr_status check_still_valid(const struct mr_future *f)
-{
-    if (mrc_map_has_changed(f))
-        return MRC_STALE_MAP;
-    if (was_withdrawn(f))
-        return mrc_error(MR_CANCELLED,
-                         "%s: %s: the node's cores changed before it was sent: make the call again",
-                         f->client->server, mr_op_name(f->options.op));
-    return mrc_survey_check(f);
-}
-
 static bool has_ended(const void *arg)
 {
     const struct mr_future *f = arg;
@@ -429,10 +502,34 @@ static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
     return f->pushed != NULL ? finish_counted(f, reply) : finish(f, reply);
 }
 
+/* The call was sent: hands the future out, or waits and frees it. Gives up the lock. */
+static enum mr_status wait_or_hand_out(struct mr_future *f, const struct mr_options *options,
+                                       struct mr_reply **reply)
+{
+    if (options != NULL && options->future != NULL) {
+        pthread_mutex_unlock(&f->client->lock);
+        *options->future = f;
+        return MR_OK;
+    }
+    (void)mrc_wait(f->client, has_ended, f, UINT64_MAX);
+    pthread_mutex_unlock(&f->client->lock);
+    enum mr_status status = conclude(f, reply);
+    mrc_future_free(f);
+    return status;
+}
+
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply)
 {
     struct mr_client *client = f->client;
     enum mr_status status;
+    if (is_sent_while_copied(f)) {
+        pthread_mutex_lock(&client->lock);
+        status = send_while_copying(f);
+        if (status == MR_OK)
+            return wait_or_hand_out(f, options, reply);
+        pthread_mutex_unlock(&client->lock);
+        goto failed;
+    }
     if (!f->begun && (tensor_bytes(f) > COPY_LOCKED_BYTES_MAX || mrc_resend_numbers(client, f->options.op))) {
         status = mrc_future_begin(f);
         if (status != MR_OK)
@@ -457,14 +554,7 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
     send_parts(f);
     if (!f->more)
         send_now(f);
-    if (options != NULL && options->future != NULL) {
-        pthread_mutex_unlock(&client->lock);
-        *options->future = f;
-        return MR_OK;
-    }
-    (void)mrc_wait(client, has_ended, f, UINT64_MAX);
-    pthread_mutex_unlock(&client->lock);
-    status = conclude(f, reply);
+    return wait_or_hand_out(f, options, reply);
 failed:
     mrc_future_free(f);
     return status;

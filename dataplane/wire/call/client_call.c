@@ -65,6 +65,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *s
     call->deadline_us = options->deadline_us;
     call->request = request;
     call->request_bytes = bytes;
+    call->ready_bytes = bytes;
     call->user = options->user;
     call->op = options->op;
     call->queue = options->ahead ? MR_QUEUE_AHEAD : options->priority;
@@ -78,6 +79,20 @@ void mr_call_set_flags(struct mr_call *call, uint16_t flags)
 {
     assert(call->state == MR_CALL_BUILT || call->state == MR_CALL_QUEUED);
     ((struct mr_preamble *)(void *)call->request)->flags = flags;
+}
+
+void mr_call_advance(struct mr_endpoint *ep, struct mr_call *call, const void *end)
+{
+    if (call->state == MR_CALL_ENDED)
+        return;
+    ptrdiff_t bytes = (const uint8_t *)end - call->request;
+    assert(bytes >= 0 && bytes <= call->request_bytes);
+    assert(call->state == MR_CALL_BUILT || (uint32_t)bytes >= call->ready_bytes);
+    call->ready_bytes = (uint32_t)bytes;
+    if (call->state == MR_CALL_SENDING && mr_call_is_cut(call)) {
+        mr_outgoing_set_ready(&call->sending.out, call->ready_bytes);
+        mr_tx_message_activate(ep, &call->sending);
+    }
 }
 
 static void queue_append(struct mr_client_session *s, struct mr_call *call)
@@ -174,6 +189,7 @@ static void sending_init(struct mr_call *call)
     call->sending.priority = call->queue < MR_PRIORITIES ? call->queue : MR_PRIORITIES - 1;
     mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, call->segment_bytes,
                      s->grant_bytes);
+    mr_outgoing_set_ready(&call->sending.out, call->ready_bytes);
 }
 
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
@@ -189,6 +205,7 @@ void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
     if (call->segment_bytes == 0 || call->segment_bytes > s->peer.segment_bytes)
         call->segment_bytes = s->peer.segment_bytes;
     if (!mr_call_is_cut(call)) {
+        assert(call->ready_bytes == call->request_bytes);
         mr_peer_ready(ep, &s->peer, (uint32_t)(call->call_id % s->peer.window));
         return;
     }

@@ -167,6 +167,59 @@ static void test_threads_and_progress_thread(void **state)
     run_threads((struct mr_client_options){.progress_thread = true});
 }
 
+/* Long requests, which are sent while they are copied, from threads that share a client: each answer is its
+ * call's, and what the caller gave may change as soon as the call returns. */
+enum { LONG_BYTES = 600000, LONG_CALLS = 12 };
+
+static void *call_long(void *arg)
+{
+    struct worker *w = arg;
+    uint8_t *bytes = malloc(LONG_BYTES);
+    for (uint32_t n = 0; n < LONG_CALLS && bytes != NULL; n++) {
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, LONG_BYTES, bytes);
+        struct mr_future *future = NULL;
+        struct mr_options options = {.future = &future};
+        struct mr_reply *reply = NULL;
+        for (uint32_t i = 0; i < LONG_BYTES; i++)
+            bytes[i] = (uint8_t)(i * 7 + (i >> 9) + 31 * n + w->number);
+        if (mr_echo(w->client, n % 2 == 0 ? NULL : &options, 0, &tensor, 1, n % 2 == 0 ? &reply : NULL) !=
+            MR_OK)
+            w->wrong++;
+        if (n % 2 != 0) {
+            uint8_t first = bytes[0], last = bytes[LONG_BYTES - 1];
+            memset(bytes, 0xee, LONG_BYTES);
+            w->wrong += future == NULL || mr_future_wait(future, &reply) != MR_OK;
+            mr_future_destroy(future);
+            const uint8_t *echoed = reply != NULL ? mr_reply_tensor(reply, 0)->data : NULL;
+            w->wrong += echoed == NULL || echoed[0] != first || echoed[LONG_BYTES - 1] != last;
+        } else {
+            w->wrong += reply == NULL || memcmp(mr_reply_tensor(reply, 0)->data, bytes, LONG_BYTES) != 0;
+        }
+        mr_reply_free(reply);
+    }
+    w->wrong += bytes == NULL;
+    free(bytes);
+    return NULL;
+}
+
+static void test_long_requests(void **state)
+{
+    enum { CALLERS = 3 };
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct worker workers[CALLERS];
+    for (uint32_t i = 0; i < CALLERS; i++) {
+        workers[i] = (struct worker){.client = client, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, call_long, &workers[i]), 0);
+    }
+    for (uint32_t i = 0; i < CALLERS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        assert_int_equal(workers[i].wrong, 0);
+    }
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 /* With a thread of the library's own a call ends without its caller's help. */
 static void test_progress_thread(void **state)
 {
@@ -441,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_threads_and_progress_thread),
         cmocka_unit_test(test_driver_does_not_sleep_over_its_own_end),
+        cmocka_unit_test(test_long_requests),
         cmocka_unit_test(test_progress_thread),
         cmocka_unit_test(test_event_loop),
         cmocka_unit_test(test_wait_for),

@@ -1,0 +1,131 @@
+/* Requests that are sent while their end is still being written. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair_fixture.h"
+
+enum { BYTES = 400000, STEP = 50000 };
+
+static uint8_t pattern(uint32_t i)
+{
+    return (uint8_t)(i * 13 + (i >> 7));
+}
+
+/* Writes the request up to `to`. */
+static void write_to(struct pair_call *c, const struct mr_tensor *request, uint32_t from, uint32_t to)
+{
+    uint8_t *bytes = request->data;
+    for (uint32_t i = from; i < to; i++)
+        bytes[i] = pattern(i);
+    mr_call_advance(client(), c->call, bytes + to);
+}
+
+/* Begins an echo, of which nothing is written, and hands it over. */
+static void begin(struct pair_call *c, struct mr_tensor *request)
+{
+    const struct mr_call_options options = {.op = MR_OP_ECHO, .user = c, .deadline_us = UINT64_MAX};
+    c->keep = true;
+    *request = mr_tensor_1d(MR_U8, BYTES, NULL);
+    assert_int_equal(mr_call_begin(client(), p.session, &options, request, 1, &c->call), MR_OK);
+    memset(request->data, 0xee, BYTES);
+    mr_call_advance(client(), c->call, request->data);
+    mr_call_send(client(), c->call, p.now_us);
+}
+
+static void finish(struct pair_call *c)
+{
+    pair_run(&p, 500000);
+    assert_int_equal(c->ended, 1);
+    assert_int_equal(c->status, MR_OK);
+    assert_int_equal(c->tensors[0].bytes, BYTES);
+    for (uint32_t i = 0; i < BYTES; i++)
+        assert_int_equal(((uint8_t *)c->tensors[0].data)[i], pattern(i));
+    mr_call_free(client(), c->call);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+static void only_what_is_written_is_sent(void **state)
+{
+    struct pair_call c = {0};
+    struct mr_tensor request;
+    begin(&c, &request);
+    for (uint32_t at = 0; at < BYTES; at += STEP) {
+        pair_run(&p, 2000);
+        assert_true(c.call->sending.out.sent_bytes <= c.call->ready_bytes);
+        assert_true(c.call->sending.out.sent_bytes + c.call->segment_bytes >= c.call->ready_bytes);
+        assert_int_equal(p.executed, 0);
+        write_to(&c, &request, at, at + STEP);
+    }
+    finish(&c);
+    assert_int_equal(p.executed, 1);
+}
+
+static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint32_t n,
+                                   struct pair_packet *packet)
+{
+    return n % 7 == 3 ? PAIR_DROP : PAIR_PASS;
+}
+
+static void losses_are_sent_again(void **state)
+{
+    struct pair_call c = {0};
+    struct mr_tensor request;
+    p.filter = drop_some;
+    begin(&c, &request);
+    for (uint32_t at = 0; at < BYTES; at += STEP) {
+        pair_run(&p, 700);
+        write_to(&c, &request, at, at + STEP);
+    }
+    finish(&c);
+    assert_int_equal(p.executed, 1);
+}
+
+static void after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written(void **state)
+{
+    struct pair_call c = {0};
+    struct mr_tensor request;
+    begin(&c, &request);
+    write_to(&c, &request, 0, 3 * STEP);
+    pair_run(&p, 1000);
+    pair_restart_server(&p);
+    pair_run(&p, 500000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    assert_true(c.call->sending.out.sent_bytes <= c.call->ready_bytes);
+    assert_int_equal(p.executed, 0);
+    write_to(&c, &request, 3 * STEP, BYTES);
+    finish(&c);
+    assert_int_equal(p.executed, 1);
+}
+
+static void one_that_ends_half_way_is_never_executed(void **state)
+{
+    struct pair_call c = {0};
+    struct mr_tensor request;
+    begin(&c, &request);
+    write_to(&c, &request, 0, 3 * STEP);
+    pair_run(&p, 1000);
+    mr_call_cancel(client(), c.call);
+    assert_int_equal(c.status, MR_CANCELLED);
+    mr_call_advance(client(), c.call, NULL); /* there is no request any more */
+    pair_run(&p, 500000);
+    assert_int_equal(p.executed, 0);
+    mr_call_free(client(), c.call);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(only_what_is_written_is_sent, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(losses_are_sent_again, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written,
+                                        pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(one_that_ends_half_way_is_never_executed, pair_opened, pair_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
