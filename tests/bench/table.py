@@ -1,8 +1,10 @@
 """Tables of what run.py measured. Results: {"machine", "rows": [...], "limits": {name: {driver: value}},
 "notes": {what: text}}, as Bench.results() and Bench.limit_medians() make them."""
 import json
+import re
 
 NOISE_TARGET = 1.5  # times as bad as without the noise, at most, may a ratio to the limit be beside it
+MTU_ROW = r"mtu_\d+_"
 # limit: (what, unit, bytes of a blast)
 LIMITS = {
     "raw_echo_1": ("one datagram there and back", "us", None),
@@ -21,7 +23,10 @@ def merge(path, results):
     return {
         "machine": results["machine"] if results["machine"][-2:] != "; " else before["machine"],
         "rows": rows,
-        "limits": {**before["limits"], **results["limits"]},
+        "limits": {
+            name: {**before["limits"].get(name, {}), **results["limits"].get(name, {})}
+            for name in {**before["limits"], **results["limits"]}
+        },
         "notes": {**before["notes"], **results["notes"]},
     }
 
@@ -77,6 +82,24 @@ def limit_cells(name, drivers, found):
     return (what, *(f"{number(value)} {unit}" if value else "-" for value in shown))
 
 
+def mtu_tables(rows):
+    """A line for each MTU and port, a column for each call."""
+    lines = {}
+    for row in rows:
+        _, mtu, port, what = row["name"].split("_", 3)
+        missed = " (missed)" if row["met"] is False else ""
+        cell = f"{number(row['value'])} {row['unit']}, {number(row['ratio'])}{missed}"
+        lines.setdefault(what.endswith("_loss"), {}).setdefault((mtu, port), {})[what] = cell
+    for is_lossy, found in sorted(lines.items()):
+        calls = list(next(iter(found.values())))
+        names = [call.removesuffix("_1pct_loss") for call in calls]
+        title = "1 % loss: value, share of that without" if is_lossy else "MTU: value, times the limit"
+        yield (title, *names), [
+            (f"{mtu}, {port}", *(cells.get(call, "-") for call in calls))
+            for (mtu, port), cells in found.items()
+        ]
+
+
 def tables(results):
     """(head, rows) of each table that there is something for."""
     limits = results["limits"]
@@ -85,8 +108,10 @@ def tables(results):
     rows = [limit_cells(name, drivers, limits[name]) for name in LIMITS if name in limits]
     if rows:
         yield ("what the port alone can do", *heads), rows
-    if results["rows"]:
-        yield ("row", "value", "limit", "ratio", "target", "met"), [cells(row) for row in results["rows"]]
+    others = [row for row in results["rows"] if not re.match(MTU_ROW, row["name"])]
+    if others:
+        yield ("row", "value", "limit", "ratio", "target", "met"), [cells(row) for row in others]
+    yield from mtu_tables([row for row in results["rows"] if re.match(MTU_ROW, row["name"])])
     noisy = [row for row in results["rows"] if row["noise_factor"] is not None]
     if noisy:
         head = ("beside a busy process", "ratio, quiet", "ratio", "times worse", "target", "met")

@@ -1,0 +1,143 @@
+"""tests/bench/run.py chooses parts and rows by name and says how long they take; table.py merges and prints."""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import run  # noqa: E402
+import table  # noqa: E402
+
+
+def row(name, value=10.0, **more):
+    made = {
+        "name": name,
+        "value": value,
+        "unit": "us",
+        "limit": 5.0,
+        "ratio": 2.0,
+        "better": "lower",
+        "target": 1.3,
+        "target_of": "ratio",
+        "met": False,
+        "noisy_ratio": None,
+        "noise_factor": None,
+    }
+    return {**made, **more}
+
+
+def results(*rows, limits=None, notes=None):
+    return {"machine": "cpu; port", "rows": list(rows), "limits": limits or {}, "notes": notes or {}}
+
+
+class Names(unittest.TestCase):
+    def test_every_part_has_rows_a_time_and_a_method(self):
+        self.assertEqual(set(run.PARTS), set(run.ROWS) | set(run.PATTERNS))
+        for part in run.PARTS:
+            self.assertTrue(callable(getattr(run.Bench, f"{part}_round")))
+
+    def test_no_row_is_in_two_parts(self):
+        names = [name for rows in run.ROWS.values() for name in rows]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_a_part_a_row_and_a_pattern_choose_parts(self):
+        self.assertEqual(run.parts_with("socket"), ["socket"])
+        self.assertEqual(run.parts_with("empty_call_1"), ["veth"])
+        self.assertEqual(run.parts_with("*push_8mb"), ["veth", "socket", "mtu"])
+        self.assertEqual(run.parts_with("table_sgd_lookup_50000k"), ["table_large"])
+        self.assertEqual(run.parts_with("nonsense"), [])
+
+    def test_only_what_is_named_is_wanted(self):
+        self.assertTrue(run.is_wanted("empty_call_1", []))
+        self.assertTrue(run.is_wanted("empty_call_1", ["socket", "veth"]))
+        self.assertTrue(run.is_wanted("table_sgd_lookup_1000k", ["table"]))
+        self.assertTrue(run.is_wanted("socket_pull_8mb", ["*pull*"]))
+        self.assertFalse(run.is_wanted("empty_call_64", ["empty_call_1", "socket"]))
+
+    def test_merged_rows_are_put_into_the_order_of_the_parts(self):
+        names = ["big_fill", "socket_pull_8mb", "table_sgd_push_1000k", "pull_8mb", "empty_call_1"]
+        in_order = ["empty_call_1", "pull_8mb", "socket_pull_8mb", "table_sgd_push_1000k", "big_fill"]
+        self.assertEqual(sorted(names, key=run.place), in_order)
+
+
+class Steps(unittest.TestCase):
+    def progress(self, **more):
+        arguments = argparse.Namespace(**{"parts": {"veth", "demo"}, "rounds": 2, "noise": False, **more})
+        said = []
+        with mock.patch.object(run, "say", said.append):
+            parts = list(run.Progress(arguments))
+        return parts, said
+
+    def test_parts_repeat_each_round_and_the_demo_comes_once_at_the_end(self):
+        parts, said = self.progress()
+        self.assertEqual(parts, ["veth", "veth", "demo"])
+        self.assertEqual(len(said), 4)
+        self.assertIn("3 steps (veth, demo), about 2 minutes", said[0])
+        self.assertIn("1 of 3: veth, round 1 of 2", said[1])
+        self.assertIn("3 of 3: demo;", said[3])
+
+    def test_noise_takes_twice_as_long(self):
+        self.assertIn("about 5 minutes", self.progress(noise=True)[1][0])
+
+    def test_what_is_left_follows_the_time_that_steps_took(self):
+        arguments = argparse.Namespace(parts={"veth"}, rounds=3, noise=False)
+        clock = iter([0.0, 0.0, 2.0 * run.PARTS["veth"], 4.0 * run.PARTS["veth"]])
+        said = []
+        with mock.patch.object(run, "say", said.append), mock.patch(
+            "run.time.monotonic", lambda: next(clock)
+        ):
+            list(run.Progress(arguments))
+        self.assertIn(f"about {run.minutes(2 * 2.0 * run.PARTS['veth'])} left", said[2])
+
+
+class Tables(unittest.TestCase):
+    def merged(self, before, after):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as saved:
+            json.dump(before, saved)
+            saved.flush()
+            return table.merge(saved.name, after)
+
+    def test_later_rows_take_the_place_of_earlier_ones(self):
+        before = results(row("a"), row("b"), limits={"raw_echo_1": {"socket": 9.0}}, notes={"torch": "1"})
+        merged = self.merged(before, results(row("b", 7.0), row("c"), limits={"raw_echo_1": {"af_xdp": 6.0}}))
+        self.assertEqual([(r["name"], r["value"]) for r in merged["rows"]], [("a", 10), ("b", 7), ("c", 10)])
+        self.assertEqual(merged["limits"], {"raw_echo_1": {"socket": 9.0, "af_xdp": 6.0}})
+        self.assertEqual(merged["notes"], {"torch": "1"})
+
+    def test_missed_rows_say_no_and_rows_without_a_target_nothing(self):
+        text = table.markdown(results(row("a"), row("b", met=True), row("c", target=None, met=None)))
+        self.assertIn("| `a` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | no |", text)
+        self.assertIn("| `b` | 10.00 us | 5.00 | 2.00 | <= 1.30 x limit | yes |", text)
+        self.assertIn("| `c` | 10.00 us | 5.00 | 2.00 | - |  |", text)
+
+    def test_limits_of_port_and_sockets_stand_side_by_side(self):
+        limits = {"raw_blast": {"af_xdp": 851.968, "socket": 170.3936}}
+        text = table.text(results(limits=limits))
+        self.assertRegex(text, r"what the port alone can do +af_xdp +sockets, super-packets")
+        self.assertRegex(text, r"852 kB after a small request +1,000 MB/s +5,000 MB/s")
+
+    def test_mtus_stand_in_lines(self):
+        rows = [
+            row("mtu_1280_socket_pull_8mb", 7.0, met=None),
+            row("mtu_1280_socket_bulk_1pct_loss"),
+            row("mtu_9000_socket_bulk_1pct_loss", met=True),
+        ]
+        text = table.markdown(results(*rows))
+        self.assertIn("| `1280, socket` | 7.00 us, 2.00 |", text)
+        self.assertIn("| `1280, socket` | 10.00 us, 2.00 (missed) |", text)
+        self.assertIn("| `9000, socket` | 10.00 us, 2.00 |", text)
+        self.assertNotIn("mtu_1280", text)
+
+    def test_noise_has_a_table_of_its_own(self):
+        noisy = row("a", noisy_ratio=3.2, noise_factor=1.6)
+        self.assertIn("| `a` | 2.00 | 3.20 | 1.60 | <= 1.5 x quiet | no |", table.markdown(results(noisy)))
+        self.assertNotIn("quiet", table.markdown(results(row("a"))))
+
+
+if __name__ == "__main__":
+    unittest.main()
