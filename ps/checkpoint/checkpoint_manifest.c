@@ -27,7 +27,7 @@
 #define U64_FIELDS(X) X(seed) X(capacity_rows)
 /* Fields that were added later: they are written when they are not 0, so that manifests without them stay
  * readable. */
-#define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps)
+#define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps) X(altered)
 #define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
 #define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
 
@@ -551,7 +551,8 @@ bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manif
     for (uint32_t i = 0; i < parent->feature_count; i++) {
         const struct mr_feature *was = &parent->features[i];
         const struct mr_feature *is = find_feature(delta, parent->feature_ids[i]);
-        const char *field = is ? mr_feature_diff(was, is) : NULL;
+        struct mr_feature altered = *was;
+        const char *field = is ? mr_feature_alter(&altered, was, is) : NULL;
         if (is && !field)
             continue;
         if (field)

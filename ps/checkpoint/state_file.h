@@ -11,7 +11,7 @@
 
 #define PS_HISTORY_NAME "history" /* of ps/core/history.h; copies of checkpoints take it along */
 
-#define PS_HISTORY_BYTES_MAX (512u << 10) /* with its NUL */
+#define PS_HISTORY_BYTES_MAX (3u << 20) /* with its NUL */
 
 /* DIRECTORY is made when its last part is missing. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_state_directory(const struct ps_store *store, const char *directory, char *error,

@@ -98,6 +98,9 @@ static void execute(struct ps_control *c, struct ps_command *command)
     case MR_OP_LIST:
         ps_control_list(c, command);
         break;
+    case MR_OP_ALTER:
+        ps_control_alter(c, command);
+        break;
     case MR_OP_DROP:
         ps_control_drop(c, command);
         break;

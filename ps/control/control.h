@@ -28,8 +28,8 @@ struct ps_command {
     uint32_t op;
     /* the arguments */
     uint32_t feature_count;
-    struct mr_feature *features;
-    uint32_t freeze; /* enum mr_freeze */
+    struct mr_feature *features; /* to create; to alter: before and after */
+    uint32_t freeze;             /* enum mr_freeze */
     uint64_t checkpoint_id;
     uint32_t name_count; /* of features to restore; 0: all */
     struct mr_restore_pair *names;

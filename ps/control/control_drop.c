@@ -20,14 +20,6 @@ static void drop_on_core(struct ps_core *core, void *arg)
     ps_save_marks_lost(core);
 }
 
-static enum mr_status check_possible(const struct ps_control *c, char *text)
-{
-    if (c->gate != PS_GATE_BROKEN)
-        return ps_control_check_idle(c, text);
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint: restore one that loads first");
-    return MR_CHECKPOINT_CORRUPT;
-}
-
 /* Is on disk when it returns, before anything is removed: a node that dies in between goes on without
  * them. */
 static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop, char *text)
@@ -74,7 +66,9 @@ static void answer(struct ps_command *command, const struct drop *drop)
 void ps_control_drop(struct ps_control *c, struct ps_command *command)
 {
     struct drop drop;
-    command->status = check_possible(c, command->text);
+    command->status = ps_control_check_whole(c, command->text);
+    if (command->status == MR_OK)
+        command->status = ps_control_check_idle(c, command->text);
     if (command->status == MR_OK)
         command->status = ps_control_find_features(c, command->name_list, command->name_list_count, drop.ids,
                                                    &drop.count, command->text);

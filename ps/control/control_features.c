@@ -61,7 +61,7 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     for (uint32_t i = 0; i < index && other == NULL; i++)
         if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0)
             other = &command->features[i];
-    field = other != NULL ? mr_feature_diff(f, other) : NULL;
+    field = other != NULL ? mr_feature_conflict(f, other) : NULL;
     if (field != NULL) {
         mr_feature_explain_diff(f, other, field, text, sizeof(text));
         ps_command_fail(command, MR_FEATURE_MISMATCH,
@@ -135,11 +135,9 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
 
 void ps_control_create_features(struct ps_control *c, struct ps_command *command)
 {
-    if (c->gate == PS_GATE_BROKEN) {
-        ps_command_fail(command, MR_CHECKPOINT_CORRUPT,
-                        "the node holds half a checkpoint: restore one that loads first");
+    command->status = ps_control_check_whole(c, command->text);
+    if (command->status != MR_OK)
         return;
-    }
     for (uint32_t i = 0; i < command->feature_count; i++)
         if (!check_feature(c, command, i))
             return;

@@ -1,5 +1,5 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
- * control_restore.c, control_drop.c, control_saves.c, control_checkpoint.c, control_report.c, control_step.c,
+ * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c, control_report.c, control_step.c,
  * control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
@@ -91,6 +91,8 @@ struct ps_control {
 /* Sets a command's answer to an error. */
 void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* MR_CHECKPOINT_CORRUPT, with a line in `text` (PS_CONTROL_TEXT_BYTES): a restore failed half way. */
+enum mr_status ps_control_check_whole(const struct ps_control *c, char *text);
 /* Adds a tensor with a copy of `data`; when memory is short, the answer becomes that error. */
 void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
 /* Sets the gate of every core to PS_GATE_BROKEN: data calls are refused with this status and text. */
@@ -117,6 +119,8 @@ void ps_control_copies_poll(struct ps_control *c);
 void ps_control_create_features(struct ps_control *c, struct ps_command *command);
 void ps_control_freeze(struct ps_control *c, struct ps_command *command);
 void ps_control_list(struct ps_control *c, struct ps_command *command);
+/* Alters a feature by name, on all cores at one instant. */
+void ps_control_alter(struct ps_control *c, struct ps_command *command);
 /* Drops features by name, all or none, for good: a start does not bring them back. */
 void ps_control_drop(struct ps_control *c, struct ps_command *command);
 /* Writes the numbers of the features with these names to `ids` (MR_FEATURE_MAX), each once and in ascending

@@ -9,6 +9,7 @@
 #include "ps/restore/restore.h"
 #include "ps/restore/restore_plan.h"
 #include "ps/store/store_url.h"
+#include "ps/table/alter.h"
 
 /* One restore, and the checkpoint that is being tried. */
 struct attempt {
@@ -256,14 +257,21 @@ static enum mr_status note_history(struct attempt *a)
     struct ps_control *c = a->c;
     struct ps_history *h = &c->history;
     char error[PS_CONTROL_TEXT_BYTES];
-    const uint32_t restores = h->restores, last_feature = h->last_feature, dropped = h->dropped_count;
+    const uint32_t restores = h->restores, last_feature = h->last_feature, dropped = h->dropped_count,
+                   altered = h->altered_count;
     uint32_t highest = ps_catalog_last_id(&c->catalog);
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call)
         count_restore(a);
     for (uint32_t i = 0; a->plan.whole && i < a->plan.count; i++)
         ps_history_brought_back(h, a->plan.entries[i].id);
-    if (h->restores == restores && h->last_feature == last_feature && h->dropped_count == dropped)
+    if (a->plan.whole && !a->request->goes_on)
+        h->altered_count = 0; /* the options are the checkpoint's */
+    for (uint32_t i = 0; i < a->plan.count; i++)
+        if (a->plan.entries[i].replaced_id != 0)
+            ps_history_not_altered(h, a->plan.entries[i].replaced_id);
+    if (h->restores == restores && h->last_feature == last_feature && h->dropped_count == dropped &&
+        h->altered_count == altered)
         return MR_OK;
     atomic_store(&c->node->restores, h->restores);
     ps_node_each_core(c->node, set_restores_on_core, &h->restores);
@@ -307,14 +315,29 @@ static void leave_out_dropped(struct attempt *a)
                a->left_out == 1 ? "was" : "were");
 }
 
+/* And with the options that features were given since. */
+static void alter_as_noted(struct attempt *a)
+{
+    char ignored[PS_RESTORE_TEXT_BYTES];
+    for (uint32_t i = 0; a->request->goes_on && i < a->held.count; i++) {
+        struct mr_feature *held = &a->held.features[i], after = *held;
+        const struct mr_feature *noted = ps_history_find_altered(&a->c->history, a->held.ids[i]);
+        if (noted != NULL && mr_feature_alter(&after, held, noted) == NULL &&
+            ps_alter_check(held, &after, ignored, sizeof(ignored)))
+            *held = after;
+    }
+}
+
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 {
     const struct ps_restore_request *request = a->request;
     enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
     if (status == MR_OK)
         status = check_partial(a, reader);
-    if (status == MR_OK)
+    if (status == MR_OK) {
         leave_out_dropped(a);
+        alter_as_noted(a);
+    }
     if (status == MR_OK) {
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);

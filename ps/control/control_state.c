@@ -38,6 +38,14 @@ void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, cons
     command->tensors[command->tensor_count++] = tensor;
 }
 
+enum mr_status ps_control_check_whole(const struct ps_control *c, char *text)
+{
+    if (c->gate != PS_GATE_BROKEN)
+        return MR_OK;
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint: restore one that loads first");
+    return MR_CHECKPOINT_CORRUPT;
+}
+
 /* ---- gate and view ---- */
 
 struct gate_order {

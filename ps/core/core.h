@@ -171,6 +171,8 @@ static inline struct ps_feature *ps_core_feature(const struct ps_core *core, uin
  * MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text);
+/* The options are `feature`'s from now on (ps/table/alter.h). */
+void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
 void ps_feature_destroy(struct ps_feature *f);
 /* Returns what was asked of it on this core, and not done. */
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f);

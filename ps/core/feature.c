@@ -40,6 +40,15 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
     return MR_OK;
 }
 
+void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature)
+{
+    f->feature = *feature;
+    if (f->table != NULL)
+        ps_table_alter(f->table, feature, f->core->index, f->core->node->core_count);
+    if (f->variable != NULL)
+        ps_variable_alter(f->variable, feature);
+}
+
 void ps_feature_destroy(struct ps_feature *f)
 {
     assert(!f->in_cut);

@@ -11,7 +11,9 @@
 #include "ps/checkpoint/state_file.h"
 
 #define LINE_BYTES 48u
-#define TEXT_BYTES (LINE_BYTES * (2u * MR_FEATURE_MAX + 6u) + PS_HISTORY_DIRECTORY_BYTES)
+#define HEX_DIGITS (2u * sizeof(struct mr_feature))
+#define TEXT_BYTES                                                                                           \
+    (LINE_BYTES * (3u * MR_FEATURE_MAX + 6u) + HEX_DIGITS * MR_FEATURE_MAX + PS_HISTORY_DIRECTORY_BYTES)
 
 static_assert(TEXT_BYTES <= PS_HISTORY_BYTES_MAX, "a copy of it has room");
 
@@ -28,6 +30,28 @@ static bool read_back(struct ps_history *h, const char *line)
         return false;
     memcpy(h->back_directory, line + at, bytes);
     h->back_directory[bytes] = '\0';
+    return true;
+}
+
+/* The descriptor's bytes, two digits each, are the rest of the line. */
+static bool read_altered(struct ps_history *h, const char *line)
+{
+    struct mr_feature feature;
+    uint32_t id;
+    int at = 0;
+    if (sscanf(line, "altered %" SCNu32 " %n", &id, &at) != 1 || at == 0 || id < 1 || id > MR_FEATURE_ID_MAX)
+        return false;
+    const char *digits = line + at;
+    if (strspn(digits, "0123456789abcdef") != HEX_DIGITS || digits[HEX_DIGITS] != '\n')
+        return false;
+    for (size_t i = 0; i < sizeof(feature); i++) {
+        const char byte[3] = {digits[2 * i], digits[2 * i + 1], '\0'};
+        ((uint8_t *)&feature)[i] = (uint8_t)strtoul(byte, NULL, 16);
+    }
+    if (mr_feature_check(&feature) != NULL || h->altered_count == MR_FEATURE_MAX ||
+        ps_history_find_altered(h, id) != NULL)
+        return false;
+    ps_history_altered(h, id, &feature);
     return true;
 }
 
@@ -55,6 +79,8 @@ static bool read_line(struct ps_history *h, const char *line)
         ps_history_dropped(h, dropped);
         return true;
     }
+    if (strncmp(line, "altered ", 8) == 0)
+        return read_altered(h, line);
     return strncmp(line, "back ", 5) == 0 && read_back(h, line);
 }
 
@@ -119,6 +145,14 @@ enum mr_status ps_history_open(const struct ps_store *store, const char *directo
 
 /* ---- writing ---- */
 
+static int print_altered(const struct ps_altered *altered, char *text, size_t text_bytes)
+{
+    int at = snprintf(text, text_bytes, "altered %" PRIu32 " ", altered->id);
+    for (size_t i = 0; i < sizeof(altered->feature); i++)
+        at += snprintf(text + at, text_bytes - (size_t)at, "%02x", ((const uint8_t *)&altered->feature)[i]);
+    return at + snprintf(text + at, text_bytes - (size_t)at, "\n");
+}
+
 enum mr_status ps_history_write(const struct ps_store *store, const char *directory,
                                 const struct ps_history *h, char *error, size_t error_bytes)
 {
@@ -144,6 +178,8 @@ enum mr_status ps_history_write(const struct ps_store *store, const char *direct
     }
     for (uint32_t i = 0; i < h->dropped_count; i++)
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "dropped %" PRIu32 "\n", h->dropped[i]);
+    for (uint32_t i = 0; i < h->altered_count; i++)
+        at += print_altered(&h->altered[i], text + at, TEXT_BYTES - (size_t)at);
     enum mr_status status = ps_state_file_write(store, directory, PS_HISTORY_NAME, text, error, error_bytes);
     free(text);
     return status;
@@ -204,6 +240,7 @@ void ps_history_dropped(struct ps_history *h, uint32_t id)
     if (h->dropped_count == MR_FEATURE_MAX)
         forget_dropped(h, 0);
     h->dropped[h->dropped_count++] = (uint16_t)id;
+    ps_history_not_altered(h, id);
 }
 
 void ps_history_brought_back(struct ps_history *h, uint32_t id)
@@ -216,6 +253,39 @@ void ps_history_brought_back(struct ps_history *h, uint32_t id)
 bool ps_history_is_dropped(const struct ps_history *h, uint32_t id)
 {
     return find_dropped(h, id) < h->dropped_count;
+}
+
+/* ---- alterations ---- */
+
+static uint32_t place_altered(const struct ps_history *h, uint32_t id)
+{
+    uint32_t i = 0;
+    while (i < h->altered_count && h->altered[i].id != id)
+        i++;
+    return i;
+}
+
+const struct mr_feature *ps_history_find_altered(const struct ps_history *h, uint32_t id)
+{
+    const uint32_t at = place_altered(h, id);
+    return at < h->altered_count ? &h->altered[at].feature : NULL;
+}
+
+void ps_history_altered(struct ps_history *h, uint32_t id, const struct mr_feature *feature)
+{
+    ps_history_not_altered(h, id);
+    if (h->altered_count == MR_FEATURE_MAX) /* the oldest are of features that are no more */
+        ps_history_not_altered(h, h->altered[0].id);
+    h->altered[h->altered_count++] = (struct ps_altered){.id = id, .feature = *feature};
+}
+
+void ps_history_not_altered(struct ps_history *h, uint32_t id)
+{
+    const uint32_t at = place_altered(h, id);
+    if (at == h->altered_count)
+        return;
+    h->altered_count--;
+    memmove(&h->altered[at], &h->altered[at + 1], (h->altered_count - at) * sizeof(*h->altered));
 }
 
 uint32_t ps_history_taken_back(const struct ps_history *h, uint32_t id)

@@ -1,7 +1,7 @@
 /* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
- * features, which features were dropped, at which level it is frozen, how often it was restored by call, and
- * what it was restored from last. It lies in the file `history` of the checkpoint directory; without a
- * directory it lives as long as the node does.
+ * features, which features were dropped or altered, at which level it is frozen, how often it was restored by
+ * call, and what it was restored from last. It lies in the file `history` of the checkpoint directory; without
+ * a directory it lives as long as the node does.
  *
  * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
  * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
@@ -33,6 +33,11 @@ struct ps_history {
     char back_directory[PS_HISTORY_DIRECTORY_BYTES];
     uint32_t dropped_count; /* features that were dropped, the newest last */
     uint16_t dropped[MR_FEATURE_MAX];
+    uint32_t altered_count; /* features that were altered, each as it is since */
+    struct ps_altered {
+        uint32_t id;
+        struct mr_feature feature;
+    } altered[MR_FEATURE_MAX];
     uint32_t replaced_count; /* features replaced since then, each with `restores` as of that */
     struct ps_replaced {
         uint32_t id, restores;
@@ -58,6 +63,12 @@ bool ps_history_goes_back(const struct ps_history *history, uint64_t newest);
 void ps_history_dropped(struct ps_history *history, uint32_t id);
 void ps_history_brought_back(struct ps_history *history, uint32_t id);
 bool ps_history_is_dropped(const struct ps_history *history, uint32_t id);
+/* Notes that feature `id` was altered, and is `feature` now, so that a start alters it in the checkpoint that it
+ * continues from. And: that it is as a checkpoint has it, or is no longer there. */
+void ps_history_altered(struct ps_history *history, uint32_t id, const struct mr_feature *feature);
+void ps_history_not_altered(struct ps_history *history, uint32_t id);
+/* NULL: it was not altered. */
+const struct mr_feature *ps_history_find_altered(const struct ps_history *history, uint32_t id);
 /* `restores` as of when the feature was taken back last; 0: never. */
 uint32_t ps_history_taken_back(const struct ps_history *history, uint32_t id);
 

@@ -46,6 +46,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_RPC_STATUS] = ps_op_rpc,
     [MR_OP_RPC_PART] = ps_op_rpc,
     [MR_OP_DROP] = ps_op_control,
+    [MR_OP_ALTER] = ps_op_control,
 };
 
 /* ---- answers ---- */

@@ -15,6 +15,17 @@ static bool check_core_0(const struct ps_op *op)
 
 /* ---- what is asked ---- */
 
+static bool copy_features(const struct ps_op *op, struct ps_command *command)
+{
+    const struct mr_tensor *t = &op->tensors[0];
+    command->features = malloc(t->bytes + 1);
+    if (command->features == NULL)
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    memcpy(command->features, t->data, t->bytes);
+    command->feature_count = t->dims[0];
+    return true;
+}
+
 static bool read_create(const struct ps_op *op, struct ps_command *command)
 {
     if (!ps_check_tensor(op, 0, MR_U8, 2, "features"))
@@ -25,12 +36,7 @@ static bool read_create(const struct ps_op *op, struct ps_command *command)
                          "features are u8[%u, %u]; expected at most %u descriptors of %zu bytes", t->dims[0],
                          t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_feature));
     }
-    command->features = malloc(t->bytes + 1);
-    if (command->features == NULL)
-        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
-    memcpy(command->features, t->data, t->bytes);
-    command->feature_count = t->dims[0];
-    return true;
+    return copy_features(op, command);
 }
 
 static bool read_freeze(const struct ps_op *op, struct ps_command *command)
@@ -168,6 +174,20 @@ static bool read_drop(const struct ps_op *op, struct ps_command *command)
            read_feature_names(op, 0, &command->name_list, &command->name_list_count);
 }
 
+static bool read_alter(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_writable(op) || !ps_check_tensor_count(op, 1) ||
+        !ps_check_tensor(op, 0, MR_U8, 2, "features"))
+        return false;
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->dims[0] != 2 || t->dims[1] != sizeof(struct mr_feature)) {
+        return ps_refuse(op, MR_WRONG_SHAPE,
+                         "features are u8[%u, %u]; expected the descriptor before and after, of %zu bytes",
+                         t->dims[0], t->dims[1], sizeof(struct mr_feature));
+    }
+    return copy_features(op, command);
+}
+
 static bool read_command(const struct ps_op *op, struct ps_command *command)
 {
     uint32_t state = atomic_load(&op->core->node->state);
@@ -176,6 +196,8 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
         return read_create(op, command);
     case MR_OP_FREEZE:
         return read_freeze(op, command);
+    case MR_OP_ALTER:
+        return read_alter(op, command);
     case MR_OP_DROP:
         return read_drop(op, command);
     case MR_OP_SAVE:

@@ -2,19 +2,27 @@
 
 #define TICKS_PER_TABLE 1024u /* rows that the table may have, per row that a tick stands for */
 
-void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
-                     const struct ps_row_layout *layout, uint64_t rows_max)
+void ps_row_use_alter(struct ps_row_use *u, const struct mr_feature *feature, uint64_t rows_max)
 {
-    *u = (struct ps_row_use){.eviction = feature->eviction,
-                             .seen_offset = layout->seen_offset,
-                             .uses_offset = layout->uses_offset};
+    u->eviction = feature->eviction;
+    u->limit = 0;
     if (feature->eviction == MR_EVICT_NORM)
         u->limit = PS_NORM_IDLE_S;
     else if (feature->eviction == MR_EVICT_AGE || feature->eviction == MR_EVICT_STEPS)
         u->limit = feature->eviction_arg < (float)INT32_MAX ? (uint32_t)feature->eviction_arg : INT32_MAX;
-    while (ps_row_use_is_by_limit(u) && u->tick_shift < 31 &&
-           rows_max >> u->tick_shift >= 2 * TICKS_PER_TABLE)
+    if (!ps_row_use_is_by_limit(u))
+        return;
+    u->tick_shift = 0;
+    while (u->tick_shift < 31 && rows_max >> u->tick_shift >= 2 * TICKS_PER_TABLE)
         u->tick_shift++;
+    u->clock = (uint64_t)u->now << u->tick_shift; /* stamps are not after `now`, and keep their order */
+}
+
+void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
+                     const struct ps_row_layout *layout, uint64_t rows_max)
+{
+    *u = (struct ps_row_use){.seen_offset = layout->seen_offset, .uses_offset = layout->uses_offset};
+    ps_row_use_alter(u, feature, rows_max);
 }
 
 uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step)

@@ -46,6 +46,8 @@ struct ps_row_use {
 /* `feature` has passed mr_feature_check(). rows_max: how many rows the table may have, about. */
 void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
                      const struct ps_row_layout *layout, uint64_t rows_max);
+/* The options of eviction are `feature`'s from now on; what rows are stamped with goes on. */
+void ps_row_use_alter(struct ps_row_use *u, const struct mr_feature *feature, uint64_t rows_max);
 /* The time and the caller's step. Neither goes back. Returns by how much `now` advanced; 0 for LRU and
  * LFU. */
 uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step);

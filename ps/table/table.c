@@ -34,19 +34,30 @@ static void rows_type_init(struct ps_table *t)
     t->add_weighted_rows = t->half != NULL ? t->half->add_weighted_rows : t->kernels->add_weighted_rows;
 }
 
-/* False when the arena has no room. */
-static bool admission_init(struct ps_table *t)
+uint64_t ps_table_filter_size(const struct mr_feature *f)
+{
+    if (f->admission != MR_ADMIT_SIGHTINGS)
+        return 0;
+    const uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
+    /* A filter that fills the table's memory would leave none for rows, ever. */
+    const uint64_t bytes_max = f->memory_bytes / FILTER_MEMORY_SHARE;
+    return f->memory_bytes != 0 && bytes > bytes_max ? bytes_max : bytes;
+}
+
+static void admission_set(struct ps_table *t)
 {
     const struct mr_feature *f = &t->feature;
     if (f->admission == MR_ADMIT_PROBABILITY)
         t->admit_below = f->admission_arg < 1.0f ? (uint64_t)((double)f->admission_arg * 0x1p64) : UINT64_MAX;
-    if (f->admission != MR_ADMIT_SIGHTINGS)
-        return true;
-    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
-    /* A filter that fills the table's memory would leave none for rows, ever. */
-    if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
-        bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
-    return ps_occurrence_init(&t->filter, t->arena, bytes, (uint32_t)f->admission_arg);
+}
+
+/* False when the arena has no room. */
+static bool admission_init(struct ps_table *t)
+{
+    const struct mr_feature *f = &t->feature;
+    admission_set(t);
+    return f->admission != MR_ADMIT_SIGHTINGS ||
+           ps_occurrence_init(&t->filter, t->arena, ps_table_filter_size(f), (uint32_t)f->admission_arg);
 }
 
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -99,17 +110,36 @@ static uint64_t rows_possible(const struct ps_table *t)
     return rows < t->rows_max ? rows : t->rows_max;
 }
 
-void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count)
+static void limits_set(struct ps_table *t, uint32_t core, uint32_t core_count)
 {
     const struct mr_feature *f = &t->feature;
     uint64_t share = f->capacity_rows / core_count + (core < f->capacity_rows % core_count);
-    assert(core < core_count && t->index.rows == 0);
+    assert(core < core_count);
     t->rows_max = f->capacity_rows == 0 ? UINT64_MAX : share > 0 ? share : 1;
     t->partitions = MR_PARTITION_COUNT / core_count;
     t->memory_max = f->memory_bytes == 0 ? 0 : f->memory_bytes / core_count;
     if (f->memory_bytes != 0 && t->memory_max < MR_MEMORY_BYTES_MIN)
         t->memory_max = MR_MEMORY_BYTES_MIN;
-    ps_row_use_init(&t->use, f, &t->layout, rows_possible(t));
+}
+
+void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count)
+{
+    assert(t->index.rows == 0);
+    limits_set(t, core, core_count);
+    ps_row_use_init(&t->use, &t->feature, &t->layout, rows_possible(t));
+}
+
+void ps_table_alter(struct ps_table *t, const struct mr_feature *feature, uint32_t core, uint32_t core_count)
+{
+    const char *what;
+    const enum mr_status status = mr_rule_init(feature, &t->optimizer, &what);
+    assert(status == MR_OK); /* of the kind that it has */
+    (void)status;
+    t->feature = *feature;
+    t->filter.wanted = feature->admission == MR_ADMIT_SIGHTINGS ? (uint32_t)feature->admission_arg : 0;
+    admission_set(t);
+    limits_set(t, core, core_count);
+    ps_row_use_alter(&t->use, feature, rows_possible(t));
 }
 
 void ps_table_destroy(struct ps_table *t)

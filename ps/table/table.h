@@ -58,6 +58,11 @@ enum ps_limit {
  * mr_feature_check(); its limits are this core's, see ps_table_set_share(). */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
                                struct ps_table **out, const char **what);
+/* The options are `feature`'s from now on, which ps_alter_check() has let pass, for a core's share as in
+ * ps_table_set_share(). A table that is over a limit now returns to it as one that was restored. */
+void ps_table_alter(struct ps_table *t, const struct mr_feature *feature, uint32_t core, uint32_t core_count);
+/* Bytes, on a node, of the filter in which a table counts the occurrences of keys; 0: it does not. */
+uint64_t ps_table_filter_size(const struct mr_feature *feature);
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 /* Returns what forbade the last row that was refused; PS_LIMIT_NONE: none was. */

@@ -91,11 +91,10 @@ enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint
     }
     memcpy(&head, stored, sizeof(head));
     const struct ps_occurrence_filter *s = &t->filter;
-    if (head.line_count != s->line_count || head.wanted != s->wanted) {
+    if (head.line_count != s->line_count) { /* how far it counted may have been altered since */
         snprintf(text, text_bytes,
-                 "table %s: its admission filter has %u lines per partition and counts to %u, that of the "
-                 "checkpoint %u and %u",
-                 t->feature.name, s->line_count, s->wanted, head.line_count, head.wanted);
+                 "table %s: its admission filter has %u lines per partition, that of the checkpoint %u",
+                 t->feature.name, s->line_count, head.line_count);
         return MR_CHECKPOINT_CORRUPT;
     }
     uint64_t lines = (bytes - sizeof(head)) / PS_OCCURRENCE_LINE_BYTES;

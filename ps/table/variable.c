@@ -1,5 +1,6 @@
 #include "ps/table/variable.h"
 
+#include <assert.h>
 #include <string.h>
 #include "ps/row/initializer.h"
 #include "dataplane/optimizer/kernels.h"
@@ -64,6 +65,15 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
     mr_rule_state_init(&optimizer, v->values, v->values + v->elements, v->elements);
     *out = v;
     return MR_OK;
+}
+
+void ps_variable_alter(struct ps_variable *v, const struct mr_feature *feature)
+{
+    const char *what;
+    const enum mr_status status = mr_rule_init(feature, &v->optimizer, &what);
+    assert(status == MR_OK); /* of the kind that it has */
+    (void)status;
+    v->feature = *feature;
 }
 
 void ps_variable_destroy(struct ps_variable *v)

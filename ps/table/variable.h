@@ -12,6 +12,8 @@ struct ps_variable;
 
 enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
                                   struct ps_variable **out, const char **what);
+/* The options are `feature`'s from now on, which ps_alter_check() has let pass. */
+void ps_variable_alter(struct ps_variable *v, const struct mr_feature *feature);
 void ps_variable_destroy(struct ps_variable *v); /* NULL is fine */
 /* Frees a huge page (ps/memory/huge_pages.h) of a variable that is no longer used. True when there is
  * more; only this and ps_variable_destroy() may be called from now on. */

@@ -110,6 +110,28 @@ def test_dropped_tables_stay_away(own_node):
             client.drop()
 
 
+def test_altered_options_outlive_the_node(own_node):
+    """Also without a save since; the table can still be made as it was."""
+    with millrace.Client(own_node.address, deadline_s=60.0, replay=True) as client:
+        table = client.table("t", 2, optimizer=optim.SGD(lr=1.0))
+        keys, gradients = np.arange(16), np.full((16, 2), -1.0)
+        table.lookup(keys)
+        client.wait_for_save(client.save(), timeout_s=60)
+        client.alter("t", optimizer=optim.SGD(lr=4.0), capacity_rows=1000)
+        table.push_gradients(keys, gradients)
+        own_node.kill()
+        own_node.restart(cores=own_node.cores)
+        table.push_gradients(keys, gradients)
+        assert np.array_equal(table.lookup(keys), np.full((16, 2), 8.0))
+        assert client.table("t", 2, optimizer=optim.SGD(lr=1.0)).id == table.id
+        spec = client.features()[0].spec
+        assert (spec.optimizer.lr, spec.capacity_rows) == (4.0, 1000)
+        with pytest.raises(millrace.Unsupported, match="dim cannot be altered"):
+            client.alter("t", dim=3)
+        with pytest.raises(millrace.UnknownTable, match="nobody"):
+            client.alter("nobody", clip_norm=1.0)
+
+
 def test_a_freeze_outlives_the_node(own_node):
     """What replay sends again precedes the freeze, and arrives; nothing else changes."""
     with millrace.Client(own_node.address, deadline_s=60.0, replay=True) as client:

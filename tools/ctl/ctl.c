@@ -123,6 +123,7 @@ int tool_ctl_end(const char *command, const struct tool_connection *c, struct mr
 
 static const struct tool_command list[] = {
     {"create", tool_ctl_create, "create a table or a variable"},
+    {"alter", tool_ctl_alter, "change options of a table or variable while it serves"},
     {"drop", tool_ctl_drop, "drop tables and variables, with what they have learnt"},
     {"freeze", tool_ctl_freeze, "refuse new rows, or all changes; or lift that"},
     {"save", tool_ctl_save, "start a checkpoint; training continues"},

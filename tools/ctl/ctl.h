@@ -7,6 +7,7 @@
 
 int tool_ctl_create(int argc, char **argv);
 int tool_ctl_drop(int argc, char **argv);
+int tool_ctl_alter(int argc, char **argv);
 int tool_ctl_freeze(int argc, char **argv);
 int tool_ctl_save(int argc, char **argv);
 int tool_ctl_restore(int argc, char **argv);

@@ -1,4 +1,4 @@
-/* millrace ctl create, drop, freeze, list. */
+/* millrace ctl create, alter, drop, freeze, list. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +51,87 @@ int tool_ctl_create(int argc, char **argv)
     json_t *made = json_pack("{s:s, s:I}", "name", feature.name, "id", (json_int_t)id);
     return tool_ctl_end(command, &c, client, status, made, "%s is %s %" PRIu32 "\n", feature.name, words[0],
                         id);
+}
+
+/* The options of the command line beside those of `args`. */
+struct alter_options {
+    struct tool_connection connection;
+    struct tool_feature_args args;
+    struct cli_option options[TOOL_FEATURE_OPTION_COUNT + CONNECTION_ROWS];
+};
+
+#define ALTER_COMMAND "millrace ctl alter"
+
+static const char *parse_alter(struct alter_options *a, const struct mr_feature *is, int argc, char **argv)
+{
+    const char *name;
+    const struct cli_option connection[] = {TOOL_CONNECTION_OPTIONS(&a->connection)};
+    tool_feature_args_init_alter(&a->args, is, a->options);
+    memcpy(a->options + TOOL_FEATURE_OPTION_COUNT, connection, sizeof(connection));
+    const struct cli_usage usage = {
+        .program = ALTER_COMMAND,
+        .synopsis = "NAME [options]",
+        .summary = "Alters a table or variable while it serves, on all cores at once. Options that are not\n"
+                   "given stay as they are. Learning rate and schedule, the optimizer's arguments, weight\n"
+                   "decay, clipping, limits and the arguments of admission and eviction can be altered;\n"
+                   "others are refused with the reason. Prints the options as they are then.\n"
+                   "\n"
+                   "  millrace ctl alter user --learning-rate 0.01 --capacity-rows 50000000",
+        CLI_OPTIONS(a->options),
+        .words_min = 1,
+        .words_max = 1,
+    };
+    (void)cli_parse(&usage, argc, argv, &name);
+    return name;
+}
+
+/* Copies the feature of that name to `out`; false when there is none. */
+static bool find_feature(struct mr_client *client, const char *name, struct mr_feature *out,
+                         enum mr_status *status)
+{
+    struct mr_feature_info *infos = NULL;
+    uint32_t count = 0;
+    bool is_found = false;
+    *status = mr_list(client, NULL, &infos, &count);
+    for (uint32_t i = 0; *status == MR_OK && i < count && !is_found; i++) {
+        is_found = strcmp(infos[i].feature.name, name) == 0;
+        *out = infos[i].feature;
+    }
+    free(infos);
+    return is_found;
+}
+
+/* The command line is read twice: for the server to ask, and for what is to differ from its answer. */
+int tool_ctl_alter(int argc, char **argv)
+{
+    struct alter_options a = {.connection = {0}};
+    struct mr_feature is = mr_feature_table("", 1), after = is;
+    char error[256], options[TOOL_FEATURE_OPTIONS_BYTES];
+    const char *name = parse_alter(&a, &is, argc, argv);
+    struct mr_client *client;
+    enum mr_status status;
+    int exit_code = tool_connect(ALTER_COMMAND, &a.connection, &client);
+    if (exit_code != 0)
+        return exit_code;
+    if (!find_feature(client, name, &is, &status)) {
+        exit_code = status != MR_OK
+                        ? tool_call_failed(ALTER_COMMAND, status)
+                        : cli_fail(ALTER_COMMAND,
+                                   "there is no table or variable named %s; millrace ctl list shows "
+                                   "what there is",
+                                   name);
+        mr_client_destroy(client);
+        return exit_code;
+    }
+    (void)parse_alter(&a, &is, argc, argv);
+    if (!tool_feature_args_finish_alter(&a.args, &after, error, sizeof(error))) {
+        mr_client_destroy(client);
+        cli_refuse(ALTER_COMMAND, "%s", error);
+    }
+    status = mr_alter(client, NULL, &is, &after);
+    tool_feature_options(&after, options, sizeof(options));
+    json_t *altered = json_pack("{s:s, s:s}", "name", name, "options", options);
+    return tool_ctl_end(ALTER_COMMAND, &a.connection, client, status, altered, "%s: %s\n", name, options);
 }
 
 int tool_ctl_drop(int argc, char **argv)

@@ -12,9 +12,9 @@ static const char *dtype_name(uint32_t dtype)
     return mr_dtype_name((enum mr_dtype)dtype);
 }
 
-void tool_feature_args_init(struct tool_feature_args *args, struct cli_option rows[TOOL_FEATURE_OPTION_COUNT])
+/* The rows for what stands in `args`. */
+static void put_rows(struct tool_feature_args *args, struct cli_option rows[TOOL_FEATURE_OPTION_COUNT])
 {
-    *args = (struct tool_feature_args){.feature = mr_feature_table("", 1)};
     struct mr_feature *f = &args->feature;
     const struct cli_option all[] = {
         {"dim", CLI_U32, &args->dim, "N", "tables: floats per row, 1 to 1024"},
@@ -66,6 +66,20 @@ void tool_feature_args_init(struct tool_feature_args *args, struct cli_option ro
     };
     _Static_assert(sizeof(all) / sizeof(*all) == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
     memcpy(rows, all, sizeof(all));
+}
+
+void tool_feature_args_init(struct tool_feature_args *args, struct cli_option rows[TOOL_FEATURE_OPTION_COUNT])
+{
+    *args = (struct tool_feature_args){.feature = mr_feature_table("", 1)};
+    put_rows(args, rows);
+}
+
+void tool_feature_args_init_alter(struct tool_feature_args *args, const struct mr_feature *is,
+                                  struct cli_option rows[TOOL_FEATURE_OPTION_COUNT])
+{
+    *args = (struct tool_feature_args){
+        .feature = *is, .memory_mib = is->memory_bytes >> 20, .filter_mib = is->filter_bytes >> 20};
+    put_rows(args, rows);
 }
 
 /* The value of an enum whose name is `text`; on failure the error lists the names there are. */
@@ -234,54 +248,82 @@ static bool finish_shape(const struct tool_feature_args *args, bool table, struc
     return !wrong;
 }
 
+static bool finish_mib(const char *option, uint64_t mib, uint64_t *bytes, char *error, size_t error_bytes)
+{
+    if (mib > MIB_MAX)
+        (void)snprintf(error, error_bytes, "--%s must be at most %llu", option, (unsigned long long)MIB_MAX);
+    else if (mib != *bytes >> 20) /* one that was there may have more than whole MiB */
+        *bytes = mib << 20;
+    return mib <= MIB_MAX;
+}
+
+/* All but the shape. */
+static bool finish_options(const struct tool_feature_args *args, struct mr_feature *f, char *error,
+                           size_t error_bytes)
+{
+    const uint32_t optimizer = f->optimizer;
+    uint32_t count;
+    if (!enum_value("dtype", args->dtype, dtype_name, &f->dtype, error, error_bytes) ||
+        !enum_value("init", args->init, mr_initializer_name, &f->initializer, error, error_bytes) ||
+        !enum_value("optimizer", args->optimizer, mr_optimizer_name, &f->optimizer, error, error_bytes) ||
+        !enum_value("schedule", args->schedule, mr_schedule_name, &f->schedule, error, error_bytes) ||
+        !enum_value("pooling", args->pooling, mr_pooling_name, &f->pooling, error, error_bytes) ||
+        !enum_value("admission", args->admission, mr_admission_name, &f->admission, error, error_bytes) ||
+        !enum_value("eviction", args->eviction, mr_eviction_name, &f->eviction, error, error_bytes))
+        return false;
+    if (f->optimizer != optimizer)
+        mr_feature_set_optimizer(f, (enum mr_optimizer)f->optimizer);
+    if (args->optimizer_args && !split(args->optimizer_args, sizeof(f->optimizer_args) / sizeof(float),
+                                       take_optimizer_arg, f, &count)) {
+        (void)snprintf(error, error_bytes,
+                       "--optimizer-args must be up to 6 numbers like 0.1,1e-10, not \"%s\"",
+                       args->optimizer_args);
+        return false;
+    }
+    return finish_mib("memory-mib", args->memory_mib, &f->memory_bytes, error, error_bytes) &&
+           finish_mib("filter-mib", args->filter_mib, &f->filter_bytes, error, error_bytes);
+}
+
+static bool check(const struct mr_feature *f, char *error, size_t error_bytes)
+{
+    const char *idle = idle_option(f), *field = mr_feature_check(f);
+    if (idle) {
+        (void)snprintf(error, error_bytes, "%s", idle);
+    } else if (field) {
+        const char *text = wanted(field, f->optimizer);
+        (void)snprintf(error, error_bytes, "%s%s", text ? text : "out of range: ", text ? "" : field);
+    }
+    return !idle && !field;
+}
+
 bool tool_feature_args_finish(const struct tool_feature_args *args, const char *kind, const char *name,
                               struct mr_feature *out, char *error, size_t error_bytes)
 {
     struct mr_feature f = args->feature;
     const bool table = strcmp(kind, "table") == 0;
-    uint32_t count;
     if (!table && strcmp(kind, "variable") != 0) {
         (void)snprintf(error, error_bytes, "what to make must be table or variable, not \"%s\"", kind);
         return false;
     }
     memset(f.name, 0, sizeof(f.name));
     memcpy(f.name, name, strnlen(name, sizeof(f.name)));
-    if (!finish_shape(args, table, &f, error, error_bytes) ||
-        !enum_value("dtype", args->dtype, dtype_name, &f.dtype, error, error_bytes) ||
-        !enum_value("init", args->init, mr_initializer_name, &f.initializer, error, error_bytes) ||
-        !enum_value("optimizer", args->optimizer, mr_optimizer_name, &f.optimizer, error, error_bytes) ||
-        !enum_value("schedule", args->schedule, mr_schedule_name, &f.schedule, error, error_bytes) ||
-        !enum_value("pooling", args->pooling, mr_pooling_name, &f.pooling, error, error_bytes) ||
-        !enum_value("admission", args->admission, mr_admission_name, &f.admission, error, error_bytes) ||
-        !enum_value("eviction", args->eviction, mr_eviction_name, &f.eviction, error, error_bytes))
+    if (!finish_shape(args, table, &f, error, error_bytes) || !finish_options(args, &f, error, error_bytes))
         return false;
-    if (args->optimizer)
-        mr_feature_set_optimizer(&f, (enum mr_optimizer)f.optimizer);
-    if (args->optimizer_args && !split(args->optimizer_args, sizeof(f.optimizer_args) / sizeof(float),
-                                       take_optimizer_arg, &f, &count)) {
-        (void)snprintf(error, error_bytes,
-                       "--optimizer-args must be up to 6 numbers like 0.1,1e-10, not \"%s\"",
-                       args->optimizer_args);
+    if (!check(&f, error, error_bytes))
         return false;
-    }
-    if (args->memory_mib > MIB_MAX || args->filter_mib > MIB_MAX) {
-        (void)snprintf(error, error_bytes, "--%s must be at most %llu",
-                       args->memory_mib > MIB_MAX ? "memory-mib" : "filter-mib", (unsigned long long)MIB_MAX);
+    *out = f;
+    return true;
+}
+
+bool tool_feature_args_finish_alter(const struct tool_feature_args *args, struct mr_feature *out, char *error,
+                                    size_t error_bytes)
+{
+    struct mr_feature f = args->feature;
+    const bool has_shape = args->dim != 0 || args->shape != NULL;
+    if (has_shape && !finish_shape(args, f.kind == MR_TABLE, &f, error, error_bytes))
         return false;
-    }
-    const char *idle = idle_option(&f);
-    if (idle) {
-        (void)snprintf(error, error_bytes, "%s", idle);
+    if (!finish_options(args, &f, error, error_bytes) || !check(&f, error, error_bytes))
         return false;
-    }
-    f.memory_bytes = args->memory_mib << 20;
-    f.filter_bytes = args->filter_mib << 20;
-    const char *field = mr_feature_check(&f);
-    if (field) {
-        const char *text = wanted(field, f.optimizer);
-        (void)snprintf(error, error_bytes, "%s%s", text ? text : "out of range: ", text ? "" : field);
-        return false;
-    }
     *out = f;
     return true;
 }

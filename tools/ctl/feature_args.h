@@ -20,6 +20,12 @@ struct tool_feature_args {
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,
                             struct cli_option rows[TOOL_FEATURE_OPTION_COUNT]);
+/* For options of a feature that is there: those that are not given stay as they are in `is`. Then out is what it shall
+ * be; what cannot be altered is the server's to refuse. */
+void tool_feature_args_init_alter(struct tool_feature_args *args, const struct mr_feature *is,
+                                  struct cli_option rows[TOOL_FEATURE_OPTION_COUNT]);
+bool tool_feature_args_finish_alter(const struct tool_feature_args *args, struct mr_feature *out, char *error,
+                                    size_t error_bytes);
 /* kind: "table" or "variable". False with one line in `error` that names the option and what it takes. */
 bool tool_feature_args_finish(const struct tool_feature_args *args, const char *kind, const char *name,
                               struct mr_feature *out, char *error, size_t error_bytes);

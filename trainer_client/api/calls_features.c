@@ -1,4 +1,4 @@
-/* Create, Freeze, List. */
+/* Create, Alter, Freeze, Drop, List. */
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/api/calls.h"
@@ -61,6 +61,19 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
     mrc_part_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
     f->finish = finish_create;
     return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_alter(struct mr_client *client, const struct mr_options *options,
+                        const struct mr_feature *before, const struct mr_feature *after)
+{
+    if (client == NULL)
+        return mrc_bad_argument("mr_alter", "client is NULL");
+    if (before == NULL || after == NULL)
+        return mrc_bad_argument("mr_alter", before == NULL ? "before is NULL" : "after is NULL");
+    struct mr_feature both[2] = {*before, *after};
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 2, sizeof(*both), both);
+
+    return mrc_run_core0(client, options, MR_OP_ALTER, &tensor, 1, NULL, NULL, 0);
 }
 
 enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *options, uint32_t level)

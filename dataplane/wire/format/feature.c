@@ -38,7 +38,26 @@
     X(schedule_warmup_steps, 204, 4)                                                                         \
     X(schedule_steps, 208, 4)                                                                                \
     X(learning_rate_end, 212, 4)                                                                             \
-    X(reserved, 216, 24)
+    X(altered, 216, 4)                                                                                       \
+    X(reserved, 220, 20)
+
+/* X(field): those that can be altered, each with the next bit of `altered`; append only */
+#define ALTERABLE_LIST(X)                                                                                    \
+    X(learning_rate)                                                                                         \
+    X(optimizer_args)                                                                                        \
+    X(weight_decay)                                                                                          \
+    X(clip_value)                                                                                            \
+    X(clip_norm)                                                                                             \
+    X(schedule)                                                                                              \
+    X(schedule_warmup_steps)                                                                                 \
+    X(schedule_steps)                                                                                        \
+    X(learning_rate_end)                                                                                     \
+    X(admission)                                                                                             \
+    X(admission_arg)                                                                                         \
+    X(eviction)                                                                                              \
+    X(eviction_arg)                                                                                          \
+    X(capacity_rows)                                                                                         \
+    X(memory_bytes)
 
 #define FIELD_ASSERT(field, offset, bytes)                                                                   \
     static_assert(offsetof(struct mr_feature, field) == (offset), #field " offset");                         \
@@ -99,6 +118,65 @@ struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uin
     for (uint32_t i = 0; i < rank && i < MR_RANK_MAX; i++)
         f.dims[i] = dims[i];
     return f;
+}
+
+/* ---- fields that can be altered ---- */
+
+static const struct alterable {
+    const char *name;
+    size_t offset, bytes;
+} alterable[] = {
+#define ALTERABLE_ROW(field)                                                                                 \
+    {#field, offsetof(struct mr_feature, field), sizeof(((struct mr_feature *)0)->field)},
+    ALTERABLE_LIST(ALTERABLE_ROW)
+#undef ALTERABLE_ROW
+};
+
+#define ALTERABLE_COUNT (sizeof(alterable) / sizeof(*alterable))
+static_assert(ALTERABLE_COUNT < 32, "a bit for each");
+
+static void copy_field(struct mr_feature *to, const struct mr_feature *from, const struct alterable *field)
+{
+    memcpy((uint8_t *)to + field->offset, (const uint8_t *)from + field->offset, field->bytes);
+}
+
+static bool is_same_field(const struct mr_feature *a, const struct mr_feature *b,
+                          const struct alterable *field)
+{
+    return memcmp((const uint8_t *)a + field->offset, (const uint8_t *)b + field->offset, field->bytes) == 0;
+}
+
+/* The first field that differs and cannot be altered. */
+static const char *fixed_diff(const struct mr_feature *a, const struct mr_feature *b)
+{
+    struct mr_feature like_a = *b;
+    for (size_t i = 0; i < ALTERABLE_COUNT; i++)
+        copy_field(&like_a, a, &alterable[i]);
+    like_a.altered = a->altered;
+    return mr_feature_diff(a, &like_a);
+}
+
+const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *before,
+                             const struct mr_feature *after)
+{
+    const char *fixed = fixed_diff(before, after);
+    for (size_t i = 0; fixed == NULL && i < ALTERABLE_COUNT; i++) {
+        if (is_same_field(before, after, &alterable[i]))
+            continue;
+        copy_field(f, after, &alterable[i]);
+        f->altered |= 1u << i;
+    }
+    return fixed;
+}
+
+const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other)
+{
+    struct mr_feature like_mine = *other;
+    for (size_t i = 0; i < ALTERABLE_COUNT; i++)
+        if ((other->altered >> i & 1) != 0)
+            copy_field(&like_mine, mine, &alterable[i]);
+    like_mine.altered = mine->altered;
+    return mr_feature_diff(mine, &like_mine);
 }
 
 /* ---- checks ---- */
@@ -305,6 +383,8 @@ const char *mr_feature_check(const struct mr_feature *f)
         if (field != NULL)
             return field;
     }
+    if (f->altered >= 1u << ALTERABLE_COUNT)
+        return "altered";
     return all_zero(f->reserved, sizeof(f->reserved)) ? NULL : "reserved";
 }
 

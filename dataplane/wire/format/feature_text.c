@@ -263,6 +263,31 @@ void mr_feature_explain(const struct mr_feature *f, const char *field, char *tex
     snprintf(text, bytes, "%s is %s: %s", field, value, allowed(f, field));
 }
 
+const char *mr_feature_why_fixed(const char *field)
+{
+    static const struct {
+        const char *field, *text;
+    } texts[] = {
+        {"name", "clients find the feature by it"},
+        {"kind", "a table is no variable"},
+        {"dtype", "it is the type of the values that are there"},
+        {"rank", "it is the shape of the values that are there"},
+        {"dim", "it is the length of the rows that are there"},
+        {"dims", "it is the shape of the values that are there"},
+        {"initializer", "a row that is made again, or by a replay, must be the same"},
+        {"init_a", "a row that is made again, or by a replay, must be the same"},
+        {"init_b", "a row that is made again, or by a replay, must be the same"},
+        {"seed", "it says on which core and where a key's row is"},
+        {"optimizer", "the state beside the values is that of the optimizer they were trained with"},
+        {"pooling", "batches that were fed, and models, count on it"},
+        {"filter_bytes", "the occurrences that are counted lie in a filter of that size"},
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (strcmp(field, texts[i].field) == 0)
+            return texts[i].text;
+    return "it has no meaning yet";
+}
+
 void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feature *other, const char *field,
                              char *text, size_t bytes)
 {

@@ -109,7 +109,8 @@ struct mr_feature {
     uint32_t schedule_warmup_steps;
     uint32_t schedule_steps;
     float learning_rate_end;
-    uint8_t reserved[24]; /* zero */
+    uint32_t altered;     /* which fields mr_alter() has set since the feature was made: a bit for each */
+    uint8_t reserved[20]; /* zero */
 };
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's
@@ -130,6 +131,15 @@ const char *mr_feature_check(const struct mr_feature *f);
 /* NULL when equal, else the name of the first field that differs. */
 const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
 
+/* Changes in `f` what differs between `before` and `after`, and notes these fields in f->altered. Returns NULL, or
+ * the first of them that cannot be altered; `f` is as it was then. What comes out may be refused by
+ * mr_feature_check(). */
+const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *before,
+                             const struct mr_feature *after);
+/* As mr_feature_diff(), apart from fields that were altered in `other`: NULL when `mine` describes the feature as
+ * it was made, or as it is. */
+const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other);
+
 /* ---- in words ---- */
 
 /* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "sightings", "lru"; "?" when
@@ -144,6 +154,8 @@ const char *mr_eviction_name(uint32_t eviction);
 #define MR_FEATURE_TEXT_BYTES 320u /* room for the texts below, whatever they say */
 /* What mr_feature_check() refuses in `f`, for people: "learning_rate is -1: it is above 0, and finite". */
 void mr_feature_explain(const struct mr_feature *f, const char *field, char *text, size_t bytes);
+/* Why a field that mr_feature_alter() returned cannot be altered. */
+const char *mr_feature_why_fixed(const char *field);
 /* What mr_feature_diff() found: "dim 8, not 16" where `mine` has 16. */
 void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feature *other, const char *field,
                              char *text, size_t bytes);

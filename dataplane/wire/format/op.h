@@ -35,6 +35,8 @@ enum mr_role {
  *                    core
  * FREEZE             u32[1] enum mr_freeze -> nothing. To core 0
  * DROP               u8[n, MR_NAME_BYTES] names -> u32[n] feature ids, which are never used again. To core 0
+ * ALTER              u8[2, sizeof(mr_feature)] a feature as it was seen, and as it shall be ->
+ *                    u8[sizeof(mr_feature)] as it is now. To core 0
  * LIST               nothing -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word summed
  *                    over cores, u32[2 + n] {restores, the last of everything, and of each feature}, u64[k,
  *                    2] enum mr_list_start, the newest first. To core 0
@@ -126,7 +128,8 @@ enum mr_role {
     X(STREAMS, 34, "streams", true, READ_ONLY)                                                               \
     X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)                                                    \
     X(RPC_PART, 36, "rpc_part", true, TRAINER)                                                               \
-    X(DROP, 37, "drop", false, OPERATOR)
+    X(DROP, 37, "drop", false, OPERATOR)                                                                     \
+    X(ALTER, 38, "alter", true, OPERATOR)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

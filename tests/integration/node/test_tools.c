@@ -194,6 +194,14 @@ static void test_freeze_and_drop(void **state)
     expect_text(x, "ctl freeze off", "off");
     assert_int_equal(mr_push_gradients(x->client, NULL, id, &key, 1, DIM, gradient), MR_OK);
     expect_refused(x, "ctl freeze some", 2, "off, admit or all");
+    expect_text(x, "ctl alter user --learning-rate 0.5 --capacity-rows 100", "--learning-rate 0.5");
+    assert_int_equal(only_feature(x, &found), id);
+    assert_true(found.learning_rate == 0.5f && found.capacity_rows == 100 && found.seed == 9);
+    expect_text(x, CREATE, "user is table"); /* as it was made */
+    expect_refused(x, "ctl alter user --dim 5", 1, "dim cannot be altered");
+    expect_refused(x, "ctl alter user --optimizer adam", 1, "optimizer cannot be altered");
+    expect_refused(x, "ctl alter user --clip-norm -1", 2, "--clip-norm must be");
+    expect_refused(x, "ctl alter nobody --clip-norm 1", 1, "no table or variable named nobody");
     expect_refused(x, "ctl drop nobody", 1, "no table or variable named nobody");
     expect_text(x, "ctl drop user", "dropped: 1");
     expect_refused(x, "ctl drop user", 1, "no table or variable named user");

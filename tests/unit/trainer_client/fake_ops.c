@@ -190,6 +190,26 @@ static void create(struct fake_core *core, struct mr_endpoint *ep, const struct 
     reply(ep, r, &t, 1);
 }
 
+static void alter(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct mr_feature both[2];
+    memcpy(both, r->message->tensors[0].data, sizeof(both));
+    struct fake_feature *f = core->node->features;
+    while (f < core->node->features + core->node->feature_count && strcmp(f->feature.name, both[0].name) != 0)
+        f++;
+    if (f == core->node->features + core->node->feature_count) {
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no %.63s", both[0].name);
+        return;
+    }
+    const char *fixed = mr_feature_alter(&f->feature, &both[0], &both[1]);
+    if (fixed != NULL) {
+        mr_reply_error(ep, r->ref, MR_UNSUPPORTED, "%s is fixed", fixed);
+        return;
+    }
+    struct mr_tensor now = mr_tensor_1d(MR_U8, sizeof(f->feature), &f->feature);
+    reply(ep, r, &now, 1);
+}
+
 static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     struct fake_node *node = core->node;
@@ -784,6 +804,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_NODE_INFO] = node_info,
         [MR_OP_ECHO] = echo,
         [MR_OP_CREATE] = create,
+        [MR_OP_ALTER] = alter,
         [MR_OP_FREEZE] = freeze,
         [MR_OP_LIST] = list,
         [MR_OP_FEED_SAMPLE] = feed,

@@ -1,6 +1,7 @@
 """The client of a node."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from ._base.connection import Call
@@ -167,6 +168,15 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     def drop_async(self, *names: str, **options: Unpack[CallOptions]) -> Future:
         """drop() as a Future."""
         return self._start(self._drop(names), options)
+
+    def alter(self, name: str, *, deadline_s: float | None = None, **changes: Any) -> None:
+        """Alters a table or variable while it serves. `changes`: fields of TableSpec or VariableSpec, those not
+        named stay. Unsupported: the options of a field that cannot be altered differ; the error says why."""
+        found = self._find(name, deadline_s)
+        if found is None:
+            raise UnknownTable(f"{self.server}: there is no table or variable {name!r}")
+        before, after = found.spec.to_feature(), replace(found.spec, **changes).to_feature()
+        self._run(Call(lib.mr_alter, (before, after), held=(before, after)), {"deadline_s": deadline_s})
 
     def freeze(self, level: str, **options: Unpack[CallOptions]) -> None:
         """ "off"; "admit": no new rows; "all": no updates either. Frozen nodes evict nothing."""

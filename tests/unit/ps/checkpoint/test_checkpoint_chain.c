@@ -214,7 +214,7 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     ps_reader_close(r);
 }
 
-/* A delta must have all features of its parent, as they were. */
+/* A delta must have all features of its parent, as they were, but for options that can be altered. */
 static void test_features_of_a_parent_stay(void **state)
 {
     struct mr_feature was[2], is[2];
@@ -232,6 +232,9 @@ static void test_features_of_a_parent_stay(void **state)
     assert_false(ps_manifest_follows(&parent, &delta, wrong));
     assert_string_equal(wrong, "where it lacks bias");
     delta.feature_ids = ids;
+    is[0].learning_rate++;
+    is[0].altered = 1;
+    assert_true(ps_manifest_follows(&parent, &delta, wrong));
     is[0].dims[0]++;
     assert_false(ps_manifest_follows(&parent, &delta, wrong));
     assert_string_equal(wrong, "where embedding has another dim");

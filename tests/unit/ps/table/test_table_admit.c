@@ -312,15 +312,10 @@ static void sightings_of_another_filter_are_refused(void **state)
     REFUSED(1, 1, sizeof(stored), "a piece reaches beyond its admission filter");
     REFUSED(1, UINT32_MAX, 72, "a piece reaches beyond its admission filter");
     REFUSED(4096, 0, 72, "a piece reaches beyond its admission filter");
-    stored[4] = 4;
-    REFUSED(
-        1, 0, 72,
-        "its admission filter has 64 lines per partition and counts to 3, that of the checkpoint 64 and 4");
-    stored[4] = 3;
+    stored[4] = 4; /* how far it counts may have been altered */
+    assert_int_equal(ps_table_filter_load(t, 1, 0, stored, 72, text, sizeof(text)), MR_OK);
     stored[0] = 65;
-    REFUSED(
-        1, 0, 72,
-        "its admission filter has 64 lines per partition and counts to 3, that of the checkpoint 65 and 3");
+    REFUSED(1, 0, 72, "its admission filter has 64 lines per partition, that of the checkpoint 65");
     ps_table_destroy(t);
 }
 

@@ -695,6 +695,8 @@ static void test_arguments(void **state)
     assert_refused(mr_create(c, NULL, &wide, 1, &id), "\"x\"");
     assert_refused(mr_create(c, NULL, &wide, 0, &id), "count is 0");
     assert_refused(mr_freeze(c, NULL, 3), "level is 3");
+    assert_refused(mr_alter(c, NULL, NULL, &wide), "before is NULL");
+    assert_refused(mr_alter(c, NULL, &wide, NULL), "after is NULL");
     assert_refused(mr_feed_sample(c, NULL, 1, &none, 1, false), "0 samples of 3 slots");
     assert_refused(mr_feed_sample(c, NULL, 1, &none, 0, false), "table_count is 0");
     assert_int_equal(mr_push_gradients_batch(c, NULL, 1, &gradient, 1, NULL), MR_WRONG_DTYPE);

@@ -285,7 +285,8 @@ static void rows_options_are_checked(void **state)
     REFUSED(variable, (f.eviction = MR_EVICT_AGE, f.eviction_arg = 1.0f), "eviction");
     REFUSED(variable, f.capacity_rows = 1, "capacity_rows");
     REFUSED(table, f.reserved[0] = 1, "reserved");
-    REFUSED(table, f.reserved[23] = 1, "reserved");
+    REFUSED(table, f.reserved[19] = 1, "reserved");
+    REFUSED(table, f.altered = 1u << 15, "altered");
 }
 
 /* Every byte belongs to a field, and a change of any one of them is found. */
@@ -318,6 +319,45 @@ static void differences_are_named(void **state)
     b = a;
     b.optimizer_args[3] = 1.0f;
     assert_string_equal(mr_feature_diff(&a, &b), "optimizer_args");
+}
+
+/* Changes go to the feature as it is now, and only they. */
+static void differences_alter(void **state)
+{
+    const struct mr_feature before = table();
+    struct mr_feature is = before, after = before;
+    is.clip_norm = 7; /* by somebody else, meanwhile */
+    after.learning_rate = 0.5f;
+    after.optimizer_args[1] = 2.0f;
+    after.memory_bytes = UINT64_C(1) << 30;
+    after.altered = 0xff; /* is not for callers to set */
+    assert_null(mr_feature_alter(&is, &before, &after));
+    assert_float_equal(is.learning_rate, 0.5, 0);
+    assert_float_equal(is.optimizer_args[1], 2, 0);
+    assert_float_equal(is.clip_norm, 7, 0);
+    assert_true(is.memory_bytes == UINT64_C(1) << 30);
+    assert_int_equal(is.altered, 1u << 0 | 1u << 1 | 1u << 14); /* part of the protocol */
+    assert_null(mr_feature_check(&is));
+    const struct mr_feature kept = is;
+    assert_null(mr_feature_alter(&is, &before, &before));
+    after.dims[0]++;
+    assert_string_equal(mr_feature_alter(&is, &before, &after), "dim");
+    assert_memory_equal(&is, &kept, sizeof(is));
+}
+
+/* A feature may be described as it was made, or as it is; where nobody altered it, there is one way. */
+static void what_was_altered_is_no_conflict(void **state)
+{
+    const struct mr_feature made = table();
+    struct mr_feature is = made, after = made, other = made;
+    after.learning_rate = 0.5f;
+    assert_null(mr_feature_alter(&is, &made, &after));
+    assert_null(mr_feature_conflict(&made, &is));
+    assert_null(mr_feature_conflict(&is, &is));
+    assert_null(mr_feature_conflict(&after, &is));
+    other.clip_value = 3;
+    assert_string_equal(mr_feature_conflict(&other, &is), "clip_value");
+    assert_string_equal(mr_feature_conflict(&after, &made), "learning_rate");
 }
 
 /* Computed from XXH3's specification by another program: client and server of all versions must agree on
@@ -374,6 +414,8 @@ int main(void)
         cmocka_unit_test(rows_options_are_checked),
         cmocka_unit_test(any_changed_byte_is_a_difference),
         cmocka_unit_test(differences_are_named),
+        cmocka_unit_test(differences_alter),
+        cmocka_unit_test(what_was_altered_is_no_conflict),
         cmocka_unit_test(key_hashes_are_xxh3),
         cmocka_unit_test(partitions_are_the_top_bits_and_evenly_filled),
         cmocka_unit_test(variables_live_by_their_name),

@@ -57,8 +57,8 @@ static void who_may_call_what(void **state)
         MR_OP_STREAMS};
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
         bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
-        bool operates =
-            op == MR_OP_RESTORE || op == MR_OP_FREEZE || op == MR_OP_FORGET_STREAM || op == MR_OP_DROP;
+        bool operates = op == MR_OP_ALTER || op == MR_OP_RESTORE || op == MR_OP_FREEZE ||
+                        op == MR_OP_FORGET_STREAM || op == MR_OP_DROP;
         assert_int_equal(mr_op_role(op), looks      ? MR_ROLE_READ_ONLY
                                          : operates ? MR_ROLE_OPERATOR
                                                     : MR_ROLE_TRAINER);
