@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define LINE_BYTES     64u
+#define HUGE_BYTES     ((size_t)2 << 20)
 #define PREFETCH_LINES 4u /* the processor fetches those that follow by itself */
 
 /* A sample in `bytes`: this, its dense values, its bag_end, and its keys from the next multiple of 8 on. */
@@ -31,12 +33,15 @@ struct hub_sample_store *hub_sample_store_create(const struct hub_format *format
     s->dense_bytes = format->dense * sizeof(float);
     s->slots_bytes = format->slots * sizeof(uint32_t);
     s->keys_at = (sizeof(struct head) + s->dense_bytes + s->slots_bytes + 7) & ~(size_t)7;
-    s->size = bytes_max & ~(size_t)7;
-    s->bytes = malloc(s->size);
+    s->size = (bytes_max / HUGE_BYTES + 1) * HUGE_BYTES;
+    s->bytes = aligned_alloc(HUGE_BYTES, s->size);
     if (s->bytes == NULL) {
         free(s);
         return NULL;
     }
+    /* Samples are read in random order: of small pages each would cost a walk of the page tables. */
+    (void)madvise(s->bytes, s->size, MADV_HUGEPAGE);
+    s->size = bytes_max & ~(size_t)7;
     s->places_end = (uint64_t *)(void *)(s->bytes + s->size);
     return s;
 }
