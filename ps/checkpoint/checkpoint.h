@@ -50,6 +50,9 @@ enum ps_record_kind {
         6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */
     PS_RECORD_SIGHTINGS =
         7, /* feature, count = bytes, offset = partition: its share of an admission filter */
+    /* since version 5 */
+    PS_RECORD_PARAMETER =
+        8, /* feature = index of the MANIFEST's parameters, count = bytes, byte offset, bytes */
 };
 /* A key is in at most one PS_RECORD_ROWS or PS_RECORD_GONE of a link: the order of a link's records has no
  * meaning. */
@@ -58,7 +61,7 @@ struct ps_record {
     uint32_t feature;
     uint32_t count;     /* rows, keys, or bytes of the value */
     uint32_t row_bytes; /* PS_RECORD_ROWS */
-    uint64_t offset;    /* PS_RECORD_VARIABLE, PS_RECORD_SIGHTINGS */
+    uint64_t offset;    /* PS_RECORD_VARIABLE, PS_RECORD_SIGHTINGS, PS_RECORD_PARAMETER */
     uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
@@ -71,6 +74,18 @@ struct ps_stored_pushes {
     uint64_t floor;                    /* all pushes up to it were applied, or will never be */
     uint64_t words[]; /* bit i: floor + 1 + i was applied; at most 16, up to the last bit set */
 };
+
+/* A parameter of remote calls that has a name, or the state that an optimizer keeps beside it, as the MANIFEST
+ * lists them: by name, and after each parameter its states by the names of their optimizers. All are f32. */
+struct ps_saved_parameter {
+    char name[MR_NAME_BYTES];
+    char optimizer[MR_NAME_BYTES]; /* "": the parameter's values */
+    uint32_t rule;                 /* of that optimizer: enum mr_optimizer; 0: the values */
+    uint32_t rank, dims[MR_RANK_MAX];
+    uint64_t step; /* the values' version, or the optimizer's steps */
+};
+#define PS_PARAMETERS_MAX       65536u
+#define PS_PARAMETER_FLOATS_MAX (UINT64_C(1) << 38)
 
 /* ---- writing ---- */
 struct ps_writer; /* one checkpoint being written */
@@ -118,6 +133,11 @@ struct ps_writer_options {
  * different now, so only a full checkpoint can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);
+
+/* Sets the parameters that the MANIFEST lists, in its order; copied. Before any core begins to write. Control
+ * thread. MR_NO_MEMORY. */
+enum mr_status ps_writer_set_parameters(struct ps_writer *w, const struct ps_saved_parameter *parameters,
+                                        uint32_t count);
 
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
 

@@ -49,6 +49,10 @@ const char *ps_record_check(const struct ps_record *record)
         if (record->count == 0 || record->bytes != record->count || record->offset >= MR_PARTITION_COUNT)
             return "a record of sightings has a wrong length";
         return NULL;
+    case PS_RECORD_PARAMETER:
+        if (record->count == 0 || record->bytes != record->count)
+            return "a record of a parameter has a wrong length";
+        return NULL;
     default:
         return "a record is of an unknown kind";
     }

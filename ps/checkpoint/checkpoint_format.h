@@ -12,7 +12,8 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    4u          /* of what is written */
+#define PS_FORMAT_VERSION    5u          /* of what is written */
+#define PS_FORMAT_VERSION_4  4u          /* without parameters; is read as well */
 #define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
 #define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
 #define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */

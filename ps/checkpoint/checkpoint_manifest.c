@@ -129,6 +129,31 @@ static int print_ancestry(json_t *root, const struct ps_ancestry *a)
     return bad | json_object_set_new(root, "ancestry", starts);
 }
 
+static json_t *parameter_json(const struct ps_saved_parameter *p)
+{
+    json_t *dims = json_array();
+    for (uint32_t i = 0; i < p->rank && i < MR_RANK_MAX; i++)
+        json_array_append_new(dims, json_integer(p->dims[i]));
+    json_t *o = json_pack("{s:s, s:o, s:o}", "name", p->name, "dims", dims, "step",
+                          json_sprintf("%" PRIu64, p->step));
+    if (o && p->optimizer[0] != '\0' &&
+        (json_object_set_new(o, "optimizer", json_string(p->optimizer)) |
+         json_object_set_new(o, "rule", json_integer(p->rule))) != 0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+static int print_parameters(json_t *root, const struct ps_manifest *m)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (uint32_t i = 0; i < m->parameter_count; i++)
+        bad |= json_array_append_new(list, parameter_json(&m->parameters[i]));
+    return bad | json_object_set_new(root, "parameters", list);
+}
+
 static char *print(const struct ps_manifest *m, struct ps_hash *hash)
 {
     json_t *features = json_array(), *files = json_array();
@@ -144,6 +169,8 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
         bad |= print_chain(root, m);
     if (m->version > PS_FORMAT_VERSION_3)
         bad |= print_clock(root, m) | print_ancestry(root, &m->ancestry);
+    if (m->version > PS_FORMAT_VERSION_4 && m->parameter_count > 0)
+        bad |= print_parameters(root, m);
     char *text = NULL;
     if (root && !bad) {
         char *canonical = json_dumps(root, CANONICAL);
@@ -246,6 +273,21 @@ static const json_t *parse_array(struct parse *p, const json_t *o, const char *k
     return NULL;
 }
 
+/* Returns how many there are. */
+static uint32_t parse_dims(struct parse *p, const json_t *o, uint32_t dims[MR_RANK_MAX])
+{
+    const json_t *list = parse_array(p, o, "dims", 0, MR_RANK_MAX);
+    for (uint32_t i = 0; i < json_array_size(list); i++) {
+        const json_t *dim = json_array_get(list, i);
+        json_int_t n = json_integer_value(dim);
+        if (!json_is_integer(dim) || n < 0 || n > UINT32_MAX)
+            refuse(p, "\"dims\" must hold whole numbers below 2^32");
+        else
+            dims[i] = (uint32_t)n;
+    }
+    return (uint32_t)json_array_size(list);
+}
+
 static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f, uint32_t *id)
 {
     *id = (uint32_t)parse_integer(p, o, "id", 0, PS_FEATURE_ID_MAX);
@@ -255,17 +297,8 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
         return;
     }
     memcpy(f->name, name, strlen(name));
-    const json_t *dims = parse_array(p, o, "dims", 0, MR_RANK_MAX);
     const json_t *args = parse_array(p, o, "optimizer_args", OPTIMIZER_ARGS, OPTIMIZER_ARGS);
-    f->rank = (uint32_t)json_array_size(dims);
-    for (uint32_t i = 0; i < f->rank; i++) {
-        const json_t *dim = json_array_get(dims, i);
-        json_int_t n = json_integer_value(dim);
-        if (!json_is_integer(dim) || n < 0 || n > UINT32_MAX)
-            refuse(p, "\"dims\" must hold whole numbers below 2^32");
-        else
-            f->dims[i] = (uint32_t)n;
-    }
+    f->rank = parse_dims(p, o, f->dims);
     for (size_t i = 0; i < json_array_size(args); i++)
         f->optimizer_args[i] = parse_float_value(p, json_array_get(args, i), "optimizer_args");
 #define PARSE_U32(field)   f->field = (uint32_t)parse_integer(p, o, #field, 0, UINT32_MAX);
@@ -312,6 +345,64 @@ static void parse_features(struct parse *p, const json_t *root, struct ps_manife
                 refuse(p, "feature \"%s\" is named twice", m->features[i].name);
     }
     m->feature_count = (uint32_t)count;
+}
+
+/* A name of a parameter or an optimizer: the same as those of features. */
+static void parse_name(struct parse *p, const json_t *o, const char *key, char out[MR_NAME_BYTES])
+{
+    const uint32_t one = 1;
+    const char *name = parse_string(p, o, key);
+    const struct mr_feature f = mr_feature_variable(name, 1, &one);
+    if (strlen(name) >= MR_NAME_BYTES || mr_feature_check(&f))
+        refuse(p, "\"%s\" of a parameter must be 1 to %d of the characters A-Z a-z 0-9 _ . / : -", key,
+               MR_NAME_BYTES - 1);
+    else
+        memcpy(out, name, strlen(name));
+}
+
+static void parse_parameter(struct parse *p, const json_t *o, struct ps_saved_parameter *out)
+{
+    parse_name(p, o, "name", out->name);
+    out->rank = parse_dims(p, o, out->dims);
+    out->step = parse_u64(p, o, "step");
+    if (json_object_get(o, "optimizer")) {
+        parse_name(p, o, "optimizer", out->optimizer);
+        out->rule = (uint32_t)parse_integer(p, o, "rule", 1, MR_OPT_LAST);
+    }
+    uint64_t floats = 1;
+    for (uint32_t i = 0; i < out->rank; i++)
+        floats = floats > PS_PARAMETER_FLOATS_MAX ? floats : floats * out->dims[i];
+    if (floats > PS_PARAMETER_FLOATS_MAX)
+        refuse(p, "parameter \"%s\" is too large", out->name);
+}
+
+/* Names rise, so none comes twice; a state follows the values of its parameter. */
+static bool is_in_order(const struct ps_saved_parameter *before, const struct ps_saved_parameter *p)
+{
+    const bool is_state = p->optimizer[0] != '\0';
+    if (!before)
+        return !is_state;
+    const int names = strcmp(before->name, p->name);
+    return is_state ? names == 0 && strcmp(before->optimizer, p->optimizer) < 0 : names < 0;
+}
+
+static void parse_parameters(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    if (!json_object_get(root, "parameters"))
+        return;
+    const json_t *list = parse_array(p, root, "parameters", 1, PS_PARAMETERS_MAX);
+    const size_t count = json_array_size(list);
+    m->parameters = calloc(count + 1, sizeof(*m->parameters));
+    if (!m->parameters) {
+        refuse(p, "no memory for its parameters");
+        return;
+    }
+    m->parameter_count = (uint32_t)count;
+    for (size_t i = 0; i < count && !p->bad; i++) {
+        parse_parameter(p, json_array_get(list, i), &m->parameters[i]);
+        if (!is_in_order(i == 0 ? NULL : &m->parameters[i - 1], &m->parameters[i]))
+            refuse(p, "parameter \"%s\" is not in its place in the list", m->parameters[i].name);
+    }
 }
 
 static void parse_files(struct parse *p, const json_t *root, struct ps_manifest *m)
@@ -434,6 +525,8 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
             m.clock_s = (uint32_t)parse_integer(&p, root, "clock_s", 0, UINT32_MAX);
             parse_ancestry(&p, root, &m.ancestry);
         }
+        if (m.version > PS_FORMAT_VERSION_4)
+            parse_parameters(&p, root, &m);
     }
     json_decref(root);
     parse_again(&p, &m, json, json_bytes);
@@ -513,6 +606,7 @@ void ps_manifest_clear(struct ps_manifest *m)
 {
     free(m->features);
     free(m->feature_ids);
+    free(m->parameters);
     *m = (struct ps_manifest){0};
 }
 
@@ -564,8 +658,28 @@ bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manif
     return true;
 }
 
+uint64_t ps_saved_parameter_bytes(const struct ps_saved_parameter *p)
+{
+    uint64_t bytes = sizeof(float);
+    for (uint32_t i = 0; i < p->rank; i++)
+        bytes *= p->dims[i];
+    return bytes;
+}
+
+static const char *parameter_check(const struct ps_manifest *manifest, const struct ps_record *record)
+{
+    if (record->feature >= manifest->parameter_count)
+        return "it holds a parameter that the manifest does not name";
+    const uint64_t bytes = ps_saved_parameter_bytes(&manifest->parameters[record->feature]);
+    return record->offset > bytes || record->bytes > bytes - record->offset
+               ? "it holds a part beyond the end of a parameter"
+               : NULL;
+}
+
 static const char *record_check(const struct ps_manifest *manifest, const struct ps_record *record)
 {
+    if (record->kind == PS_RECORD_PARAMETER)
+        return parameter_check(manifest, record);
     const uint32_t wanted = ps_record_feature_kind(record->kind);
     if (record->kind == PS_RECORD_GONE && manifest->parent == 0)
         return "it holds keys that are gone, but the manifest names no parent";

@@ -56,6 +56,8 @@ struct ps_manifest {
     uint32_t feature_count;
     struct mr_feature *features;
     uint32_t *feature_ids;
+    uint32_t parameter_count; /* 0 before version 5 */
+    struct ps_saved_parameter *parameters;
     uint32_t file_count; /* cores that wrote it */
     struct ps_manifest_file files[MR_CORE_MAX];
 };
@@ -80,6 +82,8 @@ uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
 uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
 /* Returns 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
+/* Returns the bytes of a parameter's values, or of a state. */
+uint64_t ps_saved_parameter_bytes(const struct ps_saved_parameter *parameter);
 /* Whether a delta may have this parent: each feature of the parent is in it, unchanged. If not, `wrong`
  * (PS_TEXT_BYTES) names one and its field. */
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);

@@ -134,6 +134,8 @@ static bool record_belongs(const struct ps_writer *w, const struct ps_record *re
     const uint32_t kind = ps_record_feature_kind(record->kind);
     if (record->kind == PS_RECORD_GONE && w->attempt.manifest.parent == 0)
         return false;
+    if (record->kind == PS_RECORD_PARAMETER)
+        return record->feature < w->attempt.manifest.parameter_count;
     return kind == 0 || (record->feature <= PS_FEATURE_ID_MAX && w->feature_kind[record->feature] == kind);
 }
 
@@ -766,6 +768,20 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
     if (w)
         writer_free(w);
     return status;
+}
+
+enum mr_status ps_writer_set_parameters(struct ps_writer *w, const struct ps_saved_parameter *parameters,
+                                        uint32_t count)
+{
+    struct ps_manifest *m = &w->attempt.manifest;
+    assert(count <= PS_PARAMETERS_MAX && !m->parameters);
+    m->parameters = malloc((count + 1u) * sizeof(*m->parameters));
+    if (!m->parameters)
+        return MR_NO_MEMORY;
+    if (count > 0)
+        memcpy(m->parameters, parameters, count * sizeof(*parameters));
+    m->parameter_count = count;
+    return MR_OK;
 }
 
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/wire/base/clock.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
@@ -27,6 +28,8 @@ static uint64_t changes_of(const struct ps_core *core)
 static uint64_t changes_sum(const struct ps_control *c, const struct changes *changes)
 {
     uint64_t sum = atomic_load(&c->node->restores);
+    if (c->node->parameters != NULL)
+        sum += mr_named_changes(c->node->parameters);
     for (uint32_t i = 0; i < c->node->core_count; i++)
         sum += changes->on_core[i];
     return sum;
@@ -164,12 +167,15 @@ static void end_on_core(struct ps_core *core, void *arg)
 static void end_cut(struct ps_control *c)
 {
     ps_node_each_core(c->node, end_on_core, NULL);
+    mr_named_cut_free(c->parameters);
+    c->parameters = NULL;
 }
 
 struct begin_order {
     struct ps_writer *writer;
     enum ps_save_kind kind;
     const struct ps_save_request *request;
+    const struct mr_named_cut *parameters;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
     struct changes changes; /* up to the cut */
@@ -188,6 +194,8 @@ static void begin_on_core(struct ps_core *core, void *arg)
                                      ? ps_save_begin_some(core, order->writer, order->request->feature_ids,
                                                           order->request->feature_count, bytes)
                                      : ps_save_begin(core, order->writer, order->kind, bytes);
+    if (order->status[core->index] == MR_OK && core->index == 0 && order->parameters != NULL)
+        ps_save_parameters(core, order->parameters, bytes);
 }
 
 /* The approximate length of a core's file, from the bytes of its records. */
@@ -201,8 +209,10 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
                                        const struct ps_save_request *request, bool is_delta,
                                        uint64_t *bytes_total, uint64_t *changes)
 {
-    struct begin_order order = {
-        .writer = writer, .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL, .request = request};
+    struct begin_order order = {.writer = writer,
+                                .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL,
+                                .request = request,
+                                .parameters = c->parameters};
     ps_node_each_core_at_once(c->node, begin_on_core, &order);
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
@@ -312,6 +322,51 @@ static enum mr_status start_partial_writer(struct ps_control *c, const struct ps
     return status;
 }
 
+static void describe(const struct mr_named_item *item, struct ps_saved_parameter *out)
+{
+    *out = (struct ps_saved_parameter){.rule = item->rule, .rank = item->shape.rank, .step = item->step};
+    memcpy(out->name, item->name, sizeof(out->name));
+    memcpy(out->optimizer, item->optimizer, sizeof(out->optimizer));
+    memcpy(out->dims, item->shape.dims, item->shape.rank * sizeof(out->dims[0]));
+}
+
+/* Holds all parameters as they are, and lists them in the MANIFEST. With their lock. */
+static enum mr_status cut_parameters(struct ps_control *c, struct ps_writer *writer)
+{
+    c->parameters = mr_named_cut(c->node->parameters);
+    if (c->parameters == NULL)
+        return MR_NO_MEMORY;
+    const uint32_t count = c->parameters->count;
+    struct ps_saved_parameter *list = malloc((count + 1) * sizeof(*list));
+    if (list == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        describe(&c->parameters->items[i], &list[i]);
+    enum mr_status status = ps_writer_set_parameters(writer, list, count);
+    free(list);
+    return status;
+}
+
+/* Makes the cut of tables and parameters: between two steps of optimizers, of which none is applied meanwhile. */
+static enum mr_status begin_all(struct ps_control *c, struct ps_writer *writer,
+                                const struct ps_save_request *request, const struct ps_save_entry *entry,
+                                uint64_t *bytes_total, uint64_t *changes)
+{
+    struct mr_named_parameters *parameters = entry->is_partial ? NULL : c->node->parameters;
+    if (parameters == NULL)
+        return begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
+    pthread_mutex_lock(mr_named_lock(parameters));
+    enum mr_status status = cut_parameters(c, writer);
+    if (status == MR_OK)
+        status = begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
+    pthread_mutex_unlock(mr_named_lock(parameters));
+    if (status != MR_OK) {
+        mr_named_cut_free(c->parameters);
+        c->parameters = NULL;
+    }
+    return status;
+}
+
 /* Starts the writer and makes the cut, as a full or a delta. On failure nothing is left of either. */
 static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request *request,
                               const struct ps_save_entry *entry, uint64_t *bytes_total, uint64_t *changes,
@@ -322,7 +377,7 @@ static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request
                                               : start_writer(c, request, entry, &c->catalog, &writer, text);
     if (status != MR_OK)
         return status;
-    status = begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
+    status = begin_all(c, writer, request, entry, bytes_total, changes);
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);

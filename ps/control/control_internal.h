@@ -60,6 +60,7 @@ struct ps_control {
     struct ps_ancestry ancestry; /* of what the node holds */
     /* the running save; NULL: none */
     struct ps_writer *writer;
+    struct mr_named_cut *parameters; /* of its cut; core 0 writes them */
     struct ps_saves saves;
     struct ps_durable {      /* checkpoints of the configured directory; 0: none */
         uint64_t disk_id;    /* the newest on the disk */

@@ -19,6 +19,7 @@ struct attempt {
     struct ps_checkpoint_view *view;
     struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
+    struct ps_parameter_load *parameters; /* NULL: none are restored */
     struct ps_restored *restored;
     bool is_damaged;   /* why it failed */
     bool reopens;      /* the gate was closed for a moment */
@@ -102,13 +103,27 @@ static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
     return MR_OK;
 }
 
+/* Makes room for the checkpoint's parameters, if all of it is restored. */
+static enum mr_status begin_parameters(struct attempt *a, const struct ps_reader *reader)
+{
+    struct mr_named_parameters *node = a->c->node->parameters;
+    ps_parameter_load_destroy(a->parameters);
+    a->parameters = NULL;
+    if (!a->plan.whole || node == NULL)
+        return MR_OK;
+    enum mr_status status = ps_parameter_load_create(ps_reader_manifest(reader), &a->parameters, a->text);
+    return status == MR_OK ? ps_parameter_load_fits(a->parameters, node, a->text) : status;
+}
+
 static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reader, bool makes_room)
 {
     atomic_store(&a->c->load_progress, 0);
-    enum mr_status status = stage(a, reader);
+    enum mr_status status = begin_parameters(a, reader);
+    if (status == MR_OK)
+        status = stage(a, reader);
     if (status == MR_OK) {
         status = ps_restore_load(a->c->node, reader, a->plan.whole, a->left_out > 0, makes_room,
-                                 &a->c->load_progress, a->text);
+                                 a->parameters, &a->c->load_progress, a->text);
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
@@ -343,11 +358,15 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
                                       request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
     }
     if (status == MR_OK)
+        status = begin_parameters(a, reader); /* refused before anything is cleared */
+    if (status == MR_OK)
         status = a->plan.whole ? load_whole(a, reader) : load_named(a, reader);
     if (status != MR_OK)
         return status;
     ps_restore_plan_apply(&a->plan, &a->c->catalog);
     status = note_history(a);
+    if (status == MR_OK && a->parameters != NULL)
+        status = ps_parameter_load_give(a->parameters, a->c->node->parameters, a->text);
     if (a->reopens)
         ps_control_gate(a->c, PS_GATE_OPEN);
     return status;
@@ -488,6 +507,7 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
     a->restored = restored;
     a->text = text;
     enum mr_status status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
+    ps_parameter_load_destroy(a->parameters);
     free(a);
     return status;
 }

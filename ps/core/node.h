@@ -19,6 +19,7 @@ struct ps_core;
 struct ps_control;
 struct ps_prefault;
 struct ps_rpc;
+struct mr_named_parameters;
 struct mr_trace;
 
 #define PS_SERVES_BYTES 256
@@ -36,9 +37,10 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
-    struct ps_prefault *prefault; /* prefaults the arenas' memory; NULL: nothing is prefaulted */
-    struct mr_trace *trace;       /* of long calls; NULL: none */
-    struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
+    struct ps_prefault *prefault;           /* prefaults the arenas' memory; NULL: nothing is prefaulted */
+    struct mr_trace *trace;                 /* of long calls; NULL: none */
+    struct ps_rpc *rpc;                     /* core 0's; NULL: the node takes no part in remote calls */
+    struct mr_named_parameters *parameters; /* of remote calls, with names; NULL: none are kept */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */

@@ -53,6 +53,7 @@ struct loader {
     struct round rounds[ROUNDS];
     struct ps_applied_batches_merge *applied;
     struct ps_push_merge *pushes;
+    struct ps_parameter_load *parameters;
     char *text;                /* of the caller */
     struct core_load *records; /* of each core */
     /* reported by each core */
@@ -294,6 +295,8 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
         return MR_OK;
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT)
         return ps_applied_batches_merge_add(l->applied, record, bytes, l->text);
+    if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL)
+        return ps_parameter_load_add(l->parameters, record, bytes, l->text);
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
 
@@ -362,7 +365,8 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
 }
 
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
-                               bool makes_room, _Atomic uint64_t *progress, char *text)
+                               bool makes_room, struct ps_parameter_load *parameters,
+                               _Atomic uint64_t *progress, char *text)
 {
     enum mr_status status = MR_NO_MEMORY;
     struct loader *l = calloc(1, sizeof(*l));
@@ -376,6 +380,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->last_link = ps_reader_chain(reader)->count - 1;
     l->held = whole ? ROUNDS : 1;
     l->progress = progress;
+    l->parameters = parameters;
     l->text = text;
     l->applied = ps_applied_batches_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
     l->pushes = ps_push_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
@@ -386,6 +391,8 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK)
         status = run(l, check_whole, text);
+    if (status == MR_OK && whole && parameters != NULL)
+        status = ps_parameter_load_check(parameters, text);
     if (status == MR_OK && whole)
         status = take_over_everywhere(l, text);
 out:

@@ -12,6 +12,7 @@
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/node.h"
+#include "ps/restore/parameter_load.h"
 
 #define PS_RESTORE_TEXT_BYTES 256
 
@@ -26,10 +27,13 @@
  * `makes_room`: as in ps_table_load_rows(); without it tables take the least memory, but loading takes
  * several times as long.
  *
+ * `parameters` takes the records of parameters, in a restore of the whole; NULL: they are left out.
+ *
  * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
  * about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
-                               bool makes_room, _Atomic uint64_t *progress, char *text);
+                               bool makes_room, struct ps_parameter_load *parameters,
+                               _Atomic uint64_t *progress, char *text);
 
 #endif

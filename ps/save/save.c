@@ -3,12 +3,13 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/named_parameters.h"
 #include "ps/core/core.h"
 #include "ps/table/occurrence_filter.h"
 
 #define TOMBSTONE_RECORD_KEYS 1024u /* at most */
-#define VARIABLE_PIECE_BYTES                                                                                 \
-    (64u << 10)              /* of a variable per record: small against a block, so little is wasted */
+/* Of a variable or parameter per record: small against a block, so little is wasted. */
+#define PIECE_BYTES       (64u << 10)
 #define STREAM_HEAD_WORDS 2u /* stream, watermark */
 
 /* The result of a step of the cursor. */
@@ -349,6 +350,14 @@ enum mr_status ps_save_begin_some(struct ps_core *core, struct ps_writer *writer
     return MR_OK;
 }
 
+void ps_save_parameters(struct ps_core *core, const struct mr_named_cut *parameters, uint64_t *bytes)
+{
+    core->save.parameters = parameters;
+    for (uint32_t i = 0; i < parameters->count; i++)
+        *bytes += parameters->items[i].shape.bytes;
+    ps_writer_expect(core->save.writer, core->index, *bytes);
+}
+
 void ps_save_end(struct ps_core *core)
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
@@ -471,6 +480,34 @@ static enum went copy_step(struct ps_core *core, uint64_t now_us)
     return WENT_ON;
 }
 
+/* Writes a piece of a parameter, or of a state. */
+static enum went parameter_step(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    const struct mr_named_cut *cut = save->parameters;
+    while (cut != NULL && save->next_parameter < cut->count &&
+           save->parameter_bytes == cut->items[save->next_parameter].shape.bytes) {
+        save->parameter_bytes = 0;
+        save->next_parameter++;
+    }
+    if (cut == NULL || save->next_parameter == cut->count)
+        return THROUGH;
+    const struct mr_named_item *item = &cut->items[save->next_parameter];
+    const uint64_t left = item->shape.bytes - save->parameter_bytes;
+    const uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+    const struct ps_record record = {.kind = PS_RECORD_PARAMETER,
+                                     .feature = save->next_parameter,
+                                     .count = (uint32_t)bytes,
+                                     .offset = save->parameter_bytes,
+                                     .bytes = bytes};
+    uint8_t *to = append(core, &record, now_us);
+    if (to == NULL)
+        return NO_ROOM;
+    memcpy(to, (const uint8_t *)mr_version_values(item->version) + save->parameter_bytes, bytes);
+    save->parameter_bytes += bytes;
+    return WENT_ON;
+}
+
 static void piece_read(const struct ps_feature *f, uint64_t bytes, uint8_t *out)
 {
     if (f->cut_copy != NULL) {
@@ -483,7 +520,7 @@ static void piece_read(const struct ps_feature *f, uint64_t bytes, uint8_t *out)
 
 static enum went variable_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    uint64_t bytes = left_of(f) < VARIABLE_PIECE_BYTES ? left_of(f) : VARIABLE_PIECE_BYTES;
+    uint64_t bytes = left_of(f) < PIECE_BYTES ? left_of(f) : PIECE_BYTES;
     struct ps_record record = {.kind = PS_RECORD_VARIABLE,
                                .feature = f->id,
                                .count = (uint32_t)bytes,
@@ -584,6 +621,8 @@ static enum went cursor_step(struct ps_core *core, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
     enum went went = copy_step(core, now_us);
+    if (went == THROUGH)
+        went = parameter_step(core, now_us);
     while (went == THROUGH && save->pass < PASS_COUNT) {
         for (; went == THROUGH && save->next_feature <= core->feature_id_max;
              save->next_feature += went == THROUGH)

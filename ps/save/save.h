@@ -14,6 +14,9 @@
  *
  * A partial checkpoint has some features, each of them whole, and nothing else.
  *
+ * Parameters of remote calls belong to no core. The control thread holds their versions of the cut, and core 0
+ * writes them from there.
+ *
  * Records: rows and variables as ps/checkpoint/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and
  * PS_RECORD_PUSHES name the core that they come from: `feature` = core, `count` = cores of the node. A
  * stream's `row_bytes` is an enum ps_stream_record, `offset` how many batches were added to it. The `offset`
@@ -48,6 +51,7 @@ enum ps_stream_record {
     PS_STREAM_PLAN = 2,    /* u64 stream, u64[3] struct mr_plan, u64 use */
 };
 
+struct mr_named_cut;
 struct ps_core;
 struct ps_feature;
 
@@ -55,7 +59,10 @@ struct ps_save {
     struct ps_writer *writer; /* NULL: no cut on this core */
     uint8_t *copy;            /* records with their bytes, as of the cut */
     size_t copy_bytes, copied_out_bytes;
-    uint32_t pass, next_feature; /* the cursor's place */
+    uint32_t pass, next_feature;           /* the cursor's place */
+    const struct mr_named_cut *parameters; /* core 0's; NULL: none are saved */
+    uint32_t next_parameter;
+    uint64_t parameter_bytes; /* written of it */
     uint64_t variable_copy_bytes;
     uint64_t capacity_bytes; /* free bytes with all buffers empty */
     uint64_t wanted_bytes;   /* room that a push which was held back waits for */
@@ -74,6 +81,9 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
  * clients or pushes. The marks of what has changed are lost. */
 enum mr_status ps_save_begin_some(struct ps_core *core, struct ps_writer *writer, const uint16_t *ids,
                                   uint32_t count, uint64_t *bytes);
+/* Adds the parameters to a cut that has just begun, in the order that the writer's MANIFEST lists them; *bytes
+ * grows by about what the core will write. They stay until ps_save_end(). */
+void ps_save_parameters(struct ps_core *core, const struct mr_named_cut *parameters, uint64_t *bytes);
 /* Whether a delta on the last cut is possible: marks are kept (checkpoint.deltas > 0), that cut was written
  * completely, or restored, and what changed since is known, because not too many rows were removed. False
  * while a save runs. */

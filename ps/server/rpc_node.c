@@ -31,6 +31,7 @@
 struct ps_rpc {
     /* Set at creation and start. */
     const struct ps_config *config;
+    struct mr_named_parameters *parameters;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t incarnation;
     cpu_set_t places; /* of threads that run functions */
@@ -51,6 +52,7 @@ struct ps_rpc {
     struct ps_rpc_modules modules;
     pthread_t keeper;
     bool has_keeper;
+    bool unstarted; /* the modules are loaded, and not started yet */
     sem_t ended;
     _Atomic bool stopping;
 };
@@ -117,12 +119,13 @@ static void find_places(struct ps_rpc *rpc)
         rpc->places = all;
 }
 
-struct ps_rpc *ps_rpc_create(const struct ps_config *config)
+struct ps_rpc *ps_rpc_create(const struct ps_config *config, struct mr_named_parameters *parameters)
 {
     struct ps_rpc *rpc = calloc(1, sizeof(*rpc));
     if (rpc == NULL)
         return NULL;
     rpc->config = config;
+    rpc->parameters = parameters;
     while (getrandom(rpc->uuid, sizeof(rpc->uuid), 0) != (ssize_t)sizeof(rpc->uuid)) {
     }
     find_places(rpc);
@@ -191,6 +194,7 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .is_node = true,
                                     .is_rendezvous = true,
                                     .held = true,
+                                    .parameters = rpc->parameters,
                                     .timeout_ms = (uint32_t)config->rpc_timeout_ms,
                                     .dead_after_ms = (uint32_t)config->rpc_dead_after_ms,
                                     .executor_threads = (uint32_t)config->rpc_threads,
@@ -390,8 +394,17 @@ static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 enum mr_status ps_rpc_load(struct ps_rpc *rpc, char *error, size_t error_bytes)
 {
     enum mr_status status = ps_rpc_modules_load(rpc->config, &rpc->modules, error, error_bytes);
-    if (status == MR_OK)
-        status = ps_rpc_modules_start(&rpc->modules, rpc->agent, error, error_bytes);
+    if (status != MR_OK)
+        rpc->modules.count = 0; /* there is nothing to be ended */
+    else
+        rpc->unstarted = true;
+    return status;
+}
+
+enum mr_status ps_rpc_start_modules(struct ps_rpc *rpc, char *error, size_t error_bytes)
+{
+    enum mr_status status = ps_rpc_modules_start(&rpc->modules, rpc->agent, error, error_bytes);
+    rpc->unstarted = false;
     if (status != MR_OK)
         rpc->modules.count = 0; /* there is nothing to be ended */
     return status;
@@ -463,7 +476,8 @@ void ps_rpc_close(struct ps_rpc *rpc)
         return;
     (void)ask(rpc, retire);
     (void)wait_for_functions(rpc, true);
-    ps_rpc_modules_exit(&rpc->modules, rpc->agent);
+    if (!rpc->unstarted)
+        ps_rpc_modules_exit(&rpc->modules, rpc->agent);
     (void)wait_for_functions(rpc, true); /* of the modules' last calls */
     ask_until_none(rpc, unsent, DRAIN_US);
     ask_until_none(rpc, goodbye, GOODBYE_US);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/base/trace.h"
 #include "ps/base/log.h"
@@ -28,6 +29,7 @@ struct ps_server {
     struct ps_node node;
     struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
     bool started;             /* dp_start succeeded */
+    bool left_world;          /* its worker has been closed */
     enum dp_port_state port;  /* as ps_server_watch_port has seen it last */
 };
 
@@ -266,7 +268,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     char error[DP_ERROR_BYTES];
     if (node->control != NULL)
         ps_control_stop(node->control, false);
-    if (server->started && node->rpc != NULL)
+    if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
     if (server->started)
         dp_stop(node->dp);
@@ -276,6 +278,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_control_destroy(node->control);
     ps_prefault_destroy(node->prefault);
     ps_rpc_destroy(node->rpc);
+    mr_named_destroy(node->parameters);
     if (!mr_trace_close(node->trace, error, sizeof(error)))
         ps_log("%s", error);
     free(server);
@@ -307,8 +310,9 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     node->config = config;
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
+    node->parameters = mr_named_create();
     node->control = ps_control_create(node);
-    if (node->control == NULL)
+    if (node->parameters == NULL || node->control == NULL)
         goto fail;
     node->prefault = start_prefault(config);
     if (node->prefault == NULL) {
@@ -320,7 +324,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         goto fail;
     }
     if (config->rpc_world_size != 0) {
-        node->rpc = ps_rpc_create(config);
+        node->rpc = ps_rpc_create(config, node->parameters);
         if (node->rpc == NULL)
             goto fail;
     }
@@ -329,6 +333,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
+    if (status == MR_OK && node->rpc != NULL)
+        status = ps_rpc_start_modules(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK && !is_serving)
         ps_control_freeze_as_before(node->control);
     if (status == MR_OK)
@@ -397,6 +403,10 @@ enum mr_status ps_server_stop(struct ps_server *server)
     bool saves = node->config->checkpoint_save_on_stop;
     ps_control_stop(node->control, saves);
     atomic_store(&node->state, MR_NODE_STOPPING);
+    if (saves && node->rpc != NULL) { /* every step that was answered is in the last save */
+        ps_rpc_close(node->rpc);
+        server->left_world = true;
+    }
     if (saves && node->config->checkpoint_directory[0] != '\0') {
         status = ps_control_save_last(node->control, text);
         if (status != MR_OK)

@@ -71,7 +71,11 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
                                         .incarnation = last->incarnation};
     if (ckpt_make_start(&c.make, &options, text) != MR_OK)
         return cli_fail(COMMAND, "%s", text);
-    enum mr_status status = copy(&c, chain, memory_mib, text);
+    enum mr_status status = ps_writer_set_parameters(c.make.writer, last->parameters, last->parameter_count);
+    if (status == MR_OK)
+        status = copy(&c, chain, memory_mib, text);
+    else
+        (void)snprintf(text, sizeof(text), "no memory");
     /* What a failed write says is in the writer. */
     const bool is_writer = status == MR_IO_ERROR && text[0] == '\0';
     enum mr_status finished = ckpt_make_finish(&c.make, status == MR_OK || is_writer, &bytes, why);

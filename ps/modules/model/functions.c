@@ -6,6 +6,7 @@
 #include "ps/modules/model/text.h"
 
 #define ERROR_BYTES 320u
+#define NAME_BYTES  63u /* as names of parameters */
 
 /* A forward in a context, and what its backward needs to know besides. */
 struct saved {
@@ -64,17 +65,25 @@ static enum mr_status return_output(struct mr_rpc_call *call, const struct ps_mo
 
 /* ---- functions ---- */
 
+static bool is_text(const struct mr_value *value, uint32_t bytes_max)
+{
+    return value->kind == MR_VALUE_STRING && value->string.bytes <= bytes_max &&
+           strlen(value->string.text) == value->string.bytes;
+}
+
 static enum mr_status run_network(struct mr_rpc_call *call, const struct mr_value *arguments,
                                   uint32_t argument_count)
 {
     uint32_t parts = (uint32_t)(uintptr_t)mr_rpc_user(call);
     struct ps_model *model;
     char error[ERROR_BYTES];
-    if (arguments[0].string.bytes > PS_MODEL_TEXT_BYTES ||
-        strlen(arguments[0].string.text) != arguments[0].string.bytes)
+    if (!is_text(&arguments[0], PS_MODEL_TEXT_BYTES))
         return mr_rpc_fail(call, "the network's text is no text of up to %u bytes", PS_MODEL_TEXT_BYTES);
-    if (ps_model_create(mr_rpc_of(call), arguments[0].string.text, (uint64_t)arguments[1].i64, parts, &model,
-                        error, sizeof(error)) != MR_OK)
+    if (argument_count > 3 || (argument_count == 3 && !is_text(&arguments[2], NAME_BYTES)))
+        return mr_rpc_fail(call, "the third argument is no name of up to %u bytes", NAME_BYTES);
+    const char *name = argument_count == 3 ? arguments[2].string.text : NULL;
+    if (ps_model_create(mr_rpc_of(call), arguments[0].string.text, (uint64_t)arguments[1].i64, parts, name,
+                        &model, error, sizeof(error)) != MR_OK)
         return mr_rpc_fail(call, "%s", error);
     return mr_rpc_return_object(call, model, ps_model_release);
 }
@@ -176,7 +185,7 @@ static enum mr_status back(struct mr_rpc_call *call, void *p, const struct mr_te
 void ps_model_functions(uint32_t parts, struct mr_rpc_function out[PS_MODEL_FUNCTIONS])
 {
     out[0] = (struct mr_rpc_function){
-        .name = "layers.network", .arguments = "string, i64", .results = "object", .run = run_network};
+        .name = "layers.network", .arguments = "string, i64, ...", .results = "object", .run = run_network};
     out[0].user = (void *)(uintptr_t)parts; // NOLINT(performance-no-int-to-ptr): a number, not a place
     out[1] = (struct mr_rpc_function){
         .name = "layers.parameter", .arguments = "ref", .results = "ref", .run = run_parameter};

@@ -1,8 +1,11 @@
 /* Networks on a server as functions that workers call. The same functions stand in a shared object that a
  * node loads (layers_module.c), and may be registered in a worker's own program.
  *
- *   layers.network(text string, seed i64) -> object          makes a network (text.h), by mr_remote(); seed:
- *                                                            of first values and dropout
+ *   layers.network(text string, seed i64 [, name string]) -> object
+ *                                                            makes a network (text.h), by mr_remote(); seed:
+ *                                                            of first values and dropout. With a name, it has
+ *                                                            the parameter of that name (mr_parameter_open()),
+ *                                                            as all networks of that name, which nodes save
  *   layers.parameter(network ref) -> ref                     its parameter: one tensor for all, for
  *                                                            mr_dist_optimizer_create()
  *   layers.forward(network ref, step i64, input f32[...]) -> f32[...]

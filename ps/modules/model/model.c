@@ -101,7 +101,8 @@ static void room_give(struct ps_model *m, struct room *room)
 
 /* ---- the model ---- */
 
-static enum mr_status make_parameter(struct ps_model *m, struct mr_rpc *rpc)
+static enum mr_status make_parameter(struct ps_model *m, struct mr_rpc *rpc, const char *name, char *error,
+                                     size_t error_bytes)
 {
     float *values =
         aligned_alloc(ALIGN, (ps_network_parameter_floats(m->network) * sizeof(float) / ALIGN + 1) * ALIGN);
@@ -109,7 +110,10 @@ static enum mr_status make_parameter(struct ps_model *m, struct mr_rpc *rpc)
         return MR_NO_MEMORY;
     ps_parameters_first_values(m->network, m->seed, values);
     struct mr_tensor tensor = ps_parameters_tensor(m->network, values);
-    enum mr_status status = mr_parameter_create(rpc, &tensor, &m->parameter);
+    enum mr_status status = name == NULL ? mr_parameter_create(rpc, &tensor, &m->parameter)
+                                         : mr_parameter_open(rpc, name, &tensor, &m->parameter);
+    if (status != MR_OK)
+        snprintf(error, error_bytes, "the network's parameter: %s", mr_rpc_last_error());
     free(values);
     return status;
 }
@@ -143,7 +147,7 @@ static enum mr_status make_network(struct ps_model *m, const char *text, char *e
 }
 
 enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t seed, uint32_t parts,
-                               struct ps_model **out, char *error, size_t error_bytes)
+                               const char *name, struct ps_model **out, char *error, size_t error_bytes)
 {
     struct ps_model *m = calloc(1, sizeof(*m));
     snprintf(error, error_bytes, "no memory for the network");
@@ -155,11 +159,8 @@ enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t se
     m->parts = parts;
     m->pool = ps_thread_pool_create(parts - 1);
     enum mr_status status = m->pool == NULL ? MR_NO_MEMORY : make_network(m, text, error, error_bytes);
-    if (status == MR_OK) {
-        status = make_parameter(m, rpc);
-        if (status != MR_OK)
-            snprintf(error, error_bytes, "the network's parameter: %s", mr_status_text(status));
-    }
+    if (status == MR_OK)
+        status = make_parameter(m, rpc, name, error, error_bytes);
     if (status != MR_OK) {
         model_free(m);
         return status;

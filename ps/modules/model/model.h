@@ -19,9 +19,10 @@ struct ps_model;
 struct ps_forward_pass; /* a forward that was done, for its backward */
 
 /* `text`: ps/modules/model/text.h; `seed`: of first values and dropout; `parts`: of a batch,
- * 1..PS_MODEL_PARTS_MAX. The parameter is made here. Held once. Else `error` gets a line. */
+ * 1..PS_MODEL_PARTS_MAX. The parameter is made here, or is the one of that name, if `name` is not NULL. Held
+ * once. Else `error` gets a line. */
 enum mr_status ps_model_create(struct mr_rpc *rpc, const char *text, uint64_t seed, uint32_t parts,
-                               struct ps_model **out, char *error, size_t error_bytes);
+                               const char *name, struct ps_model **out, char *error, size_t error_bytes);
 /* Drops a holder; the last one frees the model and releases its parameter. */
 void ps_model_release(void *model);
 /* Held, if `object` is a model of this process that lives; else NULL. Safe for any pointer. */

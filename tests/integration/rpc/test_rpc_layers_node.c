@@ -1,5 +1,6 @@
 /* A node that loads the module of layers: a worker makes a network there, has it computed and trains it; the
- * node ends well with a network that is still referred to. */
+ * node ends well with a network that is still referred to, and goes on where it has saved after it was
+ * killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,7 +15,9 @@
 #include "tests/integration/rpc/rpc_workers.h"
 #include "trainer_client/examples/common/nll_loss.h"
 
-enum { BATCH = 8, INPUTS = 4, CLASSES = 3, STEPS = 30 };
+enum { BATCH = 8, INPUTS = 4, CLASSES = 3, STEPS = 30, SAVED = 12, KILLED = 17 };
+#define NETWORK_TEXT  "input 4; linear 4 16; relu; dropout 0.25; linear 16 3; log_softmax"
+#define DEAD_AFTER_MS 1000u
 
 static const char *module;
 
@@ -26,25 +29,36 @@ struct fixture {
     struct mr_dist_optimizer *optimizer;
 };
 
-static void start(struct fixture *x)
+static void join(struct fixture *x)
 {
-    static char with_module[1024];
-    const char *const settings[] = {"rpc.world_size=2", "rpc.name=server", "rpc.rank=0", with_module, NULL};
-    snprintf(with_module, sizeof(with_module), "rpc.module=%s parts 2", module);
-    *x = (struct fixture){.workers = {.world_size = 2}};
-    node_fixture_start(&x->node, 1, settings);
-    x->workers.rendezvous = x->node.address;
+    x->workers =
+        (struct rpc_workers){.world_size = 2, .dead_after_ms = DEAD_AFTER_MS, .rendezvous = x->node.address};
     rpc_workers_join(&x->workers, 1, 1);
     assert_int_equal(mr_rpc_register(x->workers.rpcs[0], &example_nll_loss), MR_OK);
 }
 
-static void make_network(struct fixture *x)
+static void start(struct fixture *x)
 {
-    const struct mr_value arguments[] = {
-        mr_value_string("input 4; linear 4 16; relu; linear 16 3; log_softmax"), mr_value_i64(1)};
-    const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.5f};
+    static char with_module[1024];
+    const char *const settings[] = {"rpc.world_size=2",    "rpc.name=server", "rpc.rank=0",
+                                    "checkpoint.deltas=4", with_module,       NULL};
+    snprintf(with_module, sizeof(with_module), "rpc.module=%s parts 2", module);
+    *x = (struct fixture){0};
+    node_fixture_start(&x->node, 1, settings);
+    join(x);
+}
+
+/* With a name for the parameter, and one for the optimizer; or NULL. */
+static void make_network(struct fixture *x, const char *name)
+{
+    const struct mr_value arguments[] = {mr_value_string(NETWORK_TEXT), mr_value_i64(1),
+                                         mr_value_string(name == NULL ? "" : name)};
+    const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD,
+                                                  .learning_rate = 0.1f,
+                                                  .momentum = 0.9f,
+                                                  .name = name == NULL ? NULL : "trainer_1"};
     struct mr_rpc *rpc = x->workers.rpcs[0];
-    if (mr_remote(rpc, 0, "layers.network", arguments, 2, NULL, &x->network) != MR_OK)
+    if (mr_remote(rpc, 0, "layers.network", arguments, name == NULL ? 2 : 3, NULL, &x->network) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
     const struct mr_value network = mr_value_rref(x->network);
     if (mr_rpc_sync(rpc, 0, "layers.parameter", &network, 1, NULL, &x->parameter) != MR_OK)
@@ -97,7 +111,7 @@ static void a_node_trains_a_network(void **state)
     struct fixture x;
     float first, last = 0;
     start(&x);
-    make_network(&x);
+    make_network(&x, NULL);
     first = train(&x, 0);
     for (int64_t step = 1; step < STEPS; step++)
         last = train(&x, step);
@@ -112,11 +126,92 @@ static void a_node_ends_with_a_network(void **state)
 {
     struct fixture x;
     start(&x);
-    make_network(&x);
+    make_network(&x, NULL);
     (void)train(&x, 0);
     node_fixture_stop(&x.node); /* checks that it ends well */
     let_go(&x);
     mr_rpc_destroy(x.workers.rpcs[0]);
+}
+
+/* ---- a node that is killed ---- */
+
+/* All values of the network's parameter. */
+static struct mr_rpc_result *fetch(struct fixture *x)
+{
+    struct mr_rpc_result *values;
+    if (mr_rref_to_here(mr_rpc_result_value(x->parameter, 0)->rref, 0, &values) != MR_OK)
+        fail_msg("%s", mr_rpc_last_error());
+    return values;
+}
+
+static uint64_t steps_of(struct fixture *x)
+{
+    uint64_t steps;
+    if (mr_dist_optimizer_steps(x->optimizer, &steps) != MR_OK)
+        fail_msg("%s", mr_rpc_last_error());
+    return steps;
+}
+
+static void train_from(struct fixture *x, int64_t from, int64_t to)
+{
+    for (int64_t step = from; step < to; step++)
+        (void)train(x, step);
+}
+
+/* The world ends with the node; the parameters do not. */
+static void leave_dead_world(struct fixture *x)
+{
+    let_go(x);
+    mr_rpc_destroy(x->workers.rpcs[0]);
+}
+
+/* Killed in the middle, and again with nothing done since its start; on more cores; from a delta: the values are
+ * those of a run that nobody has disturbed, to the bit. */
+static void a_killed_node_goes_on_where_it_saved(void **state)
+{
+    struct fixture x, undisturbed;
+    start(&undisturbed);
+    make_network(&undisturbed, "net");
+    assert_int_equal(steps_of(&undisturbed), 0);
+    train_from(&undisturbed, 0, STEPS);
+    struct mr_rpc_result *expected = fetch(&undisturbed);
+    node_fixture_stop(&undisturbed.node);
+
+    start(&x);
+    make_network(&x, "net");
+    struct mr_client *client = node_fixture_connect(&x.node);
+    train_from(&x, 0, SAVED / 2);
+    (void)node_fixture_save(client);
+    train_from(&x, SAVED / 2, SAVED);
+    (void)node_fixture_save(client);
+    train_from(&x, SAVED, KILLED);
+    mr_client_destroy(client);
+    node_fixture_kill(&x.node);
+    leave_dead_world(&x);
+    node_fixture_restart(&x.node);
+    node_fixture_kill(&x.node); /* nobody has asked for the network: what was restored stays */
+    node_fixture_restart_with(&x.node, 2);
+    client = node_fixture_connect(&x.node);
+    (void)node_fixture_save(client);
+    mr_client_destroy(client);
+    node_fixture_kill(&x.node);
+    node_fixture_restart(&x.node);
+
+    join(&x);
+    make_network(&x, "net");
+    assert_int_equal(steps_of(&x), SAVED);
+    train_from(&x, SAVED, STEPS);
+    assert_int_equal(steps_of(&x), STEPS);
+    struct mr_rpc_result *got = fetch(&x);
+    const struct mr_tensor *a = &mr_rpc_result_value(expected, 0)->tensor,
+                           *b = &mr_rpc_result_value(got, 0)->tensor;
+    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->data, b->data, a->bytes);
+    mr_rpc_result_free(got);
+    node_fixture_stop(&x.node);
+    leave_dead_world(&x);
+    mr_rpc_result_free(expected);
+    leave_dead_world(&undisturbed);
 }
 
 int main(int argc, char **argv)
@@ -124,6 +219,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_trains_a_network),
         cmocka_unit_test(a_node_ends_with_a_network),
+        cmocka_unit_test(a_killed_node_goes_on_where_it_saved),
     };
     if (argc != 3) {
         fprintf(stderr, "usage: test_rpc_layers_node MILLRACED MODULE\n");

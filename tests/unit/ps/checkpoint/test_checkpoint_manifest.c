@@ -1,4 +1,5 @@
 #include <setjmp.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
@@ -15,6 +16,14 @@
 static struct mr_feature features[2];
 static uint32_t ids[2];
 
+static struct ps_saved_parameter parameters[] = {
+    {.name = "net/a", .rank = 2, .dims = {3, 4}, .step = UINT64_MAX},
+    {.name = "net/a", .optimizer = "t1", .rule = MR_OPT_MOMENTUM, .rank = 1, .dims = {13}, .step = 5},
+    {.name = "net/a", .optimizer = "t2", .rule = MR_OPT_SGD, .rank = 1, .dims = {0}, .step = 6},
+    {.name = "net/b", .rank = 1, .dims = {1}, .step = 1},
+};
+#define PARAMETERS (sizeof(parameters) / sizeof(parameters[0]))
+
 static struct ps_manifest example(void)
 {
     fixture_features(features, ids);
@@ -25,6 +34,8 @@ static struct ps_manifest example(void)
                             .feature_count = 2,
                             .features = features,
                             .feature_ids = ids,
+                            .parameter_count = PARAMETERS,
+                            .parameters = parameters,
                             .file_count = 3};
     m.files[0] = (struct ps_manifest_file){
         .blocks = 2, .payload_bytes = 1048000, .records = 9, .hash = {.low = 1, .high = UINT64_MAX}};
@@ -58,6 +69,10 @@ static void test_comes_back_as_it_was(void **state)
     assert_int_equal(back.incarnation, m.incarnation);
     assert_memory_equal(&back.ancestry, &m.ancestry, sizeof(m.ancestry));
     assert_int_equal(back.feature_count, 2);
+    assert_int_equal(back.parameter_count, PARAMETERS);
+    assert_memory_equal(back.parameters, parameters, sizeof(parameters));
+    assert_int_equal(ps_saved_parameter_bytes(&back.parameters[0]), 48);
+    assert_int_equal(ps_saved_parameter_bytes(&back.parameters[2]), 0);
     assert_memory_equal(back.features, features, sizeof(features));
     assert_memory_equal(back.feature_ids, ids, sizeof(ids));
     assert_int_equal(back.file_count, 3);
@@ -136,6 +151,48 @@ static void test_an_older_manifest_has_no_chain(void **state)
     assert_int_equal(back.parent, 0);
     ps_manifest_clear(&back);
     free(text);
+}
+
+static void test_a_manifest_of_version_4_has_no_parameters(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.version = PS_FORMAT_VERSION_4;
+    m.clock_s = 5;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_null(strstr(text, "parameters"));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.clock_s, 5);
+    assert_int_equal(back.parameter_count, 0);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
+/* The checks of a record against the list of parameters. */
+static void test_records_of_parameters_belong_to_one(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example();
+    static alignas(8) uint8_t block[PS_BLOCK_BYTES];
+    struct ps_block_header *header = (struct ps_block_header *)(void *)block;
+    struct ps_record *record = (struct ps_record *)(void *)(block + sizeof(*header));
+    header->record_count = 1;
+    *record =
+        (struct ps_record){.kind = PS_RECORD_PARAMETER, .feature = 0, .count = 40, .bytes = 40, .offset = 8};
+    assert_null(ps_record_check(record));
+    assert_null(ps_manifest_block_check(&m, block));
+    record->offset = 12;
+    assert_string_equal(ps_manifest_block_check(&m, block), "it holds a part beyond the end of a parameter");
+    record->offset = UINT64_MAX;
+    assert_non_null(ps_manifest_block_check(&m, block));
+    record->offset = 0;
+    record->feature = PARAMETERS;
+    assert_string_equal(ps_manifest_block_check(&m, block),
+                        "it holds a parameter that the manifest does not name");
+    record->count = 0;
+    assert_non_null(ps_record_check(record));
 }
 
 static void test_a_manifest_of_version_3_has_no_clock_and_no_ancestry(void **state)
@@ -323,6 +380,16 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("features", "optimizer", json_integer(999), "optimizer");
     check_refused("features", "kind", json_integer(3), "kind");
     check_refused("features", "clip_norm", NULL, "clip_norm");
+    check_refused("", "parameters", json_array(), "parameters");
+    check_refused("", "version", json_integer(PS_FORMAT_VERSION_4), "as it was written");
+    check_refused("parameters", "name", json_string("two words"), "name");
+    check_refused("parameters", "name", json_string(""), "name");
+    check_refused("parameters", "name", json_string("net/b"), "not in its place");
+    check_refused("parameters", "optimizer", json_string("t0"), "rule");
+    check_refused("parameters", "rule", json_integer(1), "as it was written");
+    check_refused("parameters", "dims", json_pack("[I,I]", (json_int_t)UINT32_MAX, (json_int_t)UINT32_MAX),
+                  "too large");
+    check_refused("parameters", "step", json_integer(1), "step");
 }
 
 static void test_the_same_content_in_other_spaces_is_refused(void **state)
@@ -388,6 +455,8 @@ int main(void)
         cmocka_unit_test(test_a_partial_one_says_so),
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
         cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
+        cmocka_unit_test(test_a_manifest_of_version_4_has_no_parameters),
+        cmocka_unit_test(test_records_of_parameters_belong_to_one),
         cmocka_unit_test(test_starts_go_on),
         cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
         cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),

@@ -231,7 +231,7 @@ static void test_a_newer_format_is_no_reason_to_fall_back(void **state)
     save_two(directory);
     fixture_make_newer(directory, 2);
     assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_CHECKPOINT_NEWER);
-    assert_non_null(strstr(text, "ckpt-2/MANIFEST: it is of format 5, this version reads up to 4: "));
+    assert_non_null(strstr(text, "ckpt-2/MANIFEST: it is of format 6, this version reads up to 5: "));
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_NEWER);
     assert_null(r);
     assert_int_equal(ps_reader_open(NULL, directory, 1, &r, text), MR_OK);
