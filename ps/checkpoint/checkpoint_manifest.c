@@ -110,6 +110,12 @@ static int print_chain(json_t *root, const struct ps_manifest *m)
         bad |= json_object_set_new(root, "partial", json_true());
     if (m->parent != 0)
         bad |= json_object_set_new(root, "parent_hash", hash_json(m->parent_hash));
+    if (m->dropped_count > 0) {
+        json_t *dropped = json_array();
+        for (uint32_t i = 0; i < m->dropped_count; i++)
+            bad |= json_array_append_new(dropped, json_integer(m->dropped[i]));
+        bad |= json_object_set_new(root, "dropped", dropped);
+    }
     return bad;
 }
 
@@ -443,6 +449,24 @@ static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
     return expected;
 }
 
+static void parse_dropped(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    const json_t *list = parse_array(p, root, "dropped", 1, MR_FEATURE_MAX);
+    const size_t count = json_array_size(list);
+    m->dropped = calloc(count + 1, sizeof(*m->dropped));
+    if (!m->dropped)
+        refuse(p, "no memory for what was dropped");
+    for (size_t i = 0; i < count && !p->bad; i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t n = json_integer_value(id);
+        const bool is_good = json_is_integer(id) && n >= 0 && n <= (json_int_t)PS_FEATURE_ID_MAX;
+        m->dropped[i] = is_good ? (uint32_t)n : 0;
+        if (!is_good || ps_manifest_feature_kind(m, m->dropped[i]) != 0)
+            refuse(p, "\"dropped\" must hold numbers that \"features\" does not have");
+    }
+    m->dropped_count = (uint32_t)count;
+}
+
 static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest *m)
 {
     m->parent = parse_integer(p, root, "parent", 0, m->id - 1);
@@ -456,6 +480,8 @@ static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest 
         refuse(p, "\"partial\" and a parent exclude each other");
     if (m->parent != 0)
         m->parent_hash = parse_hash(p, root, "parent_hash");
+    if (m->parent != 0 && json_object_get(root, "dropped"))
+        parse_dropped(p, root, m);
 }
 
 static void parse_ancestry(struct parse *p, const json_t *root, struct ps_ancestry *a)
@@ -607,6 +633,7 @@ void ps_manifest_clear(struct ps_manifest *m)
     free(m->features);
     free(m->feature_ids);
     free(m->parameters);
+    free(m->dropped);
     *m = (struct ps_manifest){0};
 }
 
@@ -640,6 +667,25 @@ uint32_t ps_manifest_feature_kind(const struct ps_manifest *m, uint32_t feature_
     return f ? f->kind : 0;
 }
 
+bool ps_manifest_note_dropped(struct ps_manifest *delta, const struct ps_manifest *parent)
+{
+    free(delta->dropped);
+    delta->dropped_count = 0;
+    delta->dropped = calloc(parent->feature_count + 1u, sizeof(*delta->dropped));
+    for (uint32_t i = 0; delta->dropped && i < parent->feature_count; i++)
+        if (!find_feature(delta, parent->feature_ids[i]))
+            delta->dropped[delta->dropped_count++] = parent->feature_ids[i];
+    return delta->dropped != NULL;
+}
+
+static bool is_dropped(const struct ps_manifest *m, uint32_t feature_id)
+{
+    uint32_t i = 0;
+    while (i < m->dropped_count && m->dropped[i] != feature_id)
+        i++;
+    return i < m->dropped_count;
+}
+
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong)
 {
     for (uint32_t i = 0; i < parent->feature_count; i++) {
@@ -647,7 +693,7 @@ bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manif
         const struct mr_feature *is = find_feature(delta, parent->feature_ids[i]);
         struct mr_feature altered = *was;
         const char *field = is ? mr_feature_alter(&altered, was, is) : NULL;
-        if (is && !field)
+        if (is ? !field : is_dropped(delta, parent->feature_ids[i]))
             continue;
         if (field)
             (void)snprintf(wrong, PS_TEXT_BYTES, "where %.40s has another %.40s", was->name, field);
@@ -789,6 +835,14 @@ enum mr_status ps_chain_open(const struct ps_store *store, const char *directory
     c.claimed = ps_store_claim(store, c.links[0]->path, true, &c.claim) == 0;
     *out = c;
     return MR_OK;
+}
+
+bool ps_chain_drops(const struct ps_chain *c)
+{
+    uint32_t i = 0;
+    while (i < c->count && c->links[i]->manifest.dropped_count == 0)
+        i++;
+    return i < c->count;
 }
 
 uint64_t ps_chain_bytes(const struct ps_chain *c)

@@ -58,6 +58,8 @@ struct ps_manifest {
     uint32_t *feature_ids;
     uint32_t parameter_count; /* 0 before version 5 */
     struct ps_saved_parameter *parameters;
+    uint32_t dropped_count; /* features of the parent that were dropped since; a delta has none of them */
+    uint32_t *dropped;
     uint32_t file_count; /* cores that wrote it */
     struct ps_manifest_file files[MR_CORE_MAX];
 };
@@ -84,7 +86,10 @@ uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
 /* Returns the bytes of a parameter's values, or of a state. */
 uint64_t ps_saved_parameter_bytes(const struct ps_saved_parameter *parameter);
-/* Whether a delta may have this parent: each feature of the parent is in it, unchanged. If not, `wrong`
+/* Sets `dropped` of a delta to the features of its parent that it does not have. False: no memory. */
+bool ps_manifest_note_dropped(struct ps_manifest *delta, const struct ps_manifest *parent);
+/* Whether a delta may have this parent: each feature of the parent is in it, as it was or altered, or is said to
+ * be dropped. If not, `wrong`
  * (PS_TEXT_BYTES) names one and its field. */
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
 /* Returns NULL when every record of a checked block belongs to a feature of the manifest, else what is
@@ -112,6 +117,8 @@ static inline const struct ps_chain_link *ps_chain_last(const struct ps_chain *c
 {
     return c->links[c->count - 1];
 }
+/* Whether earlier links have records of features that later ones dropped. */
+bool ps_chain_drops(const struct ps_chain *c);
 /* Returns the payload of all blocks of all links. */
 uint64_t ps_chain_bytes(const struct ps_chain *c);
 

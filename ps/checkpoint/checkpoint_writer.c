@@ -418,16 +418,22 @@ static int attempt_begin(struct attempt *a, const char *directory, char text[PS_
 /* ---- what a delta is based on ---- */
 
 /* The parent is the checkpoint that the delta was made for, and has no feature that the delta lacks. */
-static enum mr_status check_parent(const struct ps_writer *w, const struct ps_manifest *parent,
+/* Notes, the first time, which of the parent's features were dropped: those that the node no longer has. */
+static enum mr_status check_parent(struct ps_writer *w, const struct ps_manifest *parent,
                                    const struct ps_hash *expected, char *why)
 {
     char wrong[PS_TEXT_BYTES];
+    struct ps_manifest *m = &w->attempt.manifest;
     if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
         (void)snprintf(why, PS_TEXT_BYTES,
                        "another checkpoint has come in the place of the one that was saved: save a full");
         return MR_CHECKPOINT_CORRUPT;
     }
-    if (!ps_manifest_follows(parent, &w->attempt.manifest, wrong)) {
+    if (!m->dropped && !ps_manifest_note_dropped(m, parent)) {
+        (void)snprintf(why, PS_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    if (!ps_manifest_follows(parent, m, wrong)) {
         (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
         return MR_INVALID_ARGUMENT;
     }
@@ -436,8 +442,8 @@ static enum mr_status check_parent(const struct ps_writer *w, const struct ps_ma
 
 /* Opens all that a delta is based on: every link is there, as far as that shows without reading blocks, and
  * the parent is the one with the `expected` hash, if any. Errors as those of ps_chain_open(). */
-static enum mr_status open_parents(const struct ps_writer *w, const char *directory,
-                                   const struct ps_hash *expected, struct ps_chain *out, char *text)
+static enum mr_status open_parents(struct ps_writer *w, const char *directory, const struct ps_hash *expected,
+                                   struct ps_chain *out, char *text)
 {
     struct ps_chain parents = {0};
     char why[PS_TEXT_BYTES];

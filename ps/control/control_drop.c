@@ -17,7 +17,6 @@ static void drop_on_core(struct ps_core *core, void *arg)
     for (uint32_t i = 0; i < drop->count; i++)
         ps_core_remove_feature(core, drop->ids[i]);
     ps_batch_cache_clear(core->batches);
-    ps_save_marks_lost(core);
 }
 
 /* Is on disk when it returns, before anything is removed: a node that dies in between goes on without
@@ -50,8 +49,6 @@ static void drop_everywhere(struct ps_control *c, struct drop *drop)
     for (uint32_t i = 0; i < drop->count; i++)
         ps_catalog_remove(&c->catalog, drop->ids[i]);
     ps_control_gate(c, PS_GATE_OPEN);
-    ps_save_chain_break(&c->saves.chain, "a table or variable was dropped since the last checkpoint: save a "
-                                         "full one first");
     c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
 }
 

@@ -122,8 +122,9 @@ static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reade
     if (status == MR_OK)
         status = stage(a, reader);
     if (status == MR_OK) {
-        status = ps_restore_load(a->c->node, reader, a->plan.whole, a->left_out > 0, makes_room,
-                                 a->parameters, &a->c->load_progress, a->text);
+        const bool leaves_out = a->left_out > 0 || ps_chain_drops(ps_reader_chain(reader));
+        status = ps_restore_load(a->c->node, reader, a->plan.whole, leaves_out, makes_room, a->parameters,
+                                 &a->c->load_progress, a->text);
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
@@ -457,12 +458,9 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         note_restored(a, reader);
         ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
-    if (status == MR_OK && a->plan.whole) {
+    if (status == MR_OK && a->plan.whole)
         restored_whole(a->c, a->directory, reader);
-        if (a->left_out > 0)
-            ps_save_chain_break(&a->c->saves.chain, "a table or variable was dropped since the last "
-                                                    "checkpoint: save a full one first");
-    } else if (status == MR_OK)
+    else if (status == MR_OK)
         restored_some(a->c);
     ps_reader_close(reader);
     return status;

@@ -214,7 +214,8 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     ps_reader_close(r);
 }
 
-/* A delta must have all features of its parent, as they were, but for options that can be altered. */
+/* A delta must have all features of its parent, as they were, but for options that can be altered and features that it
+ * says were dropped. */
 static void test_features_of_a_parent_stay(void **state)
 {
     struct mr_feature was[2], is[2];
@@ -231,6 +232,12 @@ static void test_features_of_a_parent_stay(void **state)
     delta.feature_ids = other_ids;
     assert_false(ps_manifest_follows(&parent, &delta, wrong));
     assert_string_equal(wrong, "where it lacks bias");
+    assert_true(ps_manifest_note_dropped(&delta, &parent));
+    assert_int_equal(delta.dropped_count, 1);
+    assert_int_equal(delta.dropped[0], FIXTURE_VARIABLE);
+    assert_true(ps_manifest_follows(&parent, &delta, wrong));
+    free(delta.dropped);
+    delta.dropped_count = 0;
     delta.feature_ids = ids;
     is[0].learning_rate++;
     is[0].altered = 1;

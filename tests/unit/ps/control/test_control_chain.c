@@ -159,6 +159,71 @@ static void the_real_reason_is_told(void **state)
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
+static void drop(struct node_fixture *n, const char *name)
+{
+    char names[MR_NAME_BYTES] = {0};
+    snprintf(names, sizeof(names), "%s", name);
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, names);
+    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
+}
+
+static void make_rows(struct node_fixture *n, uint32_t table)
+{
+    for (uint64_t key = 0; key < 100; key++) {
+        const struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+        node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK,
+                   NULL);
+    }
+}
+
+static uint64_t rows_of_all(struct node_fixture *n)
+{
+    uint64_t rows = 0;
+    for (uint32_t core = 0; core < n->core_count; core++)
+        rows += node_counter(n, core, "table.rows");
+    return rows;
+}
+
+/* The rows of what was dropped are in earlier links, and nobody takes them for those of a later table of that
+ * name, nor for damage. */
+static void deltas_carry_drops(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature other = node_table("other", 7), bias = node_variable("bias", 3);
+    const uint32_t table = start_with(n, 10, 1000), gone = node_create(n, &other), cores = n->core_count;
+    (void)node_create(n, &bias);
+    n->config.checkpoint_save_on_stop = false;
+    make_rows(n, gone);
+    push(n, gone, 1);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    drop(n, "other");
+    drop(n, "bias");
+    push(n, table, 2);
+    expect(n, DELTA, 2, DELTA, 1);
+    const uint32_t made = node_create(n, &other);
+    assert_true(made > gone);
+    push(n, made, 1); /* there is no row yet, and so it changes nothing */
+    make_rows(n, made);
+    expect(n, DELTA, 3, DELTA, 2);
+    drop(n, "other");
+    node_restart(n, 2); /* which leaves it out, and may go on with a delta */
+    assert_int_equal(rows_of_all(n), 100);
+    assert_float_equal(node_value(n, table, 1), -1, 0);
+    assert_float_equal(node_value(n, table, 2), -1, 0);
+    push(n, table, 3);
+    expect(n, DELTA, 4, DELTA, 3);
+    node_restart(n, cores);
+    assert_int_equal(rows_of_all(n), 100);
+    assert_float_equal(node_value(n, table, 3), -1, 0);
+    node_check(node_restore(n, 3), MR_OK, NULL);
+    assert_int_equal(rows_of_all(n), 200);
+    assert_float_equal(node_value(n, made, 1), 7, 0);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    assert_int_equal(rows_of_all(n), 200);
+    assert_float_equal(node_value(n, gone, 1), 6, 0);
+}
+
 /* What a restore came to is in its answer. */
 static void a_restore_tells_its_step_and_features(void **state)
 {
@@ -476,6 +541,7 @@ int main(void)
         TEST(so_it_does_after_a_restart),
         TEST(a_full_one_follows_when_the_base_has_gone),
         TEST_3(the_real_reason_is_told),
+        TEST_3(deltas_carry_drops),
         TEST_3(a_restore_tells_its_step_and_features),
         TEST(a_full_one_follows_one_that_was_damaged),
         TEST(a_delta_may_be_asked_for),

@@ -196,6 +196,29 @@ static void test_compact(void **state)
     ckpt_expect("save under another id or remove it");
 }
 
+/* A delta that dropped a table and a variable: no command takes their rows in earlier links for damage, or for rows
+ * that are there. */
+static void test_what_was_dropped(void **state)
+{
+    const char *directory = *state;
+    struct mr_feature features[3];
+    struct ckpt_fixture_writer w;
+    chain_write(directory, LINKS);
+    chain_features(features);
+    ckpt_fixture_start(&w, directory, LAST + 1, LAST, features, 1, 2);
+    ckpt_fixture_publish(&w, 2);
+    assert_int_equal(ckpt_run("verify %s", directory), 0);
+    ckpt_expect("ckpt-15: ok, ");
+    assert_int_equal(ckpt_run("info %s/ckpt-15 --json", directory), 0);
+    json_t *info = ckpt_json();
+    assert_int_equal(json_array_size(json_object_get(info, "features")), 1);
+    json_decref(info);
+    assert_int_equal(ckpt_run("export %s/ckpt-15 --table b --out %s/b.npy", directory, directory), 1);
+    assert_int_equal(ckpt_run("compact %s/ckpt-15", directory), 0);
+    ckpt_expect("ckpt-16: full, ");
+    assert_int_equal(ckpt_run("diff %s/ckpt-15 %s/ckpt-16", directory, directory), 0);
+}
+
 /* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt
  * succeeds. */
 static void test_compact_killed(void **state)
@@ -252,6 +275,7 @@ int main(int argc, char **argv)
         CKPT_TEST(test_info),
         CKPT_TEST(test_diff),
         CKPT_TEST(test_compact),
+        CKPT_TEST(test_what_was_dropped),
         CKPT_TEST(test_compact_killed),
         cmocka_unit_test(test_help_and_version),
     };
