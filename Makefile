@@ -29,9 +29,10 @@ lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
 fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),60)
 
-sim: build ## Simulate SEEDS seeds of the transport, and of references, under faults (default 10000), and a tenth as many of checkpoints
+sim: build ## Simulate SEEDS seeds of the transport, and of references, under faults (default 10000), a tenth as many of checkpoints, and ten times as many of clusters
 	@build/tests/sim/sim --seeds $(or $(SEEDS),10000)
 	@build/tests/sim_references/sim_references --seeds $(or $(SEEDS),10000)
+	@build/tests/sim/cluster/cluster --seeds $$((10 * $(or $(SEEDS),10000)))
 	@build/tests/sim/cuts/cuts --seeds $$((($(or $(SEEDS),10000) + 9) / 10))
 
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)

@@ -34,6 +34,7 @@ ORDERS = {
         "memory",
         "checkpoint",
         "store",
+        "cluster",
         "row",
         "index",
         "table",

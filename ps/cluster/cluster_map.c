@@ -1,0 +1,303 @@
+#include "ps/cluster/cluster_map.h"
+
+#include <string.h>
+
+void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count)
+{
+    *map = (struct ps_cluster_map){.partition_count = partition_count};
+    memset(map->owner, PS_CLUSTER_NO_NODE, sizeof(map->owner));
+}
+
+uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name)
+{
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (strcmp(map->nodes[i].name, name) == 0)
+            return i;
+    return PS_CLUSTER_NO_NODE;
+}
+
+const struct ps_cluster_move *ps_cluster_map_move(const struct ps_cluster_map *map, uint64_t id)
+{
+    for (uint32_t i = 0; i < map->move_count; i++)
+        if (map->moves[i].id == id)
+            return &map->moves[i];
+    return NULL;
+}
+
+uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node)
+{
+    uint32_t load = 0;
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        load += map->owner[p] == node;
+    for (uint32_t i = 0; i < map->move_count; i++) {
+        load += map->moves[i].to == node ? map->moves[i].count : 0;
+        load -= map->moves[i].from == node ? map->moves[i].count : 0;
+    }
+    return load;
+}
+
+static void remove_move(struct ps_cluster_map *map, uint32_t at)
+{
+    map->move_count--;
+    memmove(&map->moves[at], &map->moves[at + 1], (map->move_count - at) * sizeof(map->moves[0]));
+}
+
+/* What the node's process had in memory is gone. */
+static void forget_process(struct ps_cluster_map *map, uint32_t node)
+{
+    for (uint32_t i = map->move_count; i-- > 0;)
+        if (map->moves[i].from == node || map->moves[i].to == node)
+            remove_move(map, i);
+    map->cut = 0;
+}
+
+bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node)
+{
+    const uint32_t known = ps_cluster_map_find(map, node->name);
+    if (known == PS_CLUSTER_NO_NODE) {
+        if (map->node_count == PS_CLUSTER_NODES_MAX)
+            return false;
+        map->nodes[map->node_count++] = *node;
+    } else {
+        const bool is_same_process = map->nodes[known].start_id == node->start_id;
+        if (is_same_process && map->nodes[known].session == node->session)
+            return false;
+        map->nodes[known] = *node;
+        if (!is_same_process)
+            forget_process(map, known);
+    }
+    map->epoch++;
+    return true;
+}
+
+/* The node with the fewest partitions for its cores. */
+static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t load[PS_CLUSTER_NODES_MAX],
+                             const bool *present)
+{
+    uint32_t best = PS_CLUSTER_NO_NODE;
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        if ((present != NULL && !present[i]) || map->nodes[i].core_count == 0)
+            continue;
+        if (best == PS_CLUSTER_NO_NODE ||
+            (uint64_t)load[i] * map->nodes[best].core_count < (uint64_t)load[best] * map->nodes[i].core_count)
+            best = i;
+    }
+    return best;
+}
+
+/* Grants the partitions of `from` to the nodes that are present (NULL: all are), as equally as their cores
+ * are; false if there are none. */
+static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *present)
+{
+    uint32_t load[PS_CLUSTER_NODES_MAX];
+    uint32_t to_each[PS_CLUSTER_NODES_MAX] = {0};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        load[i] = ps_cluster_map_load(map, i);
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        count += map->owner[p] == from;
+    if (count == 0 || least_loaded(map, load, present) == PS_CLUSTER_NO_NODE)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t to = least_loaded(map, load, present);
+        load[to]++;
+        to_each[to]++;
+    }
+    /* in runs: neighbours go to the same node */
+    uint32_t to = 0;
+    map->last_id++;
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        if (map->owner[p] != from)
+            continue;
+        while (to_each[to] == 0)
+            to++;
+        to_each[to]--;
+        map->owner[p] = (uint8_t)to;
+        map->grant[p] = map->last_id;
+    }
+    return true;
+}
+
+bool ps_cluster_map_spread(struct ps_cluster_map *map)
+{
+    if (!grant_all(map, PS_CLUSTER_NO_NODE, NULL))
+        return false;
+    map->cut = 0;
+    map->epoch++;
+    return true;
+}
+
+bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
+                              const bool present[PS_CLUSTER_NODES_MAX])
+{
+    if (dead >= map->node_count || present[dead])
+        return false;
+    struct ps_cluster_map next = *map;
+    forget_process(&next, dead);
+    if (!grant_all(&next, dead, present))
+        return false;
+    next.epoch++;
+    *map = next;
+    return true;
+}
+
+static bool moves_already(const struct ps_cluster_map *map, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < map->move_count; i++)
+        if (first < map->moves[i].first + (uint32_t)map->moves[i].count &&
+            map->moves[i].first < first + count)
+            return true;
+    return false;
+}
+
+bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to)
+{
+    if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX || count == 0 || to >= map->node_count ||
+        first >= map->partition_count || count > map->partition_count - first ||
+        moves_already(map, first, count))
+        return false;
+    const uint8_t from = map->owner[first];
+    if (from == PS_CLUSTER_NO_NODE || from == to)
+        return false;
+    for (uint32_t p = first; p < first + count; p++)
+        if (map->owner[p] != from)
+            return false;
+    map->moves[map->move_count++] = (struct ps_cluster_move){
+        .id = ++map->last_id,
+        .first = (uint16_t)first,
+        .count = (uint16_t)count,
+        .from = from,
+        .to = (uint8_t)to,
+    };
+    map->epoch++;
+    return true;
+}
+
+/* The index of a move; move_count: there is none. */
+static uint32_t move_index(const struct ps_cluster_map *map, uint64_t id)
+{
+    const struct ps_cluster_move *move = ps_cluster_map_move(map, id);
+    return move == NULL ? map->move_count : (uint32_t)(move - map->moves);
+}
+
+bool ps_cluster_map_finish_move(struct ps_cluster_map *map, uint64_t id)
+{
+    const uint32_t at = move_index(map, id);
+    if (at == map->move_count)
+        return false;
+    const struct ps_cluster_move *move = &map->moves[at];
+    for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++) {
+        map->owner[p] = move->to;
+        map->grant[p] = id;
+    }
+    remove_move(map, at);
+    map->epoch++;
+    return true;
+}
+
+bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id)
+{
+    const uint32_t at = move_index(map, id);
+    if (at == map->move_count)
+        return false;
+    remove_move(map, at);
+    map->epoch++;
+    return true;
+}
+
+bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step)
+{
+    if (map->cut != 0 || map->move_count > 0 || map->node_count == 0)
+        return false;
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->owner[p] == PS_CLUSTER_NO_NODE)
+            return false;
+    map->cut = ++map->last_id;
+    map->cut_step = step;
+    map->epoch++;
+    return true;
+}
+
+bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut)
+{
+    if (cut == 0 || map->cut != cut)
+        return false;
+    map->committed = cut;
+    map->committed_step = map->cut_step;
+    map->cut = 0;
+    map->epoch++;
+    return true;
+}
+
+bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut)
+{
+    if (cut == 0 || map->cut != cut)
+        return false;
+    map->cut = 0;
+    map->epoch++;
+    return true;
+}
+
+/* How many partitions a node should have: its cores' share, rounded down, and one more for the first
+ * nodes. */
+static void find_shares(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
+                        uint32_t share[PS_CLUSTER_NODES_MAX])
+{
+    uint64_t cores = 0;
+    uint32_t rest = map->partition_count;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        cores += drained[i] ? 0 : map->nodes[i].core_count;
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        const uint64_t own = drained[i] ? 0 : map->nodes[i].core_count;
+        share[i] = cores == 0 ? 0 : (uint32_t)(map->partition_count * own / cores);
+        rest -= share[i];
+    }
+    for (uint32_t i = 0; i < map->node_count && rest > 0 && cores > 0; i++) {
+        if (drained[i] || map->nodes[i].core_count == 0)
+            continue;
+        share[i]++;
+        rest--;
+    }
+}
+
+/* The longest run of partitions that a node owns, at most count, and that do not move. */
+static uint32_t longest_run(const struct ps_cluster_map *map, uint32_t node, uint32_t count, uint32_t *first)
+{
+    uint32_t best = 0;
+    uint32_t run = 0;
+    for (uint32_t p = 0; p < map->partition_count && best < count; p++) {
+        run = map->owner[p] == node && !moves_already(map, p, 1) ? run + 1 : 0;
+        if (run > best) {
+            best = run;
+            *first = p + 1 - run;
+        }
+    }
+    return best;
+}
+
+bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
+                              uint32_t *first, uint32_t *count, uint32_t *to)
+{
+    uint32_t share[PS_CLUSTER_NODES_MAX];
+    uint32_t most = 0;
+    uint32_t least = 0;
+    int64_t most_over = 0;
+    int64_t most_under = 0;
+    find_shares(map, drained, share);
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        const int64_t over = (int64_t)ps_cluster_map_load(map, i) - share[i];
+        if (over > most_over) {
+            most_over = over;
+            most = i;
+        }
+        if (-over > most_under) {
+            most_under = -over;
+            least = i;
+        }
+    }
+    if (most_over == 0 || most_under == 0)
+        return false;
+    *to = least;
+    *count = longest_run(map, most, (uint32_t)(most_over < most_under ? most_over : most_under), first);
+    return *count > 0;
+}

@@ -1,0 +1,98 @@
+/* The map of a cluster: its nodes, and which of them owns which partition. The coordinator keeps one, with
+ * a version, and everybody else has copies that may be old.
+ *
+ * A change is a function of the map alone, and is written on condition that the map is still the one it
+ * was made from. So whoever proposes it, a leader that was replaced without knowing it included, the map
+ * goes from one valid state to the next. Pure: no input or output, no lock. Any thread.
+ *
+ * Whoever becomes the owner of a partition gets it by a grant, whose number is never used again: that of
+ * the move by which it came, or a new one. State that came by a move is only valid under that move's
+ * grant; a node that has a grant and no such state loads the partition from the newest checkpoint of the
+ * cluster. */
+#ifndef PS_CLUSTER_MAP_H
+#define PS_CLUSTER_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/format/mr_feature.h"
+
+#ifndef PS_CLUSTER_PARTITIONS_MAX /* the simulator's worlds have fewer */
+#define PS_CLUSTER_PARTITIONS_MAX MR_PARTITION_COUNT
+#endif
+#define PS_CLUSTER_NODES_MAX  32u
+#define PS_CLUSTER_MOVES_MAX  16u
+#define PS_CLUSTER_NO_NODE    0xffu
+#define PS_CLUSTER_NAME_BYTES 64u
+
+struct ps_cluster_node {
+    char name[PS_CLUSTER_NAME_BYTES];    /* as configured; outlives the process */
+    char address[PS_CLUSTER_NAME_BYTES]; /* HOST:PORT */
+    uint32_t core_count;                 /* its share of the partitions is as large */
+    uint64_t start_id;                   /* random, of the process that may serve under this name */
+    uint64_t session;                    /* its session with the coordinator: under another it may not */
+};
+
+/* Partitions on their way from their owner to another node. The owner serves them until it has finished. */
+struct ps_cluster_move {
+    uint64_t id;
+    uint16_t first, count;
+    uint8_t from, to;
+};
+
+struct ps_cluster_map {
+    uint64_t epoch;   /* rises by 1 with each change */
+    uint64_t last_id; /* of the numbers that grants, moves and cuts share */
+    uint32_t partition_count;
+    uint32_t node_count;
+    struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
+    uint8_t owner[PS_CLUSTER_PARTITIONS_MAX];  /* an index of nodes, or PS_CLUSTER_NO_NODE */
+    uint64_t grant[PS_CLUSTER_PARTITIONS_MAX]; /* by which the owner has it */
+    uint32_t move_count;
+    struct ps_cluster_move
+        moves[PS_CLUSTER_MOVES_MAX]; /* of disjoint partitions, and none while there is a cut */
+    uint64_t committed;              /* the newest checkpoint of the cluster; 0: none */
+    uint64_t committed_step;         /* the step that it was cut at */
+    uint64_t cut;                    /* the checkpoint that is being made; 0: none */
+    uint64_t cut_step;               /* at which every node cuts */
+};
+
+/* A map without nodes. partition_count: at most PS_CLUSTER_PARTITIONS_MAX. */
+void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count);
+
+/* The node of this name; PS_CLUSTER_NO_NODE: there is none. */
+uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name);
+/* The move of this number; NULL: there is none (any more). */
+const struct ps_cluster_move *ps_cluster_map_move(const struct ps_cluster_map *map, uint64_t id);
+/* How many partitions a node owns, those that are on their way to it included and those from it not. */
+uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node);
+
+/* ---- changes: false if they do not fit the map, which then stays as it is ---- */
+
+/* Takes a node in, or notes that it has started again (another start id): what the process before it had
+ * in memory is gone, so moves from it and to it, and a cut, end. A process with a new session goes on with
+ * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
+ * partitions. */
+bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
+/* Grants partitions that nobody owns to the nodes, by their numbers of cores. */
+bool ps_cluster_map_spread(struct ps_cluster_map *map);
+/* Begins to move count partitions from `first` on, which all have one owner, to another node. */
+bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to);
+/* Makes the taker the owner. Proposed by the giver alone, once the taker has everything and the giver has
+ * stopped to serve it. */
+bool ps_cluster_map_finish_move(struct ps_cluster_map *map, uint64_t id);
+bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id);
+/* Grants what a dead node owns to those that are present, the least loaded first. Proposed only after the
+ * coordinator has declared the node's session dead, by which time its lease has ended. */
+bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
+                              const bool present[PS_CLUSTER_NODES_MAX]);
+/* Begins a checkpoint of the whole cluster, at a step; not while partitions move. */
+bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
+bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);
+bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut);
+
+/* Chooses the next move that brings the nodes' loads closer to their shares; a node with drained[node] is to
+ * have none. False: nothing is left to do. */
+bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
+                              uint32_t *first, uint32_t *count, uint32_t *to);
+
+#endif

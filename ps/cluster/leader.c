@@ -1,0 +1,57 @@
+#include "ps/cluster/leader.h"
+
+static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    for (uint32_t i = 0; i < view->registered_count; i++)
+        if (ps_cluster_map_join(next, &view->registered[i]))
+            return true;
+    return next->node_count >= view->nodes_wanted && ps_cluster_map_spread(next);
+}
+
+/* A move whose giver or taker is away would hold up checkpoints. */
+static bool cancel_moves(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    for (uint32_t i = 0; i < next->move_count; i++)
+        if (view->absent_us[next->moves[i].from] > 0 || view->absent_us[next->moves[i].to] > 0)
+            return ps_cluster_map_cancel_move(next, next->moves[i].id);
+    return false;
+}
+
+static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    bool present[PS_CLUSTER_NODES_MAX];
+    for (uint32_t i = 0; i < next->node_count; i++)
+        present[i] = view->absent_us[i] == 0;
+    for (uint32_t i = 0; i < next->node_count && view->take_over_us > 0; i++)
+        if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present))
+            return true;
+    return false;
+}
+
+static bool balance(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    return view->wants_balance && ps_cluster_map_next_move(next, view->drained, &first, &count, &to) &&
+           view->absent_us[to] == 0 && view->absent_us[next->owner[first]] == 0 &&
+           ps_cluster_map_begin_move(next, first, count, to);
+}
+
+enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    const uint64_t cut = view->map->cut;
+    *next = *view->map;
+    if (cut != 0 && view->cut_is_committed)
+        return ps_cluster_map_commit_cut(next, cut) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
+    if (admit(view, next) || cancel_moves(view, next) || replace_dead(view, next))
+        return PS_LEADER_WRITES_MAP;
+    if (cut != 0 && view->parts_are_written)
+        return PS_LEADER_COMMITS_CUT;
+    if (cut != 0)
+        return view->cut_is_late && ps_cluster_map_cancel_cut(next, cut) ? PS_LEADER_WRITES_MAP
+                                                                         : PS_LEADER_WAITS;
+    if (view->wants_cut) /* moves end first, and none begins */
+        return ps_cluster_map_begin_cut(next, view->cut_step) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
+    return balance(view, next) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
+}

@@ -1,0 +1,40 @@
+/* What the leader of a cluster proposes next. The leader is one of the nodes, elected by the coordinator; it
+ * alone admits nodes, begins moves and makes checkpoints of the cluster. It keeps nothing in memory that its
+ * successor would miss: all that is begun stands in the map, and what is finished in the map or in the store
+ * of checkpoints. A leader that was replaced without knowing it does no harm, because what it proposes is
+ * written only if the map is still the one that it knows. Pure. Any thread. */
+#ifndef PS_CLUSTER_LEADER_H
+#define PS_CLUSTER_LEADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/cluster/cluster_map.h"
+
+struct ps_leader_view {
+    const struct ps_cluster_map *map; /* as the coordinator last had it */
+    /* the nodes that have a session with the coordinator */
+    const struct ps_cluster_node *registered;
+    uint32_t registered_count;
+    /* of map->nodes: for how long it has had no session; 0: it has one */
+    const uint64_t *absent_us;
+    uint32_t nodes_wanted;  /* partitions are granted once so many nodes are there */
+    uint64_t take_over_us;  /* a node absent for longer loses its partitions; 0: it keeps them */
+    bool parts_are_written; /* of map->cut: every node's, and verified */
+    bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */
+    bool cut_is_late;       /* map->cut takes too long */
+    /* what operators and trainers ask for */
+    bool wants_balance;
+    const bool *drained; /* of map->nodes */
+    bool wants_cut;
+    uint64_t cut_step;
+};
+
+enum ps_leader_action {
+    PS_LEADER_WAITS,
+    PS_LEADER_WRITES_MAP, /* *next, on condition that the coordinator's map is still view->map */
+    PS_LEADER_COMMITS_CUT /* write the file CLUSTER of map->cut, then ask again */
+};
+
+enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct ps_cluster_map *next);
+
+#endif

@@ -1,0 +1,106 @@
+/* What a node does as a member of a cluster: which partitions it may serve now, and its part in moves and
+ * in checkpoints of the whole. It knows the map as it last heard of it, which may be old; what it does is
+ * safe all the same, because nobody else becomes the owner of its partitions before
+ * - it has agreed to: a move ends by a change of the map that only the giver proposes, after it has
+ *   stopped to serve them; or
+ * - its lease has ended and it has no session. The coordinator declares a session dead `session_us` after
+ *   it last heard of it. The node serves for half as long, counted from the moment at which it *sent* the
+ *   last request that was answered, by a clock that goes on while the machine sleeps. So clocks may run
+ *   differently by a factor of two.
+ *
+ * A state machine without input or output: events go in by functions, what is to be done goes out through
+ * struct ps_member_ops. One thread (the control thread), but for ps_member_serves(). */
+#ifndef PS_CLUSTER_MEMBER_H
+#define PS_CLUSTER_MEMBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/cluster/cluster_map.h"
+
+/* All return at once, and call nothing of the member's. */
+struct ps_member_ops {
+    /* Writes the map if the coordinator's is still the one before it. Answered by ps_member_map_written(). */
+    void (*write_map)(void *context, const struct ps_cluster_map *next);
+    /* Loads a partition from a checkpoint of the cluster, 0: it is empty. Answered by ps_member_loaded(). */
+    void (*load)(void *context, uint32_t partition, uint64_t checkpoint, uint64_t grant);
+    /* Copies a move's partitions to the taker while they are served, in rounds. Answered by
+     * ps_member_copied() once what is left is sent in an instant. */
+    void (*copy)(void *context, const struct ps_cluster_move *move);
+    /* Sends the rest. From now on nothing changes there. Answered by ps_member_handed_over() once the taker
+     * has everything. */
+    void (*send_rest)(void *context, const struct ps_cluster_move *move);
+    /* The move was cancelled: the copy ends, and the partitions are served as before. */
+    void (*keep)(void *context, const struct ps_cluster_move *move);
+    /* Takes what arrived by a move as a partition's state; false: not everything has arrived. */
+    bool (*adopt)(void *context, uint32_t partition, uint64_t move);
+    /* Frees a partition's state. */
+    void (*drop)(void *context, uint32_t partition);
+    /* Writes this node's part of a checkpoint. */
+    void (*cut)(void *context, uint64_t cut, uint64_t step);
+    void (*cancel_cut)(void *context, uint64_t cut);
+};
+
+enum ps_member_giving { PS_GIVING_COPIES, PS_GIVING_HELD, PS_GIVING_HANDED_OVER };
+
+struct ps_member {
+    const struct ps_member_ops *ops;
+    void *context;
+    struct ps_cluster_node self;
+    uint64_t session_us;
+    uint64_t hold_us_max; /* a move that holds calls for longer is given up */
+    struct ps_cluster_map map;
+    uint64_t session;   /* with the coordinator; 0: none that it knows of */
+    uint32_t index;     /* of the node in map; PS_CLUSTER_NO_NODE: this process is not in it */
+    bool is_superseded; /* another process has the name: this one serves nothing any more */
+    bool writes;        /* a change of the map is on its way */
+    bool asks;          /* the map must be read, because a change's fate is not known */
+    uint64_t lease_end_us;
+    uint64_t cut;                                /* that was begun; 0: none */
+    uint64_t have[PS_CLUSTER_PARTITIONS_MAX];    /* the grant under which its state is in memory; 0: none */
+    uint64_t loading[PS_CLUSTER_PARTITIONS_MAX]; /* the grant for which it is being loaded */
+    bool holds[PS_CLUSTER_PARTITIONS_MAX];       /* a move is ending: its calls wait */
+    uint32_t giving_count;
+    struct ps_member_give {
+        struct ps_cluster_move move;
+        enum ps_member_giving state;
+        uint64_t held_us; /* since when calls wait */
+    } giving[PS_CLUSTER_MOVES_MAX];
+};
+
+enum ps_member_answer {
+    PS_MEMBER_SERVES,
+    PS_MEMBER_WAIT,       /* later, or elsewhere if the map changes */
+    PS_MEMBER_OTHER_OWNER /* the caller's map is not this node's */
+};
+
+void ps_member_init(struct ps_member *m, const struct ps_member_ops *ops, void *context,
+                    const struct ps_cluster_node *self, uint64_t session_us, uint64_t hold_us_max,
+                    uint32_t partition_count);
+
+/* May a call be served, from a caller that believes the partition to be this process's under this grant?
+ * To be asked before the call is executed. */
+enum ps_member_answer ps_member_serves(const struct ps_member *m, uint32_t partition, uint64_t grant,
+                                       uint64_t start_id, uint64_t now_us);
+
+/* ---- the coordinator ---- */
+
+/* A request of this session was answered that had been sent at that time. */
+void ps_member_confirmed(struct ps_member *m, uint64_t session, uint64_t sent_us);
+/* The session is dead. */
+void ps_member_expired(struct ps_member *m);
+/* The coordinator's map, as it was read. An older one than is known changes nothing. */
+void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map);
+enum ps_member_written { PS_WRITTEN, PS_NOT_WRITTEN, PS_PERHAPS_WRITTEN };
+/* What became of write_map(next). */
+void ps_member_map_written(struct ps_member *m, const struct ps_cluster_map *next,
+                           enum ps_member_written outcome);
+
+/* ---- the node's own work; id: of a move ---- */
+
+void ps_member_loaded(struct ps_member *m, uint32_t partition, uint64_t grant);
+void ps_member_copied(struct ps_member *m, uint64_t id, uint64_t now_us);
+void ps_member_handed_over(struct ps_member *m, uint64_t id);
+/* Now and then: proposes what is due. */
+void ps_member_tick(struct ps_member *m, uint64_t now_us);
+
+#endif

@@ -1,0 +1,115 @@
+#include <string.h>
+#include "cluster_world.h"
+
+void check_map(struct world *w, const struct ps_cluster_map *map)
+{
+    for (uint32_t p = 0; p < w->partition_count; p++) {
+        if (map->owner[p] == PS_CLUSTER_NO_NODE)
+            continue;
+        const struct generation now = {.grant = map->grant[p],
+                                       .start_id = map->nodes[map->owner[p]].start_id};
+        const uint32_t count = w->generation_count[p];
+        if (count == 0 || w->generations[p][count - 1].grant != now.grant ||
+            w->generations[p][count - 1].start_id != now.start_id)
+            w->generations[p][w->generation_count[p]++] = now;
+    }
+    const struct ps_cluster_map *before = &w->maps[map->epoch - 1];
+    if (map->committed < before->committed || map->committed_step < before->committed_step)
+        fail(w, "the newest checkpoint became %llu of step %llu", (unsigned long long)map->committed,
+             (unsigned long long)map->committed_step);
+    if (map->committed != before->committed && map->committed_step != before->cut_step)
+        fail(w, "checkpoint %llu is said to be of step %llu", (unsigned long long)map->committed,
+             (unsigned long long)map->committed_step);
+    w->counts.cuts += map->committed != before->committed;
+    w->counts.moves += map->move_count > before->move_count;
+    w->counts.cancelled += map->move_count < before->move_count && map->last_id == before->last_id &&
+                           memcmp(map->owner, before->owner, sizeof(map->owner)) == 0;
+}
+
+void check_execution(struct world *w, uint32_t node, uint32_t partition, uint64_t grant, uint64_t start_id)
+{
+    for (uint32_t g = 0; g < w->generation_count[partition]; g++) {
+        if (w->generations[partition][g].grant != grant || w->generations[partition][g].start_id != start_id)
+            continue;
+        if (g < w->served[partition])
+            fail(w, "node %u serves partition %u, which is another's and was served there", node, partition);
+        if (g != w->served[partition])
+            w->answered[partition] = 0;
+        w->served[partition] = g;
+        return;
+    }
+    fail(w, "node %u serves partition %u, which was never its own", node, partition);
+}
+
+void check_push(struct world *w, uint32_t partition, uint32_t length)
+{
+    w->answered[partition] = length;
+}
+
+void check_adopted(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length)
+{
+    const uint32_t before = w->served[partition]; /* the giver, if it served the partition at all */
+    if (before + 1 < w->generation_count[partition] && w->generations[partition][before + 1].grant == grant &&
+        w->generations[partition][before + 1].start_id == start_id && length < w->answered[partition])
+        fail(w, "partition %u has moved with %u of %u pushes", partition, length, w->answered[partition]);
+}
+
+static bool has_exactly(const struct world *w, const struct state *s, uint32_t steps)
+{
+    uint8_t seen[CLIENTS_MAX][STEPS_MAX + 1] = {{0}};
+    if (s->length != steps * w->client_count)
+        return false;
+    for (uint32_t i = 0; i < s->length; i++)
+        seen[s->log[i].client][s->log[i].step]++;
+    for (uint32_t c = 0; c < w->client_count; c++)
+        for (uint32_t step = 1; step <= steps; step++)
+            if (seen[c][step] != 1)
+                return false;
+    return true;
+}
+
+void check_cut(struct world *w, const struct ps_cluster_map *map)
+{
+    for (uint32_t p = 0; p < w->partition_count; p++) {
+        uint32_t found = 0;
+        for (uint32_t n = 0; n < w->node_count; n++) {
+            const struct part *part = &w->parts[n][map->cut % CUTS_MAX];
+            if (part->cut != map->cut || !part->has[p])
+                continue;
+            found++;
+            if (!has_exactly(w, &part->states[p], (uint32_t)map->cut_step))
+                fail(w, "checkpoint %llu has partition %u not as of step %llu", (unsigned long long)map->cut,
+                     p, (unsigned long long)map->cut_step);
+        }
+        if (found != 1)
+            fail(w, "checkpoint %llu has partition %u %u times", (unsigned long long)map->cut, p, found);
+    }
+}
+
+void check_end(struct world *w)
+{
+    const struct ps_cluster_map *map = &w->maps[w->coordinator.epoch];
+    for (uint32_t c = 0; c < w->client_count; c++)
+        if (!client_is_done(w, c)) {
+            fail(w, "client %u hangs at step %u of %u", c, w->clients[c].step, w->steps);
+            return;
+        }
+    if (map->move_count > 0)
+        fail(w, "a move never ends");
+    if (map->cut != 0)
+        fail(w, "a checkpoint never ends");
+    for (uint32_t i = 0; i < w->node_count; i++)
+        if (w->nodes[i].runs && w->nodes[i].member.map.epoch != map->epoch)
+            fail(w, "node %u does not learn the map", i);
+    for (uint32_t p = 0; p < w->partition_count; p++) {
+        uint32_t owner = NOBODY;
+        for (uint32_t i = 0; i < w->node_count; i++)
+            if (w->nodes[i].runs && w->nodes[i].start_id == map->nodes[map->owner[p]].start_id)
+                owner = i;
+        if (owner == NOBODY)
+            fail(w, "partition %u has no owner", p);
+        else if (!has_exactly(w, &w->nodes[owner].states[p], w->steps))
+            fail(w, "partition %u has %u pushes for %u, or one twice", p, w->nodes[owner].states[p].length,
+                 w->steps * w->client_count);
+    }
+}

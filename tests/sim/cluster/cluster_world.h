@@ -1,0 +1,238 @@
+/* A simulated cluster: nodes with ps/cluster/ as it is, a coordinator, a store of checkpoints, clients
+ * that train, and everything that can fail between them. One seed draws it all. Times are in microseconds
+ * of the world's clock; each node has a clock of its own, which runs faster or slower. */
+#ifndef SIM_CLUSTER_WORLD_H
+#define SIM_CLUSTER_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ps/cluster/leader.h"
+#include "ps/cluster/member.h"
+#include "tests/sim/sim_random.h"
+
+#define NODES_MAX      5u
+#define CLIENTS_MAX    3u
+#define PARTITIONS_MAX PS_CLUSTER_PARTITIONS_MAX
+#define STEPS_MAX      32u
+#define LOG_MAX        160u /* pushes in a partition; one applied twice has room, too */
+#define EPOCHS_MAX     1500u
+#define CUTS_MAX       256u
+#define STARTS_MAX     64u
+#define MESSAGES_MAX   4096u
+#define NOBODY         UINT32_MAX
+
+/* What a partition has learnt: a number for each client up to which its pushes are in, and the pushes
+ * themselves in the order in which they were applied. */
+struct state {
+    uint8_t upto[CLIENTS_MAX];
+    uint16_t length;
+    struct push {
+        uint8_t client, step;
+    } log[LOG_MAX];
+};
+
+struct part { /* of a checkpoint */
+    uint64_t cut;
+    uint64_t start_id;
+    bool has[PARTITIONS_MAX];
+    struct state states[PARTITIONS_MAX];
+};
+
+enum kind {
+    /* to the coordinator, and its answers */
+    ASK_REGISTER,
+    ASK_READ,
+    ASK_WRITE,
+    TELL_VIEW,
+    TELL_WRITTEN,
+    /* clients and nodes */
+    CALL_PUSH,
+    CALL_LOOKUP,
+    CALL_MAP,
+    REPLY_CALL,
+    REPLY_MAP,
+    /* node to node */
+    MOVE_DATA,
+    MOVE_HAVE,
+    /* a party's own */
+    TICK,
+    LEAD,
+    LOADED,
+    PART_WRITTEN,
+    CLUSTER_WRITTEN,
+    START,
+    FAULT
+};
+
+struct message {
+    uint64_t at_us;
+    uint64_t order; /* of two at the same time */
+    enum kind kind;
+    uint32_t from, to;              /* nodes are 0.., clients after NODES_MAX */
+    uint64_t to_start;              /* TICK and what a process told itself: it must still run; 0: any */
+    uint64_t sent_us;               /* by the sender's clock */
+    uint64_t session;               /* ASK and TELL */
+    uint64_t registered[NODES_MAX]; /* TELL_VIEW: start ids; 0: no session */
+    uint64_t sessions[NODES_MAX];
+    bool leads;
+    uint64_t epoch;    /* of a map: world->maps[epoch] */
+    uint32_t proposal; /* ASK_WRITE: index of world->proposals */
+    uint64_t grant, start_id, number;
+    uint32_t partition;
+    uint8_t step, status, outcome;
+    uint8_t upto[CLIENTS_MAX];
+    /* MOVE_DATA, MOVE_HAVE */
+    uint16_t offset, length;
+    bool is_last;
+    struct push entries[8];
+    uint32_t entry_count;
+};
+
+enum call_status { CALL_OK, CALL_WAIT, CALL_OTHER_OWNER, CALL_GAP };
+
+struct session {
+    uint64_t id;
+    uint64_t start_id;
+    uint64_t heard_us;
+    bool is_registered;
+};
+
+struct coordinator {
+    uint64_t epoch;
+    struct session sessions[NODES_MAX]; /* id 0: none */
+    uint64_t leader;                    /* a session */
+    uint64_t last_session;
+    uint64_t down_until_us;
+};
+
+struct staged { /* what arrived by a move */
+    uint64_t move;
+    bool is_complete;
+    struct state state;
+};
+
+struct node {
+    bool runs;
+    uint64_t paused_until_us;
+    double clock_rate;
+    uint64_t start_id;
+    uint64_t session; /* as the process knows it; 0: it has none */
+    bool leads;
+    uint64_t absent_since_us[NODES_MAX]; /* of the map's nodes, as the leader saw it; 0: it is there */
+    uint64_t cut_seen, cut_seen_us;      /* the leader's */
+    bool cluster_is_being_written;
+    struct ps_member member;
+    struct state states[PARTITIONS_MAX];
+    struct staged staged[PARTITIONS_MAX];
+    uint64_t cut, cut_step; /* gate: calls beyond wait; 0: none */
+    bool part_is_taken;     /* and the gate is open again */
+    struct giving {
+        uint64_t move;
+        bool is_last;
+        uint16_t acknowledged[PARTITIONS_MAX];
+        bool has_last[PARTITIONS_MAX];
+    } giving[PS_CLUSTER_MOVES_MAX];
+};
+
+struct client {
+    uint64_t epoch; /* of the map it knows */
+    uint32_t step;  /* whose pushes are in flight */
+    uint64_t next_step_us;
+    uint8_t acked[PARTITIONS_MAX]; /* pushes up to this one are applied, as far as it knows */
+    uint64_t grant[PARTITIONS_MAX], start_id[PARTITIONS_MAX];
+    uint32_t durable; /* the steps that it has forgotten */
+    uint64_t lookups;
+};
+
+struct world {
+    struct sim_rng rng;
+    bool verbose;
+    uint64_t now_us;
+    uint64_t trace;
+    uint64_t last_order;
+    uint32_t node_count, client_count, partition_count, steps;
+    uint64_t calm_us;          /* faults end */
+    uint64_t computing_us_max; /* between two steps of a client */
+    uint64_t session_us;
+    uint64_t take_over_us;
+    uint64_t store_us_max; /* what a file takes */
+    uint32_t loss_ppm, twice_ppm, delay_us_max;
+    uint32_t kill_ppm, pause_ppm, outage_ppm, cut_off_ppm, order_ppm; /* at each FAULT */
+    bool cut_off[NODES_MAX][NODES_MAX + 1]; /* from other nodes; the last: the coordinator */
+    bool clients_cut_off[NODES_MAX];
+    struct coordinator coordinator;
+    struct node nodes[NODES_MAX];
+    struct client clients[CLIENTS_MAX];
+    struct ps_cluster_map maps[EPOCHS_MAX]; /* all that the coordinator has had, by epoch */
+    struct ps_cluster_map proposals[MESSAGES_MAX];
+    uint32_t next_proposal;
+    struct part parts[NODES_MAX][CUTS_MAX]; /* by the number of a cut modulo CUTS_MAX */
+    uint64_t clusters[CUTS_MAX];            /* cuts with a file CLUSTER */
+    uint64_t last_start;
+    bool drained[NODES_MAX];
+    bool wants_balance, wants_cut;
+    /* which generation of owners served a partition last: owners as the coordinator's map had them */
+    struct generation {
+        uint64_t grant, start_id;
+    } generations[PARTITIONS_MAX][EPOCHS_MAX];
+    uint32_t generation_count[PARTITIONS_MAX];
+    uint32_t served[PARTITIONS_MAX];
+    uint32_t answered[PARTITIONS_MAX]; /* pushes that this generation had answered */
+    uint32_t heap_count;
+    uint32_t heap[MESSAGES_MAX];
+    uint32_t free_count;
+    uint32_t free_list[MESSAGES_MAX];
+    struct message messages[MESSAGES_MAX];
+    struct counts {
+        uint64_t moves, cancelled, cuts, restarts, take_overs, replayed;
+    } counts;
+    char *why;
+    size_t why_bytes;
+    bool failed;
+};
+
+/* ---- cluster_world.c ---- */
+
+/* One run, as in struct seeds_program. */
+bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes);
+void fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Delivers m after delay_us. */
+void post(struct world *w, struct message m, uint64_t delay_us);
+/* The same over the network, which loses, doubles and delays. */
+void send_message(struct world *w, struct message m);
+uint64_t node_now(const struct world *w, uint32_t node); /* by its clock */
+bool is_calm(const struct world *w);
+
+/* ---- cluster_coordinator.c ---- */
+
+void coordinator_receive(struct world *w, const struct message *m);
+void coordinator_tick(struct world *w);
+
+/* ---- cluster_node.c ---- */
+
+void node_start(struct world *w, uint32_t i);
+void node_receive(struct world *w, const struct message *m);
+
+/* ---- cluster_client.c ---- */
+
+void client_start(struct world *w, uint32_t c);
+void client_receive(struct world *w, const struct message *m);
+bool client_is_done(const struct world *w, uint32_t c);
+
+/* ---- cluster_check.c: the promises ---- */
+
+/* The coordinator has taken a map. */
+void check_map(struct world *w, const struct ps_cluster_map *map);
+/* A node executes a call. */
+void check_execution(struct world *w, uint32_t node, uint32_t partition, uint64_t grant, uint64_t start_id);
+/* A node has answered a push, and the partition has so many now. */
+void check_push(struct world *w, uint32_t partition, uint32_t length);
+/* A node takes what came by a move. */
+void check_adopted(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length);
+/* CLUSTER of this cut is about to be written. */
+void check_cut(struct world *w, const struct ps_cluster_map *map);
+/* All faults are over, and everybody is done. */
+void check_end(struct world *w);
+
+#endif

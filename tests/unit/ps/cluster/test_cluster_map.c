@@ -1,0 +1,220 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/cluster/cluster_map.h"
+
+#define PARTITIONS 12u
+
+static struct ps_cluster_map map;
+static const bool nobody[PS_CLUSTER_NODES_MAX];
+
+static struct ps_cluster_node node(char name, uint32_t core_count, uint64_t start_id)
+{
+    struct ps_cluster_node n = {.core_count = core_count, .start_id = start_id, .session = start_id};
+    n.name[0] = name;
+    return n;
+}
+
+static void join(char name, uint32_t core_count, uint64_t start_id)
+{
+    const struct ps_cluster_node n = node(name, core_count, start_id);
+    assert_true(ps_cluster_map_join(&map, &n));
+}
+
+/* a has 4 partitions, b 8. */
+static int two_nodes(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, PARTITIONS);
+    join('a', 1, 11);
+    join('b', 2, 12);
+    return ps_cluster_map_spread(&map) ? 0 : -1;
+}
+
+static void test_partitions_are_spread_by_cores(void **state)
+{
+    (void)state;
+    assert_int_equal(map.epoch, 3);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 4);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 8);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        assert_int_equal(map.owner[p], p < 4 ? 0 : 1); /* in runs */
+        assert_int_equal(map.grant[p], map.grant[0]);
+        assert_int_not_equal(map.grant[p], 0);
+    }
+    assert_false(ps_cluster_map_spread(&map)); /* nothing is left */
+    assert_int_equal(map.epoch, 3);
+}
+
+static void test_a_process_joins_once(void **state)
+{
+    const struct ps_cluster_node same = node('a', 1, 11);
+    (void)state;
+    assert_false(ps_cluster_map_join(&map, &same));
+    assert_int_equal(map.node_count, 2);
+    assert_int_equal(map.epoch, 3);
+}
+
+static void test_a_new_session_is_a_change_and_ends_nothing(void **state)
+{
+    struct ps_cluster_node again = node('a', 1, 11);
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 2, 1));
+    again.session = 99;
+    assert_true(ps_cluster_map_join(&map, &again));
+    assert_int_equal(map.nodes[0].session, 99);
+    assert_int_equal(map.epoch, 5);
+    assert_int_equal(map.move_count, 1);
+}
+
+static void test_a_new_process_ends_its_moves_and_the_cut(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 2, 1));
+    const uint64_t move = map.moves[0].id;
+    join('b', 2, 22);
+    assert_int_equal(map.node_count, 2);
+    assert_int_equal(map.move_count, 0);
+    assert_false(ps_cluster_map_finish_move(&map, move));
+    assert_true(ps_cluster_map_begin_cut(&map, 7));
+    join('a', 1, 21);
+    assert_int_equal(map.cut, 0);
+    assert_int_equal(map.owner[0], 0); /* it owns what the process before it did, and loads it */
+}
+
+static void test_a_move_is_finished_or_cancelled(void **state)
+{
+    const uint64_t before = map.grant[0];
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 1, 2, 1));
+    const uint64_t move = map.moves[0].id;
+    assert_int_equal(map.owner[1], 0); /* the giver serves meanwhile */
+    assert_int_equal(ps_cluster_map_load(&map, 1), 10);
+    assert_true(ps_cluster_map_cancel_move(&map, move));
+    assert_false(ps_cluster_map_finish_move(&map, move));
+    assert_int_equal(map.grant[1], before);
+
+    assert_true(ps_cluster_map_begin_move(&map, 1, 2, 1));
+    assert_int_not_equal(map.moves[0].id, move);
+    const uint64_t second = map.moves[0].id;
+    assert_true(ps_cluster_map_finish_move(&map, second));
+    assert_int_equal(map.owner[0], 0);
+    assert_int_equal(map.owner[1], 1);
+    assert_int_equal(map.owner[2], 1);
+    assert_int_equal(map.grant[1], second);
+    assert_int_equal(map.grant[0], before);
+    assert_null(ps_cluster_map_move(&map, second));
+}
+
+static void test_moves_that_do_not_fit_are_refused(void **state)
+{
+    const struct ps_cluster_map before = map;
+    (void)state;
+    assert_false(ps_cluster_map_begin_move(&map, 0, 0, 1));              /* nothing */
+    assert_false(ps_cluster_map_begin_move(&map, 0, 2, 0));              /* to its owner */
+    assert_false(ps_cluster_map_begin_move(&map, 0, 2, 2));              /* to nobody */
+    assert_false(ps_cluster_map_begin_move(&map, 3, 2, 1));              /* of two owners */
+    assert_false(ps_cluster_map_begin_move(&map, PARTITIONS - 1, 2, 0)); /* beyond the last */
+    assert_false(ps_cluster_map_begin_move(&map, UINT32_MAX, 2, 0));     /* beyond everything */
+    assert_false(ps_cluster_map_finish_move(&map, 77));
+    assert_memory_equal(&map, &before, sizeof(map));
+    assert_true(ps_cluster_map_begin_move(&map, 0, 2, 1));
+    assert_false(ps_cluster_map_begin_move(&map, 1, 1, 1)); /* it moves already */
+    assert_false(ps_cluster_map_begin_cut(&map, 1));        /* partitions move */
+}
+
+static void test_a_cut_is_committed_or_cancelled(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_cut(&map, 40));
+    const uint64_t first = map.cut;
+    assert_false(ps_cluster_map_begin_cut(&map, 41));
+    assert_false(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    assert_true(ps_cluster_map_cancel_cut(&map, first));
+    assert_false(ps_cluster_map_commit_cut(&map, first));
+    assert_int_equal(map.committed, 0);
+    assert_true(ps_cluster_map_begin_cut(&map, 50));
+    const uint64_t second = map.cut;
+    assert_true(second > first);
+    assert_true(ps_cluster_map_commit_cut(&map, second));
+    assert_int_equal(map.committed, second);
+    assert_int_equal(map.committed_step, 50);
+    assert_int_equal(map.cut, 0);
+}
+
+static void test_what_the_dead_owned_goes_to_the_present(void **state)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {true, false, false};
+    (void)state;
+    join('c', 2, 13);
+    assert_false(ps_cluster_map_take_over(&map, 0, present)); /* it lives */
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    const uint64_t granted = map.grant[11];
+    assert_true(ps_cluster_map_take_over(&map, 1, present));
+    assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS); /* c is absent, too */
+    assert_int_equal(map.move_count, 0);
+    assert_int_not_equal(map.grant[11], granted);
+    assert_int_equal(map.grant[0], granted); /* a had this one before */
+    present[0] = false;
+    assert_false(ps_cluster_map_take_over(&map, 0, present)); /* nobody is left */
+}
+
+/* Moves one after the other until nothing is left to do; returns how many. */
+static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX])
+{
+    uint32_t moves = 0;
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    while (ps_cluster_map_next_move(&map, drained, &first, &count, &to)) {
+        assert_true(ps_cluster_map_begin_move(&map, first, count, to));
+        assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+        assert_true(++moves < 20);
+    }
+    return moves;
+}
+
+static void test_balance_moves_no_more_than_needed(void **state)
+{
+    (void)state;
+    assert_int_equal(settle(nobody), 0);
+    join('c', 3, 13);
+    assert_true(settle(nobody) <= 2);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 2);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 4);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 6);
+}
+
+static void test_a_drained_node_ends_empty(void **state)
+{
+    const bool drained[PS_CLUSTER_NODES_MAX] = {false, true};
+    (void)state;
+    settle(drained);
+    assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS);
+    const bool all[PS_CLUSTER_NODES_MAX] = {true, true};
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    assert_false(ps_cluster_map_next_move(&map, all, &first, &count, &to)); /* nowhere to go */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_partitions_are_spread_by_cores, two_nodes),
+        cmocka_unit_test_setup(test_a_process_joins_once, two_nodes),
+        cmocka_unit_test_setup(test_a_new_session_is_a_change_and_ends_nothing, two_nodes),
+        cmocka_unit_test_setup(test_a_new_process_ends_its_moves_and_the_cut, two_nodes),
+        cmocka_unit_test_setup(test_a_move_is_finished_or_cancelled, two_nodes),
+        cmocka_unit_test_setup(test_moves_that_do_not_fit_are_refused, two_nodes),
+        cmocka_unit_test_setup(test_a_cut_is_committed_or_cancelled, two_nodes),
+        cmocka_unit_test_setup(test_what_the_dead_owned_goes_to_the_present, two_nodes),
+        cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
+        cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "ps/cluster/leader.h"
+
+static struct ps_cluster_map map, next;
+static struct ps_cluster_node nodes[3];
+static uint64_t absent_us[PS_CLUSTER_NODES_MAX];
+static bool drained[PS_CLUSTER_NODES_MAX];
+static struct ps_leader_view view;
+
+static enum ps_leader_action lead(void)
+{
+    const enum ps_leader_action action = ps_leader_next(&view, &next);
+    if (action == PS_LEADER_WRITES_MAP) {
+        assert_int_equal(next.epoch, map.epoch + 1);
+        map = next;
+    }
+    return action;
+}
+
+/* Two nodes with 6 partitions each. */
+static int set_up(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        nodes[i] = (struct ps_cluster_node){.core_count = 1, .start_id = 10 + i, .session = 20 + i};
+        nodes[i].name[0] = (char)('a' + (int)i);
+        absent_us[i] = 0;
+        drained[i] = false;
+    }
+    view = (struct ps_leader_view){.map = &map,
+                                   .registered = nodes,
+                                   .registered_count = 2,
+                                   .absent_us = absent_us,
+                                   .nodes_wanted = 2,
+                                   .drained = drained};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    return 0;
+}
+
+static void test_nodes_are_admitted_and_get_partitions_together(void **state)
+{
+    (void)state;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 6);
+    ps_cluster_map_init(&map, 12);
+    view.registered_count = 1;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* a joins */
+    assert_int_equal(lead(), PS_LEADER_WAITS);      /* for b */
+    assert_int_equal(map.owner[0], PS_CLUSTER_NO_NODE);
+}
+
+static void test_a_late_node_gets_its_share_when_asked(void **state)
+{
+    (void)state;
+    view.registered_count = 3;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.wants_balance = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.moves[0].to, 2);
+    assert_int_equal(map.moves[0].count, 2);
+}
+
+static void test_moves_with_an_absent_node_end(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 2, 1));
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    absent_us[1] = 1;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.move_count, 0);
+    drained[0] = true;
+    view.wants_balance = true;
+    assert_int_equal(lead(), PS_LEADER_WAITS); /* none begins, either */
+}
+
+static void test_the_dead_are_replaced_if_that_is_wanted(void **state)
+{
+    (void)state;
+    absent_us[1] = 1000;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.take_over_us = 1000;
+    assert_int_equal(lead(), PS_LEADER_WAITS); /* not yet */
+    absent_us[1] = 1001;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 12);
+}
+
+static void test_a_checkpoint_is_committed_once_all_is_written(void **state)
+{
+    (void)state;
+    view.wants_cut = true;
+    view.cut_step = 9;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    const uint64_t cut = map.cut;
+    assert_int_equal(map.cut_step, 9);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.parts_are_written = true;
+    assert_int_equal(lead(), PS_LEADER_COMMITS_CUT);
+    view.cut_is_committed = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.committed, cut);
+    assert_int_equal(map.cut, 0);
+}
+
+static void test_a_checkpoint_waits_for_moves_and_none_begins(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 2, 1));
+    view.wants_cut = view.wants_balance = true;
+    drained[0] = true;
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_not_equal(map.cut, 0);
+}
+
+static void test_a_late_checkpoint_is_given_up_unless_it_is_there(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_cut(&map, 3));
+    view.cut_is_late = true;
+    view.cut_is_committed = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_not_equal(map.committed, 0);
+    assert_true(ps_cluster_map_begin_cut(&map, 4));
+    view.cut_is_committed = false;
+    const uint64_t committed = map.committed;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.cut, 0);
+    assert_int_equal(map.committed, committed);
+}
+
+/* The file CLUSTER may be there although a node has started again meanwhile: the checkpoint is valid, and all
+ * must agree that it is there. */
+static void test_what_is_in_the_store_is_committed_before_a_restart_is_noted(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_cut(&map, 3));
+    const uint64_t cut = map.cut;
+    view.cut_is_committed = true;
+    nodes[1].start_id = 77;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.committed, cut);
+    assert_int_equal(map.nodes[1].start_id, 11);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.nodes[1].start_id, 77);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_nodes_are_admitted_and_get_partitions_together, set_up),
+        cmocka_unit_test_setup(test_a_late_node_gets_its_share_when_asked, set_up),
+        cmocka_unit_test_setup(test_moves_with_an_absent_node_end, set_up),
+        cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),
+        cmocka_unit_test_setup(test_a_checkpoint_is_committed_once_all_is_written, set_up),
+        cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),
+        cmocka_unit_test_setup(test_a_late_checkpoint_is_given_up_unless_it_is_there, set_up),
+        cmocka_unit_test_setup(test_what_is_in_the_store_is_committed_before_a_restart_is_noted, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/cluster/member.h"
+
+#define PARTITIONS 4u
+#define SESSION_US 1000u
+#define HOLD_US    300u
+#define SESSION    5u
+#define START      50u
+
+/* The coordinator's map, and what the member asked for. */
+static struct ps_cluster_map map, written;
+static struct ps_member m;
+static bool arrived; /* what adopt() finds */
+static struct asked {
+    uint32_t writes, loads, copies, rests, keeps, adopted, drops, cuts, cancelled;
+    uint64_t checkpoint;
+} asked;
+
+static void write_map(void *context, const struct ps_cluster_map *next)
+{
+    (void)context;
+    asked.writes++;
+    written = *next;
+}
+
+static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_t grant)
+{
+    (void)context;
+    asked.loads++;
+    asked.checkpoint = checkpoint;
+    assert_int_equal(grant, m.map.grant[partition]);
+}
+
+static void copy(void *context, const struct ps_cluster_move *move)
+{
+    (void)context;
+    (void)move;
+    asked.copies++;
+}
+
+static void send_rest(void *context, const struct ps_cluster_move *move)
+{
+    (void)context;
+    (void)move;
+    asked.rests++;
+}
+
+static void keep(void *context, const struct ps_cluster_move *move)
+{
+    (void)context;
+    (void)move;
+    asked.keeps++;
+}
+
+static bool adopt(void *context, uint32_t partition, uint64_t move)
+{
+    (void)context;
+    (void)partition;
+    (void)move;
+    asked.adopted += arrived;
+    return arrived;
+}
+
+static void drop(void *context, uint32_t partition)
+{
+    (void)context;
+    (void)partition;
+    asked.drops++;
+}
+
+static void cut(void *context, uint64_t id, uint64_t step)
+{
+    (void)context;
+    assert_int_equal(id, map.cut);
+    assert_int_equal(step, map.cut_step);
+    asked.cuts++;
+}
+
+static void cancel_cut(void *context, uint64_t id)
+{
+    (void)context;
+    (void)id;
+    asked.cancelled++;
+}
+
+static const struct ps_member_ops ops = {.write_map = write_map,
+                                         .load = load,
+                                         .copy = copy,
+                                         .send_rest = send_rest,
+                                         .keep = keep,
+                                         .adopt = adopt,
+                                         .drop = drop,
+                                         .cut = cut,
+                                         .cancel_cut = cancel_cut};
+
+static struct ps_cluster_node node(char name, uint64_t start_id, uint64_t session)
+{
+    struct ps_cluster_node n = {.core_count = 1, .start_id = start_id, .session = session};
+    n.name[0] = name;
+    return n;
+}
+
+static void take(void)
+{
+    ps_member_take_map(&m, &map);
+}
+
+static enum ps_member_answer serves(uint32_t partition, uint64_t now_us)
+{
+    return ps_member_serves(&m, partition, map.grant[partition], START, now_us);
+}
+
+/* a, the node, owns partitions 0 and 1, and has loaded them; b owns the others. */
+static int set_up(void **state)
+{
+    const struct ps_cluster_node a = node('a', START, SESSION);
+    const struct ps_cluster_node b = node('b', 60, 6);
+    (void)state;
+    asked = (struct asked){0};
+    arrived = false;
+    ps_cluster_map_init(&map, PARTITIONS);
+    assert_true(ps_cluster_map_join(&map, &a) && ps_cluster_map_join(&map, &b) &&
+                ps_cluster_map_spread(&map));
+    ps_member_init(&m, &ops, NULL, &a, SESSION_US, HOLD_US, PARTITIONS);
+    ps_member_confirmed(&m, SESSION, 0);
+    take();
+    for (uint32_t p = 0; p < 2; p++)
+        ps_member_loaded(&m, p, map.grant[p]);
+    return asked.loads == 2 ? 0 : -1;
+}
+
+static void test_it_serves_what_it_owns_and_has(void **state)
+{
+    (void)state;
+    assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
+    assert_int_equal(serves(2, 0), PS_MEMBER_OTHER_OWNER);
+    assert_int_equal(ps_member_serves(&m, 0, map.grant[0] + 1, START, 0), PS_MEMBER_OTHER_OWNER);
+    assert_int_equal(ps_member_serves(&m, 0, map.grant[0], START + 1, 0), PS_MEMBER_OTHER_OWNER);
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    map.committed = 33;
+    take();
+    assert_int_equal(asked.checkpoint, 33); /* nothing had arrived */
+    assert_int_equal(serves(2, 0), PS_MEMBER_WAIT);
+    ps_member_loaded(&m, 2, map.grant[0]); /* of a grant before this one */
+    assert_int_equal(serves(2, 0), PS_MEMBER_WAIT);
+    ps_member_loaded(&m, 2, map.grant[2]);
+    assert_int_equal(serves(2, 0), PS_MEMBER_SERVES);
+}
+
+static void test_its_lease_is_half_a_session_from_the_sending_on(void **state)
+{
+    (void)state;
+    assert_int_equal(serves(0, SESSION_US / 2 - 1), PS_MEMBER_SERVES);
+    assert_int_equal(serves(0, SESSION_US / 2), PS_MEMBER_WAIT);
+    ps_member_confirmed(&m, SESSION, 400);
+    assert_int_equal(serves(0, 899), PS_MEMBER_SERVES);
+    ps_member_confirmed(&m, SESSION, 300); /* an answer that was overtaken */
+    assert_int_equal(serves(0, 899), PS_MEMBER_SERVES);
+    assert_int_equal(serves(0, 900), PS_MEMBER_WAIT);
+}
+
+static void test_a_new_session_serves_once_the_map_has_it(void **state)
+{
+    const struct ps_cluster_node again = node('a', START, SESSION + 1);
+    (void)state;
+    ps_member_expired(&m);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    ps_member_confirmed(&m, SESSION + 1, 0);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    assert_true(ps_cluster_map_join(&map, &again));
+    take();
+    assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
+    assert_int_equal(asked.loads, 2); /* it went on with what it had */
+}
+
+static void test_it_ends_when_another_process_has_its_name(void **state)
+{
+    const struct ps_cluster_node other = node('a', START + 1, SESSION + 1);
+    (void)state;
+    assert_true(ps_cluster_map_join(&map, &other));
+    take();
+    assert_true(m.is_superseded);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    assert_int_equal(asked.drops, 2);
+}
+
+static void test_an_older_map_changes_nothing(void **state)
+{
+    const struct ps_cluster_map old = map;
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    take();
+    ps_member_take_map(&m, &old);
+    assert_int_equal(serves(0, 0), PS_MEMBER_OTHER_OWNER);
+    assert_int_equal(m.map.epoch, map.epoch);
+}
+
+/* Up to the change of the map that ends the move, which is then in `written`. */
+static uint64_t give(void)
+{
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    const uint64_t move = map.moves[0].id;
+    take();
+    assert_int_equal(asked.copies, 1);
+    assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
+    ps_member_handed_over(&m, move); /* too early */
+    assert_int_equal(asked.writes, 0);
+    ps_member_copied(&m, move, 0);
+    assert_int_equal(asked.rests, 1);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    assert_int_equal(serves(1, 0), PS_MEMBER_SERVES);
+    ps_member_tick(&m, HOLD_US);
+    assert_int_equal(asked.writes, 0);
+    ps_member_handed_over(&m, move);
+    assert_int_equal(asked.writes, 1);
+    return move;
+}
+
+static void test_what_it_gives_away_waits_until_the_map_has_changed(void **state)
+{
+    (void)state;
+    const uint64_t move = give();
+    assert_int_equal(written.owner[0], 1);
+    assert_int_equal(written.grant[0], move);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    map = written;
+    ps_member_map_written(&m, &written, PS_WRITTEN);
+    assert_int_equal(serves(0, 0), PS_MEMBER_OTHER_OWNER);
+    assert_int_equal(asked.drops, 1);
+    assert_int_equal(asked.keeps, 1);
+}
+
+static void test_a_change_of_unknown_fate_is_asked_for(void **state)
+{
+    (void)state;
+    give();
+    ps_member_map_written(&m, &written, PS_PERHAPS_WRITTEN);
+    assert_true(m.asks);
+    ps_member_tick(&m, 1);
+    assert_int_equal(asked.writes, 1);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    take(); /* it was not written: the map is as it was */
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
+    ps_member_tick(&m, 2);
+    assert_int_equal(asked.writes, 2);
+    map = written; /* it was, and the answer is lost again */
+    ps_member_map_written(&m, &written, PS_NOT_WRITTEN);
+    take();
+    assert_int_equal(serves(0, 0), PS_MEMBER_OTHER_OWNER);
+}
+
+static void test_a_cancelled_move_lets_calls_through(void **state)
+{
+    (void)state;
+    const uint64_t move = give();
+    ps_member_map_written(&m, &written, PS_NOT_WRITTEN);
+    assert_true(ps_cluster_map_cancel_move(&map, move));
+    take();
+    assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
+    assert_int_equal(asked.keeps, 1);
+    assert_int_equal(asked.drops, 0);
+}
+
+static void test_a_move_that_holds_calls_too_long_is_given_up(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    const uint64_t move = map.moves[0].id;
+    take();
+    ps_member_copied(&m, move, 100);
+    ps_member_tick(&m, 100 + HOLD_US);
+    assert_int_equal(asked.writes, 0);
+    ps_member_tick(&m, 101 + HOLD_US);
+    assert_int_equal(asked.writes, 1);
+    assert_int_equal(written.move_count, 0);
+    assert_int_equal(written.owner[0], 0);
+    assert_int_equal(serves(0, 0), PS_MEMBER_WAIT); /* until it is known to be cancelled */
+    ps_member_map_written(&m, &written, PS_WRITTEN);
+    assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
+}
+
+static void test_what_arrived_by_a_move_is_taken(void **state)
+{
+    (void)state;
+    arrived = true;
+    assert_true(ps_cluster_map_begin_move(&map, 2, 2, 0));
+    take();
+    assert_int_equal(asked.adopted, 0); /* the giver still owns it */
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    take();
+    assert_int_equal(asked.adopted, 2);
+    assert_int_equal(asked.loads, 2);
+    assert_int_equal(serves(3, 0), PS_MEMBER_SERVES);
+}
+
+static void test_it_cuts_once_it_has_all_that_it_owns(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_true(ps_cluster_map_begin_cut(&map, 8));
+    take();
+    assert_int_equal(asked.cuts, 0);
+    ps_member_loaded(&m, 2, map.grant[2]);
+    assert_int_equal(asked.cuts, 1);
+    assert_true(ps_cluster_map_cancel_cut(&map, map.cut));
+    take();
+    assert_int_equal(asked.cancelled, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_it_serves_what_it_owns_and_has, set_up),
+        cmocka_unit_test_setup(test_its_lease_is_half_a_session_from_the_sending_on, set_up),
+        cmocka_unit_test_setup(test_a_new_session_serves_once_the_map_has_it, set_up),
+        cmocka_unit_test_setup(test_it_ends_when_another_process_has_its_name, set_up),
+        cmocka_unit_test_setup(test_an_older_map_changes_nothing, set_up),
+        cmocka_unit_test_setup(test_what_it_gives_away_waits_until_the_map_has_changed, set_up),
+        cmocka_unit_test_setup(test_a_change_of_unknown_fate_is_asked_for, set_up),
+        cmocka_unit_test_setup(test_a_cancelled_move_lets_calls_through, set_up),
+        cmocka_unit_test_setup(test_a_move_that_holds_calls_too_long_is_given_up, set_up),
+        cmocka_unit_test_setup(test_what_arrived_by_a_move_is_taken, set_up),
+        cmocka_unit_test_setup(test_it_cuts_once_it_has_all_that_it_owns, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
