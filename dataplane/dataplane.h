@@ -98,6 +98,9 @@ struct dp_app {
     uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
     /* A hint, see mr_on_prefetch. NULL: it gets none. */
     void (*prefetch)(void *core_app, const struct mr_prefetch *requests, uint32_t count);
+    /* Another, see mr_on_arriving. NULL: it gets none. */
+    void (*arriving)(void *core_app, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
+                     uint32_t message_bytes);
     /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and
      * mr_on_session. NULL: it only serves, as the other cores' do. An address to call is one that a request
      * came from (mr_call_ref_address), which has the way back, or one with a path of zero: IPv4 and on the

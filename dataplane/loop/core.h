@@ -130,6 +130,8 @@ uint32_t dp_receive(struct dp_core *core, uint64_t now_us);
 /* Hooks of the endpoint: a request for its handler, and requests that came together. `arg` is the core. */
 void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request);
 void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_t count);
+void dp_request_arriving(void *arg, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
+                         uint32_t message_bytes);
 
 /* fault_port.c */
 bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);

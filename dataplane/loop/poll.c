@@ -188,6 +188,7 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.app = core;
     config.on_request = dp_serve_request;
     config.on_prefetch = dp->app.prefetch != NULL ? dp_prefetch_requests : NULL;
+    config.on_arriving = dp->app.arriving != NULL ? dp_request_arriving : NULL;
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);

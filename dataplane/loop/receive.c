@@ -198,3 +198,10 @@ void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_
     const struct dp_core *core = arg;
     core->dp->app.prefetch(core->app, requests, count);
 }
+
+void dp_request_arriving(void *arg, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
+                         uint32_t message_bytes)
+{
+    const struct dp_core *core = arg;
+    core->dp->app.arriving(core->app, ref, message, received_bytes, message_bytes);
+}

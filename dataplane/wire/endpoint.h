@@ -80,6 +80,13 @@ struct mr_prefetch {
     const uint8_t *message;
     uint32_t message_bytes;
 };
+/* Reports that more of a request of several segments has arrived, and that it is not whole: its first
+ * `received_bytes` are at `message`, aligned, from the session's client, and otherwise unchecked. They stay there
+ * as long as mr_call_ref_arriving() returns true, and after that until the call is answered. The handler must
+ * change nothing that others see, as the request may never be whole. It is called from mr_endpoint_receive()
+ * only. */
+typedef void (*mr_on_arriving)(void *app, struct mr_call_ref ref, const uint8_t *message,
+                               uint32_t received_bytes, uint32_t message_bytes);
 #define MR_PREFETCH_MAX MR_FRAGMENTS_MAX /* in one announcement */
 typedef void (*mr_on_prefetch)(void *app, const struct mr_prefetch *requests, uint32_t count);
 
@@ -116,6 +123,7 @@ struct mr_endpoint_config {
     mr_on_session on_session;   /* NULL: not reported */
     mr_on_reply on_reply;       /* NULL: calls nothing */
     mr_on_prefetch on_prefetch; /* serving side; NULL: not announced */
+    mr_on_arriving on_arriving; /* serving side; NULL: not reported */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
     uint8_t psk_roles[MR_PSK_MAX];         /* serving side: enum mr_role; 0: MR_ROLE_OPERATOR */
@@ -263,6 +271,8 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
 /* Returns whether the session that made the call is alive and waits for this answer. */
 bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
+/* Returns whether the call's request is arriving, and not whole yet. */
+bool mr_call_ref_arriving(const struct mr_endpoint *ep, struct mr_call_ref ref);
 /* Sets `*out` to the current address of the session that made the call. False: the session is gone. */
 bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_address *out);
 

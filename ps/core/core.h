@@ -100,6 +100,16 @@ struct ps_feature {
     uint64_t loaded_bytes;
 };
 
+/* The push that is arriving, of which some is done early (ps/ops/early_push.c). */
+struct ps_early_push {
+    enum { PS_EARLY_NONE, PS_EARLY_NOTED, PS_EARLY_BEGUN, PS_EARLY_UNFIT, PS_EARLY_TAKEN } state;
+    struct mr_call_ref ref;
+    const uint8_t *message; /* as long as the call is arriving, or alive */
+    uint32_t received_bytes, message_bytes;
+    uint32_t feature_id;
+    struct ps_early_keys keys;
+};
+
 struct ps_rpc;
 
 struct ps_core {
@@ -125,6 +135,7 @@ struct ps_core {
     bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
+    struct ps_early_push early;
     struct ps_shadow *shadow;   /* of the running restore; NULL: none */
     struct ps_feature *leaving; /* out of service, and not freed yet */
     struct ps_step_clock step_clock;

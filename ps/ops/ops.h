@@ -18,6 +18,16 @@ extern const dp_handler ps_dispatch[MR_OP_COUNT];
 /* dp_app's hook: brings rows of small lookups and pushes into the caches. */
 void ps_prefetch(void *core_app, const struct mr_prefetch *requests, uint32_t count);
 
+/* dp_app's hook: notes a push that is arriving. */
+void ps_arriving(void *core_app, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
+                 uint32_t message_bytes);
+/* Does some of what can be done before it is whole; true when it did some. */
+bool ps_early_push_step(struct ps_core *core);
+/* What has been done for this call; NULL: nothing. It stays until ps_early_push_end(). */
+struct ps_early_keys *ps_early_push_take(struct ps_core *core, struct mr_call_ref ref);
+/* The push that took it needs it no more. Nothing if none did. */
+void ps_early_push_end(struct ps_core *core);
+
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

@@ -344,6 +344,12 @@ static bool is_unseen(const struct ps_op *op)
     return is_numbered(op) && (op->request->message->preamble.flags & MR_PUSH_UNSEEN) != 0;
 }
 
+/* What was done of the push while it arrived: of its first part. */
+static struct ps_early_keys *early_of(const struct ps_op *op, const struct ps_push *push)
+{
+    return push->at == 0 && push->batch == NULL ? ps_early_push_take(op->core, op->request->ref) : NULL;
+}
+
 static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];
@@ -358,11 +364,14 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .insert = makes_rows(op, part->feature),
                                             .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
-                                            .learning_rate = rate_of(part)};
+                                            .learning_rate = rate_of(part),
+                                            .early = early_of(op, push)};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
     if (push->in_part)
         return false;
+    if (push->rows.early != NULL)
+        ps_early_push_end(op->core);
     const struct ps_push_counts *c = &push->rows.counts;
     push->counts.applied += c->applied;
     push->counts.refused += c->refused;

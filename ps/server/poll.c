@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "ps/ops/ops.h"
 #include "ps/server/rpc_node.h"
 
 #define MIB                  (UINT64_C(1) << 20)
@@ -178,7 +179,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
         ps_answer_commands(core);
     if (core->rpc != NULL)
         ps_rpc_poll(core->rpc, now_us);
-    more |= ps_coop_tasks_step(core, now_us);
+    more |= ps_coop_tasks_step(core, now_us) || ps_early_push_step(core);
     if (core->save.writer != NULL)
         more |= ps_save_poll(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {

@@ -184,7 +184,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
                          .core_stop = ps_core_stop,
                          .dispatch = ps_dispatch,
                          .last_push_step = ps_core_last_push_step,
-                         .prefetch = ps_prefetch};
+                         .prefetch = ps_prefetch,
+                         .arriving = ps_arriving};
     if (node->rpc != NULL)
         ps_rpc_dp_app(&app);
     status = dp_start(node->dp, &app, error);

@@ -186,6 +186,31 @@ struct ps_push_scratch {
     float *sums;
 };
 
+/* The keys of a push, which are brought together while its gradients still arrive: it depends on the keys and on
+ * the seed of their hash, and on nothing that is in the table. */
+struct ps_repeat {
+    uint32_t distinct, row; /* of scratch.distinct; of the gradients */
+};
+struct ps_early_keys {
+    const uint64_t *keys;
+    const float *gradients; /* where they will be: [key_count, dim] */
+    uint32_t key_count;
+    uint32_t dim;
+    uint64_t seed;
+    uint32_t slots_cleared, numbered; /* so far */
+    struct ps_push_scratch scratch;   /* without sums */
+    struct ps_repeat *repeats;        /* keys that were there before, in the order of the push */
+    uint32_t repeat_count;
+};
+/* Begins with the keys of a push of f32 rows by key into this table. False: memory is short. The memory is the
+ * arena's, and the next one that is begun takes it over. */
+bool ps_early_keys_begin(struct ps_early_keys *e, const struct ps_table *t, const uint64_t *keys,
+                         uint32_t key_count, const float *gradients);
+/* Whether what is begun is of such a table, which may be another one now. */
+bool ps_early_keys_are_of(const struct ps_early_keys *e, const struct ps_table *t);
+/* Does about as much as `count` keys take, with keys [0, arrived) there; true when all are done. */
+bool ps_early_keys_step(struct ps_early_keys *e, const struct ps_table *t, uint32_t arrived, uint32_t count);
+
 /* Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the
  * optimizer runs once per key. A key without a row is skipped and counted. A gradient that holds NaN or
  * Inf is left out and counted, and so is a sum that overflows. Cannot fail for well-formed input, so
@@ -204,6 +229,8 @@ struct ps_table_push {
     bool sees;
     uint64_t step;              /* training step, for the table's schedule */
     const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */
+    /* of the same keys and gradients, or it is not used; its memory stays until the push is complete. NULL: none */
+    struct ps_early_keys *early;
     struct ps_push_cursor cursor;
     struct ps_push_scratch scratch;
     struct ps_push_counts counts; /* so far; whole once it is complete */

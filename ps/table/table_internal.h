@@ -140,6 +140,30 @@ void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
 /* The row's values as f32; of a 16-bit row, until the next one is asked for. */
 const float *ps_table_row_values(struct ps_table *t, const void *row);
 
+/* A key of a push, once, and its gradient. */
+struct ps_distinct {
+    uint64_t hash;
+    uint64_t key;
+    const float *gradient;
+};
+
+/* Of the hash table in which a push's keys are brought together. */
+#define PS_PUSH_SLOTS_MIN 16u
+#define PS_PUSH_SLOTS_PER_KEY                                                                                \
+    4u /* at least, and less than twice that: a probe that meets another key costs a mispredicted branch */
+static inline uint32_t ps_push_slots(size_t keys)
+{
+    uint32_t slots = PS_PUSH_SLOTS_MIN;
+    while (slots < PS_PUSH_SLOTS_PER_KEY * keys)
+        slots *= 2;
+    return slots;
+}
+/* A key's first slot. */
+static inline uint32_t ps_push_slot(uint64_t hash, uint32_t slot_mask)
+{
+    return (uint32_t)(hash >> 32) & slot_mask;
+}
+
 /* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
 struct ps_row_group {
     uint32_t count;

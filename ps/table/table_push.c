@@ -10,19 +10,18 @@
 #include "dataplane/wire/format/convert.h"
 #include "ps/table/table_internal.h"
 
-#define SLOTS_MIN 16u
-#define SLOTS_PER_KEY                                                                                        \
-    4u /* at least, and less than twice that: a probe that meets another key costs a mispredicted branch */
-
 /* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in
- * the lowest class_bits bits are brought together, then applied. */
-enum push_stage { PUSH_NEW, PUSH_SEE, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
-
-/* A key, once, and its gradient. */
-struct ps_distinct {
-    uint64_t hash;
-    uint64_t key;
-    const float *gradient;
+ * the lowest class_bits bits are brought together, then applied. Of a push whose keys were numbered as they
+ * arrived, the rest are numbered (PUSH_NUMBER), and then the gradients of repeated keys are summed (PUSH_SUM). */
+enum push_stage {
+    PUSH_NEW,
+    PUSH_SEE,
+    PUSH_CLEAR,
+    PUSH_COLLECT,
+    PUSH_NUMBER,
+    PUSH_SUM,
+    PUSH_APPLY,
+    PUSH_DONE
 };
 
 #define SPLIT_BITS_MAX 32u /* halvings of a push; none has more keys than that distinguishes */
@@ -39,14 +38,6 @@ static inline bool is_narrow(const struct ps_table_push *p)
     return p->gradients_dtype != MR_F32 && p->gradients_dtype != MR_DTYPE_NONE;
 }
 
-static uint32_t slots_for(size_t keys)
-{
-    uint32_t slots = SLOTS_MIN;
-    while (slots < SLOTS_PER_KEY * keys)
-        slots *= 2;
-    return slots;
-}
-
 /* Lay the arrays out in scratch memory. A sum is needed per key that is there twice, or per key when
  * gradients are derived from what was pushed. */
 static void push_layout(struct ps_table_push *p, const struct ps_table *t)
@@ -56,15 +47,15 @@ static void push_layout(struct ps_table_push *p, const struct ps_table *t)
     /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least
      * slots */
     size_t key_bytes =
-        sizeof(struct ps_distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
-    size_t fixed_bytes = row_bytes + SLOTS_MIN * sizeof(uint32_t);
+        sizeof(struct ps_distinct) + 2 * PS_PUSH_SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
+    size_t fixed_bytes = row_bytes + PS_PUSH_SLOTS_MIN * sizeof(uint32_t);
     size_t wanted = p->in.key_count * key_bytes + fixed_bytes, bytes;
     uint8_t *scratch =
         ps_arena_scratch(t->arena, p->at_once ? PS_SCRATCH_ONCE : PS_SCRATCH_STEPS, wanted, &bytes);
     size_t keys = bytes >= wanted ? p->in.key_count : (bytes - fixed_bytes) / key_bytes;
     p->scratch.distinct_max = (uint32_t)keys;
     p->scratch.sum_max = (uint32_t)(keys / keys_per_sum + 1);
-    p->scratch.slot_mask = slots_for(keys) - 1;
+    p->scratch.slot_mask = ps_push_slots(keys) - 1;
     p->scratch.distinct = (struct ps_distinct *)(void *)scratch;
     p->scratch.sums = (float *)(void *)(p->scratch.distinct + keys);
     p->scratch.slots = (uint32_t *)(void *)(p->scratch.sums + (size_t)p->scratch.sum_max * t->dim);
@@ -189,11 +180,6 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
     return true;
 }
 
-static inline uint32_t slot_of(const struct ps_table_push *p, uint64_t hash)
-{
-    return (uint32_t)(hash >> SPLIT_BITS_MAX) & p->scratch.slot_mask;
-}
-
 static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
                              uint64_t hash, struct pushed from)
 {
@@ -223,7 +209,7 @@ static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, 
 static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
                                 uint64_t hash, struct pushed from)
 {
-    uint32_t at = slot_of(p, hash);
+    uint32_t at = ps_push_slot(hash, p->scratch.slot_mask);
     for (;; at = (at + 1) & p->scratch.slot_mask) { /* most slots are free */
         uint32_t number = p->scratch.slots[at];
         if (number == 0)
@@ -262,9 +248,9 @@ static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_
     uint64_t hashes[PS_GROUP_KEYS];
     ps_group_hash(t, hashes, keys, count);
     for (uint32_t i = 0; i < count; i++)
-        __builtin_prefetch(&slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask], 1, 3);
+        __builtin_prefetch(&slots[ps_push_slot(hashes[i], mask)], 1, 3);
     for (uint32_t i = 0; i < count; i++, gradient += dim) {
-        uint32_t *slot = &slots[(uint32_t)(hashes[i] >> SPLIT_BITS_MAX) & mask];
+        uint32_t *slot = &slots[ps_push_slot(hashes[i], mask)];
         if (__builtin_expect(*slot == 0 && distinct_count < distinct_max, 1)) {
             distinct[distinct_count] = (struct ps_distinct){hashes[i], keys[i], gradient};
             *slot = ++distinct_count;
@@ -292,7 +278,7 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
     bool expands = is_narrow(p) && !p->cursor.in_bags && (size_t)count * t->dim <= EXPANDED_FLOATS_MAX;
     ps_group_hash(t, hashes, p->in.keys + first, count);
     for (uint32_t i = 0; i < count; i++)
-        __builtin_prefetch(&p->scratch.slots[slot_of(p, hashes[i])], 1, 3);
+        __builtin_prefetch(&p->scratch.slots[ps_push_slot(hashes[i], p->scratch.slot_mask)], 1, 3);
     if (expands)
         expand_group(p, t, first, count, expanded);
     for (uint32_t i = 0; i < count; i++) {
@@ -561,6 +547,59 @@ static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint
         stage_begin(p, PUSH_APPLY);
 }
 
+/* ---- a push whose keys were numbered early ---- */
+
+/* Takes over what was done early, if it fits this push; it did not depend on the table. False: there is none, or
+ * no memory for the sums. */
+static bool early_take(struct ps_table_push *p, const struct ps_table *t)
+{
+    const struct ps_early_keys *e = p->early;
+    if (e == NULL || !is_plain(p) || !ps_early_keys_are_of(e, t) || e->keys != p->in.keys ||
+        e->key_count != p->in.key_count || e->gradients != p->gradients)
+        return false;
+    /* Each sum is of a key that is repeated; one more, as add_repeated() takes it before it knows. */
+    size_t row_bytes = t->dim * sizeof(float), wanted = (e->key_count / 2 + 1) * row_bytes, bytes;
+    uint8_t *sums =
+        ps_arena_scratch(t->arena, p->at_once ? PS_SCRATCH_ONCE : PS_SCRATCH_STEPS, wanted, &bytes);
+    if (bytes < wanted)
+        return false;
+    p->scratch = e->scratch;
+    p->scratch.sums = (float *)(void *)sums;
+    p->scratch.sum_max = e->key_count / 2 + 1;
+    return true;
+}
+
+static void number_step(struct ps_table_push *p, const struct ps_table *t, uint64_t *budget_bytes)
+{
+    struct ps_early_keys *e = p->early;
+    uint32_t left = e->key_count - e->numbered;
+    if (ps_early_keys_step(e, t, e->key_count, ps_budget_take(budget_bytes, collect_cost_bytes(t), left))) {
+        p->scratch.distinct_count = e->scratch.distinct_count;
+        stage_begin(p, PUSH_SUM);
+    }
+}
+
+/* Repeats whose gradients are asked for before they are summed. */
+#define REPEATS_AHEAD 8u
+
+static void sum_step(struct ps_table_push *p, const struct ps_table *t, uint64_t *budget_bytes)
+{
+    const struct ps_early_keys *e = p->early;
+    uint32_t end = p->cursor.position +
+                   ps_budget_take(budget_bytes, apply_cost_bytes(t), e->repeat_count - p->cursor.position);
+    for (; p->cursor.position < end; p->cursor.position++) {
+        const struct ps_repeat *r = &e->repeats[p->cursor.position];
+        if (p->cursor.position + REPEATS_AHEAD < e->repeat_count)
+            __builtin_prefetch(p->scratch.distinct[r[REPEATS_AHEAD].distinct].gradient, 0, 3);
+        bool has_room = add_repeated(p, t, &p->scratch.distinct[r->distinct],
+                                     (struct pushed){.row = r->row, .weight = 1.0f});
+        assert(has_room);
+        (void)has_room;
+    }
+    if (p->cursor.position == e->repeat_count)
+        stage_begin(p, PUSH_APPLY);
+}
+
 /* The class is through: to the other half of what it is half of, or of what that is half of, ... */
 static void class_advance(struct ps_table_push *p)
 {
@@ -598,9 +637,13 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         bool averages = p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling);
         p->cursor.derives = is_narrow(p) || p->in.weights != NULL || averages;
         p->cursor.in_bags = p->in.offsets != NULL && (!p->in.is_single || averages);
-        push_layout(p, t);
-        stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
-                                                                                          : PUSH_CLEAR);
+        bool sees = p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS;
+        if (!sees && early_take(p, t)) {
+            stage_begin(p, PUSH_NUMBER);
+        } else {
+            push_layout(p, t);
+            stage_begin(p, sees ? PUSH_SEE : PUSH_CLEAR);
+        }
     }
     while (*budget_bytes > 0 && p->cursor.stage != PUSH_DONE)
         if (p->cursor.stage == PUSH_SEE)
@@ -609,6 +652,10 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
             clear_step(p, budget_bytes);
         else if (p->cursor.stage == PUSH_COLLECT)
             collect_step(p, t, budget_bytes);
+        else if (p->cursor.stage == PUSH_NUMBER)
+            number_step(p, t, budget_bytes);
+        else if (p->cursor.stage == PUSH_SUM)
+            sum_step(p, t, budget_bytes);
         else
             apply_step(p, t, budget_bytes);
     if (p->cursor.stage == PUSH_DONE)

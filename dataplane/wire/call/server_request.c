@@ -254,6 +254,23 @@ static void send_report(struct mr_endpoint *ep, struct mr_server_session *sessio
     (void)mr_transmit_control(ep, &session->peer, MR_PACKET_ACK, 0, slot->call_id, &ack, sizeof(ack));
 }
 
+static void report_arrival(struct mr_endpoint *ep, const struct mr_server_session *session,
+                           const struct mr_slot *slot, const struct mr_incoming *in)
+{
+    struct mr_call_ref ref = {(uint32_t)(session - ep->server_sessions), (uint32_t)(slot - session->slots),
+                              session->peer.session_id, slot->call_id};
+    ep->config.on_arriving(ep->config.app, ref, in->bytes, in->received_bytes, in->message_bytes);
+}
+
+bool mr_call_ref_arriving(const struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    const struct mr_server_session *session = &ep->server_sessions[ref.session_index];
+    if (!session->used || session->peer.session_id != ref.session_id)
+        return false;
+    return session->slots[ref.slot].call_id == ref.call_id &&
+           session->slots[ref.slot].state == MR_SLOT_RECEIVING;
+}
+
 static void receive_segment(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                             const struct mr_fragment *fragment)
 {
@@ -276,6 +293,8 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_server_session *se
         receiving_complete(ep, session, slot);
         return;
     }
+    if (result == MR_SEGMENT_NEW && in->gap_segments == 0 && ep->config.on_arriving != NULL)
+        report_arrival(ep, session, slot, in);
     bool new_gap = result == MR_SEGMENT_NEW && in->gap_segments == MR_REORDER_SEGMENTS;
     if (fragment->probe || new_gap || mr_incoming_report_due(in, session->receiving))
         send_report(ep, session, slot);

@@ -183,6 +183,13 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
         handler(core->app, ep, request);
 }
 
+static void on_arriving(void *app, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,
+                        uint32_t message_bytes)
+{
+    struct dp_core *core = app;
+    core->dp->app.arriving(core->app, ref, message, received_bytes, message_bytes);
+}
+
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
@@ -283,6 +290,7 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
     config.io = (struct mr_endpoint_io){core, core_tx_begin, core_tx_end, fill_random};
     config.app = core;
     config.on_request = on_request;
+    config.on_arriving = dp->app.arriving != NULL ? on_arriving : NULL;
     config.core = (uint16_t)index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = MR_UDP_BYTES_MAX;
