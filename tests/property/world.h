@@ -95,6 +95,7 @@ struct world {
     /* the one push in steps */
     struct subject *pushing;
     struct ps_table_push push;
+    struct ps_early_keys early; /* its keys, as far as they had come before it was whole */
     struct call *push_call;
     uint32_t pushed; /* of its distinct keys */
 };

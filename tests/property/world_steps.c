@@ -32,6 +32,24 @@ void world_lookup_step(struct world *w, struct subject *s)
     s->looking = !done;
 }
 
+/* Some of its keys were numbered before it was whole, now and then for another table than it is of now. Drawn beside
+ * the other draws, so that these stay as they are. */
+static void draw_early(struct world *w, const struct subject *s)
+{
+    const struct call *c = w->push_call;
+    uint64_t rng = w->seed * 0x9E3779B97F4A7C15u + w->operation;
+    if (random_one_in(&rng, 3))
+        return;
+    const struct subject *of =
+        random_one_in(&rng, 4) ? &w->subjects[random_below(&rng, w->subject_count)] : s;
+    if (!ps_early_keys_begin(&w->early, of->table, c->keys, c->key_count, c->in))
+        return;
+    for (uint32_t i = 0; i < 3; i++)
+        (void)ps_early_keys_step(&w->early, of->table, random_below(&rng, c->key_count + 1),
+                                 random_below(&rng, 2 * c->key_count + 32));
+    w->push.early = &w->early;
+}
+
 static void push_begin(struct world *w, struct subject *s)
 {
     struct call *c = w->push_call;
@@ -41,6 +59,7 @@ static void push_begin(struct world *w, struct subject *s)
     struct model_keys k = keys_of(c);
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     w->push = push_of(c);
+    draw_early(w, s);
     w->pushing = s;
     w->pushed = 0;
 }
