@@ -251,14 +251,19 @@ static bool check_offsets(const struct ps_op *op, struct ps_key_list *list, uint
                          offsets[0], offsets[list->in.bag_count], list->in.key_count,
                          mr_plural(list->in.key_count));
     }
+    uint32_t falls = 0, others = 0; /* without a branch: by vectors */
     for (uint32_t i = list->bags_checked; i < end; i++) {
-        if (offsets[i] > offsets[i + 1]) {
-            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u after bag %u", offsets[i],
-                             offsets[i + 1], i);
-        }
-        list->has_others |= offsets[i] != i;
+        falls |= offsets[i] > offsets[i + 1];
+        others |= offsets[i] ^ i;
     }
-    return true;
+    list->has_others |= others != 0;
+    if (falls == 0)
+        return true;
+    uint32_t bag = list->bags_checked;
+    while (offsets[bag] <= offsets[bag + 1])
+        bag++;
+    return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u after bag %u", offsets[bag],
+                     offsets[bag + 1], bag);
 }
 
 /* Of a budget: a hash of a key. */
