@@ -27,7 +27,9 @@ int main(int argc, char **argv)
         {"learning-rate", CLI_FLOAT_IN(0, 1e6), &o.learning_rate, "X", "of the optimizer, SGD; default 0.01"},
         {"momentum", CLI_FLOAT_IN(0, 1), &o.momentum, "X", "of the optimizer; default 0.9"},
         {"accuracy", CLI_FLOAT_IN(0, 1), &o.accuracy, "X",
-         "rank 0 fails when the test set's is below; default 0"},
+         "rank 0 (on a node: rank 1) fails when the test set's is below; default 0"},
+        {"node", CLI_FLAG, &o.node, NULL,
+         "rank 0 is a node with layers.so; trainers go on when it was killed and started again"},
         {"threads", CLI_U32_IN(0, 16), &o.threads, "N", "rank 0: for a batch; 0: as many as CPUs (default)"},
         {"num-gpus", CLI_U32_IN(0, 64), &o.gpus, "N", "as in torch's example; only 0 works"}};
     const struct cli_usage usage = {
@@ -42,5 +44,7 @@ int main(int argc, char **argv)
         cli_refuse(usage.program, "--num-gpus %u: layers are computed on CPUs only", o.gpus);
     if (o.worker.world_size < 2)
         cli_refuse(usage.program, "--world-size 1 is a server without trainers");
+    if (o.node && o.worker.rank == 0)
+        cli_refuse(usage.program, "--rank 0 is the node's: start millraced with rpc.rank=0");
     return o.worker.rank == 0 ? mnist_serve(&o) : mnist_train(&o);
 }

@@ -2,6 +2,7 @@
 #ifndef EXAMPLES_MNIST_H
 #define EXAMPLES_MNIST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "trainer_client/examples/common/worker.h"
 
@@ -13,6 +14,7 @@ struct mnist_options {
     const char *data;
     uint32_t batch, epochs, seed, threads, gpus;
     float learning_rate, momentum, accuracy;
+    bool node; /* rank 0 is a node with the module layers.so, and no process of this program */
 };
 
 /* Functions of rank 0 that trainers call besides layers.* (docs/layers.md):

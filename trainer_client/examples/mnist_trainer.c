@@ -5,9 +5,11 @@
 #include "trainer_client/examples/common/mnist_data.h"
 #include "trainer_client/examples/common/nll_loss.h"
 #include "trainer_client/examples/mnist.h"
+#include "trainer_client/examples/mnist_node.h"
 
 #define SAY_EVERY  5u /* batches */
 #define TEST_BATCH 250u
+#define TRIES_MAX  5u /* without a step in between */
 
 struct trainer {
     const struct mnist_options *options;
@@ -16,13 +18,17 @@ struct trainer {
     uint32_t *order;              /* of the training set, the same for all trainers in an epoch */
     float *pictures;              /* of a batch */
     uint32_t *labels;             /* of a batch */
-    struct mr_rpc_result *served; /* network and parameter */
+    struct mr_rpc_result *served; /* network and parameter; on a node: the parameter */
+    struct mr_rref *network;
     struct mr_dist_optimizer *optimizer;
+    struct mnist_node node;
+    uint64_t steps; /* that the node has kept of this trainer */
+    uint32_t right; /* of the test set */
 };
 
 static struct mr_value network(const struct trainer *t)
 {
-    return *mr_rpc_result_value(t->served, 0);
+    return mr_value_rref(t->network);
 }
 
 /* ---- batches ---- */
@@ -108,7 +114,8 @@ static int train_batch(struct trainer *t, uint64_t number, uint32_t count, float
     return failed;
 }
 
-/* This trainer's share of the batches. *images: how many it was trained on. */
+/* This trainer's share of the batches, without those that the node has kept the steps of. *images: how many it
+ * was trained on. */
 static int train(struct trainer *t, int64_t *images)
 {
     const struct mnist_options *o = t->options;
@@ -119,6 +126,8 @@ static int train(struct trainer *t, int64_t *images)
             uint32_t first = b * o->batch, left = t->train.count - first;
             uint32_t count = left < o->batch ? left : o->batch;
             float loss = 0;
+            if (said < t->steps)
+                continue;
             fill(t, &t->train, t->order, first, count);
             if (train_batch(t, (uint64_t)epoch * batches + b, count, &loss) != 0)
                 return 1;
@@ -161,6 +170,9 @@ static int test(struct trainer *t)
         mr_rpc_result_free(output);
     }
     printf("Rank %u: accuracy %.4f\n", t->options->worker.rank, (double)right / t->test.count);
+    t->right = (uint32_t)right;
+    if (t->options->node)
+        return 0;
     const struct mr_value reported[] = {mr_value_i64(right), mr_value_i64(t->test.count)};
     if (mr_rpc_sync(t->rpc, 0, "mnist.tested", reported, 2, NULL, NULL) != MR_OK)
         return example_failed(&t->options->worker, "mnist.tested");
@@ -188,6 +200,8 @@ static int run(struct trainer *t)
     int64_t images = 0;
     if (mr_rpc_sync(t->rpc, 0, "mnist.begin", NULL, 0, NULL, &t->served) != MR_OK)
         return example_failed(&t->options->worker, "mnist.begin");
+    t->network = mr_rpc_result_value(t->served, 0)->rref;
+    mr_rref_retain(t->network);
     struct mr_rref *parameter = mr_rpc_result_value(t->served, 1)->rref;
     if (mr_dist_optimizer_create(t->rpc, &sgd, &parameter, 1, &t->optimizer) != MR_OK)
         return example_failed(&t->options->worker, "the optimizer");
@@ -214,20 +228,96 @@ static int prepare(struct trainer *t)
     return 1;
 }
 
+static void let_go(struct trainer *t)
+{
+    mr_dist_optimizer_destroy(t->optimizer);
+    mr_rpc_result_free(t->served);
+    mr_rref_release(t->network);
+    t->optimizer = NULL;
+    t->served = NULL;
+    t->network = NULL;
+}
+
+static int train_at_server(struct trainer *t, const char *name)
+{
+    const struct mnist_options *o = t->options;
+    struct mr_rpc_options options = {.functions = &example_nll_loss, .function_count = 1};
+    t->rpc = example_join(&o->worker, name, &options);
+    int failed = run(t);
+    let_go(t);
+    return example_leave(&o->worker, t->rpc, UINT32_MAX, failed);
+}
+
+/* ---- the network lies on a node ---- */
+
+/* In one world: from the step that the node has kept to the end. */
+static int run_on_node(struct trainer *t, const char *name)
+{
+    const struct mnist_options *o = t->options;
+    const struct mr_dist_optimizer_options sgd = {
+        .kind = MR_DIST_SGD, .learning_rate = o->learning_rate, .momentum = o->momentum, .name = name};
+    int64_t images = 0;
+    if (mnist_node_network(t->rpc, o, &t->network, &t->served) != 0)
+        return 1;
+    struct mr_rref *parameter = mr_rpc_result_value(t->served, 0)->rref;
+    if (mr_dist_optimizer_create(t->rpc, &sgd, &parameter, 1, &t->optimizer) != MR_OK ||
+        mr_dist_optimizer_steps(t->optimizer, &t->steps) != MR_OK)
+        return example_failed(&o->worker, "the optimizer");
+    if (t->steps > 0)
+        printf("Rank %u goes on after batch %llu\n", o->worker.rank, (unsigned long long)t->steps - 1);
+    if (train(t, &images) != 0)
+        return 1;
+    if (o->worker.rank != 1)
+        return mnist_node_tell(t->rpc, &o->worker);
+    return mnist_node_wait(&t->node, t->rpc, &o->worker) != 0 ? 1 : test(t);
+}
+
+static int report(const struct trainer *t, double seconds)
+{
+    const struct mnist_options *o = t->options;
+    double accuracy = (double)t->right / (double)t->test.count;
+    if (accuracy < (double)o->accuracy)
+        return cli_fail(o->worker.program, "rank 1: accuracy=%.4f is below %.4f", accuracy,
+                        (double)o->accuracy);
+    printf("mnist: ok accuracy=%.4f images_per_s=%.0f trainers=%u\n", accuracy,
+           (double)t->train.count * o->epochs / seconds, o->worker.world_size - 1);
+    return 0;
+}
+
+/* Joins again whenever the world has ended before the work was done: the node was killed. */
+static int train_on_node(struct trainer *t, const char *name)
+{
+    const struct mnist_options *o = t->options;
+    const double began_s = example_now_s();
+    uint64_t steps = UINT64_MAX;
+    int failed = 1;
+    mnist_node_init(&t->node);
+    for (uint32_t tries = 0; failed != 0 && tries < TRIES_MAX; tries++) {
+        mnist_node_begin(&t->node);
+        t->rpc = mnist_node_join(&t->node, &o->worker, name, &example_nll_loss);
+        if (t->rpc == NULL)
+            return 1;
+        failed = run_on_node(t, name);
+        mnist_node_end(&t->node, failed == 0);
+        let_go(t);
+        if (failed == 0 && mr_rpc_shutdown(t->rpc, UINT32_MAX) != MR_OK)
+            (void)example_failed(&o->worker, "shutdown"); /* the work is done all the same */
+        mr_rpc_destroy(t->rpc);
+        if (t->steps != steps)
+            tries = 0;
+        steps = t->steps;
+    }
+    return failed != 0 || o->worker.rank != 1 ? failed : report(t, example_now_s() - began_s);
+}
+
 int mnist_train(const struct mnist_options *o)
 {
     struct trainer t = {.options = o};
-    struct mr_rpc_options options = {.functions = &example_nll_loss, .function_count = 1};
     char name[32];
     int failed = prepare(&t);
-    if (failed == 0) {
-        snprintf(name, sizeof(name), "trainer_%u", o->worker.rank);
-        t.rpc = example_join(&o->worker, name, &options);
-        failed = run(&t);
-        mr_dist_optimizer_destroy(t.optimizer);
-        mr_rpc_result_free(t.served);
-        failed = example_leave(&o->worker, t.rpc, UINT32_MAX, failed);
-    }
+    snprintf(name, sizeof(name), "trainer_%u", o->worker.rank);
+    if (failed == 0)
+        failed = o->node ? train_on_node(&t, name) : train_at_server(&t, name);
     mnist_data_free(&t.train);
     mnist_data_free(&t.test);
     free(t.order);
