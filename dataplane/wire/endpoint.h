@@ -81,10 +81,10 @@ struct mr_prefetch {
     uint32_t message_bytes;
 };
 /* Reports that more of a request of several segments has arrived, and that it is not whole: its first
- * `received_bytes` are at `message`, aligned, from the session's client, and otherwise unchecked. They stay there
- * as long as mr_call_ref_arriving() returns true, and after that until the call is answered. The handler must
- * change nothing that others see, as the request may never be whole. It is called from mr_endpoint_receive()
- * only. */
+ * `received_bytes` are at `message`, aligned, from the session's client, and otherwise unchecked. They stay
+ * there as long as mr_call_ref_arriving() returns true, and after that until the call is answered. The
+ * handler must change nothing that others see, as the request may never be whole. It is called from
+ * mr_endpoint_receive() only. */
 typedef void (*mr_on_arriving)(void *app, struct mr_call_ref ref, const uint8_t *message,
                                uint32_t received_bytes, uint32_t message_bytes);
 #define MR_PREFETCH_MAX MR_FRAGMENTS_MAX /* in one announcement */
@@ -352,9 +352,9 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *s
  * restart. */
 void mr_call_set_flags(struct mr_call *call, uint16_t flags);
 /* Declares that only what comes before `end`, a place within the request, is written so far: before
- * mr_call_send() for the first time, and later as more is written, until all of it is (`end` is then the end of
- * the last tensor). Whole segments of it may be sent meanwhile, so the request must take several, and what was
- * declared must not be written again. Does nothing once the call has ended. */
+ * mr_call_send() for the first time, and later as more is written, until all of it is (`end` is then the end
+ * of the last tensor). Whole segments of it may be sent meanwhile, so the request must take several, and
+ * what was declared must not be written again. Does nothing once the call has ended. */
 void mr_call_advance(struct mr_endpoint *ep, struct mr_call *call, const void *end);
 /* Hands the call over. Calls are sent in the order of `ahead`, of priority, and of this function, as slots of
  * the session's window become free (one slot in 8 goes to the lowest priority that waits); the first are sent

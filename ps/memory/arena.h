@@ -88,7 +88,7 @@ bool ps_arena_slice_take(struct ps_arena_slice *s);
 enum ps_scratch {
     PS_SCRATCH_ONCE,  /* for a call that is executed at once */
     PS_SCRATCH_STEPS, /* for the one call that is executed in slices, with others in between */
-    PS_SCRATCH_EARLY, /* for the push whose keys are brought together while it arrives, until it was executed */
+    PS_SCRATCH_EARLY, /* for the push whose keys are brought together while it arrives */
     PS_SCRATCH_COUNT,
 };
 size_t ps_arena_scratch_bytes(const struct ps_arena *a); /* of all */

@@ -1,6 +1,7 @@
-/* What is done of a push while it still arrives: repeated keys are found, as the keys come before the gradients. It
- * changes no row, and is of use only if the push becomes whole, is admitted, and its turn comes; then its handler
- * takes it over. One push at a time: a core that has more to do has no time to spare. */
+/* What is done of a push while it still arrives: repeated keys are found, as the keys come before the
+ * gradients. It changes no row, and is of use only if the push becomes whole, is admitted, and its turn
+ * comes; then its handler takes it over. One push at a time: a core that has more to do has no time to
+ * spare. */
 #include <string.h>
 #include "ps/ops/ops.h"
 

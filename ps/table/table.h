@@ -186,8 +186,8 @@ struct ps_push_scratch {
     float *sums;
 };
 
-/* The keys of a push, which are brought together while its gradients still arrive: it depends on the keys and on
- * the seed of their hash, and on nothing that is in the table. */
+/* The keys of a push, which are brought together while its gradients still arrive: it depends on the keys
+ * and on the seed of their hash, and on nothing that is in the table. */
 struct ps_repeat {
     uint32_t distinct, row; /* of scratch.distinct; of the gradients */
 };
@@ -202,8 +202,8 @@ struct ps_early_keys {
     struct ps_repeat *repeats;        /* keys that were there before, in the order of the push */
     uint32_t repeat_count;
 };
-/* Begins with the keys of a push of f32 rows by key into this table. False: memory is short. The memory is the
- * arena's, and the next one that is begun takes it over. */
+/* Begins with the keys of a push of f32 rows by key into this table. False: memory is short. The memory is
+ * the arena's, and the next one that is begun takes it over. */
 bool ps_early_keys_begin(struct ps_early_keys *e, const struct ps_table *t, const uint64_t *keys,
                          uint32_t key_count, const float *gradients);
 /* Whether what is begun is of such a table, which may be another one now. */
@@ -229,7 +229,8 @@ struct ps_table_push {
     bool sees;
     uint64_t step;              /* training step, for the table's schedule */
     const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */
-    /* of the same keys and gradients, or it is not used; its memory stays until the push is complete. NULL: none */
+    /* of the same keys and gradients, or it is not used; its memory stays until the push is complete. NULL:
+     * none */
     struct ps_early_keys *early;
     struct ps_push_cursor cursor;
     struct ps_push_scratch scratch;

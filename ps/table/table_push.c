@@ -12,7 +12,8 @@
 
 /* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in
  * the lowest class_bits bits are brought together, then applied. Of a push whose keys were numbered as they
- * arrived, the rest are numbered (PUSH_NUMBER), and then the gradients of repeated keys are summed (PUSH_SUM). */
+ * arrived, the rest are numbered (PUSH_NUMBER), and then the gradients of repeated keys are summed
+ * (PUSH_SUM). */
 enum push_stage {
     PUSH_NEW,
     PUSH_SEE,
@@ -549,8 +550,8 @@ static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint
 
 /* ---- a push whose keys were numbered early ---- */
 
-/* Takes over what was done early, if it fits this push; it did not depend on the table. False: there is none, or
- * no memory for the sums. */
+/* Takes over what was done early, if it fits this push; it did not depend on the table. False: there is
+ * none, or no memory for the sums. */
 static bool early_take(struct ps_table_push *p, const struct ps_table *t)
 {
     const struct ps_early_keys *e = p->early;

@@ -32,8 +32,8 @@ void world_lookup_step(struct world *w, struct subject *s)
     s->looking = !done;
 }
 
-/* Some of its keys were numbered before it was whole, now and then for another table than it is of now. Drawn beside
- * the other draws, so that these stay as they are. */
+/* Some of its keys were numbered before it was whole, now and then for another table than it is of now.
+ * Drawn beside the other draws, so that these stay as they are. */
 static void draw_early(struct world *w, const struct subject *s)
 {
     const struct call *c = w->push_call;

@@ -1,6 +1,6 @@
-/* When the answer to a call is due, by how long the last calls of its kind took: a driver that sleeps then would
- * wake up later than the answer arrives. Whoever spins takes the processor from others, so this ends for a while
- * when somebody else is found to want it. Pure. */
+/* When the answer to a call is due, by how long the last calls of its kind took: a driver that sleeps then
+ * would wake up later than the answer arrives. Whoever spins takes the processor from others, so this ends
+ * for a while when somebody else is found to want it. Pure. */
 #ifndef MRC_ANSWER_TIME_H
 #define MRC_ANSWER_TIME_H
 
@@ -15,7 +15,8 @@
 #define MRC_ANSWER_YIELD_US_MAX 30u
 
 struct mrc_answer_times {
-    /* moving averages, in microseconds; 0: none is known, or calls take so little time that they are not noted */
+    /* moving averages, in microseconds; 0: none is known, or calls take so little time that they are not
+     * noted */
     uint32_t took_us[MR_OP_COUNT][MRC_ANSWER_SIZES];
     uint64_t crowded_until_us; /* others want the processor: no spinning until then */
     uint32_t crowded_us;       /* how long that lasts the next time; 0: as long as the first time */

@@ -13,8 +13,8 @@
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
-/* Requests of at least this length, which no datagram holds, are sent while they are copied: about two runs of
- * datagrams at a time, which are still in the cache when they are sent. */
+/* Requests of at least this length, which no datagram holds, are sent while they are copied: about two runs
+ * of datagrams at a time, which are still in the cache when they are sent. */
 #define COPY_SENT_BYTES_MIN  (256u << 10)
 #define COPY_SENT_STEP_BYTES (112u << 10)
 
@@ -334,8 +334,8 @@ static const uint8_t *copy_step(const struct mrc_part *part, struct copied *c)
     return end;
 }
 
-/* Whether the request is sent while it is copied: it is long, goes to one core, is all the caller's own, and no
- * copy of it is kept for a replay. */
+/* Whether the request is sent while it is copied: it is long, goes to one core, is all the caller's own, and
+ * no copy of it is kept for a replay. */
 static bool is_sent_while_copied(const struct mr_future *f)
 {
     const struct mrc_part *part = &f->parts[0];

@@ -1,5 +1,5 @@
-/* Pushes whose keys were brought together while they arrived: the same bits as without, and what does not fit a push
- * is of no effect on it. */
+/* Pushes whose keys were brought together while they arrived: the same bits as without, and what does not
+ * fit a push is of no effect on it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
