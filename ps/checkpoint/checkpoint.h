@@ -120,6 +120,10 @@ struct ps_writer_options {
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
     bool is_at_step;           /* all pushes up to `step` are in it, and none after it */
     bool is_partial;           /* `features` are not all that the node has; full */
+    /* Of a store on another machine, else NULL: its calls end with -ECANCELED once this is set. Then the
+     * writer's threads open everything, and ps_writer_start() asks the store for nothing. */
+    _Atomic bool *stop;
+    uint64_t stall_us_max; /* see ps_writer_watch(); 0: no limit */
     /* of the data cores: the thread avoids them as far as there are others */
     const int *avoid_cpus;
     uint32_t avoid_cpu_count;
@@ -152,6 +156,8 @@ uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
  * failed). Fill it before this core's next call. A record never spans blocks: bytes <=
  * PS_RECORD_BYTES_MAX (ps/checkpoint/checkpoint_format.h). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
+/* A push was refused for want of room. */
+void ps_writer_push_waits(struct ps_writer *w, uint32_t core, uint64_t now_us);
 void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* the core has written everything */
 bool ps_writer_failed(const struct ps_writer *w);             /* any thread: cores may stop early */
 /* Any thread. While it runs only bytes_written and duration_us are filled in. */
@@ -160,6 +166,9 @@ void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out);
 const char *ps_writer_method(const struct ps_writer *w);
 /* Makes it fail (a shutdown, a cancelled save). Any thread; no effect once done. */
 void ps_writer_abort(struct ps_writer *w);
+/* Lets it fail once pushes have waited for room for longer than stall_us_max, in which the store took
+ * nothing. Called every few milliseconds, by one thread, with the time that pushes are noted with. */
+void ps_writer_watch(struct ps_writer *w, uint64_t now_us);
 /* Joins the thread and frees the writer with its buffers. The files of a failed checkpoint are removed by
  * then. Control thread, after done or abort, once no core uses `w` any more. */
 void ps_writer_finish(struct ps_writer *w);

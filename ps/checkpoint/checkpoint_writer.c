@@ -21,6 +21,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
+#include "ps/checkpoint/sender.h"
 #include "ps/checkpoint/uring_writer.h"
 
 #define RESERVE_BYTES      (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
@@ -31,6 +32,8 @@
 /* How often the thread looks at the rings when there is nothing to do, so that no core makes a system call.
  * Few blocks fill up meanwhile, and looking more often costs a busy machine processor time. */
 #define NAP_US 1000u
+
+#define PUSH_WAITS_US 1000000u /* so long after it was refused room, a push is taken to wait for it still */
 
 /* The files of a checkpoint being written: made under a temporary name, then published as a whole or removed.
  *
@@ -47,6 +50,8 @@ struct attempt {
     uint64_t reserved_bytes[MR_CORE_MAX]; /* of each file; UINT64_MAX: no more can be reserved */
     int claim;
     bool claimed, made, renamed;
+    bool is_remote;
+    bool may_arrive; /* a publication on another machine that failed may yet have effect: its files stay */
 };
 
 /* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it
@@ -64,12 +69,14 @@ struct writer_core {
     /* the thread's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
     _Atomic bool done;              /* set by the core after its last put */
+    _Atomic uint64_t wanted_us;     /* when the core refused a push for want of room last; 0: never */
 };
 
 struct ps_writer {
     struct attempt attempt;
     struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
     struct ps_uring_writer *disk;
+    struct ps_sender *sender; /* of a store on another machine, in place of `disk` */
     uint8_t *buffers;
     size_t buffers_bytes;
     uint32_t core_count, buffers_per_core;
@@ -81,7 +88,19 @@ struct ps_writer {
     char method[32];
     _Atomic uint64_t bytes_written;
     _Atomic bool abort, failed, done;
-    struct ps_writer_status outcome; /* the thread's until `done` */
+    /* what is to be written, and on what */
+    char directory[PS_PATH_BYTES];
+    uint64_t parent_id;
+    struct ps_hash parent_hash;
+    bool has_parent_hash;
+    /* of a store on another machine */
+    _Atomic bool *stop; /* NULL: the store is here */
+    uint64_t stall_us_max;
+    _Atomic bool is_placed;                /* the thread runs where it may */
+    _Atomic bool is_stalled;               /* why it is aborted */
+    _Atomic bool is_cut_off;               /* by the abort, once: what is removed afterwards is let pass */
+    uint64_t waiting_since_us, seen_bytes; /* of ps_writer_watch() */
+    struct ps_writer_status outcome;       /* the thread's until `done` */
     struct writer_core cores[MR_CORE_MAX];
 };
 
@@ -170,6 +189,12 @@ uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_re
     c->record_count++;
     prefetch_next(c, space);
     return content;
+}
+
+void ps_writer_push_waits(struct ps_writer *w, uint32_t core, uint64_t now_us)
+{
+    assert(core < w->core_count);
+    atomic_store_explicit(&w->cores[core].wanted_us, now_us, memory_order_relaxed);
 }
 
 void ps_writer_core_done(struct ps_writer *w, uint32_t core)
@@ -369,6 +394,7 @@ static int attempt_publish(struct attempt *a, char text[PS_TEXT_BYTES])
     error = s->sync_directory(s->self, a->temporary);
     if (error != 0)
         return io_failed(text, "fsync of", a->temporary, error);
+    a->may_arrive = a->is_remote;
     error = s->rename(s->self, a->temporary, a->published);
     if (error != 0)
         return io_failed(text, "rename to", a->published, error);
@@ -397,7 +423,7 @@ static void attempt_end(struct attempt *a, bool published)
             (void)a->store->close(a->files[core]);
         a->files[core] = NULL;
     }
-    if (a->made && !published)
+    if (a->made && !published && !a->may_arrive)
         remove_failed(a);
     a->made = false;
     if (a->claimed)
@@ -464,11 +490,53 @@ static enum mr_status open_parents(struct ps_writer *w, const char *directory, c
 
 /* ---- the thread ---- */
 
+/* What a store on another machine is doing for us ends, too. */
 static void fail(struct ps_writer *w, int error)
 {
     w->outcome.status = MR_IO_ERROR;
     w->outcome.error_number = -error;
     atomic_store_explicit(&w->failed, true, memory_order_release);
+    if (w->stop)
+        atomic_store(w->stop, true);
+    if (w->sender)
+        ps_sender_cancel(w->sender);
+}
+
+static bool is_ready(const struct ps_writer *w)
+{
+    return w->sender || ps_uring_writer_ready(w->disk);
+}
+
+static uint32_t pending(const struct ps_writer *w)
+{
+    return w->sender ? ps_sender_pending(w->sender) : ps_uring_writer_pending(w->disk);
+}
+
+static void put(struct ps_writer *w, uint32_t core, uint32_t buffer, uint64_t offset)
+{
+    if (w->sender)
+        ps_sender_put(w->sender, core, buffer, offset);
+    else
+        ps_uring_writer_put(w->disk, core, buffer, offset);
+}
+
+static bool reap(struct ps_writer *w, uint32_t wait_us, struct ps_write_done *done)
+{
+    return w->sender ? ps_sender_reap(w->sender, wait_us, done)
+                     : ps_uring_writer_reap(w->disk, wait_us, done);
+}
+
+/* A store on another machine may bound the length of a file: it is told before the first block. */
+static void announce(struct ps_writer *w, uint32_t core)
+{
+    const struct ps_store *s = w->attempt.store;
+    if (!w->stop || !s->reserve || w->attempt.manifest.files[core].blocks > 0)
+        return;
+    const int error = s->reserve(w->attempt.files[core], w->cores[core].expected_bytes);
+    if (error != -EFBIG)
+        return;
+    ps_text_io(w->outcome.text, "save to", w->directory, -error);
+    fail(w, error);
 }
 
 static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
@@ -479,8 +547,9 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
     attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
+    announce(w, core);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
-    ps_uring_writer_put(w->disk, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
+    put(w, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;
     file->payload_bytes += header->payload_bytes;
     file->records += header->record_count;
@@ -488,7 +557,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
 
 static bool may_write(struct ps_writer *w)
 {
-    return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
+    return is_ready(w) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
 }
 
 /* Takes full blocks from the cores in turn, one block of each, starting after the core that came last. */
@@ -512,13 +581,15 @@ static bool take_full(struct ps_writer *w)
 static bool give_back(struct ps_writer *w, uint32_t wait_us)
 {
     struct ps_write_done done;
-    if (!ps_uring_writer_reap(w->disk, wait_us, &done))
+    if (!reap(w, wait_us, &done))
         return false;
     if (done.error != 0 && !ps_writer_failed(w)) {
         char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], what[48];
         ps_file_name(done.file, name);
         (void)ps_path_join(w->attempt.temporary, name, path);
         (void)snprintf(what, sizeof(what), "write of block %u to", (unsigned)(done.offset / PS_BLOCK_BYTES));
+        if (w->sender && ps_sender_text(w->sender)[0] != '\0')
+            ps_store_explain(-done.error, "%s", ps_sender_text(w->sender));
         ps_text_io(w->outcome.text, what, path, -done.error);
         fail(w, done.error);
     }
@@ -538,7 +609,7 @@ static bool all_written(struct ps_writer *w)
             ps_ring_count(&w->cores[core].full) > 0)
             return false;
     }
-    return ps_uring_writer_pending(w->disk) == 0;
+    return pending(w) == 0;
 }
 
 static void nap(void)
@@ -556,13 +627,13 @@ static void write_blocks(struct ps_writer *w)
             break;
         }
         bool taken = take_full(w);
-        if (ps_uring_writer_pending(w->disk) > 0)
+        if (pending(w) > 0)
             (void)give_back(w, taken ? 0 : NAP_US);
         else if (!taken)
             nap();
     }
-    /* The kernel reads the buffers until its writes are over. */
-    while (ps_uring_writer_pending(w->disk) > 0)
+    /* The kernel reads the buffers until its writes are over, and so do requests. */
+    while (pending(w) > 0)
         (void)give_back(w, NAP_US);
 }
 
@@ -596,14 +667,70 @@ static void publish(struct ps_writer *w)
         fail(w, error);
 }
 
+static enum mr_status read_parents(struct ps_writer *w, char *text)
+{
+    if (w->parent_id == 0)
+        return MR_OK;
+    enum mr_status status =
+        open_parents(w, w->directory, w->has_parent_hash ? &w->parent_hash : NULL, &w->parents, text);
+    if (status == MR_OK)
+        w->attempt.manifest.parent_hash = w->parents.links[w->parents.count - 1]->manifest.hash;
+    return status;
+}
+
+/* Opens everything in a store on another machine, while the cores fill their buffers. */
+static void open_remote(struct ps_writer *w)
+{
+    while (!atomic_load(&w->is_placed)) /* its own threads run where it does */
+        nap();
+    const enum mr_status status = read_parents(w, w->outcome.text);
+    if (status != MR_OK) {
+        fail(w, -ESTALE);
+        w->outcome.status = status;
+        return;
+    }
+    const struct ps_sender_options options = {.store = w->attempt.store,
+                                              .files = w->attempt.files,
+                                              .file_count = w->core_count,
+                                              .buffers = w->buffers,
+                                              .buffer_count = w->core_count * w->buffers_per_core,
+                                              .buffer_bytes = PS_BLOCK_BYTES};
+    int error = attempt_begin(&w->attempt, w->directory, w->outcome.text);
+    if (error == 0 && (error = ps_sender_create(&options, &w->sender)) != 0)
+        ps_text_io(w->outcome.text, "save to", w->directory, -error);
+    if (error != 0)
+        fail(w, error);
+}
+
+static void explain_stall(struct ps_writer *w)
+{
+    if (!ps_writer_failed(w) || !atomic_load(&w->is_stalled))
+        return;
+    (void)snprintf(
+        w->outcome.text, sizeof(w->outcome.text),
+        "save to %.120s: pushes waited for longer than checkpoint.store_wait_ms while the store took "
+        "nothing; see whether it is overloaded",
+        w->directory);
+    w->outcome.status = MR_IO_ERROR;
+    w->outcome.error_number = ETIMEDOUT;
+}
+
 static void *writer_thread(void *arg)
 {
     struct ps_writer *w = arg;
-    write_blocks(w);
+    if (w->stop)
+        open_remote(w);
+    if (!ps_writer_failed(w))
+        write_blocks(w);
     if (!ps_writer_failed(w))
         publish(w);
     ps_uring_writer_destroy(w->disk);
     w->disk = NULL;
+    ps_sender_destroy(w->sender);
+    w->sender = NULL;
+    explain_stall(w);
+    if (w->stop)
+        atomic_store(w->stop, false); /* for what is to be removed */
     attempt_end(&w->attempt, !ps_writer_failed(w));
     w->outcome.duration_us = mr_clock_us() - w->start_us;
     atomic_store_explicit(&w->done, true, memory_order_release);
@@ -615,6 +742,7 @@ static void *writer_thread(void *arg)
 static void writer_free(struct ps_writer *w)
 {
     ps_uring_writer_destroy(w->disk);
+    ps_sender_destroy(w->sender);
     attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         XXH3_freeState(w->cores[core].hash);
@@ -706,18 +834,9 @@ static int start_thread(struct ps_writer *w, const struct ps_writer_options *opt
     if (error == 0) {
         (void)pthread_setname_np(w->thread, "checkpoint");
         ps_cpu_affinity_avoid(w->thread, options->avoid_cpus, options->avoid_cpu_count);
+        atomic_store(&w->is_placed, true);
     }
     return error;
-}
-
-static enum mr_status read_parents(struct ps_writer *w, const struct ps_writer_options *options, char *text)
-{
-    if (options->parent_id == 0)
-        return MR_OK;
-    enum mr_status status = open_parents(w, options->directory, options->parent_hash, &w->parents, text);
-    if (status == MR_OK)
-        w->attempt.manifest.parent_hash = w->parents.links[w->parents.count - 1]->manifest.hash;
-    return status;
 }
 
 static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options *options, char *text)
@@ -728,7 +847,11 @@ static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options 
         ps_text_path(text, options->directory, "a feature's name or numbers cannot be written in a manifest");
         return MR_INVALID_ARGUMENT;
     }
-    enum mr_status status = read_parents(w, options, text);
+    if (w->stop) {
+        (void)snprintf(w->method, sizeof(w->method), "requests");
+        return start_thread(w, options) == 0 ? MR_OK : MR_NO_MEMORY;
+    }
+    enum mr_status status = read_parents(w, text);
     if (status != MR_OK)
         return status;
     if (attempt_begin(&w->attempt, options->directory, text) != 0)
@@ -752,6 +875,16 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->rate.bytes_per_s_max = options->bytes_per_s_max;
         w->start_us = mr_clock_us();
         w->attempt.store = store ? store : ps_store_local();
+        w->attempt.is_remote = options->stop != NULL;
+        (void)snprintf(w->directory, sizeof(w->directory), "%s", options->directory);
+        w->parent_id = options->parent_id;
+        w->has_parent_hash = options->parent_hash != NULL;
+        if (options->parent_hash)
+            w->parent_hash = *options->parent_hash;
+        w->stop = options->stop;
+        w->stall_us_max = options->stall_us_max;
+        if (w->stop)
+            atomic_store(w->stop, false);
         w->attempt.manifest.version = PS_FORMAT_VERSION;
         w->attempt.manifest.id = options->id;
         w->attempt.manifest.parent = options->parent_id;
@@ -812,4 +945,29 @@ const char *ps_writer_method(const struct ps_writer *w)
 void ps_writer_abort(struct ps_writer *w)
 {
     atomic_store_explicit(&w->abort, true, memory_order_release);
+    if (w->stop && !atomic_exchange(&w->is_cut_off, true))
+        atomic_store(w->stop, true);
+}
+
+static bool pushes_wait(const struct ps_writer *w, uint64_t now_us)
+{
+    for (uint32_t core = 0; core < w->core_count; core++) {
+        const uint64_t wanted_us = atomic_load_explicit(&w->cores[core].wanted_us, memory_order_relaxed);
+        if (wanted_us != 0 && now_us < wanted_us + PUSH_WAITS_US)
+            return true;
+    }
+    return false;
+}
+
+void ps_writer_watch(struct ps_writer *w, uint64_t now_us)
+{
+    const uint64_t bytes = atomic_load_explicit(&w->bytes_written, memory_order_relaxed);
+    if (w->stall_us_max == 0)
+        return;
+    if (w->waiting_since_us == 0 || !pushes_wait(w, now_us) || bytes != w->seen_bytes)
+        w->waiting_since_us = now_us;
+    w->seen_bytes = bytes;
+    if (now_us - w->waiting_since_us <= w->stall_us_max || atomic_exchange(&w->is_stalled, true))
+        return;
+    ps_writer_abort(w);
 }

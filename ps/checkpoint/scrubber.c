@@ -77,7 +77,8 @@ static void mark_read(struct scan *scan, const struct ps_chain *chain)
 static enum mr_status read_chain(struct scan *scan, uint64_t id, char *text)
 {
     struct ps_reader *reader;
-    enum mr_status status = ps_reader_open_unread(NULL, scan->directory, id, &reader, text);
+    enum mr_status status =
+        ps_reader_open_unread(scan->scrubber->options.store, scan->directory, id, &reader, text);
     if (status != MR_OK)
         return status;
     mark_read(scan, ps_reader_chain(reader));
@@ -99,7 +100,7 @@ static bool check(struct scan *scan, uint32_t i)
         return false;
     /* Retention may have removed it meanwhile. */
     if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) &&
-        ps_checkpoint_is_there(NULL, scan->directory, id)) {
+        ps_checkpoint_is_there(scan->scrubber->options.store, scan->directory, id)) {
         ps_log("checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
                scan->directory, text);
         scan->damaged++;
@@ -117,7 +118,8 @@ static bool read_directory(struct scan *scan, uint64_t *damaged_id)
     scan->count = 0;
     *damaged_id = 0;
     if (ids != NULL && is_read != NULL &&
-        ps_checkpoint_list_all(NULL, scan->directory, ids, PS_SCRUBBER_IDS_MAX, &scan->count) == 0) {
+        ps_checkpoint_list_all(scan->scrubber->options.store, scan->directory, ids, PS_SCRUBBER_IDS_MAX,
+                               &scan->count) == 0) {
         scan->ids = ids;
         scan->is_read = is_read;
         scan->count = scan->count < PS_SCRUBBER_IDS_MAX ? scan->count : PS_SCRUBBER_IDS_MAX;

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 
+struct ps_store; /* ps/checkpoint/checkpoint_store.h */
+
 #define PS_SCRUBBER_IDS_MAX 4096u /* checkpoints that are looked at: the newest */
 
 /* X(name, help): counters of the node, shown with those of core 0. Written by the scrubber's thread. */
@@ -26,6 +28,7 @@ struct ps_scrubber_counters {
 };
 
 struct ps_scrubber_options {
+    const struct ps_store *store; /* NULL: the local files */
     const char *directory;
     uint64_t every_us; /* from the end of a round to the next; the first begins so long after the start */
     uint64_t bytes_per_s_max; /* 0: no limit */
@@ -37,7 +40,7 @@ struct ps_scrubber_options {
 
 struct ps_scrubber;
 
-/* Starts the thread; directory, counters and `found` must outlive it. NULL: no memory. */
+/* Starts the thread; store, directory, counters and `found` must outlive it. NULL: no memory. */
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options);
 /* Ends it, in the middle of a round, too. NULL is fine. */
 void ps_scrubber_stop(struct ps_scrubber *s);

@@ -26,11 +26,15 @@ const char *ps_rule_any(const char *text)
     return NULL;
 }
 
-const char *ps_rule_path(const char *text)
+const char *ps_rule_place(const char *text)
 {
-    return strstr(text, "://") == NULL
-               ? NULL
-               : "a directory of this machine; a URL is given as checkpoint.remote, which gets copies of it";
+    static const char *const schemes[] = {"hdfs://", "webhdfs://", "swebhdfs://", "s3://"};
+    if (strstr(text, "://") == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < sizeof(schemes) / sizeof(*schemes); i++)
+        if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
+            return NULL;
+    return "a directory of this machine, or a URL: hdfs://, webhdfs://, swebhdfs:// or s3://";
 }
 
 const char *ps_rule_name(const char *text)

@@ -10,7 +10,7 @@
 typedef const char *(*ps_rule)(const char *text);
 
 const char *ps_rule_any(const char *text);
-const char *ps_rule_path(const char *text);
+const char *ps_rule_place(const char *text);
 const char *ps_rule_name(const char *text);
 const char *ps_rule_mac(const char *text);
 const char *ps_rule_ipv4(const char *text);

@@ -13,6 +13,7 @@
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
+#include "ps/store/store_url.h"
 
 #define SAVE_LOOK_US 10000u /* how often a running save is polled */
 
@@ -124,7 +125,8 @@ static bool start_scrubber(struct ps_control *c)
     const struct ps_config *config = c->node->config;
     const int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
     const struct ps_scrubber_options options = {
-        .directory = config->checkpoint_directory,
+        .store = c->own.store,
+        .directory = c->own.path,
         .every_us = config->checkpoint_scrub_every_s * UINT64_C(1000000),
         .bytes_per_s_max = config->checkpoint_scrub_rate_mib_s << 20,
         .avoid_cpus = cpus,
@@ -206,8 +208,11 @@ static void *run(void *arg)
 
 bool ps_control_start(struct ps_control *c)
 {
+    char ignored[PS_CONTROL_TEXT_BYTES];
     atomic_store(&c->stop, false);
     ps_control_schedule_start(c);
+    if (ps_store_url_is_remote(c->node->config->checkpoint_directory))
+        (void)ps_control_learn_ids(c, c->node->config->checkpoint_directory, ignored);
     c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }
@@ -232,8 +237,13 @@ void ps_control_stop(struct ps_control *c, bool finish_save)
 struct ps_control *ps_control_create(struct ps_node *node)
 {
     struct ps_control *c = calloc(1, sizeof(*c));
-    if (c == NULL)
+    struct ps_stores *stores = ps_stores_create(node->config->checkpoint_remote_credentials);
+    if (c == NULL || stores == NULL) {
+        ps_stores_destroy(stores);
+        free(c);
         return NULL;
+    }
+    c->stores = stores;
     c->node = node;
     c->gate = PS_GATE_BUSY;
     c->left_out.pending_us = UINT64_MAX;
@@ -247,13 +257,17 @@ struct ps_control *ps_control_create(struct ps_node *node)
 
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes)
 {
-    const char *directory = c->node->config->checkpoint_directory;
-    enum mr_status status = ps_history_open(NULL, directory, &c->history, error, error_bytes);
+    enum mr_status status = ps_history_open(c->own.store, c->own.path, &c->history, error, error_bytes);
     if (status == MR_OK) {
         atomic_store(&c->node->restores, c->history.restores);
         ps_ancestry_begin(&c->ancestry, NULL, c->node->start_id, 0);
     }
     return status;
+}
+
+const struct ps_place *ps_control_own_place(const struct ps_control *c)
+{
+    return &c->own;
 }
 
 uint32_t ps_control_lineage(const struct ps_control *c)
@@ -271,6 +285,7 @@ void ps_control_destroy(struct ps_control *c)
         ps_command_free(command);
     free(c->saves.cut.gates);
     free(c->left_out.logs);
+    ps_stores_destroy(c->stores);
     ps_checkpoint_unlock(c->directory_lock);
     pthread_mutex_destroy(&c->view_lock);
     sem_destroy(&c->wake);

@@ -16,6 +16,7 @@
 #include "ps/core/core.h"
 #include "ps/restore/restore_plan.h"
 #include "ps/save/save_policy.h"
+#include "ps/store/stores.h"
 
 #define PS_CONTROL_TEXT_BYTES 400
 #define PS_REPLY_TENSORS_MAX  5u
@@ -78,6 +79,8 @@ void ps_control_destroy(struct ps_control *c);
  * MR_IO_ERROR, MR_NO_MEMORY, with a line in `error`. */
 enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes);
 uint32_t ps_control_lineage(const struct ps_control *c);
+/* Returns the configured directory, to read; known once it was claimed. */
+const struct ps_place *ps_control_own_place(const struct ps_control *c);
 /* Before the first data call of a start: freezes the node as it was when it ended, whatever it has restored.
  * Pushes that clients send again after the restart precede that, and are applied. */
 void ps_control_freeze_as_before(struct ps_control *c);

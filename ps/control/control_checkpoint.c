@@ -10,9 +10,13 @@
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
+#include "ps/store/store_url.h"
 
 #define IDS_MAX   4096u /* of a directory, looked at for the parent */
 #define WHY_BYTES 256u
+
+#define REMOTE_MIB      64u /* of buffers of a save to a store, and of its parts that are in flight */
+#define REMOTE_PART_MIB 8u
 
 /* ---- what has changed since the last cut ---- */
 
@@ -97,9 +101,12 @@ static const char *marks_lost(struct ps_control *c, char why[WHY_BYTES])
     return NULL;
 }
 
+/* Of a store the writer finds out. */
 static bool is_there(const char *directory, uint64_t id)
 {
     uint64_t ids[IDS_MAX];
+    if (ps_store_url_is_remote(directory))
+        return true;
     uint32_t count = ps_checkpoint_list(NULL, directory, ids, IDS_MAX);
     for (uint32_t i = 0; i < count && i < IDS_MAX; i++)
         if (ids[i] == id)
@@ -243,6 +250,16 @@ static enum mr_status pick_features(const struct ps_control *c, const struct ps_
     return MR_OK;
 }
 
+/* What a save holds in memory: 64 MiB where the store is slow and there are up to six cores. */
+static uint32_t buffers_per_core(const struct ps_node *node, const struct ps_place *place)
+{
+    const uint32_t wanted = (uint32_t)node->config->checkpoint_buffers_per_core;
+    const uint32_t share = REMOTE_MIB / node->core_count;
+    if (place->stop == NULL || share >= wanted + REMOTE_PART_MIB)
+        return wanted;
+    return share > REMOTE_PART_MIB + 2 ? share - REMOTE_PART_MIB : 2;
+}
+
 static enum mr_status start_writer(struct ps_control *c, const struct ps_save_request *request,
                                    const struct ps_save_entry *entry, const struct ps_catalog *catalog,
                                    struct ps_writer **writer, char *text)
@@ -250,8 +267,14 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
     const struct ps_node *node = c->node;
     int cpus[DP_CORES_MAX];
     int cpu_count = ps_cpus_parse(node->config->cores_cpus, cpus, DP_CORES_MAX);
+    struct ps_place place;
+    const enum mr_status status = ps_stores_place_to_save(c->stores, request->directory, &place, text);
+    if (status != MR_OK)
+        return status;
     const struct ps_writer_options options = {
-        .directory = request->directory,
+        .directory = place.path,
+        .stop = place.stop,
+        .stall_us_max = node->config->checkpoint_store_wait_ms * 1000,
         .avoid_cpus = cpus,
         .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
         .features = catalog->features,
@@ -267,10 +290,10 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
         .is_at_step = entry->is_at_step,
         .core_count = node->core_count,
         .incarnation = node->incarnation,
-        .buffers_per_core = (uint32_t)node->config->checkpoint_buffers_per_core,
+        .buffers_per_core = buffers_per_core(node, &place),
         .bytes_per_s_max = node->config->checkpoint_rate_mib_s << 20,
     };
-    return ps_writer_start(NULL, &options, writer, text);
+    return ps_writer_start(place.store, &options, writer, text);
 }
 
 static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
@@ -404,7 +427,10 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
 {
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
     uint64_t bytes_total, changes = 0;
-    enum mr_status status = ps_checkpoint_next_id(NULL, request->directory, &entry.id, text);
+    struct ps_place place;
+    enum mr_status status = ps_stores_place_to_save(c->stores, request->directory, &place, text);
+    if (status == MR_OK)
+        status = ps_control_next_id(c, request->directory, &place, &entry.id, text);
     if (status == MR_OK)
         status = choose_kind(c, request, &entry, text);
     if (status != MR_OK)
@@ -418,6 +444,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     }
     if (status != MR_OK)
         return status;
+    ps_control_note_id(c, request->directory, &place, entry.id);
     if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
         ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
         c->saves.changes_saved = changes;
@@ -510,6 +537,14 @@ static void fill_ended(struct ps_save_entry *entry, const struct ps_writer_statu
     }
 }
 
+static void retain(struct ps_control *c, const char *directory)
+{
+    struct ps_place place;
+    char ignored[PS_TEXT_BYTES];
+    if (ps_stores_place_to_save(c->stores, directory, &place, ignored) == MR_OK)
+        ps_checkpoint_retain(place.store, place.path, (uint32_t)c->node->config->checkpoint_keep);
+}
+
 /* Ends the save, after the writer has published the checkpoint or failed. */
 static void end_save(struct ps_control *c, const struct ps_writer_status *status)
 {
@@ -533,7 +568,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     if (entry->status == MR_OK && is_own)
         ps_control_published(c, entry->id);
     if (entry->status == MR_OK && entry->is_copied) {
-        ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
+        retain(c, directory);
         struct ps_copier *copier = atomic_load(&c->node->copier);
         if (copier != NULL)
             ps_copier_wake(copier);
@@ -550,6 +585,7 @@ void ps_control_save_progress(struct ps_control *c)
     struct ps_writer_status status;
     if (c->writer == NULL)
         return;
+    ps_writer_watch(c->writer, dp_now_us());
     ps_writer_status(c->writer, &status);
     if (status.done) {
         end_save(c, &status);

@@ -47,7 +47,7 @@ static bool resolve(const char *path, char out[PATH_MAX])
 static bool is_within(const char *path, const char *allowed)
 {
     char base[PATH_MAX];
-    if (allowed[0] == '\0' || !resolve(allowed, base))
+    if (allowed[0] == '\0' || ps_store_url_is_remote(allowed) || !resolve(allowed, base))
         return false;
     size_t bytes = strcmp(base, "/") == 0 ? 0 : strlen(base);
     return strncmp(path, base, bytes) == 0 && (path[bytes] == '\0' || path[bytes] == '/');
@@ -64,30 +64,43 @@ static bool is_allowed(const struct ps_config *config, const char *path)
 static bool is_configured(const struct ps_config *config, const char *path)
 {
     char base[PATH_MAX];
-    return config->checkpoint_directory[0] != '\0' && resolve(config->checkpoint_directory, base) &&
-           strcmp(base, path) == 0;
+    return config->checkpoint_directory[0] != '\0' && !ps_store_url_is_remote(config->checkpoint_directory) &&
+           resolve(config->checkpoint_directory, base) && strcmp(base, path) == 0;
 }
 
-/* A save to the store that gets copies of the configured directory goes to that directory. */
+/* Whether a URL names that very directory of the configuration. */
+static bool is_the_one(const char *configured, const char *url)
+{
+    struct ps_store_url u;
+    char whole[2 * PS_STORE_URL_BYTES], ignored[PS_TEXT_BYTES];
+    return ps_store_url_allows(configured, url, whole, sizeof(whole)) &&
+           ps_store_url_parse(configured, &u, ignored) &&
+           strncmp(whole, u.directory, strlen(u.directory)) == 0 &&
+           strchr("?", whole[strlen(u.directory)]) != NULL;
+}
+
+static bool allows(const char *allowed, const char *url, char *out)
+{
+    return ps_store_url_allows(allowed, url, out, PS_DIRECTORY_BYTES);
+}
+
+/* What is saved to checkpoint.directory is copied to checkpoint.remote. */
 static enum mr_status check_url(const struct ps_config *config, const char *url, char *out, char *text)
 {
-    struct ps_store_url remote;
-    char ignored[PS_TEXT_BYTES];
-    size_t bytes = strlen(url);
-    while (bytes > 0 && url[bytes - 1] == '/')
-        bytes--;
-    bool is_remote = ps_store_url_parse(config->checkpoint_remote, &remote, ignored) &&
-                     strlen(remote.directory) == bytes && strncmp(remote.directory, url, bytes) == 0;
-    if (!is_remote && (config->checkpoint_remote[0] == '\0' || strcmp(url, config->checkpoint_remote) != 0)) {
-        snprintf(
-            text, PS_CONTROL_TEXT_BYTES,
-            "%.200s is not checkpoint.remote: the server saves to its disk, and copies only to the store "
-            "that its configuration names so",
-            url);
-        return MR_INVALID_ARGUMENT;
+    if (is_the_one(config->checkpoint_directory, url) || is_the_one(config->checkpoint_remote, url)) {
+        snprintf(out, PS_DIRECTORY_BYTES, "%s", config->checkpoint_directory);
+        return MR_OK;
     }
-    snprintf(out, PS_DIRECTORY_BYTES, "%s", config->checkpoint_directory);
-    return MR_OK;
+    if (allows(config->checkpoint_directory, url, out))
+        return MR_OK;
+    for (uint32_t i = 0; i < config->checkpoint_allow.count; i++)
+        if (allows(config->checkpoint_allow.values[i], url, out))
+            return MR_OK;
+    snprintf(text, PS_CONTROL_TEXT_BYTES,
+             "%.160s is not checkpoint.directory, checkpoint.remote or a URL listed as checkpoint.allow, nor "
+             "below one, with the same user and endpoint: list it in the server's configuration",
+             url);
+    return MR_INVALID_ARGUMENT;
 }
 
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
@@ -123,6 +136,20 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
     return MR_OK;
 }
 
+/* A restore reads what is there, not what was copied there. */
+enum mr_status ps_control_check_source(const struct ps_config *config, const char *directory,
+                                       char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES])
+{
+    if (!ps_store_url_is_remote(directory) || !is_the_one(config->checkpoint_remote, directory))
+        return ps_control_check_directory(config, directory, out, text);
+    if (snprintf(out, PS_DIRECTORY_BYTES, "%s", config->checkpoint_remote) < PS_DIRECTORY_BYTES)
+        return MR_OK;
+    snprintf(text, PS_CONTROL_TEXT_BYTES,
+             "checkpoint.remote is longer than %d bytes: millrace ckpt pull copies it",
+             PS_DIRECTORY_BYTES - 1);
+    return MR_INVALID_ARGUMENT;
+}
+
 enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
                                         char text[PS_CONTROL_TEXT_BYTES])
 {
@@ -131,15 +158,65 @@ enum mr_status ps_control_place_partial(const struct ps_config *config, struct p
     if (status != MR_OK)
         return status;
     request->is_kept = strcmp(base, config->checkpoint_directory) == 0;
-    if (snprintf(request->directory, PS_DIRECTORY_BYTES, "%s/" PS_PARTIAL_NAME, base) >= PS_DIRECTORY_BYTES) {
+    if (!ps_store_url_join(base, PS_PARTIAL_NAME, request->directory, PS_DIRECTORY_BYTES)) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s/" PS_PARTIAL_NAME " is longer than %d bytes", base,
                  PS_DIRECTORY_BYTES - 1);
         return MR_INVALID_ARGUMENT;
     }
-    if (mkdir(base, 0755) != 0 && errno != EEXIST) {
+    if (!ps_store_url_is_remote(base) && mkdir(base, 0755) != 0 && errno != EEXIST) {
         ps_text_io(text, "make directory", base, errno);
         return MR_IO_ERROR;
     }
+    return MR_OK;
+}
+
+/* ---- numbers of checkpoints in stores ---- */
+
+static struct ps_last_id *find_last_id(struct ps_control *c, const char *directory)
+{
+    for (uint32_t i = 0; i < PS_LAST_IDS; i++)
+        if (strcmp(c->last_ids[i].directory, directory) == 0)
+            return &c->last_ids[i];
+    return NULL;
+}
+
+void ps_control_note_id(struct ps_control *c, const char *directory, const struct ps_place *place,
+                        uint64_t id)
+{
+    struct ps_last_id *last = find_last_id(c, directory);
+    if (place->stop == NULL)
+        return;
+    if (last == NULL)
+        last = &c->last_ids[c->last_id_count++ % PS_LAST_IDS];
+    snprintf(last->directory, sizeof(last->directory), "%s", directory);
+    last->id = id;
+}
+
+enum mr_status ps_control_learn_ids(struct ps_control *c, const char *directory, char *text)
+{
+    struct ps_place place;
+    uint64_t next;
+    enum mr_status status = ps_stores_place_to_save(c->stores, directory, &place, text);
+    const struct ps_last_id *last = find_last_id(c, directory);
+    if (status != MR_OK || place.stop == NULL)
+        return status;
+    status = ps_checkpoint_next_id(place.store, place.path, &next, text);
+    if (status == MR_OK && (last == NULL || next - 1 > last->id))
+        ps_control_note_id(c, directory, &place, next - 1);
+    return status;
+}
+
+enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
+                                  uint64_t *id, char *text)
+{
+    if (place->stop == NULL)
+        return ps_checkpoint_next_id(place->store, place->path, id, text);
+    if (find_last_id(c, directory) == NULL) {
+        const enum mr_status status = ps_control_learn_ids(c, directory, text);
+        if (status != MR_OK)
+            return status;
+    }
+    *id = find_last_id(c, directory)->id + 1;
     return MR_OK;
 }
 
@@ -148,8 +225,10 @@ enum mr_status ps_control_place_partial(const struct ps_config *config, struct p
 enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 {
     char who[64];
-    if (c->node->config->checkpoint_directory[0] == '\0')
-        return MR_OK;
+    const char *directory = c->node->config->checkpoint_directory;
+    const enum mr_status status = ps_stores_place(c->stores, directory, &c->own, text);
+    if (status != MR_OK || directory[0] == '\0' || ps_store_url_is_remote(directory))
+        return status;
     ps_checkpoint_unlock(c->directory_lock);
     snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
     return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
@@ -158,7 +237,7 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text)
 {
     char who[64];
-    if (ps_checkpoint_lock_is_on(c->directory_lock, directory))
+    if (ps_store_url_is_remote(directory) || ps_checkpoint_lock_is_on(c->directory_lock, directory))
         return MR_OK;
     if (strcmp(directory, c->node->config->checkpoint_directory) == 0)
         return ps_control_claim_directory(c, text); /* it was removed, or replaced by another one */

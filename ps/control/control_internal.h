@@ -18,6 +18,9 @@
 #include "ps/core/history.h"
 #include "ps/core/step_gate.h"
 #include "ps/save/save_policy.h"
+#include "ps/store/stores.h"
+
+#define PS_LAST_IDS 8u
 
 /* A step at which every core holds back the clients that are through with it. */
 struct ps_step_cut {
@@ -67,6 +70,15 @@ struct ps_control {
         uint64_t copying_id; /* the one whose copy is waited for */
         uint64_t id;         /* the newest whose copy was */
     } durable;
+    struct ps_stores *stores;
+    struct ps_place own; /* the configured directory, to read; without one its path is "" */
+    /* of directories in stores: the highest number given to a checkpoint. A save that failed there may yet be
+     * published, so that its number must not come again. */
+    struct ps_last_id {
+        char directory[PS_DIRECTORY_BYTES];
+        uint64_t id;
+    } last_ids[PS_LAST_IDS];
+    uint32_t last_id_count;       /* of all time */
     struct ps_scrubber *scrubber; /* NULL: none */
     uint64_t damaged_id;          /* of its findings: the one that has been dealt with */
     int directory_lock;           /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
@@ -198,14 +210,27 @@ bool ps_cut_is_late(const struct ps_control *c);
 
 /* Resolves the directory that a call names into `out`, without links; "" means the configured one, which
  * stays as it is configured. A client may name checkpoint.directory, those listed as checkpoint.allow, and
- * any directory below them; the URL of checkpoint.remote means the configured one. MR_INVALID_ARGUMENT: there
- * is none, it has a `..`, or links lead elsewhere, or it is another URL; `text` names the key to set. */
+ * any directory below them, paths and URLs alike; to save, the URL of checkpoint.remote means the configured
+ * one. MR_INVALID_ARGUMENT: there is none, it has a `..`, or links lead elsewhere, or it is another URL;
+ * `text` names the key to set. */
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
                                           char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
+/* The same for a restore: the URL of checkpoint.remote means that store. */
+enum mr_status ps_control_check_source(const struct ps_config *config, const char *directory,
+                                       char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
 /* Finds out where a partial save goes: to the folder PS_PARTIAL_NAME of the directory that the request names,
  * which is created if it is missing and allowed. Errors as those of ps_control_check_directory(). */
 enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
                                         char text[PS_CONTROL_TEXT_BYTES]);
+/* Returns the number of the next checkpoint in a directory to save to. Errors as those of
+ * ps_checkpoint_next_id(). */
+enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
+                                  uint64_t *id, char *text);
+/* Asks a store for the newest checkpoint of a directory, so that the next save need not. */
+enum mr_status ps_control_learn_ids(struct ps_control *c, const char *directory, char *text);
+/* A number was given. */
+void ps_control_note_id(struct ps_control *c, const char *directory, const struct ps_place *place,
+                        uint64_t id);
 /* Keeps others from writing to a directory while a save is running. MR_IO_ERROR: another process has it, and
  * `text` names it. */
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text);

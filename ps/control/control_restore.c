@@ -16,6 +16,7 @@ struct attempt {
     struct ps_control *c;
     const struct ps_restore_request *request;
     const char *directory;
+    struct ps_place place; /* of that directory */
     struct ps_checkpoint_view *view;
     struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
@@ -164,7 +165,7 @@ static enum mr_status load_instead(struct attempt *a)
     ps_log("restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
            "place",
            (unsigned long long)a->view->id);
-    enum mr_status status = ps_reader_open(NULL, a->directory, a->view->id, &reader, a->text);
+    enum mr_status status = ps_reader_open(a->place.store, a->place.path, a->view->id, &reader, a->text);
     if (status != MR_OK) {
         a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
         return status;
@@ -253,7 +254,7 @@ static void count_restore(struct attempt *a)
     uint64_t newest = 0;
     bool counted = false;
     if (plan->whole) {
-        (void)ps_checkpoint_list(NULL, own, &newest, 1);
+        (void)ps_checkpoint_list(a->c->own.store, a->c->own.path, &newest, 1);
         const bool is_own = strcmp(own, a->directory) == 0;
         const bool is_newest = newest == a->view->id && is_own;
         ps_history_restored(h, is_own ? PS_HISTORY_OWN : a->directory, is_newest ? 0 : a->view->id, newest);
@@ -391,7 +392,7 @@ static void follow(struct ps_control *c, const char *directory, const struct ps_
 {
     const struct ps_chain *chain = ps_reader_chain(reader);
     uint64_t newest = 0, delta_bytes = 0;
-    (void)ps_checkpoint_list(NULL, directory, &newest, 1);
+    (void)ps_checkpoint_list(c->own.store, c->own.path, &newest, 1);
     ps_save_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
@@ -445,7 +446,7 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
     struct ps_reader *reader;
-    enum mr_status status = ps_reader_open_unread(NULL, a->directory, id, &reader, a->text);
+    enum mr_status status = ps_reader_open_unread(a->place.store, a->place.path, id, &reader, a->text);
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
     if (status != MR_OK)
         return status;
@@ -479,7 +480,7 @@ static enum mr_status restore_newest(struct attempt *a)
 {
     char text[PS_RESTORE_TEXT_BYTES];
     a->is_damaged = true; /* if there is no checkpoint at all */
-    enum mr_status status = ps_checkpoint_newest(NULL, a->directory, try_one, a, text);
+    enum mr_status status = ps_checkpoint_newest(a->place.store, a->place.path, try_one, a, text);
     if (status == MR_OK && text[0] != '\0')
         ps_log("restore: %s", text);
     else if (status != MR_OK && a->is_damaged)
@@ -504,7 +505,9 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
     a->view = view;
     a->restored = restored;
     a->text = text;
-    enum mr_status status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
+    enum mr_status status = ps_stores_place(c->stores, directory, &a->place, text);
+    if (status == MR_OK)
+        status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
     ps_parameter_load_destroy(a->parameters);
     free(a);
     return status;
@@ -537,7 +540,7 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
 bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request)
 {
     uint64_t newest = 0;
-    (void)ps_checkpoint_list(NULL, c->node->config->checkpoint_directory, &newest, 1);
+    (void)ps_checkpoint_list(c->own.store, c->own.path, &newest, 1);
     if (!ps_history_goes_back(&c->history, newest))
         return false;
     const bool is_own = strcmp(c->history.back_directory, PS_HISTORY_OWN) == 0;
@@ -558,18 +561,10 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     if (status != MR_OK)
         return status;
     char directory[PS_DIRECTORY_BYTES];
-    if (ps_store_url_is_remote(request->directory)) {
-        snprintf(
-            text, PS_CONTROL_TEXT_BYTES,
-            "a restore reads the server's disk: copy the checkpoint there first (millrace ckpt pull %.120s "
-            "DIR), and name that directory",
-            request->directory);
-        return MR_INVALID_ARGUMENT;
-    }
     if (request->is_own)
         snprintf(directory, sizeof(directory), "%s", request->directory);
     else
-        status = ps_control_check_directory(c->node->config, request->directory, directory, text);
+        status = ps_control_check_source(c->node->config, request->directory, directory, text);
     if (status != MR_OK)
         return status;
     view.state = PS_VIEW_LOADING;

@@ -96,8 +96,8 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
 
 enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error)
 {
-    const char *directory = c->node->config->checkpoint_directory;
-    const enum mr_status status = ps_history_write(NULL, directory, history, error, PS_CONTROL_TEXT_BYTES);
+    const enum mr_status status =
+        ps_history_write(c->own.store, c->own.path, history, error, PS_CONTROL_TEXT_BYTES);
     struct ps_copier *copier = atomic_load(&c->node->copier);
     if (status == MR_OK && copier != NULL)
         ps_copier_wake(copier);

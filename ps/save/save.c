@@ -434,6 +434,7 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
         ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + need_bytes ||
         ps_writer_failed(save->writer))
         return true;
+    ps_writer_push_waits(save->writer, core->index, now_us);
     /* A push that needs more than the buffers hold beside the one being filled waits for the end of the cut:
      * the cursor must not wait for it. */
     if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {

@@ -36,18 +36,31 @@ static enum mr_status fail(enum mr_status status, const char *what, const char *
     return status;
 }
 
-bool ps_node_store_check(const struct ps_config *config, char *error)
+static bool check_one(const struct ps_config *config, const char *key, const char *url, char *error)
 {
     const struct ps_remote_options options = {.credentials = config->checkpoint_remote_credentials};
     struct ps_remote *remote = NULL;
     char text[PS_TEXT_BYTES];
-    if (!has_store(config))
+    if (!ps_store_url_is_remote(url))
         return true;
-    const enum mr_status status = ps_remote_open(config->checkpoint_remote, &options, &remote, text);
+    const enum mr_status status = ps_remote_open(url, &options, &remote, text);
     if (status != MR_OK)
-        (void)snprintf(error, DP_ERROR_BYTES, "checkpoint.remote: %s", text);
+        (void)snprintf(error, DP_ERROR_BYTES, "%s: %s", key, text);
     ps_remote_close(remote);
     return status == MR_OK;
+}
+
+bool ps_node_store_check(const struct ps_config *config, char *error)
+{
+    bool is_good = !has_store(config) || ps_store_url_is_remote(config->checkpoint_remote);
+    if (!is_good)
+        (void)snprintf(error, DP_ERROR_BYTES, "checkpoint.remote: %.200s is no URL of a store",
+                       config->checkpoint_remote);
+    is_good = is_good && check_one(config, "checkpoint.remote", config->checkpoint_remote, error) &&
+              check_one(config, "checkpoint.directory", config->checkpoint_directory, error);
+    for (uint32_t i = 0; i < config->checkpoint_allow.count && is_good; i++)
+        is_good = check_one(config, "checkpoint.allow", config->checkpoint_allow.values[i], error);
+    return is_good;
 }
 
 /* Whether the disk has it: the named one, or any. */

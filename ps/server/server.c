@@ -156,8 +156,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     status = ps_node_store_fetch_history(node, error);
     if (status != MR_OK)
         return status;
-    status = ps_incarnation_next(NULL, node->config->checkpoint_directory, &node->incarnation, error,
-                                 DP_ERROR_BYTES);
+    const struct ps_place *own = ps_control_own_place(node->control);
+    status = ps_incarnation_next(own->store, own->path, &node->incarnation, error, DP_ERROR_BYTES);
     if (status == MR_OK)
         status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
     if (status == MR_OK)
@@ -224,7 +224,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     if (status != MR_OK)
         return status;
     uint32_t count = 0;
-    bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
+    const struct ps_place *own = ps_control_own_place(server->node.control);
+    bool is_read = ps_checkpoint_list_all(own->store, own->path, &id, 1, &count) == 0;
     if (is_latest && request.id == 0 && is_read &&
         count == 0) { /* of one that cannot be read the restore says why */
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);

@@ -255,3 +255,37 @@ bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text)
     *out = u;
     return true;
 }
+
+/* ---- directories below ---- */
+
+bool ps_store_url_join(const char *directory, const char *name, char *out, size_t out_bytes)
+{
+    const size_t all = strlen(directory);
+    size_t bytes = ps_store_url_is_remote(directory) ? strcspn(directory, "?") : all;
+    const char *query = directory + bytes;
+    while (bytes > 1 && directory[bytes - 1] == '/')
+        bytes--;
+    return (size_t)snprintf(out, out_bytes, "%.*s/%s%s", (int)bytes, directory, name, query) < out_bytes;
+}
+
+static bool is_same_store(const struct ps_store_url *a, const struct ps_store_url *b)
+{
+    return strcmp(a->region, b->region) == 0 && strcmp(a->endpoint, b->endpoint) == 0 &&
+           strcmp(a->user, b->user) == 0 && strcmp(a->ca, b->ca) == 0 && a->negotiate == b->negotiate &&
+           a->path_style == b->path_style;
+}
+
+bool ps_store_url_allows(const char *allowed, const char *url, char *out, size_t out_bytes)
+{
+    struct ps_store_url base, asked;
+    char ignored[PS_TEXT_BYTES];
+    if (!ps_store_url_is_remote(allowed) || !ps_store_url_is_remote(url) ||
+        !ps_store_url_parse(allowed, &base, ignored) || !ps_store_url_parse(url, &asked, ignored))
+        return false;
+    const size_t bytes = strlen(base.directory);
+    const char *query = strchr(allowed, '?');
+    if (strncmp(base.directory, asked.directory, bytes) != 0 || !strchr("/", asked.directory[bytes]) ||
+        (strchr(url, '?') && !is_same_store(&base, &asked)))
+        return false;
+    return (size_t)snprintf(out, out_bytes, "%s%s", asked.directory, query ? query : "") < out_bytes;
+}

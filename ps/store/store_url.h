@@ -42,6 +42,12 @@ bool ps_store_url_is_remote(const char *text);
 /* False: `*out` is untouched, and `text` (PS_TEXT_BYTES) says what is wrong with the URL, and what is
  * allowed. */
 bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text);
+/* Writes the URL or path of what is directly in a directory to `out`: NAME goes before the query. False:
+ * there is no room. */
+bool ps_store_url_join(const char *directory, const char *name, char *out, size_t out_bytes);
+/* Whether `url` is a directory that an operator's `allowed` URL covers: it, or one below it, in the same
+ * store by the same user. `url` may leave the query out; `out` has it. */
+bool ps_store_url_allows(const char *allowed, const char *url, char *out, size_t out_bytes);
 /* Appends `from` to a URL, with all but letters, digits, "-._~" and, if `keep_slash`, "/" as %XX. False:
  * there is no room. */
 bool ps_store_url_escape(char *url, size_t url_bytes, const char *from, bool keep_slash);

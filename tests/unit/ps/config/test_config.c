@@ -142,8 +142,8 @@ static void tells_the_place_of_a_mistake(void **state)
     refused("[cores]\nqwertyuiop = 1\n", 2, "there are count, cpus, poll_mode, adaptive_idle_us");
     refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [port]");
     refused("count = 1\n", 1, "unknown section []");
-    refused("[checkpoint]\ndirectory = s3://bucket/ads\n", 2, "a URL is given as checkpoint.remote");
-    refused("[checkpoint]\nallow = hdfs://namenode:9870/\n", 2, "a URL is given as checkpoint.remote");
+    refused("[checkpoint]\ndirectory = s4://bucket/ads\n", 2, "or a URL: hdfs://");
+    refused("[checkpoint]\nallow = http://namenode:9870/\n", 2, "or a URL: hdfs://");
     refused("[cores]\ncount = two\n", 2, "cores.count = \"two\": allowed: a whole number from 1 to 64");
     refused("[cores]\ncount = 65\n", 2, "from 1 to 64");
     refused("[cores]\ncount = -1\n", 2, "from 1 to 64");
@@ -430,6 +430,7 @@ static void keys_of_stores_are_checked_against_each_other(void **state)
 {
     (void)state;
     refused_together("[checkpoint]\nremote = s3://b/ads\n", 2, "checkpoint.directory: set it");
+    refused_together("[checkpoint]\nremote = s3://b/ads\ndirectory = s3://b/ads\n", 2, "in a store already");
     refused_together("[checkpoint]\ndirectory = /ckpt\n\ndurable = remote\n", 4, "checkpoint.remote: set it");
 }
 

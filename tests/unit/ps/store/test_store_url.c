@@ -147,6 +147,48 @@ static void escapes_all_but_plain_characters(void **state)
     assert_string_equal(url, "a%2F%FF");
 }
 
+static void what_is_in_a_directory_comes_before_the_query(void **state)
+{
+    char out[64];
+    (void)state;
+    assert_true(ps_store_url_join("/data/ckpt", "partial", out, sizeof(out)));
+    assert_string_equal(out, "/data/ckpt/partial");
+    assert_true(ps_store_url_join("hdfs://n:1/a/?user.name=me", "partial", out, sizeof(out)));
+    assert_string_equal(out, "hdfs://n:1/a/partial?user.name=me");
+    assert_false(ps_store_url_join("hdfs://n:1/a?user.name=me", "partial", out, 20));
+}
+
+static void a_url_allows_itself_and_what_is_below(void **state)
+{
+    static const char allowed[] = "s3://models/ads?region=r&endpoint=http://h:1";
+    static const char *const others[] = {"s3://models",
+                                         "s3://models/adsx",
+                                         "s3://models/ads/../x",
+                                         "s3://models/ads/%2e%2e/x",
+                                         "s3://models/ads//x",
+                                         "s3://other/ads",
+                                         "hdfs://models:1/ads",
+                                         "/models/ads",
+                                         "s3://models/ads?region=r",
+                                         "s3://models/ads?region=r&endpoint=http://h:2",
+                                         "s3://models/ads?region=r&endpoint=http://h:1&ca=/x"};
+    char out[128];
+    (void)state;
+    assert_true(ps_store_url_allows(allowed, "s3://models/ads", out, sizeof(out)));
+    assert_string_equal(out, allowed);
+    assert_true(ps_store_url_allows(allowed, "s3://models/ads/x/", out, sizeof(out)));
+    assert_string_equal(out, "s3://models/ads/x?region=r&endpoint=http://h:1");
+    assert_true(
+        ps_store_url_allows(allowed, "s3://models/ads/x?endpoint=http://h:1&region=r", out, sizeof(out)));
+    assert_string_equal(out, "s3://models/ads/x?region=r&endpoint=http://h:1");
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (ps_store_url_allows(allowed, others[i], out, sizeof(out)))
+            fail_msg("%s is allowed", others[i]);
+    assert_false(ps_store_url_allows("/data", "/data", out, sizeof(out)));
+    assert_false(ps_store_url_allows("", "s3://models/ads", out, sizeof(out)));
+    assert_false(ps_store_url_allows(allowed, "s3://models/ads", out, 20));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +196,8 @@ int main(void)
         cmocka_unit_test(hdfs_names_host_port_and_path),
         cmocka_unit_test(s3_names_bucket_and_prefix),
         cmocka_unit_test(wrong_ones_are_refused_with_a_reason),
+        cmocka_unit_test(what_is_in_a_directory_comes_before_the_query),
+        cmocka_unit_test(a_url_allows_itself_and_what_is_below),
         cmocka_unit_test(what_is_too_long_is_refused),
         cmocka_unit_test(refusals_show_no_secret),
         cmocka_unit_test(escapes_all_but_plain_characters),

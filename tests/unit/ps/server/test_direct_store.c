@@ -1,0 +1,309 @@
+/* A node that saves straight to a store, and restores from there: one without a disk, and one whose clients
+ * name the store. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/ps/restore_fixture.h"
+#include "tests/unit/ps/store/remote_fixture.h"
+
+struct fixture {
+    struct remote_fixture remote;
+    struct node_fixture *node;
+    char disk[256]; /* the directory that the node had on the disk */
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+    void *node;
+    remote_fixture_start(&x.remote, *(const enum ps_store_kind *)*state, 1);
+    if (node_setup(&node) != 0)
+        return -1;
+    x.node = node;
+    node_stop(x.node);
+    (void)snprintf(x.disk, sizeof(x.disk), "%s", x.node->config.checkpoint_directory);
+    x.node->config.checkpoint_save_on_stop = false;
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    void *node = x->node;
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    const int result = node_teardown(&node);
+    return result + remote_fixture_stop(&x->remote);
+}
+
+/* The node has no disk from now on. */
+static struct node_fixture *without_a_disk(struct fixture *x, uint32_t cores)
+{
+    struct node_fixture *n = x->node;
+    assert_true(snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s",
+                         x->remote.url) < (int)sizeof(n->config.checkpoint_directory));
+    node_start(n, cores);
+    return n;
+}
+
+static const char *names_there(struct fixture *x)
+{
+    return remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory);
+}
+
+/* Deltas, other cores, numbers that go on, and old chains that go. */
+static void a_node_without_a_disk_goes_on(void **state)
+{
+    struct fixture *x = *state;
+    x->node->config.checkpoint_deltas = 1;
+    x->node->config.checkpoint_delta_share_percent = 1000;
+    x->node->config.checkpoint_keep = 1;
+    struct node_fixture *n = without_a_disk(x, 2);
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 2);
+    assert_int_equal(node_save(n), 1);
+    assert_int_equal(learn(n, table, BATCH(1)), 2);
+    assert_int_equal(node_save(n), 2);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 history incarnation ");
+    assert_int_equal(node_counter(n, 0, "checkpoint.deltas_good"), 1);
+    node_restart(n, 3);
+    assert_int_equal(make_table(n), table);
+    check_values(n, table, 98);
+    assert_int_equal(learn(n, table, BATCH(0)), 0); /* it knows what was applied */
+    assert_int_equal(learn(n, table, BATCH(2)), 3);
+    assert_int_equal(node_save(n), 3);
+    node_restart(n, 1);
+    check_values(n, table, 97);
+    assert_string_equal(names_there(x), "ckpt-3 history incarnation ");
+}
+
+static void drop_table(struct node_fixture *n)
+{
+    char name[MR_NAME_BYTES] = "emb";
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
+    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
+}
+
+/* What lies beside the checkpoints is there, too. */
+static void it_knows_what_was_dropped_and_restored(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 1);
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(node_save(n), 1);
+    assert_int_equal(learn(n, table, BATCH(1)), 1);
+    assert_int_equal(node_save(n), 2);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    node_restart(n, 2);
+    check_values(n, table, 99);
+    drop_table(n);
+    node_restart(n, 1);
+    assert_int_equal(make_table(n), table + 1);
+    assert_int_equal(node_save(n), 3);
+}
+
+/* The status and the text of the last save. */
+static enum mr_status last_save(struct node_fixture *n, char text[256])
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    (void)snprintf(text, 256, "%.*s", (int)reply->tensors[1].bytes, (const char *)reply->tensors[1].data);
+    return (enum mr_status)((const uint64_t *)reply->tensors[0].data)[6];
+}
+
+/* Whichever request fails: that save says so, nothing of it can be restored, training goes on, and the next
+ * one is good. */
+static void a_save_that_fails_leaves_nothing(void **state)
+{
+    char text[256];
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 2);
+    const uint32_t table = make_table(n);
+    uint32_t failed = 0, batch = 0;
+    const uint32_t stride = x->remote.kind == PS_STORE_S3 ? 1 : 4; /* requests of HDFS are many */
+    for (uint32_t first = 1; failed == batch; first += stride) {
+        assert_int_equal(learn(n, table, BATCH(batch)), 2);
+        batch++;
+        const struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+        http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, first, first + 5);
+        node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
+        (void)node_wait_saved(n);
+        http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+        if (last_save(n, text) == MR_OK)
+            break;
+        assert_true(strlen(text) > 20 && !strchr(text, '\n'));
+        failed++;
+    }
+    assert_true(failed >= 3);
+    assert_int_equal(learn(n, table, BATCH(batch)), 2);
+    const uint64_t id = node_save(n);
+    assert_true(id > failed); /* no number comes again */
+    node_restart(n, 1);
+    check_values(n, table, 100.0f - (float)(batch + 1));
+}
+
+enum { WIDE = 1024, WIDE_ROWS = 1024, WIDE_AT_ONCE = 64 };
+
+/* Makes rows of 4 MiB in all, or pushes to each of them. */
+static void call_wide(struct node_fixture *n, uint32_t table, uint8_t op)
+{
+    static float gradients[WIDE_AT_ONCE * WIDE];
+    const bool is_push = op == MR_OP_PUSH_GRAD;
+    uint32_t head[4] = {table, 0};
+    uint64_t ids[WIDE_AT_ONCE];
+    for (uint64_t first = 1; first <= WIDE_ROWS; first += WIDE_AT_ONCE) {
+        for (uint64_t i = 0; i < WIDE_AT_ONCE; i++)
+            ids[i] = first + i;
+        const struct mr_tensor tensors[4] = {
+            mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, WIDE_AT_ONCE, ids),
+            mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, WIDE_AT_ONCE, WIDE, gradients)};
+        node_check(node_call(n, 0, op, is_push ? 0 : (uint16_t)table, is_push ? tensors : tensors + 1,
+                             is_push ? 4 : 1),
+                   MR_OK, NULL);
+    }
+}
+
+/* Pushes wait for room, as with a slow disk, but not for a store that takes nothing. */
+static void training_does_not_wait_for_a_store_that_stalls(void **state)
+{
+    char text[256];
+    struct fixture *x = *state;
+    x->node->config.checkpoint_buffers_per_core = 2;
+    x->node->config.checkpoint_store_wait_ms = 200;
+    struct node_fixture *n = without_a_disk(x, 1);
+    struct mr_feature wide = node_table("wide", 1);
+    wide.dims[0] = WIDE;
+    const uint32_t table = node_create(n, &wide);
+    const struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    call_wide(n, table, MR_OP_LOOKUP);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 1, UINT32_MAX);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
+    call_wide(n, table, MR_OP_PUSH_GRAD);
+    assert_true(node_counter(n, 0, "ps.pushes_held_back") > 0);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    (void)node_wait_saved(n);
+    assert_int_equal(last_save(n, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "checkpoint.store_wait_ms"));
+    (void)node_save(n);
+    node_restart(n, 2);
+}
+
+static void a_store_that_is_away_ends_the_start(void **state)
+{
+    char error[DP_ERROR_BYTES];
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 1);
+    node_stop(n);
+    http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 1, UINT32_MAX);
+    n->config.cores_count = 1;
+    assert_int_equal(ps_server_start(&n->config, &n->server, error), MR_IO_ERROR);
+    assert_true(strlen(error) > 20 && !strchr(error, '\n'));
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    node_start(n, 1);
+}
+
+static const struct node_reply *save_to(struct node_fixture *n, const char *directory)
+{
+    const struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory);
+    return node_call(n, 0, MR_OP_SAVE, 0, &t, 1);
+}
+
+static const struct node_reply *restore_from(struct node_fixture *n, const char *directory)
+{
+    uint64_t id = 0;
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
+                                         mr_tensor_1d(MR_U64, 1, &id)};
+    return node_call(n, 0, MR_OP_RESTORE, 0, tensors, 2);
+}
+
+static void refuse(struct node_fixture *n, const char *url)
+{
+    node_check(save_to(n, url), MR_INVALID_ARGUMENT, "checkpoint.allow");
+    node_check(restore_from(n, url), MR_INVALID_ARGUMENT, "checkpoint.allow");
+}
+
+/* The URL with this in place of its path "/ads", and with its query if `with_query`. */
+static const char *with_path(const struct fixture *x, const char *path, bool with_query)
+{
+    static char url[600];
+    const char *at = strstr(x->remote.url, "/ads"), *query = strchr(x->remote.url, '?');
+    (void)snprintf(url, sizeof(url), "%.*s%s%s", (int)(at - x->remote.url), x->remote.url, path,
+                   with_query ? query : "");
+    return url;
+}
+
+static void check_saved_to(struct fixture *x, const char *url)
+{
+    struct node_fixture *n = x->node;
+    uint32_t table = make_table(n);
+    node_check(save_to(n, url), MR_OK, NULL);
+    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    drop_table(n);
+    node_check(restore_from(n, url), MR_OK, NULL);
+    check_values(n, table, 100);
+}
+
+/* Clients of a node with a disk may name the URLs that are listed, and what is below, and nothing else. */
+static void urls_that_are_listed_may_be_named(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    struct ps_config_list *allow = &n->config.checkpoint_allow;
+    (void)snprintf(allow->values[allow->count++], sizeof(allow->values[0]), "%s", x->remote.url);
+    node_start(n, 2);
+    check_saved_to(x, x->remote.url);
+    check_saved_to(x, with_path(x, "/ads/team/", false));
+    check_saved_to(x, with_path(x, "/ads/team", true));
+    assert_string_equal(names_there(x), x->remote.kind == PS_STORE_S3 ? "ckpt-1 " : "ckpt-1 team ");
+    refuse(n, with_path(x, "/other", true));
+    refuse(n, with_path(x, "/adsx", true));
+    refuse(n, with_path(x, "", true));
+    refuse(n, with_path(x, "/ads/../other", true));
+    refuse(n, with_path(x, "/ads/%2e%2e/other", true));
+    refuse(n, with_path(x, "/ads//x", true));
+    refuse(n, "s3://elsewhere/ads");
+    refuse(n, "hdfs://127.0.0.1:1/ads");
+    char url[700];
+    (void)snprintf(url, sizeof(url), "%s%s", with_path(x, "/ads", false),
+                   x->remote.kind == PS_STORE_S3 ? "?endpoint=http://127.0.0.1:1" : "?user.name=root");
+    refuse(n, url);
+    allow->count = 0;
+    node_restart(n, 1);
+    refuse(n, x->remote.url);
+}
+
+/* Single tables, in a folder of their own. */
+static void a_partial_save_goes_there(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 1);
+    uint64_t words[4] = {0};
+    const char name[MR_NAME_BYTES] = "emb";
+    const struct mr_tensor partial[3] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words),
+                                         mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name)};
+    char directory[PS_STORE_URL_BYTES + 16];
+    (void)make_table(n);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, partial, 3), MR_OK, NULL);
+    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    (void)snprintf(directory, sizeof(directory), "%s/" PS_PARTIAL_NAME, x->remote.remote->directory);
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, directory), "ckpt-1 ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_ON_BOTH(a_node_without_a_disk_goes_on),
+        TEST_ON(remote_s3, it_knows_what_was_dropped_and_restored),
+        TEST_ON_BOTH(a_save_that_fails_leaves_nothing),
+        TEST_ON_BOTH(training_does_not_wait_for_a_store_that_stalls),
+        TEST_ON(remote_hdfs, a_store_that_is_away_ends_the_start),
+        TEST_ON_BOTH(urls_that_are_listed_may_be_named),
+        TEST_ON(remote_s3, a_partial_save_goes_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
