@@ -18,7 +18,8 @@
 
 /* Over all runs. */
 struct sums {
-    atomic_uint_fast64_t restores, deltas, at_steps, in_flight, by_hand, put_backs, losses;
+    atomic_uint_fast64_t restores, deltas, at_steps, in_flight, by_hand, put_backs, losses, go_ons, partials,
+        drops, alters;
 };
 
 static struct sums *sums;
@@ -86,6 +87,10 @@ static void add(const struct cuts_outcome *outcome)
     atomic_fetch_add(&sums->by_hand, outcome->by_hand);
     atomic_fetch_add(&sums->put_backs, outcome->put_backs);
     atomic_fetch_add(&sums->losses, outcome->losses);
+    atomic_fetch_add(&sums->go_ons, outcome->go_ons);
+    atomic_fetch_add(&sums->partials, outcome->partials);
+    atomic_fetch_add(&sums->drops, outcome->drops);
+    atomic_fetch_add(&sums->alters, outcome->alters);
 }
 
 static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
@@ -124,12 +129,15 @@ int main(int argc, char **argv)
     if (atomic_load(&sums->restores) > 0)
         printf(
             "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes in flight; "
-            "%llu restores by hand, %llu copies put back, %llu losses reported\n",
+            "%llu restores by hand, %llu starts from one, %llu copies put back, %llu losses reported; %llu "
+            "partial "
+            "saves, %llu drops, %llu alterations\n",
             (unsigned long long)atomic_load(&sums->restores), (unsigned long long)atomic_load(&sums->deltas),
             (unsigned long long)atomic_load(&sums->at_steps),
             (unsigned long long)atomic_load(&sums->in_flight),
-            (unsigned long long)atomic_load(&sums->by_hand),
-            (unsigned long long)atomic_load(&sums->put_backs),
-            (unsigned long long)atomic_load(&sums->losses));
+            (unsigned long long)atomic_load(&sums->by_hand), (unsigned long long)atomic_load(&sums->go_ons),
+            (unsigned long long)atomic_load(&sums->put_backs), (unsigned long long)atomic_load(&sums->losses),
+            (unsigned long long)atomic_load(&sums->partials), (unsigned long long)atomic_load(&sums->drops),
+            (unsigned long long)atomic_load(&sums->alters));
     return status;
 }

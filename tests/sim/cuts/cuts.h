@@ -3,7 +3,7 @@
  * to rows on different cores without a pause while checkpoints are cut and the node is killed and comes back,
  * with another number of cores. In some worlds trainers keep too little for a replay, somebody restores a
  * checkpoint in the middle, or puts an older copy of the directory back; a second job makes tables that no
- * checkpoint may hold.
+ * checkpoint may hold, alters them and drops them.
  *
  *   cuts.c          command line; a process for each seed
  *   cuts_world.c    what kind of world a seed is; the node's life, saves, and what disturbs them
@@ -53,6 +53,13 @@ struct cuts_disturbed {
     uint32_t crashes, put_backs;
     uint32_t restores; /* begun or ended: odd while there is one */
 };
+
+/* What visitors did to features. A table that was dropped must not be there after any start, as long as nobody has
+ * restored or put back something since. */
+void cuts_note_drop(uint32_t table, const struct cuts_disturbed *since);
+void cuts_note_alter(void);
+/* Whether that holds. */
+bool cuts_is_kept(const struct cuts_disturbed *since);
 
 /* The steps of pushes that were reported to a trainer as lost. */
 struct cuts_losses {

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cuts.h"
 #include "tests/property/random.h"
@@ -15,6 +16,7 @@ struct visitor {
     struct mr_client *client;
     uint32_t index, table, pushes;
     struct cuts_disturbed since;
+    struct mr_feature now; /* the table, as it was altered */
 };
 
 static const uint64_t keys[KEYS] = {11, 22, 33, 44, 55};
@@ -50,9 +52,7 @@ static bool check_rows(const struct visitor *v)
     (void)snprintf(whose, sizeof(whose), "visitor %u", v->index);
     if (!goes_on(v, mr_lookup(v->client, NULL, v->table, keys, KEYS, &reply), "a lookup"))
         return false;
-    const struct cuts_disturbed now = cuts_disturbed();
-    const bool all =
-        now.restores == v->since.restores && now.restores % 2 == 0 && now.put_backs == v->since.put_backs;
+    const bool all = cuts_is_kept(&v->since);
     const float *rows = mr_reply_tensor(reply, 0)->data;
 
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -63,6 +63,50 @@ static bool check_rows(const struct visitor *v)
     }
     mr_reply_free(reply);
     return true;
+}
+
+/* What was altered is as it was altered last. */
+static bool check_features(const struct visitor *v)
+{
+    struct mr_feature_info *infos;
+    uint32_t count;
+    if (!goes_on(v, mr_list(v->client, NULL, &infos, &count), "a list"))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (infos[i].id == v->table && strcmp(infos[i].feature.name, v->now.name) == 0 &&
+            cuts_is_kept(&v->since) && infos[i].feature.capacity_rows != v->now.capacity_rows)
+            cuts_fail("visitor %u: its table %u may have %llu rows, and was altered to have %llu", v->index,
+                      v->table, (unsigned long long)infos[i].feature.capacity_rows,
+                      (unsigned long long)v->now.capacity_rows);
+    }
+    free(infos);
+    return true;
+}
+
+static bool alter(struct visitor *v)
+{
+    struct mr_feature after = v->now;
+    after.capacity_rows = v->now.capacity_rows + 1000;
+    if (!goes_on(v, mr_alter(v->client, NULL, &v->now, &after), "an alteration"))
+        return false;
+    v->now = after;
+    cuts_note_alter();
+    return check_features(v);
+}
+
+/* Is refused while a checkpoint is written. */
+static void drop(struct visitor *v)
+{
+    const char *name = v->feature.name;
+    enum mr_status status;
+    const struct cuts_disturbed since = cuts_disturbed();
+    do {
+        status = mr_drop(v->client, NULL, &name, 1);
+        pause();
+    } while (status == MR_CHECKPOINT_RUNNING && !cuts_training_has_ended());
+    if (status == MR_CHECKPOINT_RUNNING || !goes_on(v, status, "a drop"))
+        return;
+    cuts_note_drop(v->table, &since);
 }
 
 static bool push(struct visitor *v)
@@ -80,16 +124,20 @@ static void train(struct visitor *v)
 {
     const uint32_t pushes = 1 + random_below(fiber_random(), PUSHES_MAX);
     while (v->pushes < pushes && !cuts_training_has_ended()) {
-        if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)))
+        if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)) ||
+            (random_one_in(fiber_random(), 4) && !alter(v)))
             return;
         pause();
     }
-    (void)check_rows(v);
+    if (check_rows(v) && check_features(v) && random_one_in(fiber_random(), 2))
+        drop(v);
 }
 
 static void live(struct visitor *v)
 {
     v->pushes = 0;
+    v->now = v->feature;
+    v->table = 0;
     v->since = cuts_disturbed();
     v->client = cuts_connect(true, 0);
     if (goes_on(v, mr_create(v->client, NULL, &v->feature, 1, &v->table), "create"))

@@ -17,6 +17,7 @@
 
 #define CORES_MAX     4u
 #define SAVES_MAX     64u
+#define DROPS_MAX     64u
 #define US            UINT64_C(1000)
 #define MS            UINT64_C(1000000)
 #define NEVER         UINT64_MAX
@@ -31,6 +32,12 @@ struct save {
 /* A restore by hand, during the training. */
 struct by_hand {
     uint64_t id, from_ns, to_ns; /* id 0: none, or its checkpoint has gone with the directory since */
+    uint64_t newest;             /* checkpoint that there was then */
+};
+
+struct drop {
+    uint32_t table;
+    struct cuts_disturbed since;
 };
 
 static struct {
@@ -49,6 +56,8 @@ static struct {
     struct cuts_pusher pushers[CUTS_PUSHERS_MAX];
     struct save saves[SAVES_MAX];
     uint32_t save_count;
+    struct drop drops[DROPS_MAX];
+    uint32_t drop_count;
     struct cuts_disturbed disturbed;
     struct by_hand restored; /* the last time */
     bool has_copy, is_over;
@@ -203,6 +212,24 @@ struct cuts_disturbed cuts_disturbed(void)
     return world.disturbed;
 }
 
+void cuts_note_drop(uint32_t table, const struct cuts_disturbed *since)
+{
+    world.outcome->drops++;
+    if (world.drop_count < DROPS_MAX)
+        world.drops[world.drop_count++] = (struct drop){.table = table, .since = *since};
+}
+
+bool cuts_is_kept(const struct cuts_disturbed *since)
+{
+    const struct cuts_disturbed now = cuts_disturbed();
+    return now.restores == since->restores && now.restores % 2 == 0 && now.put_backs == since->put_backs;
+}
+
+void cuts_note_alter(void)
+{
+    world.outcome->alters++;
+}
+
 static uint64_t newest_checkpoint(void)
 {
     uint64_t id = 0;
@@ -275,6 +302,39 @@ static void maybe_put_back(void)
             world.saves[i].id = 0;
 }
 
+/* What the node came back from; 0: nothing. */
+static uint64_t restored_at_start(void)
+{
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
+    cuts_expect_ok(mr_checkpoint_info(world.client, NULL, 0, &info, NULL, NULL), "a look at the start");
+    return info.restored_id;
+}
+
+/* A node that has not saved since a restore by hand goes on from what that restored. */
+static void check_where_it_goes_on(void)
+{
+    if (world.restored.id == 0 || world.restored.newest != newest_checkpoint())
+        return;
+    const uint64_t id = restored_at_start();
+    if (id != world.restored.id)
+        cuts_fail("checkpoint %llu was restored by hand, and the next start takes %llu",
+                  (unsigned long long)world.restored.id, (unsigned long long)id);
+    world.outcome->go_ons++;
+}
+
+static void check_dropped(void)
+{
+    struct mr_feature_info *infos;
+    uint32_t count;
+    cuts_expect_ok(mr_list(world.client, NULL, &infos, &count), "a list");
+    for (uint32_t d = 0; d < world.drop_count; d++) {
+        for (uint32_t i = 0; i < count; i++)
+            if (infos[i].id == world.drops[d].table && cuts_is_kept(&world.drops[d].since))
+                cuts_fail("table %u was dropped, and is there again", infos[i].id);
+    }
+    free(infos);
+}
+
 static void restart_node(void)
 {
     world.config.cores_count = 1 + below(CORES_MAX);
@@ -283,6 +343,9 @@ static void restart_node(void)
     /* Calls to cores that are no more would be cancelled. */
     mr_client_destroy(world.client);
     world.client = cuts_connect(false, 0);
+    if (strcmp(world.config.checkpoint_restore, "latest") == 0)
+        check_where_it_goes_on();
+    check_dropped();
 }
 
 /* ---- saves ---- */
@@ -349,6 +412,12 @@ static struct mr_save_options draw_save(void)
         options.step = highest_step() + below(10);
         options.trainers = world.work.pushers;
     }
+    if (options.kind != MR_SAVE_DELTA && below(5) == 0) {
+        static const char *const names[] = {"groups"};
+        options.names = names;
+        options.name_count = 1;
+        world.outcome->partials++;
+    }
     return options;
 }
 
@@ -369,7 +438,8 @@ static void follow(uint64_t number, uint64_t from_ns, uint64_t give_up_ns,
     } while (info.state != MR_SAVE_ENDED);
     if (info.status != MR_OK && !is_explained(info.status, options))
         cuts_fail("a save failed: %s: %s", mr_status_name(info.status), info.error);
-    if (info.status == MR_OK && !is_disturbed() && world.save_count < SAVES_MAX)
+    /* A partial one has a number of its own, and lies where no restore of everything finds it. */
+    if (info.status == MR_OK && options->name_count == 0 && !is_disturbed() && world.save_count < SAVES_MAX)
         world.saves[world.save_count++] = save;
 }
 
@@ -439,6 +509,7 @@ static void restore_once(void)
     }
     cuts_expect_ok(status, "a restore by hand");
     by_hand.to_ns = fiber_now_ns();
+    by_hand.newest = newest_checkpoint();
     world.disturbed.restores++; /* for those who came meanwhile */
     world.restored = by_hand;
     world.outcome->by_hand++;
@@ -451,9 +522,11 @@ static void disturb_once(void)
     if (below(left) < world.restores_left) {
         world.restores_left--;
         restore_once();
-        return;
+        if (below(2) == 0) /* in most runs a save would come before the next crash */
+            return;
+    } else {
+        world.crashes_left--;
     }
-    world.crashes_left--;
     crash_node();
     maybe_put_back();
     restart_node();

@@ -12,6 +12,8 @@ struct cuts_outcome {
     uint64_t restores, deltas, at_steps;
     uint64_t in_flight;                  /* trainers of which a checkpoint holds a part of a push */
     uint64_t by_hand, put_backs, losses; /* reports */
+    uint64_t go_ons;                     /* starts that had to go on from a restore by hand */
+    uint64_t partials, drops, alters;
     uint64_t trace;
     char why[CUTS_WHY_BYTES];
 };
