@@ -212,6 +212,7 @@ class Bench:
         self.build = os.path.abspath(arguments.build)
         self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
         self.garbage = arguments.garbage
+        self.only = getattr(arguments, "only", [])
         self.checkpoint_bytes = int(arguments.checkpoint_gb * 1e9)
         self.rows = {name: row for rows in ROWS.values() for name, row in rows.items()}
         self.rounds = {name: [] for name in self.rows}  # (value, limit) per round
@@ -444,13 +445,17 @@ class Bench:
         self.in_process("bench_table", "--optimizer", "adagrad", "1000", "10000")
 
     def table_large_round(self, directory):
-        self.in_process("bench_skew")
+        if self.wants("zipf_core_share"):
+            self.in_process("bench_skew")
         if available_bytes() < TABLE_LARGE_BYTES:
             print("bench: not enough memory for tables of 50 M rows: left out", file=sys.stderr)
             return
-        self.in_process("bench_table", "--optimizer", "sgd", "50000")
-        self.in_process("bench_growth")
-        self.table_through_wire(directory)
+        if self.wants("table_*_50000k"):
+            self.in_process("bench_table", "--optimizer", "sgd", "50000")
+        if self.wants("table_insert_growing"):
+            self.in_process("bench_growth")
+        if self.wants("big_*"):
+            self.table_through_wire(directory)
 
     def table_through_wire(self, directory):
         node = self.node_arguments(directory, self.driver, "server0", **{"memory.limit_mib": 12288})
@@ -488,6 +493,10 @@ class Bench:
         blast_bytes_per_s = BULK_BYTES / self.blast_us * 1e6 if self.blast_us else None
         limit = blast_bytes_per_s / DEMO_SAMPLE_BYTES if blast_bytes_per_s else None
         self.add("demo_samples", float(fields["samples_per_s"]), limit)
+
+    def wants(self, rows):
+        """Whether --only names these rows of a part whose programs take minutes each, or their part."""
+        return not self.only or any(name in PARTS or rows_meet(name, rows) for name in self.only)
 
     def limit_medians(self):
         return {
@@ -629,15 +638,17 @@ def machine(bench):
     return f"{cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}; {bench.notes.get('port', '')}"
 
 
+def rows_meet(name, pattern):
+    return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(pattern, name)
+
+
 def parts_with(name):
     """The parts that a name stands for: a part, or rows as a shell's pattern."""
     if name in PARTS:
         return [name]
     found = [part for part, rows in ROWS.items() if fnmatch.filter(rows, name)]
     return found + [
-        part
-        for part, patterns in PATTERNS.items()
-        if any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(pattern, name) for pattern in patterns)
+        part for part, patterns in PATTERNS.items() if any(rows_meet(name, pattern) for pattern in patterns)
     ]
 
 
@@ -717,6 +728,7 @@ def main():
     if os.cpu_count() < 2:
         sys.exit("bench: needs two CPUs, one for the server and one for the client")
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces and programs go on the way out
     bench = Bench(arguments)
     os.makedirs(bench.program("bench"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="millrace-bench-")

@@ -59,6 +59,13 @@ class Names(unittest.TestCase):
         self.assertTrue(run.is_wanted("socket_pull_8mb", ["*pull*"]))
         self.assertFalse(run.is_wanted("empty_call_64", ["empty_call_1", "socket"]))
 
+    def test_of_a_long_part_only_the_programs_of_what_is_named_run(self):
+        bench = argparse.Namespace(only=["big_*"])
+        self.assertTrue(run.Bench.wants(bench, "big_*"))
+        self.assertFalse(run.Bench.wants(bench, "table_insert_growing"))
+        self.assertTrue(run.Bench.wants(argparse.Namespace(only=["table_large"]), "zipf_core_share"))
+        self.assertTrue(run.Bench.wants(argparse.Namespace(only=[]), "zipf_core_share"))
+
     def test_merged_rows_are_put_into_the_order_of_the_parts(self):
         names = ["big_fill", "socket_pull_8mb", "table_sgd_push_1000k", "pull_8mb", "empty_call_1"]
         in_order = ["empty_call_1", "pull_8mb", "socket_pull_8mb", "table_sgd_push_1000k", "big_fill"]
