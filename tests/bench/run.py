@@ -715,7 +715,24 @@ def read_arguments():
             parser.error(f"--only {name}: no part and no row is called so; --list names them")
     chosen = {part for name in arguments.only for part in parts_with(name)} or set(PARTS)
     arguments.parts = chosen - set(arguments.skip)
+    if not arguments.parts:
+        parser.error("--skip leaves nothing to measure")
     return arguments
+
+
+def save(bench, only, before):
+    """After each part: a run that is ended keeps what it has measured. before: results to merge these into."""
+    rows = [row for row in bench.results() if is_wanted(row["name"], only)]
+    results = {"machine": machine(bench), "rows": rows, "limits": bench.limit_medians(), "notes": bench.notes}
+    if before is not None:
+        results = table.merge(before, results)
+        results["rows"].sort(key=lambda row: place(row["name"]))
+    with open(bench.program("bench/results.json"), "w", encoding="utf-8") as out:
+        json.dump(results, out, indent=2)
+        out.write("\n")
+    with open(bench.program("bench/results.md"), "w", encoding="utf-8") as out:
+        out.write(table.markdown(results))
+    return results
 
 
 def main():
@@ -732,28 +749,18 @@ def main():
     bench = Bench(arguments)
     os.makedirs(bench.program("bench"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="millrace-bench-")
+    before = table.load(bench.program("bench/results.json")) if arguments.merge else None
     try:
         for part in Progress(arguments):
             bench.measure(part, directory)
             if arguments.noise:
                 say(f"{part} once more, beside a process that takes half of a CPU")
                 bench.measure_beside_noise(part, directory)
+            results = save(bench, arguments.only, before)
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
         sys.exit(f"bench: {failure}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-    rows = [row for row in bench.results() if is_wanted(row["name"], arguments.only)]
-    results = {"machine": machine(bench), "rows": rows, "limits": bench.limit_medians(), "notes": bench.notes}
-    path = bench.program("bench/results.json")
-    if arguments.merge and os.path.exists(path):
-        results = table.merge(path, results)
-        results["rows"].sort(key=lambda row: place(row["name"]))
-    with open(path, "w", encoding="utf-8") as out:
-        json.dump(results, out, indent=2)
-        out.write("\n")
-    with open(bench.program("bench/results.md"), "w", encoding="utf-8") as out:
-        out.write(table.markdown(results))
     print(table.text(results))
 
 

@@ -14,10 +14,17 @@ LIMITS = {
 }
 
 
-def merge(path, results):
+def load(path):
+    """Results of before; None: there are none."""
+    try:
+        with open(path, encoding="utf-8") as saved:
+            return json.load(saved)
+    except FileNotFoundError:
+        return None
+
+
+def merge(before, results):
     """The results of before with these in their place."""
-    with open(path, encoding="utf-8") as saved:
-        before = json.load(saved)
     measured = {row["name"] for row in results["rows"]}
     rows = [row for row in before["rows"] if row["name"] not in measured] + results["rows"]
     return {

@@ -107,7 +107,7 @@ class Tables(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as saved:
             json.dump(before, saved)
             saved.flush()
-            return table.merge(saved.name, after)
+            return table.merge(table.load(saved.name), after)
 
     def test_later_rows_take_the_place_of_earlier_ones(self):
         before = results(row("a"), row("b"), limits={"raw_echo_1": {"socket": 9.0}}, notes={"torch": "1"})
@@ -115,6 +115,9 @@ class Tables(unittest.TestCase):
         self.assertEqual([(r["name"], r["value"]) for r in merged["rows"]], [("a", 10), ("b", 7), ("c", 10)])
         self.assertEqual(merged["limits"], {"raw_echo_1": {"socket": 9.0, "af_xdp": 6.0}})
         self.assertEqual(merged["notes"], {"torch": "1"})
+
+    def test_there_may_be_nothing_to_merge(self):
+        self.assertIsNone(table.load("/nonexistent/results.json"))
 
     def test_missed_rows_say_no_and_rows_without_a_target_nothing(self):
         text = table.markdown(results(row("a"), row("b", met=True), row("c", target=None, met=None)))
