@@ -3,10 +3,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "http_server.h"
@@ -314,19 +318,35 @@ static void a_stream_says_what_the_server_answered(void **state)
     ps_http_stream_close(s);
 }
 
+/* Somebody who accepts connections and reads nothing: a server of HTTP would not understand TLS. */
+static int listen_silently(uint16_t *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_return_code(bind(fd, (const struct sockaddr *)&address, bytes), errno);
+    assert_return_code(listen(fd, 8), errno);
+    assert_return_code(getsockname(fd, (struct sockaddr *)&address, &bytes), errno);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
 static void certificates_that_cannot_be_read_are_named(void **state)
 {
-    struct fixture *x = *state;
     struct ps_http_answer answer;
     const struct ps_http_options options = {.ca = "/no/such.pem", .tries = TRIES, .pause_ms_max = 1};
     struct ps_http *http = ps_http_create(&options);
+    uint16_t port;
+    const int fd = listen_silently(&port);
     char url[64];
-    (void)snprintf(url, sizeof(url), "https://127.0.0.1:%u/200", http_server_port(x->server));
+    (void)state;
+    (void)snprintf(url, sizeof(url), "https://127.0.0.1:%u/200", port);
     const struct ps_http_request request = {.method = "GET", .url = url};
     assert_int_equal(ps_http_perform(http, &request, &answer), -EIO);
     assert_false(answer.is_transient);
     check_explained(EIO, "/no/such.pem; ca or CURL_CA_BUNDLE is to name a PEM file");
     ps_http_destroy(http);
+    assert_return_code(close(fd), errno);
 }
 
 int main(void)
