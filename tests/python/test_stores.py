@@ -1,11 +1,10 @@
 """Checkpoints in a real HDFS and a real S3: docs/stores.md. Skipped where these servers cannot be had."""
 from __future__ import annotations
 
-import itertools
+import functools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,19 +19,22 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
 
 from cable import environment  # noqa: E402
 from fault_proxy import BUSY, CUT, LOSE, PASS, FaultProxy  # noqa: E402
-from stores import S3, SWIFT_PORT, Hdfs, Store, find_hadoop, why_no_swift  # noqa: E402
+from stores import S3, Certificate, Hdfs, S3Proxy, Store, find_classes, why_no_swift  # noqa: E402
 
 import millrace  # noqa: E402
 from millrace import init, optim  # noqa: E402
 
 WAIT_S = 120.0
 KEYS = np.arange(3000)
+FATES = (BUSY, CUT, LOSE)
+# Every fault at every request, in every store: minutes.
+SWEEPS_ALL = os.environ.get("MILLRACE_SWEEP") == "all"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hadoop() -> tuple[str, str]:
+def classes() -> dict[str, tuple[str, str]]:
     """Before all others: in the test's namespace there is no Maven Central."""
-    return find_hadoop()
+    return {name: find_classes(name) for name in ("hadoop", "s3proxy")}
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +53,34 @@ def s3(cable, folder) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="module")
-def hdfs(hadoop, cable, folder) -> Iterator[Hdfs]:
-    classes, why = hadoop
+def certificate(folder) -> Certificate:
+    return Certificate(folder)
+
+
+def started(kind: type[Hdfs] | type[S3Proxy], name: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """One of those that Maven has."""
+    classes, why = request.getfixturevalue("classes")[name]
+    request.getfixturevalue("cable")
     if why:
-        pytest.skip(f"no HDFS: {why}")
-    store = Hdfs(folder, classes)
+        pytest.skip(f"no {name}: {why}")
+    directory = os.path.join(request.getfixturevalue("folder"), name)
+    os.makedirs(directory)
+    store = kind(directory, classes, request.getfixturevalue("certificate"))
     yield store
     store.close()
 
 
-@pytest.fixture(params=["s3", "hdfs"])
+@pytest.fixture(scope="module")
+def s3proxy(request) -> Iterator[Store]:
+    yield from started(S3Proxy, "s3proxy", request)
+
+
+@pytest.fixture(scope="module")
+def hdfs(request) -> Iterator[Store]:
+    yield from started(Hdfs, "hadoop", request)
+
+
+@pytest.fixture(params=["s3", "s3proxy", "hdfs"])
 def store(request) -> Store:
     return request.getfixturevalue(request.param)
 
@@ -221,15 +241,55 @@ def test_doctor_checks_a_store(store, saved, monkeypatch):
 
 
 @pytest.fixture
-def proxy(s3) -> Iterator[FaultProxy]:
-    proxy = FaultProxy(SWIFT_PORT)
+def proxy(store) -> Iterator[FaultProxy]:
+    """In front of the store."""
+    proxy = FaultProxy(store.port)
     yield proxy
     proxy.close()
 
 
-def test_no_push_is_lost_with_the_machine(s3, proxy, new_node):
+only = functools.partial(pytest.mark.parametrize, "store", indirect=True)
+
+
+@only(["s3proxy", "hdfs"])
+def test_https_trusts_the_ca_that_is_named_and_no_other(store, saved):
+    url = store.secure_url("secure")
+    ckpt("push", saved, url)
+    assert "ok" in ckpt("verify", url)
+    says = ckpt("list", url.split("&ca=")[0], code=1)
+    assert len(says.splitlines()) == 1 and "name the file of its CA: ca=/FILE" in says
+
+
+@only(["s3proxy"])
+def test_a_server_refuses_to_replace_a_manifest(store, proxy, saved, folder):
+    """Another node's checkpoint of the same number comes first, after this one has seen that there is none."""
+    other = os.path.join(folder, "other")
+    os.makedirs(other)
+    np.save(os.path.join(other, "keys.npy"), np.arange(3, dtype=np.uint64))
+    np.save(os.path.join(other, "values.npy"), np.ones((3, 4), np.float32))
+    arrays = [
+        word for name in ("keys", "values") for word in (f"--{name}", os.path.join(other, f"{name}.npy"))
+    ]
+    ckpt("import", *arrays, "--table", "other", "--out", other)
+    proxy.start(lambda i: PASS)
+    ckpt("push", saved, store.url("first", proxy.port))
+    put = [method == "PUT" and path.endswith("/MANIFEST") for method, path, _ in proxy.seen].index(True)
+
+    def plan(i: int) -> str:
+        if i == put:
+            ckpt("push", other, store.url("taken"))
+        return PASS
+
+    proxy.start(plan)
+    says = ckpt("push", saved, store.url("taken", proxy.port), code=1)
+    assert ("PUT", "/models/taken/ckpt-1/MANIFEST", 412) in proxy.seen
+    assert len(says.splitlines()) == 1 and "another checkpoint of this number is there" in says
+
+
+@only(["s3"])
+def test_no_push_is_lost_with_the_machine(store, proxy, new_node):
     """What the disk had and the store had not comes from the client again."""
-    settings = (f"checkpoint.remote={s3.url('machine', proxy.port)}", "checkpoint.durable=remote")
+    settings = (f"checkpoint.remote={store.url('machine', proxy.port)}", "checkpoint.durable=remote")
     node = new_node(2, settings, near=True)
     with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60, replay=True) as client:
         table = client.table("t", 2, optimizer=optim.SGD(lr=1))
@@ -254,48 +314,80 @@ def test_no_push_is_lost_with_the_machine(s3, proxy, new_node):
         assert client.checkpoint_info().restored_id == 1 and client.replay_info().replayed >= 5
 
 
-@pytest.mark.parametrize("fate", [BUSY, CUT, LOSE])
-def test_each_request_of_a_push_is_made_again(s3, proxy, saved, fate):
-    """Each one fails once."""
-    url = s3.url(f"again-{fate}", proxy.port)
-    proxy.start(lambda i: fate if i % 2 == 0 else PASS)
-    ckpt("push", saved, url)
-    assert proxy.count >= 20
-    assert "ok" in ckpt("verify", s3.url(f"again-{fate}"))
+def copying_node(new_node, store: Store, proxy: FaultProxy, name: str, *settings: str):
+    """A node with a table, whose saves go to the store through the proxy, one kept; one is there."""
+    remote = (f"checkpoint.remote={store.url(name, proxy.port)}", "checkpoint.keep=1", *settings)
+    proxy.start(lambda i: PASS)
+    node = new_node(1, remote, near=True)
+    with connected(node) as client:
+        client.table("t", 8).lookup(KEYS)
+        save_and_copy(client)
+    return node
 
 
-def push_until(proxy: FaultProxy, saved: str, url: str, last: int, fate: str) -> int | None:
-    """Pushes, and kills that process at request `last`. Returns its exit code, None if it was killed."""
-    started = threading.Event()
-
-    def plan(i: int) -> str:
-        if i != last:
-            return PASS
-        assert started.wait(WAIT_S)
-        process.kill()
-        process.wait()
-        return fate
-
-    proxy.start(plan)
-    process = start_ckpt("push", saved, url)
-    started.set()
-    says, _ = process.communicate(timeout=WAIT_S)
-    assert process.returncode in (0, -signal.SIGKILL), says
-    return None if process.returncode < 0 else process.returncode
+def connected(node) -> millrace.Client:
+    return millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60)
 
 
-@pytest.mark.parametrize("fate", [CUT, LOSE])
-def test_a_push_that_is_killed_at_any_request_leaves_no_part_of_a_checkpoint(s3, proxy, saved, fate):
-    """Each one goes on from what those before have left."""
-    url, there = s3.url(f"killed-{fate}", proxy.port), s3.url(f"killed-{fate}")
-    for last in itertools.count():
-        code = push_until(proxy, saved, url, last, fate)
-        if "there is no checkpoint" not in ckpt("list", there):
-            break
-        assert code is None, f"a push of {last} requests copied nothing"
-    assert last >= 10
-    assert "ok" in ckpt("verify", there)
-    assert "0 B copied" in ckpt("push", saved, there)
+def save_and_copy(client: millrace.Client) -> int:
+    number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+    wait_copied(client, number)
+    return number
+
+
+def requests_of_a_save(client: millrace.Client, proxy: FaultProxy) -> int:
+    """How many there are for the copy of one, and to remove the one before."""
+    proxy.start(lambda i: PASS)
+    save_and_copy(client)
+    return proxy.count
+
+
+def test_any_request_of_a_save_may_fail(store, proxy, new_node):
+    """Each one once, by turns as an overloaded server fails, cut, or done without an answer."""
+    node = copying_node(new_node, store, proxy, "fails")
+    with connected(node) as client:
+        count = requests_of_a_save(client, proxy)
+        assert count >= 10
+        for turn in range(len(FATES) if SWEEPS_ALL else 1):
+            for index in range(count):
+                fate = FATES[(index + turn) % len(FATES)]
+                proxy.start(lambda i, at=index, fate=fate: fate if i == at else PASS)
+                number = save_and_copy(client)
+                says = ckpt("verify", store.url("fails"))
+                assert f"ckpt-{number}: ok" in says, f"request {index} failed: {says}"
+
+
+@only(["s3", "s3proxy", "hdfs"] if SWEEPS_ALL else ["s3proxy", "hdfs"])
+def test_a_node_killed_at_any_request_of_a_save_leaves_whole_checkpoints(store, proxy, new_node):
+    """The request is lost with it, or done and nobody is there for the answer."""
+    node = copying_node(new_node, store, proxy, "killed")
+    with connected(node) as client:
+        count = requests_of_a_save(client, proxy)
+    for index in range(count):
+        saved, killed = threading.Event(), threading.Event()
+
+        def plan(i: int, at: int = index, saved=saved, killed=killed) -> str:
+            if i != at:
+                return PASS
+            assert saved.wait(WAIT_S)
+            node.kill()
+            killed.set()
+            return (CUT, LOSE)[at % 2]
+
+        with connected(node) as client:
+            proxy.start(plan)
+            number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+            saved.set()
+            assert killed.wait(WAIT_S), f"a save made fewer than {index + 1} requests"
+        says = ckpt("verify", store.url("killed"))
+        assert f"ckpt-{number}: ok" in says or f"ckpt-{number - 1}: ok" in says, f"at {index}: {says}"
+        proxy.start(lambda i: PASS)
+        node.start()
+        with connected(node) as client:
+            wait_copied(client, number)
+    with connected(node) as client:
+        number = save_and_copy(client)
+    assert f"ckpt-{number}: ok" in ckpt("verify", store.url("killed"))
 
 
 def test_hdfs_in_safe_mode_takes_nothing(hdfs, saved):

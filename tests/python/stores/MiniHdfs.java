@@ -8,13 +8,16 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
+import org.apache.hadoop.hdfs.server.namenode.NameNode;
 
 /**
- * A real HDFS: a NameNode and two DataNodes in one process, with files in the directory that is named. It prints the port of WebHDFS and
- * then obeys the lines that it reads, with one line for each; it ends with its input.
+ * A real HDFS: a NameNode and two DataNodes in one process, with files in the directory that is named. It prints the ports of WebHDFS, the
+ * second for HTTPS, and then obeys the lines that it reads, with one line for each; it ends with its input.
  *
- * <p>kill: the next DataNode is stopped at once; revive: it is back; safemode on|off; copies PATH: how many DataNodes have every block of a file.
+ * <p>kill: the next DataNode is stopped at once; revive: it is back; safemode on|off; quota PATH BYTES: of a directory, which is made, -1: none;
+ * copies PATH: how many DataNodes have every block of a file.
  */
 public final class MiniHdfs {
     private final MiniDFSCluster cluster;
@@ -24,6 +27,9 @@ public final class MiniHdfs {
         Configuration conf = new Configuration();
         conf.set("hdfs.minidfs.basedir", directory);
         conf.setInt("dfs.replication", 2);
+        conf.set("dfs.http.policy", "HTTP_AND_HTTPS");
+        conf.set("dfs.namenode.https-address", "127.0.0.1:0");
+        conf.set("dfs.datanode.https.address", "127.0.0.1:0");
         cluster = new MiniDFSCluster.Builder(conf).numDataNodes(2).build();
         cluster.waitActive();
     }
@@ -50,6 +56,10 @@ public final class MiniHdfs {
             case "safemode":
                 cluster.getFileSystem().setSafeMode(words[1].equals("on") ? SafeModeAction.SAFEMODE_ENTER : SafeModeAction.SAFEMODE_LEAVE);
                 return "safemode " + words[1];
+            case "quota":
+                cluster.getFileSystem().mkdirs(new Path(words[1]));
+                cluster.getFileSystem().setQuota(new Path(words[1]), HdfsConstants.QUOTA_DONT_SET, Long.parseLong(words[2]));
+                return "quota " + words[2];
             case "copies":
                 return copies(words[1]);
             default:
@@ -59,7 +69,8 @@ public final class MiniHdfs {
 
     public static void main(String[] args) throws Exception {
         MiniHdfs hdfs = new MiniHdfs(args[0]);
-        System.out.println("ready " + hdfs.cluster.getNameNode().getHttpAddress().getPort());
+        NameNode node = hdfs.cluster.getNameNode();
+        System.out.println("ready " + node.getHttpAddress().getPort() + " " + node.getHttpsAddress().getPort());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             System.out.println(hdfs.obey(line.split(" ")));

@@ -1,7 +1,8 @@
-"""A proxy in front of an S3 server that fails chosen requests."""
+"""A proxy in front of an S3 server, or of HDFS with its DataNodes, that fails chosen requests."""
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Callable, Union
@@ -34,21 +35,44 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _lead_here(self, name: str, value: str) -> str:
+        """A redirect to a DataNode leads through here, too."""
+        led = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.*)", value) if name == "Location" else None
+        if led is None:
+            return value
+        self.server.led[led[2]] = int(led[1])
+        return f"http://127.0.0.1:{self.server.port}{led[2]}"
+
     def _pass_on(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
+        port = self.server.led.get(self.path, self.server.upstream)
+        upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
-                if name.lower() != "expect":
+                if name.lower() not in ("expect", "transfer-encoding", "content-length"):
                     upstream.putheader(name, value)
+            if self.command in ("PUT", "POST"):
+                upstream.putheader("Content-Length", str(len(body)))
             upstream.endheaders(body or None)
             answer = upstream.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
+            headers = [(name, self._lead_here(name, value)) for name, value in answer.getheaders()]
+            self.server.seen.append((self.command, self.path.split("?")[0], answer.status))
+            return answer.status, headers, answer.read()
         finally:
             upstream.close()
 
     def _handle(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = self._body()
         fate = self.server.next_fate()
         if fate == BUSY:
             self._say(503, [], b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
@@ -75,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class FaultProxy(ThreadingHTTPServer):
     """start(plan): plan(i) decides what becomes of the i-th request from then on, from 0. It is called before
-    the server sees the request."""
+    the server sees the request. seen: what the server was asked since then: method, path and status."""
 
     daemon_threads = True
 
@@ -85,18 +109,21 @@ class FaultProxy(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._plan: Plan = lambda i: PASS
         self.count = 0
+        self.seen: list[tuple[str, str, int]] = []
+        self.led: dict[str, int] = {}  # path and query on a DataNode: its port
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def start(self, plan: Plan) -> None:
         """Counts from 0 again."""
         with self._lock:
-            self._plan, self.count = plan, 0
+            self._plan, self.count, self.seen = plan, 0, []
 
     def next_fate(self) -> str:
         """Of the request that has come."""
         with self._lock:
+            index, plan = self.count, self._plan
             self.count += 1
-            return self._plan(self.count - 1) or PASS
+        return plan(index) or PASS
 
     def close(self) -> None:
         """Ends it."""

@@ -13,16 +13,16 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from cable import enter  # noqa: E402
-from stores import S3, Hdfs, Store, find_hadoop, why_no_swift  # noqa: E402
+from stores import S3, Certificate, Hdfs, Store, find_classes, why_no_swift  # noqa: E402
 
 
 def start(kind: str, directory: str, namespace: str) -> Store:
     """Maven works outside of the namespace, all else in it."""
-    classes, why = find_hadoop() if kind == "hdfs" else ("", why_no_swift(directory))
+    classes, why = find_classes("hadoop") if kind == "hdfs" else ("", why_no_swift(directory))
     if why:
         sys.exit(why)
     enter(f"/run/netns/{namespace}")
-    return Hdfs(directory, classes) if kind == "hdfs" else S3(directory)
+    return Hdfs(directory, classes, Certificate(directory)) if kind == "hdfs" else S3(directory)
 
 
 def main() -> None:

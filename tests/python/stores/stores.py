@@ -1,6 +1,7 @@
 """HDFS and S3 for tests: the real servers, on the loopback of the test's namespace."""
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import signal
@@ -10,7 +11,7 @@ import tempfile
 import urllib.request
 from typing import Any
 
-from cable import environment
+from cable import environment, run
 from programs import Program
 
 HERE = os.path.dirname(__file__)
@@ -18,6 +19,15 @@ START_S = 120.0
 MAVEN_S = 300.0
 SWIFT_PORT = 8080  # and the three after it: nothing else has ports there
 KEY, SECRET = "test:tester", "testing"
+PASSWORD = "millrace"  # of the file with the certificate's key
+JAVA = "java -Xmx512m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true"
+_SSL_SERVER = """<configuration>
+  <property><name>ssl.server.keystore.location</name><value>{keystore}</value></property>
+  <property><name>ssl.server.keystore.password</name><value>{password}</value></property>
+  <property><name>ssl.server.keystore.keypassword</name><value>{password}</value></property>
+  <property><name>ssl.server.keystore.type</name><value>pkcs12</value></property>
+</configuration>
+"""
 
 
 class Store:
@@ -48,6 +58,7 @@ class S3(Store):
         command = [sys.executable, os.path.join(HERE, "swift_server.py"), directory, str(SWIFT_PORT)]
         super().__init__(directory, command, PYTHONPATH=HERE)
         os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET)
+        self.port = SWIFT_PORT
         known = _ask_swift("GET", "/auth/v1.0", {"X-Auth-User": KEY, "X-Auth-Key": SECRET})
         _ask_swift("PUT", "/v1/AUTH_test/models", {"X-Auth-Token": known["X-Auth-Token"]})
 
@@ -56,19 +67,60 @@ class S3(Store):
         return f"s3://models/{name}?endpoint=http://127.0.0.1:{port}"
 
 
+class Certificate:
+    """Of 127.0.0.1, signed by itself. keystore: for Java; ca: for those who trust it."""
+
+    def __init__(self, directory: str) -> None:
+        self.keystore, self.ca = (os.path.join(directory, name) for name in ("store.p12", "ca.pem"))
+        of = ["-alias", "store", "-keystore", self.keystore, "-storepass", PASSWORD]
+        name = ["-dname", "CN=store", "-ext", "san=ip:127.0.0.1", "-validity", "30"]
+        run("keytool", "-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *name, *of)
+        run("keytool", "-exportcert", "-rfc", "-file", self.ca, *of)
+
+
+class S3Proxy(Store):
+    """S3Proxy, which honours If-None-Match, with a bucket. classes: its own. Its key is Swift's."""
+
+    def __init__(self, directory: str, classes: str, certificate: Certificate) -> None:
+        self.buckets = os.path.join(directory, "buckets")
+        os.makedirs(self.buckets)
+        server = os.path.join(HERE, "S3Server.java")
+        arguments = [server, self.buckets, KEY, SECRET, certificate.keystore, PASSWORD]
+        super().__init__(directory, [*JAVA.split(), "-cp", classes, *arguments])
+        os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET)
+        self.port, self._secure_port = (int(word) for word in self.ready.split()[1:])
+        self._ca = certificate.ca
+
+    def url(self, name: str, port: int | None = None) -> str:
+        """Of a directory; through another server at that port."""
+        return f"s3://models/{name}?endpoint=http://127.0.0.1:{port or self.port}"
+
+    def secure_url(self, name: str) -> str:
+        """The same over HTTPS."""
+        return f"s3://models/{name}?endpoint=https://127.0.0.1:{self._secure_port}&ca={self._ca}"
+
+
 class Hdfs(Store):
     """A NameNode and two DataNodes. classes: Hadoop's. MiniHdfs.java says what tell() can ask for."""
 
-    def __init__(self, directory: str, classes: str) -> None:
-        command = "java -Xmx512m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true"
-        opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-cp", classes]
+    def __init__(self, directory: str, classes: str, certificate: Certificate) -> None:
+        conf = os.path.join(directory, "conf")
+        os.makedirs(conf)
+        with open(os.path.join(conf, "ssl-server.xml"), "w", encoding="utf-8") as out:
+            out.write(_SSL_SERVER.format(keystore=certificate.keystore, password=PASSWORD))
+        opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-cp", f"{classes}:{conf}"]
         arguments = [os.path.join(HERE, "MiniHdfs.java"), os.path.join(directory, "hdfs")]
-        super().__init__(directory, [*command.split(), *opened, *arguments])
-        self._port = int(self.ready.split()[1])
+        super().__init__(directory, [*JAVA.split(), *opened, *arguments])
+        self.port, self._secure_port = (int(word) for word in self.ready.split()[1:])
+        self._ca = certificate.ca
 
-    def url(self, name: str) -> str:
-        """Of a directory."""
-        return f"hdfs://127.0.0.1:{self._port}/{name}?user.name=root"
+    def url(self, name: str, port: int | None = None) -> str:
+        """Of a directory; through another server at that port."""
+        return f"hdfs://127.0.0.1:{port or self.port}/{name}?user.name=root"
+
+    def secure_url(self, name: str) -> str:
+        """The same over HTTPS."""
+        return f"swebhdfs://127.0.0.1:{self._secure_port}/{name}?user.name=root&ca={self._ca}"
 
 
 def why_no_swift(directory: str) -> str:
@@ -82,29 +134,57 @@ def why_no_swift(directory: str) -> str:
     return ""
 
 
-def find_hadoop() -> tuple[str, str]:
-    """Hadoop's class path and ""; or "" and why it cannot be had. Maven keeps what it has downloaded, and
-    looks there first."""
+def _ask_maven(pom: str, found: str) -> str:
+    """Writes the class path to the file `found`. Returns why it cannot; "" if it can. Maven keeps what it has
+    downloaded, and looks there first."""
     says = ""
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as found:
-        for network in ("--offline", "--batch-mode"):
-            command = ["mvn", "--quiet", network, "-f", os.path.join(HERE, "pom.xml")]
-            goal = ["dependency:build-classpath", f"-Dmdep.outputFile={found.name}"]
-            try:
-                done = subprocess.run(
-                    command + goal,
-                    env=environment(),
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    timeout=MAVEN_S,
-                )
-            except FileNotFoundError:
-                return "", "mvn is not installed: run scripts/setup.sh test"
-            except subprocess.TimeoutExpired:
-                return "", f"Maven has not fetched Hadoop in {MAVEN_S:.0f} s"
-            if done.returncode == 0:
-                with open(found.name, encoding="utf-8") as out:
-                    return out.read().strip(), ""
-            says = (done.stdout.strip().splitlines() or [""])[0]
-    return "", f"Maven cannot fetch Hadoop: {says[:300]}"
+    for network in ("--offline", "--batch-mode"):
+        command = ["mvn", "--quiet", network, "-f", pom]
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={found}"]
+        try:
+            done = subprocess.run(
+                command + goal,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=MAVEN_S,
+            )
+        except FileNotFoundError:
+            return "mvn is not installed: run scripts/setup.sh test"
+        except subprocess.TimeoutExpired:
+            return f"Maven has not fetched it in {MAVEN_S:.0f} s"
+        if done.returncode == 0:
+            return ""
+        says = (done.stdout.strip().splitlines() or [""])[0]
+    return f"Maven cannot fetch it: {says[:300]}"
+
+
+def _remembered(path: str) -> str:
+    """A class path of before whose files are all there; "" if it is not."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            classes = file.read().strip()
+    except FileNotFoundError:
+        return ""
+    return classes if all(map(os.path.exists, classes.split(":"))) else ""
+
+
+def find_classes(name: str) -> tuple[str, str]:
+    """The class path of NAME.pom.xml and ""; or "" and why it cannot be had. It is remembered: Maven takes
+    seconds to say it again."""
+    pom = os.path.join(HERE, f"{name}.pom.xml")
+    with open(pom, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()[:16]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    directory = os.path.join(cache, "millrace-tests")
+    path = os.path.join(directory, f"{name}-{digest}.classpath")
+    if classes := _remembered(path):
+        return classes, ""
+    os.makedirs(directory, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as work:
+        found = os.path.join(work, "classpath")
+        if why := _ask_maven(pom, found):
+            return "", why
+        os.rename(found, path)  # at once: tests run in parallel
+    return _remembered(path), ""
