@@ -148,6 +148,11 @@ class Node:
         self._program.wait_line("millraced: ready")
         return self
 
+    def said(self) -> str:
+        """Its log so far."""
+        assert self._program is not None
+        return self._program.said()
+
     def kill(self) -> None:
         """SIGKILL, with whatever is in flight."""
         assert self._program is not None

@@ -1,6 +1,7 @@
 """Checkpoints in a real HDFS and a real S3: docs/stores.md. Skipped where these servers cannot be had."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -388,6 +389,65 @@ def test_a_node_killed_at_any_request_of_a_save_leaves_whole_checkpoints(store, 
     with connected(node) as client:
         number = save_and_copy(client)
     assert f"ckpt-{number}: ok" in ckpt("verify", store.url("killed"))
+
+
+def top(node) -> str:
+    """What millrace top shows."""
+    command = [
+        os.environ["MILLRACE_TOOL"],
+        "top",
+        "--server",
+        node.address,
+        "--interval",
+        "0.05",
+        "--count",
+        "1",
+    ]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    return done.stdout
+
+
+@contextlib.contextmanager
+def refused(store: Store) -> Iterator[str]:
+    """For that long the store takes nothing: HDFS has no room, S3 no bucket. Yields what is said of it."""
+    if isinstance(store, Hdfs):
+        store.tell("quota /refused 1000000", "quota")
+        try:
+            yield "space quota is used up"
+        finally:
+            store.tell("quota /refused -1", "quota")
+    else:
+        bucket = os.path.join(store.buckets, "models")
+        os.rename(bucket, bucket + "-deleted")
+        try:
+            yield "NoSuchBucket; make the bucket"
+        finally:
+            os.rename(bucket + "-deleted", bucket)
+
+
+@only(["s3proxy", "hdfs"])
+def test_a_store_that_refuses_is_reported_and_costs_nothing(store, new_node):
+    """Training and saves go on, and what was saved meanwhile is copied."""
+    node = new_node(1, (f"checkpoint.remote={store.url('refused')}",), near=True)
+    with connected(node) as client:
+        table = client.table("t", 64, initializer=init.uniform(0, 1, seed=4))
+        table.lookup(KEYS)
+        save_and_copy(client)
+        with refused(store) as says:
+            client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S)
+            wait_until(lambda: client.stats()["remote.copies_failed"] >= 2, "the second try fails")
+            number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+            assert client.stats()["remote.last_status"] != 0
+            lines = [line for line in node.said().splitlines() if "checkpoints are not copied" in line]
+            assert len(lines) == 1 and says in lines[0], lines
+            assert "(see the log)" in top(node)
+            rows = table.lookup(KEYS)
+        wait_copied(client, number)
+        assert np.array_equal(table.lookup(KEYS), rows)
+    assert "succeed again" in node.said()
+    assert f"ckpt-{number}: ok" in ckpt("verify", store.url("refused"))
 
 
 def test_hdfs_in_safe_mode_takes_nothing(hdfs, saved):
