@@ -87,6 +87,41 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     return true;
 }
 
+/* Looks at the whole sum before any of it is stored. */
+INLINE bool add_pair(float *out, const float *a, const float *b, size_t dim)
+{
+    ints16 infinite = {0};
+    uint32_t rest = 0;
+    size_t i = 0;
+    for (; i + 16 <= dim; i += 16)
+        infinite |= ((ints16)(*(const floats16 *)(a + i) + *(const floats16 *)(b + i)) & MR_F32_EXPONENT) ==
+                    MR_F32_EXPONENT;
+    for (; i < dim; i++) {
+        float sum = a[i] + b[i];
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof(bits));
+        rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;
+    }
+    for (uint32_t lane = 0; lane < 16; lane++)
+        rest |= infinite[lane] != 0;
+    if (rest != 0)
+        return false;
+    for (i = 0; i + 16 <= dim; i += 16)
+        *(floats16 *)(out + i) = *(const floats16 *)(a + i) + *(const floats16 *)(b + i);
+    for (; i < dim; i++)
+        out[i] = a[i] + b[i];
+    return true;
+}
+
+INLINE uint32_t add_pairs_body(float *const *out, const float *const *a, const float *const *b,
+                               uint32_t count, size_t dim)
+{
+    uint32_t done = 0;
+    while (done < count && add_pair(out[done], a[done], b[done], dim))
+        done++;
+    return done;
+}
+
 /* One set of kernels: the bodies above, inlined into functions with the attributes that follow. CHECKS are
  * those that a set may have of its own. */
 #define CHECKS(set, ...)                                                                                     \
@@ -97,6 +132,11 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
     {                                                                                                        \
         return add_finite_body(out, in, count);                                                              \
+    }                                                                                                        \
+    __VA_ARGS__ static uint32_t add_pairs_##set(float *const *out, const float *const *a,                    \
+                                                const float *const *b, uint32_t count, size_t dim)           \
+    {                                                                                                        \
+        return add_pairs_body(out, a, b, count, dim);                                                        \
     }
 
 #define KERNELS(set, vector_set, ...)                                                                        \
@@ -132,6 +172,7 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
                                           .divide = divide_##set,                                            \
                                           .all_finite = all_finite_##set,                                    \
                                           .add_finite = add_finite_##set,                                    \
+                                          .add_pairs = add_pairs_##set,                                      \
                                           .optimize = mr_rule_kernels_##set,                                 \
                                           .f16 = &mr_f16_kernels_##set,                                      \
                                           .bf16 = &mr_bf16_kernels_##set};
@@ -166,6 +207,40 @@ MR_TARGET_AVX512 static bool add_finite_avx512(float *out, const float *in, size
         _mm512_mask_storeu_ps(out + i, rest, sum);
     }
     return true;
+}
+
+MR_TARGET_AVX512 static inline bool add_pair_avx512(float *out, const float *a, const float *b, size_t dim)
+{
+    const __mmask16 rest = mr_rest_mask(dim);
+    size_t i = 0;
+    __mmask16 infinite = 0;
+    for (; i + 16 <= dim; i += 16)
+        infinite |= mr_not_finite(_mm512_add_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)));
+    __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(rest, a + i), _mm512_maskz_loadu_ps(rest, b + i));
+    if ((infinite | mr_not_finite(sum)) != 0)
+        return false;
+    _mm512_mask_storeu_ps(out + i, rest, sum);
+    for (i = 0; i + 16 <= dim; i += 16)
+        _mm512_storeu_ps(out + i, _mm512_add_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)));
+    return true;
+}
+
+MR_TARGET_AVX512 static uint32_t add_pairs_avx512(float *const *out, const float *const *a,
+                                                  const float *const *b, uint32_t count, size_t dim)
+{
+    uint32_t done = 0;
+    if (dim == 16) {
+        for (; done < count; done++) {
+            __m512 sum = _mm512_add_ps(_mm512_loadu_ps(a[done]), _mm512_loadu_ps(b[done]));
+            if (__builtin_expect(mr_not_finite(sum) != 0, 0))
+                break;
+            _mm512_storeu_ps(out[done], sum);
+        }
+        return done;
+    }
+    while (done < count && add_pair_avx512(out[done], a[done], b[done], dim))
+        done++;
+    return done;
 }
 
 KERNELS(avx512, MR_VECTOR_AVX512, MR_TARGET_AVX512)

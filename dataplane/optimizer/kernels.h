@@ -29,6 +29,12 @@ typedef void mr_rows_kernel(float *out, const void *const *rows, uint32_t row_co
 typedef void mr_weighted_rows_kernel(float *out, const void *const *rows, const float *weights,
                                      uint32_t row_count, size_t dim);
 
+/* out[0] = a[0] + b[0], then out[1] = a[1] + b[1], ..., of `dim` values each; out[i] may be a[i], or an input
+ * of a later pair. Ends before the first sum that holds NaN or Inf: returns the number of pairs that were
+ * added. */
+typedef uint32_t mr_pairs_kernel(float *const *out, const float *const *a, const float *const *b,
+                                 uint32_t count, size_t dim);
+
 /* Rows of a 16-bit type. */
 struct mr_half_kernels {
     mr_rows_kernel *copy_rows, *add_rows;
@@ -52,6 +58,7 @@ struct mr_kernels {
     bool (*all_finite)(const float *in, size_t count);
     /* out += in, unless `in` holds NaN or Inf: then false, and `out` is as it was. */
     bool (*add_finite)(float *out, const float *in, size_t count);
+    mr_pairs_kernel *add_pairs;
     /* By enum mr_optimizer; NULL where there is none. */
     mr_rule_kernel *const *optimize;
     const struct mr_half_kernels *f16, *bf16;

@@ -237,33 +237,92 @@ static inline bool is_plain(const struct ps_table_push *p)
     return !p->cursor.in_bags && p->left_out == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
 }
 
-static inline bool group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
+/* Keys that have been met before in this push, in its order, of a group or fewer. */
+struct repeats {
+    uint32_t count;
+    struct ps_distinct *distinct[PS_GROUP_KEYS];
+    const float *added[PS_GROUP_KEYS]; /* the gradient */
+};
+
+/* Repeats from `first` on, one of which has NaN or Inf in its sum: nothing of them has been added. */
+static __attribute__((cold, noinline)) void
+repeats_add_slowly(struct ps_table_push *p, const struct ps_table *t, const struct repeats *r, uint32_t first)
+{
+    for (uint32_t i = first; i < r->count; i++) {
+        size_t row = (size_t)(r->added[i] - (const float *)p->gradients) / t->dim;
+        bool has_room = add_repeated(p, t, r->distinct[i], (struct pushed){.row = row, .weight = 1.0f});
+        assert(has_room);
+        (void)has_room;
+    }
+}
+
+/* Adds gradients as they are to the sums of their keys, all of which there is room for. */
+static inline void repeats_add(struct ps_table_push *p, const struct ps_table *t, const struct repeats *r)
+{
+    float *sums[PS_GROUP_KEYS];
+    const float *before[PS_GROUP_KEYS]; /* the sum so far, or the one gradient that was there */
+    const size_t sums_bytes = (size_t)p->scratch.sum_max * t->dim * sizeof(float);
+    if (r->count == 0)
+        return;
+    if (mr_rule_sets(&t->optimizer)) {
+        repeats_add_slowly(p, t, r, 0);
+        return;
+    }
+    for (uint32_t i = 0; i < r->count; i++) {
+        float *fresh = p->scratch.sums + (size_t)p->scratch.sum_count * t->dim;
+        before[i] = r->distinct[i]->gradient;
+        size_t offset = (size_t)((uintptr_t)before[i] - (uintptr_t)p->scratch.sums);
+        bool has_sum = offset < sums_bytes;
+        sums[i] = has_sum ? p->scratch.sums + offset / sizeof(float) : fresh;
+        p->scratch.sum_count += !has_sum;
+        r->distinct[i]->gradient = sums[i];
+    }
+    uint32_t done = t->kernels->add_pairs(sums, before, r->added, r->count, t->dim);
+    if (__builtin_expect(done == r->count, 1))
+        return;
+    for (uint32_t i = r->count; i-- > done;) {
+        p->scratch.sum_count -= before[i] != sums[i];
+        r->distinct[i]->gradient = before[i];
+    }
+    repeats_add_slowly(p, t, r, done);
+}
+
+/* Numbers the keys without a branch by whether they are new, which nothing predicts: only with one by whether
+ * their slots hold other keys. */
+static inline void group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                        uint32_t count)
 {
     const uint64_t *keys = p->in.keys + first;
-    uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
-             distinct_count = p->scratch.distinct_count;
-    struct ps_distinct *distinct = p->scratch.distinct;
     const float *gradient = gradient_at(p, t, first);
-    uint32_t dim = t->dim, distinct_max = p->scratch.distinct_max;
+    uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
+             distinct_count = p->scratch.distinct_count, dim = t->dim;
+    struct ps_distinct *distinct = p->scratch.distinct;
+    struct repeats r;
+    uint32_t repeated = 0;
     uint64_t hashes[PS_GROUP_KEYS];
     ps_group_hash(t, hashes, keys, count);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&slots[ps_push_slot(hashes[i], mask)], 1, 3);
     for (uint32_t i = 0; i < count; i++, gradient += dim) {
-        uint32_t *slot = &slots[ps_push_slot(hashes[i], mask)];
-        if (__builtin_expect(*slot == 0 && distinct_count < distinct_max, 1)) {
-            distinct[distinct_count] = (struct ps_distinct){hashes[i], keys[i], gradient};
-            *slot = ++distinct_count;
-            continue;
+        uint32_t at = ps_push_slot(hashes[i], mask), number, is_new;
+        /* If it is new, this is its place, and it is compared with itself. */
+        distinct[distinct_count] = (struct ps_distinct){hashes[i], keys[i], gradient};
+        for (;; at = (at + 1) & mask) {
+            number = slots[at];
+            is_new = number == 0;
+            number |= (0 - is_new) & (distinct_count + 1);
+            if (__builtin_expect(distinct[number - 1].hash == hashes[i], 1))
+                break;
         }
-        p->scratch.distinct_count = distinct_count;
-        if (!add_gradient(p, t, keys[i], hashes[i], (struct pushed){.row = first + i, .weight = 1.0f}))
-            return false;
-        distinct_count = p->scratch.distinct_count;
+        slots[at] = number;
+        r.distinct[repeated] = &distinct[number - 1];
+        r.added[repeated] = gradient;
+        repeated += 1 - is_new;
+        distinct_count += is_new;
     }
     p->scratch.distinct_count = distinct_count;
-    return true;
+    r.count = repeated;
+    repeats_add(p, t, &r);
 }
 
 /* Of a group's gradients of a narrow type, which are converted together where they are short. */
@@ -305,10 +364,12 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
  * then the keys are to be halved. */
 static bool keys_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first, uint32_t end)
 {
-    bool plain = is_plain(p);
+    bool plain = is_plain(p) && p->scratch.distinct_max >= p->in.key_count;
     for (uint32_t count; first < end; first += count) {
         count = ps_group_size(end, first);
-        if (!(plain ? group_collect_plain(p, t, first, count) : group_collect(p, t, first, count)))
+        if (plain)
+            group_collect_plain(p, t, first, count);
+        else if (!group_collect(p, t, first, count))
             return false;
     }
     return true;
@@ -581,21 +642,24 @@ static void number_step(struct ps_table_push *p, const struct ps_table *t, uint6
 }
 
 /* Repeats whose gradients are asked for before they are summed. */
-#define REPEATS_AHEAD 8u
+#define REPEATS_AHEAD PS_GROUP_KEYS
 
 static void sum_step(struct ps_table_push *p, const struct ps_table *t, uint64_t *budget_bytes)
 {
     const struct ps_early_keys *e = p->early;
     uint32_t end = p->cursor.position +
                    ps_budget_take(budget_bytes, apply_cost_bytes(t), e->repeat_count - p->cursor.position);
-    for (; p->cursor.position < end; p->cursor.position++) {
-        const struct ps_repeat *r = &e->repeats[p->cursor.position];
-        if (p->cursor.position + REPEATS_AHEAD < e->repeat_count)
-            __builtin_prefetch(p->scratch.distinct[r[REPEATS_AHEAD].distinct].gradient, 0, 3);
-        bool has_room = add_repeated(p, t, &p->scratch.distinct[r->distinct],
-                                     (struct pushed){.row = r->row, .weight = 1.0f});
-        assert(has_room);
-        (void)has_room;
+    while (p->cursor.position < end) {
+        const struct ps_repeat *from = &e->repeats[p->cursor.position];
+        struct repeats r = {.count = ps_group_size(end, p->cursor.position)};
+        for (uint32_t i = 0; i < r.count; i++) {
+            r.distinct[i] = &p->scratch.distinct[from[i].distinct];
+            r.added[i] = gradient_at(p, t, from[i].row);
+            if (p->cursor.position + i + REPEATS_AHEAD < e->repeat_count)
+                __builtin_prefetch(p->scratch.distinct[from[i + REPEATS_AHEAD].distinct].gradient, 0, 3);
+        }
+        repeats_add(p, t, &r);
+        p->cursor.position += r.count;
     }
     if (p->cursor.position == e->repeat_count)
         stage_begin(p, PUSH_APPLY);

@@ -121,6 +121,33 @@ static void test_nan_and_infinity_are_seen_at_every_place(void **state)
     }
 }
 
+/* Sums that build on each other, up to the first bad one. */
+static void test_pairs_are_added_until_a_sum_is_bad(void **state)
+{
+    uint64_t seed = fixture_seed("pairs");
+    for (uint32_t k = 0; mr_kernels_at(k) != NULL; k++)
+        for (size_t dim = 1; dim <= 67; dim++) {
+            struct data d;
+            data_make(&d, dim, seed);
+            float *outs[3] = {d.rows[0], d.out, d.out}, expected[67];
+            const float *before[3] = {d.rows[0], d.rows[0], d.out};
+            for (size_t i = 0; i < dim; i++)
+                expected[i] = d.rows[0][i] + d.gradients[0][i] + d.gradients[1][i] + d.gradients[2][i];
+            assert_int_equal(mr_kernels_at(k)->add_pairs(outs, before, d.gradients, 3, dim), 3);
+            assert_memory_equal(d.out, expected, dim * sizeof(float));
+            d.rows[1][dim - 1] = INFINITY;
+            before[1] = d.rows[1];
+            assert_int_equal(mr_kernels_at(k)->add_pairs(outs, before, d.gradients, 3, dim), 1);
+            assert_memory_equal(d.out, expected, dim * sizeof(float));
+            d.rows[0][0] = FLT_MAX;
+            d.rows[2][0] = FLT_MAX;
+            before[0] = d.rows[2];
+            assert_int_equal(
+                mr_kernels_at(k)->add_pairs(outs, before, (const float *const[]){d.rows[0]}, 1, dim), 0);
+            free(d.memory);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_there_is_always_a_baseline),
         cmocka_unit_test(test_rows_are_copied_and_summed_in_order),
         cmocka_unit_test(test_nan_and_infinity_are_seen_at_every_place),
+        cmocka_unit_test(test_pairs_are_added_until_a_sum_is_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

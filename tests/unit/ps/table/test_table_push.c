@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/kernels.h"
 #include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
@@ -170,6 +171,61 @@ static void test_a_sum_that_overflows_is_left_out(void **state)
     ps_table_destroy(t);
 }
 
+enum { MIXED_KEYS = 200, MIXED_DISTINCT = 12 };
+
+static float mixed_value(uint64_t *seed)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
+    uint64_t draw = random_below(seed, 100);
+    return draw < 5 ? bad[draw] : random_float(seed);
+}
+
+/* Keys are brought together in groups where each has a gradient of its own, and one by one where gradients are
+ * of bags: with the same result, whatever is bad and wherever. */
+static void check_groups_as_bags(uint32_t dim, uint64_t seed)
+{
+    struct ps_table *groups = sgd_table(dim, MR_POOL_SUM), *bags = sgd_table(dim, MR_POOL_SUM);
+    uint64_t keys[MIXED_KEYS];
+    uint32_t offsets[MIXED_KEYS + 1];
+    float *gradients = malloc((size_t)MIXED_KEYS * dim * sizeof(float));
+    float a[MIXED_DISTINCT * MR_DIM_MAX], b[MIXED_DISTINCT * MR_DIM_MAX];
+    for (uint32_t i = 0; i < MIXED_KEYS; i++) {
+        keys[i] = i < MIXED_DISTINCT ? i : random_below(&seed, MIXED_DISTINCT);
+        for (uint32_t j = 0; j < dim; j++)
+            gradients[i * dim + j] = random_float(&seed);
+        gradients[i * dim + random_below(&seed, dim)] = mixed_value(&seed);
+        offsets[i] = i;
+    }
+    offsets[MIXED_KEYS] = MIXED_KEYS;
+    gradients[(MIXED_KEYS - 1) * dim] = NAN; /* one at least */
+    make_rows(groups, keys, MIXED_DISTINCT);
+    make_rows(bags, keys, MIXED_DISTINCT);
+    table_push(groups, keys, MIXED_KEYS, gradients);
+    table_push_bags(bags, keys, offsets, MIXED_KEYS, gradients);
+    table_lookup(groups, keys, MIXED_DISTINCT, false, a);
+    table_lookup(bags, keys, MIXED_DISTINCT, false, b);
+    assert_memory_equal(a, b, (size_t)MIXED_DISTINCT * dim * sizeof(float));
+    assert_int_equal(ps_table_counters(groups)->updates, ps_table_counters(bags)->updates);
+    assert_int_equal(ps_table_counters(groups)->gradients_skipped,
+                     ps_table_counters(bags)->gradients_skipped);
+    assert_true(ps_table_counters(groups)->gradients_skipped > 0);
+    free(gradients);
+    ps_table_destroy(groups);
+    ps_table_destroy(bags);
+}
+
+static void test_groups_are_summed_as_keys_one_by_one(void **state)
+{
+    static const uint32_t dims[] = {1, 16, 19};
+    uint64_t seed = fixture_seed("groups");
+    for (uint32_t k = 0; mr_kernels_at(k) != NULL; k++) {
+        mr_kernels_force(mr_kernels_at(k));
+        for (uint32_t i = 0; i < 60; i++)
+            check_groups_as_bags(dims[i % 3], seed + i);
+    }
+    mr_kernels_force(NULL);
+}
+
 /* A bag's gradient reaches each of its keys, divided as its sum was; a key in two bags, or twice in one, gets
  * all. */
 static void test_gradients_of_bags(void **state)
@@ -317,6 +373,7 @@ int main(void)
         WITH_ARENA(test_keys_without_a_row_are_left_out),
         WITH_ARENA(test_bad_gradients_are_left_out_and_no_others),
         WITH_ARENA(test_a_sum_that_overflows_is_left_out),
+        WITH_ARENA(test_groups_are_summed_as_keys_one_by_one),
         WITH_ARENA(test_gradients_of_bags),
         WITH_ARENA(test_a_push_the_heap_has_no_room_for_is_done_in_parts),
         WITH_ARENA(test_a_push_makes_rows_when_told_to),
