@@ -38,6 +38,10 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         {"remote.bytes", &s->remote_bytes},
         {"remote.copies_failed", &s->remote_failed},
         {"remote.last_status", &s->remote_status},
+        {"scrub.rounds", &s->scrub_rounds},
+        {"scrub.last_s", &s->scrub_last_s},
+        {"scrub.damaged", &s->scrub_damaged},
+        {"scrub.damaged_id", &s->scrub_damaged_id},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
         if (strcmp(name, wanted[i].name) == 0)
@@ -201,6 +205,28 @@ bool tool_remote_line(const struct tool_core_sample *before, const struct tool_c
         at = add_text(out, out_bytes, at, text);
     }
     return at > 0;
+}
+
+/* The newest is known to be damaged before the round that has found it has ended. */
+bool tool_scrub_line(const struct tool_core_sample *now, char *out, size_t out_bytes)
+{
+    const uint64_t count = now->scrub_damaged == 0 && now->scrub_damaged_id != 0 ? 1 : now->scrub_damaged;
+    char newest[64] = "";
+    if (count == 0)
+        return false;
+    if (now->scrub_damaged_id != 0)
+        (void)snprintf(newest, sizeof(newest), ", the newest of all, %" PRIu64 ", among them",
+                       now->scrub_damaged_id);
+    (void)snprintf(out, out_bytes, "damaged on the disk: %" PRIu64 " checkpoint%s%s (see the log)", count,
+                   mr_plural(count), newest);
+    return true;
+}
+
+json_t *tool_scrub_json(const struct tool_core_sample *now)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "rounds", (json_int_t)now->scrub_rounds, "last_s",
+                     (json_int_t)now->scrub_last_s, "damaged", (json_int_t)now->scrub_damaged, "damaged_id",
+                     (json_int_t)now->scrub_damaged_id);
 }
 
 static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, const char *one, const char *many)

@@ -17,6 +17,8 @@ struct tool_core_sample {
     /* of the copies of these in a store: counters "remote.*" of core 0 */
     uint64_t remote_state, remote_last_id, remote_behind, remote_behind_s, remote_bytes, remote_failed,
         remote_status;
+    /* of the checkpoints that were read again: counters "scrub.*" of core 0 */
+    uint64_t scrub_rounds, scrub_last_s, scrub_damaged, scrub_damaged_id;
 };
 
 struct tool_core_rates {
@@ -41,6 +43,11 @@ json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct
 bool tool_remote_line(const struct tool_core_sample *before, const struct tool_core_sample *now, char *out,
                       size_t out_bytes);
 json_t *tool_remote_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
+
+/* What reading the checkpoints on the disk again has found, by core 0's sample: "damaged on the disk: 2 checkpoints, the
+ * newest of all, 7, among them (see the log)". False: nothing. */
+bool tool_scrub_line(const struct tool_core_sample *now, char *out, size_t out_bytes);
+json_t *tool_scrub_json(const struct tool_core_sample *now);
 
 /* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20
  * gradients without a row, since the start". False: nothing. */

@@ -66,6 +66,7 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     if (json && count > 0) {
         json_object_set_new(json_array_get(list, 0), "checkpoint", tool_checkpoint_json(&before[0], &now[0]));
         json_object_set_new(json_array_get(list, 0), "remote", tool_remote_json(&before[0], &now[0]));
+        json_object_set_new(json_array_get(list, 0), "scrub", tool_scrub_json(&now[0]));
     }
     if (json)
         return tool_print_json(command, list);
@@ -73,6 +74,8 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof(about)))
         (void)printf("%s\n", about);
     if (count > 0 && tool_remote_line(&before[0], &now[0], about, sizeof(about)))
+        (void)printf("%s\n", about);
+    if (count > 0 && tool_scrub_line(&now[0], about, sizeof(about)))
         (void)printf("%s\n", about);
     if (tool_left_out_line(now, count, about, sizeof(about)))
         (void)printf("%s\n", about);
@@ -157,8 +160,9 @@ int tool_top(int argc, char **argv)
         .summary =
             "Shows what each core does: calls, keys and packets per second, share of time that it is\n"
             "busy, rows, memory, and cached batches. Below that it shows the checkpoint that is being\n"
-            "written and the saves that are waiting, and how far the copies in checkpoint.remote are\n"
-            "(in JSON, all of these are with core 0), and what was left out since the server's\n"
+            "written and the saves that are waiting, how far the copies in checkpoint.remote\n"
+            "are, which checkpoints were found to be damaged when they were read again (in JSON, all\n"
+            "of these are with core 0), and what was left out since the server's\n"
             "start: rows that were refused at a limit, gradients for keys without a row or with NaN\n"
             "or Inf, and calls whose step was too far from that of other calls to count. \"millrace ctl "
             "list\" shows for each table what was left out.\n"

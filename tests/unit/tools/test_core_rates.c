@@ -252,6 +252,28 @@ static void test_how_far_the_store_is(void **state)
     json_decref(o);
 }
 
+static void test_what_the_scrub_found(void **state)
+{
+    struct tool_core_sample now = sample(0, 0);
+    char line[256] = "";
+    (void)state;
+    assert_false(tool_scrub_line(&now, line, sizeof(line)));
+    tool_core_sample_counter(&now, "scrub.rounds", 3);
+    assert_false(tool_scrub_line(&now, line, sizeof(line)));
+    tool_core_sample_counter(&now, "scrub.damaged", 1);
+    assert_true(tool_scrub_line(&now, line, sizeof(line)));
+    assert_string_equal(line, "damaged on the disk: 1 checkpoint (see the log)");
+    tool_core_sample_counter(&now, "scrub.damaged", 1);
+    tool_core_sample_counter(&now, "scrub.damaged_id", 7);
+    assert_true(tool_scrub_line(&now, line, sizeof(line)));
+    assert_string_equal(line,
+                        "damaged on the disk: 2 checkpoints, the newest of all, 7, among them (see the log)");
+    json_t *o = tool_scrub_json(&now);
+    assert_int_equal(json_integer_value(json_object_get(o, "rounds")), 3);
+    assert_int_equal(json_integer_value(json_object_get(o, "damaged_id")), 7);
+    json_decref(o);
+}
+
 static void test_state_names(void **state)
 {
     (void)state;
@@ -264,15 +286,11 @@ static void test_state_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_are_picked_by_name),
-        cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_no_rate_across_a_restart),
-        cmocka_unit_test(test_short_numbers),
-        cmocka_unit_test(test_lines_fit_their_heading),
-        cmocka_unit_test(test_json_holds_the_same),
-        cmocka_unit_test(test_what_checkpoints_are_about),
-        cmocka_unit_test(test_how_far_the_store_is),
-        cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_counters_are_picked_by_name), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_no_rate_across_a_restart),    cmocka_unit_test(test_short_numbers),
+        cmocka_unit_test(test_lines_fit_their_heading),     cmocka_unit_test(test_json_holds_the_same),
+        cmocka_unit_test(test_what_checkpoints_are_about),  cmocka_unit_test(test_how_far_the_store_is),
+        cmocka_unit_test(test_what_the_scrub_found),        cmocka_unit_test(test_state_names),
         cmocka_unit_test(test_what_was_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
