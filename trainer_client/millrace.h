@@ -201,7 +201,8 @@ MR_API void mr_reply_free(struct mr_reply *reply); /* NULL is fine */
  * [count], the numbers by which calls name them. */
 MR_API enum mr_status mr_create(struct mr_client *client, const struct mr_options *options,
                                 const struct mr_feature *features, uint32_t count, uint32_t *ids);
-/* Drops tables and variables, all or none, with what they have learnt, for good: their numbers are never used
+/* Drops tables and variables, and parameters of remote calls that have names, all or none, with what they have
+ * learnt. Parameters are in no later checkpoint. Tables and variables go for good: their numbers are never used
  * again, and a restart does not bring them back (restoring an earlier checkpoint by call does). Calls that
  * name them then end with MR_UNKNOWN_TABLE. MR_UNKNOWN_TABLE: the node lacks one; MR_CHECKPOINT_RUNNING: a
  * save is being written. Batches that were fed and not yet looked up are dropped. */

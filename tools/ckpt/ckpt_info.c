@@ -114,6 +114,16 @@ static json_t *feature_info_json(const struct info *x, uint32_t index)
     return o;
 }
 
+static json_t *parameter_json(const struct ps_saved_parameter *p)
+{
+    json_t *shape = json_array();
+    for (uint32_t i = 0; i < p->rank; i++)
+        json_array_append_new(shape, json_integer(p->dims[i]));
+    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "name", p->name, "optimizer",
+                     p->optimizer[0] != '\0' ? json_string(p->optimizer) : json_null(), "shape", shape,
+                     "step", (json_int_t)p->step, "bytes", (json_int_t)ps_saved_parameter_bytes(p));
+}
+
 static int print_json(const struct info *x)
 {
     const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
@@ -131,6 +141,10 @@ static int print_json(const struct info *x)
                   "sightings_bytes", (json_int_t)x->sightings_bytes, "bytes", (json_int_t)x->disk_bytes);
     json_object_set_new(o, "step", m->step > 0 ? json_integer((json_int_t)m->step) : json_null());
     json_object_set_new(o, "at_step", json_boolean(m->is_at_step));
+    json_t *parameters = json_array();
+    for (uint32_t i = 0; i < m->parameter_count; i++)
+        json_array_append_new(parameters, parameter_json(&m->parameters[i]));
+    json_object_set_new(o, "parameters", parameters);
     return tool_print_json(COMMAND, o);
 }
 
@@ -159,6 +173,19 @@ static void print_head(const struct info *x)
     }
 }
 
+static void print_parameters(const struct ps_manifest *m)
+{
+    if (m->parameter_count > 0)
+        (void)printf("\n%-40s %-24s %12s %12s\n", "parameter", "state of optimizer", "bytes", "step");
+    for (uint32_t i = 0; i < m->parameter_count; i++) {
+        const struct ps_saved_parameter *p = &m->parameters[i];
+        char bytes[16];
+        ckpt_size_text(ps_saved_parameter_bytes(p), bytes);
+        (void)printf("%-40s %-24s %12s %12" PRIu64 "\n", p->name,
+                     p->optimizer[0] != '\0' ? p->optimizer : "-", bytes, p->step);
+    }
+}
+
 static void print_text(const struct info *x)
 {
     const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
@@ -177,6 +204,7 @@ static void print_text(const struct info *x)
         (void)printf("%5" PRIu32 "  %-24.63s %-24s %12s %12s  %s\n", m->feature_ids[i], f->name, shape, rows,
                      bytes, options);
     }
+    print_parameters(m);
 }
 
 static int look_at(struct info *x, uint32_t memory_mib)
@@ -208,7 +236,8 @@ int ckpt_info(int argc, char **argv)
         .synopsis = "DIR/ckpt-N [options]",
         .summary = "Shows what a checkpoint holds, together with those that it builds on: tables and\n"
                    "variables, with the options of \"millrace ctl create\" that create them, the number of\n"
-                   "rows of each table, the streams of batches, and the clients. It reads all blocks.\n"
+                   "rows of each table, parameters and optimizers' states, the streams of batches, and the\n"
+                   "clients. It reads all blocks.\n"
                    "\n"
                    "  millrace ckpt info /var/lib/millrace/ckpt-7",
         CLI_OPTIONS(options),

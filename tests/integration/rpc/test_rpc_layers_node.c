@@ -214,12 +214,45 @@ static void a_killed_node_goes_on_where_it_saved(void **state)
     leave_dead_world(&undisturbed);
 }
 
+/* A name that is taken by a network of another shape is free once it was dropped, and what was dropped is in no
+ * later checkpoint. */
+static void a_dropped_parameter_is_a_new_one(void **state)
+{
+    const struct mr_value other[] = {mr_value_string("input 4; linear 4 3; log_softmax"), mr_value_i64(1),
+                                     mr_value_string("net")};
+    const char *name = "net";
+    struct mr_rpc_result *nothing;
+    struct fixture x;
+    struct mr_rref *network;
+    start(&x);
+    make_network(&x, "net");
+    train_from(&x, 0, 2);
+    struct mr_client *client = node_fixture_connect(&x.node);
+    struct mr_rpc *rpc = x.workers.rpcs[0];
+    assert_int_equal(mr_remote(rpc, 0, "layers.network", other, 3, NULL, &network), MR_OK);
+    rpc_workers_refused(mr_rref_to_here(network, 0, &nothing), MR_FUNCTION_FAILED,
+                        "parameter net is there already");
+    mr_rref_release(network);
+    assert_int_equal(mr_drop(client, NULL, &name, 1), MR_OK);
+    (void)node_fixture_save(client);
+    mr_client_destroy(client);
+    node_fixture_kill(&x.node);
+    leave_dead_world(&x);
+    node_fixture_restart(&x.node);
+    join(&x);
+    make_network(&x, "net");
+    assert_int_equal(steps_of(&x), 0);
+    node_fixture_stop(&x.node);
+    leave_dead_world(&x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_trains_a_network),
         cmocka_unit_test(a_node_ends_with_a_network),
         cmocka_unit_test(a_killed_node_goes_on_where_it_saved),
+        cmocka_unit_test(a_dropped_parameter_is_a_new_one),
     };
     if (argc != 3) {
         fprintf(stderr, "usage: test_rpc_layers_node MILLRACED MODULE\n");

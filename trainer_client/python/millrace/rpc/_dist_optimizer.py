@@ -98,7 +98,11 @@ class _Native:
     def __init__(
         self, optimizer_class: type, parameters: list[RRef], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
+        kwargs = dict(kwargs)
+        name = kwargs.pop("name", None)
         options = native_options(optimizer_class, args, kwargs)
+        text = NULL if name is None else ffi.new("char[]", name.encode())
+        options.name = text
         pointers = ffi.new("struct mr_rref *[]", [parameter._pointer() for parameter in parameters])
         out = ffi.new("struct mr_dist_optimizer **")
         self._world = current()
@@ -107,6 +111,16 @@ class _Native:
         check_rpc(status)
         self._native = ffi.gc(out[0], lib.mr_dist_optimizer_destroy)
         self._world.held.add(self)
+
+    def steps(self) -> int:
+        """Of all optimizers of its name."""
+        if self._native is None:
+            raise ValueError("this optimizer is of a world that the worker has left")
+        out = ffi.new("uint64_t *")
+        with waiting():
+            status = lib.mr_dist_optimizer_steps(self._native, out)
+        check_rpc(status)
+        return int(out[0])
 
     def step(self, context_id: int) -> None:
         """At all owners."""
@@ -188,7 +202,7 @@ class DistributedOptimizer:
     lr=0.1).
 
     Owners in Python run `optimizer_class` of torch, or one like those; owners in C have SGD, Adagrad and
-    Adam.
+    Adam. With `name`, nodes keep the state beside parameters that have names, and save it.
     """
 
     def __init__(
@@ -202,12 +216,20 @@ class DistributedOptimizer:
         for parameter in parameters:
             if parameter._is_python:
                 owners.setdefault(parameter._rank, []).append(parameter)
+        if "name" in kwargs and owners:
+            raise ValueError("DistributedOptimizer: name is for owners in C; save the state of others yourself")
         self._native = _Native(optimizer_class, native, args, kwargs) if native else None
         made = [
             begin(rank, _make, (_torch_class(optimizer_class), own, args, kwargs), None, -1.0, None, NULL)
             for rank, own in owners.items()
         ]
         self._owned: list[RRef] = wait_all(made)
+
+    def steps(self) -> int:
+        """How many steps optimizers of this `name` have made, as far as the owners have kept them."""
+        if self._native is None:
+            raise ValueError("DistributedOptimizer: owners in Python count no steps")
+        return self._native.steps()
 
     def step(self, context_id: int) -> None:
         """Each owner applies the gradients of that context to its parameters; returns when all have."""
