@@ -84,6 +84,18 @@ static int goes_on(const struct waiting *w)
     return EXIT_GOES_ON;
 }
 
+/* The server did not answer the last look before the deadline; the save may have ended since. */
+static int went_silent(const struct waiting *w)
+{
+    char stands[TOOL_SAVE_LINE_BYTES];
+    tool_save_stands(&w->save, &w->info, &w->now, stands);
+    (void)cli_fail(command,
+                   "the deadline has passed, and the server did not answer at the end of it; save %" PRIu64
+                   " when it last did: %s; millrace ctl checkpoints shows it",
+                   w->save.number, stands);
+    return EXIT_GOES_ON;
+}
+
 static int ended(const struct waiting *w)
 {
     const struct mr_save_info *s = &w->save;
@@ -123,7 +135,11 @@ static int wait_saved(struct waiting *w)
     }
     if (terminal)
         (void)fputc('\n', stderr);
-    if (status != MR_OK || mr_client_start_id(w->client) != w->start_id)
+    const bool is_restarted = mr_client_start_id(w->client) != w->start_id;
+    const bool is_silent = status == MR_DEADLINE_EXCEEDED || status == MR_UNREACHABLE;
+    if (is_silent && left_ms(w) == 0 && !is_restarted)
+        return went_silent(w);
+    if (status != MR_OK || is_restarted)
         return look_failed(w, status);
     return is_over(w) ? ended(w) : goes_on(w);
 }

@@ -1,6 +1,7 @@
 /* The millrace program against a running node: what it says in text and in JSON is what the node says through
  * the library. */
 #include <jansson.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -239,6 +240,37 @@ static uint64_t wait_in_vain(struct fixture *x, const char *arguments)
     }
 }
 
+static void take_state(void *arg, const struct mr_save_info *save)
+{
+    if (save->state == MR_SAVE_WAITS_FOR_STEP)
+        *(bool *)arg = true;
+}
+
+/* Stops the server once a save waits for its step. */
+static void *stop_server(void *arg)
+{
+    struct fixture *x = arg;
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
+    for (bool waits = false; !waits;)
+        assert_int_equal(mr_checkpoint_info(x->client, NULL, 0, &info, take_state, &waits), MR_OK);
+    assert_int_equal(kill(x->node.server.pid, SIGSTOP), 0);
+    return NULL;
+}
+
+/* A server that is silent when the deadline comes: the save may go on, which the exit code says. */
+static void check_silence(struct fixture *x)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_server, x), 0);
+    run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 2500");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(kill(x->node.server.pid, SIGCONT), 0);
+    program_expect(&x->result, 3, "the deadline has passed");
+    char cancel[64];
+    snprintf(cancel, sizeof(cancel), "ctl save --cancel %llu", (unsigned long long)newest_save(x));
+    expect_text(x, cancel, "was cancelled");
+}
+
 static void check_waits_end(struct fixture *x)
 {
     char says[256], cancel[2][64];
@@ -340,6 +372,7 @@ static void test_checkpoints(void **state)
     expect_refused(x, "ctl save --cancel 9", 1, "save 9 is not known");
     expect_refused(x, "ctl save --cancel 4 --wait", 2, "--cancel cancels a save, and starts none");
     check_waits_end(x);
+    check_silence(x);
     expect_text(x, "ctl save --table user_old --wait", "saved checkpoint 1: partial, ");
     expect_text(x, "ctl checkpoints", "partial");
     expect_refused(x, "ctl save --wait-remote", 1,
