@@ -21,7 +21,7 @@
 
 /* Of memory touched by a slice, as ps/table/table.h counts it: 4 to 5 us for rows of 64 bytes. */
 #define PS_SLICE_BYTES       ((uint64_t)32 << 10)
-#define PS_SLICE_ALONE_BYTES ((uint64_t)128 << 10) /* once PS_SLICES_ALONE have passed without a small call */
+#define PS_SLICE_ALONE_BYTES ((uint64_t)320 << 10) /* once PS_SLICES_ALONE have passed without a small call */
 #define PS_SLICES_ALONE      32u
 #define PS_COOP_STATE_BYTES  8192u
 
