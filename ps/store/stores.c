@@ -51,8 +51,10 @@ static enum mr_status open_one(struct ps_stores *s, const char *url, const struc
                                const char *query, bool is_to_save, struct opened **out, char *text)
 {
     struct opened *o = calloc(1, sizeof(*o));
-    if (!o)
-        return ps_checkpoint_fail(text, "open", u->directory, -ENOMEM);
+    if (!o) {
+        (void)ps_checkpoint_fail(text, "open", u->directory, -ENOMEM);
+        return MR_NO_MEMORY;
+    }
     const struct ps_remote_options options = {.credentials = s->credentials,
                                               .tries = is_to_save ? PS_STORES_SAVE_TRIES : 0,
                                               .pause_ms_max = is_to_save ? PS_STORES_SAVE_PAUSE_MS_MAX : 0,
