@@ -201,19 +201,19 @@ MR_API void mr_reply_free(struct mr_reply *reply); /* NULL is fine */
  * [count], the numbers by which calls name them. */
 MR_API enum mr_status mr_create(struct mr_client *client, const struct mr_options *options,
                                 const struct mr_feature *features, uint32_t count, uint32_t *ids);
-/* Drops tables and variables, and parameters of remote calls that have names, all or none, with what they have
- * learnt. Parameters are in no later checkpoint. Tables and variables go for good: their numbers are never used
- * again, and a restart does not bring them back (restoring an earlier checkpoint by call does). Calls that
- * name them then end with MR_UNKNOWN_TABLE. MR_UNKNOWN_TABLE: the node lacks one; MR_CHECKPOINT_RUNNING: a
- * save is being written. Batches that were fed and not yet looked up are dropped. */
+/* Drops tables and variables, and parameters of remote calls that have names, all or none, with what they
+ * have learnt. Parameters are in no later checkpoint. Tables and variables go for good: their numbers are
+ * never used again, and a restart does not bring them back (restoring an earlier checkpoint by call does).
+ * Calls that name them then end with MR_UNKNOWN_TABLE. MR_UNKNOWN_TABLE: the node lacks one;
+ * MR_CHECKPOINT_RUNNING: a save is being written. Batches that were fed and not yet looked up are dropped. */
 MR_API enum mr_status mr_drop(struct mr_client *client, const struct mr_options *options,
                               const char *const *names, uint32_t count);
-/* Alters a table or variable while it serves: the options that differ between `before`, as mr_list() shows it, and
- * `after` change on all cores between two calls; others stay as they are. Learning rate and schedule, the
- * optimizer's arguments, weight decay, clipping, the arguments of admission and eviction, and limits can be altered.
- * MR_UNSUPPORTED: another one cannot, and the error says why; MR_UNKNOWN_TABLE: there is no feature of that name.
- * Altering is kept over a restart; a restore of a checkpoint by call brings back the options in it. mr_create() of
- * the feature as it was made goes on working. */
+/* Alters a table or variable while it serves: the options that differ between `before`, as mr_list() shows
+ * it, and `after` change on all cores between two calls; others stay as they are. Learning rate and schedule,
+ * the optimizer's arguments, weight decay, clipping, the arguments of admission and eviction, and limits can
+ * be altered. MR_UNSUPPORTED: another one cannot, and the error says why; MR_UNKNOWN_TABLE: there is no
+ * feature of that name. Altering is kept over a restart; a restore of a checkpoint by call brings back the
+ * options in it. mr_create() of the feature as it was made goes on working. */
 MR_API enum mr_status mr_alter(struct mr_client *client, const struct mr_options *options,
                                const struct mr_feature *before, const struct mr_feature *after);
 /* Freezes the node. level: 0 off, 1 admit (no new rows), 2 all (read only). */

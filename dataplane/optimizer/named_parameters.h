@@ -1,9 +1,9 @@
 /* The parameters of a node that have names, and the state that optimizers with names keep beside them: what a
- * checkpoint saves of remote calls. They outlive the references to them, and the world that made them: who asks
- * for a name again gets what was learnt.
+ * checkpoint saves of remote calls. They outlive the references to them, and the world that made them: who
+ * asks for a name again gets what was learnt.
  *
- * A state belongs to a parameter and an optimizer, by their names. A step changes both under the lock, so that
- * whoever holds it sees all parameters as they are between two steps.
+ * A state belongs to a parameter and an optimizer, by their names. A step changes both under the lock, so
+ * that whoever holds it sees all parameters as they are between two steps.
  *
  * Any thread.
  */
@@ -37,16 +37,17 @@ uint64_t mr_named_changes(const struct mr_named_parameters *all);
 /* ---- with the lock ---- */
 
 /* Returns the parameter of that name in *out, retained; without one it is created from `initial`.
- * MR_WRONG_SHAPE: it has another shape; MR_NO_MEMORY, MR_TOO_LARGE: `text` (MR_NAMED_TEXT_BYTES) is a line. */
+ * MR_WRONG_SHAPE: it has another shape; MR_NO_MEMORY, MR_TOO_LARGE: `text` (MR_NAMED_TEXT_BYTES) is a
+ * line. */
 enum mr_status mr_named_open(struct mr_named_parameters *all, const char *name,
                              const struct mr_tensor *initial, struct mr_versions **out, char *text);
 /* The optimizer of that name; it counts steps. NULL: no memory. */
 struct mr_named_optimizer *mr_named_optimizer(struct mr_named_parameters *all, const char *name);
 void mr_named_stepped(struct mr_named_parameters *all, struct mr_named_optimizer *optimizer);
 uint64_t mr_named_steps(const struct mr_named_optimizer *optimizer);
-/* Returns the optimizer's state of a parameter in *out, retained; if there is none, `initial`, an f32 tensor of
- * one dimension, becomes it. MR_INVALID_ARGUMENT: the parameter has no name, or the state is another rule's;
- * MR_NO_MEMORY, MR_TOO_LARGE: `text` is a line. */
+/* Returns the optimizer's state of a parameter in *out, retained; if there is none, `initial`, an f32 tensor
+ * of one dimension, becomes it. MR_INVALID_ARGUMENT: the parameter has no name, or the state is another
+ * rule's; MR_NO_MEMORY, MR_TOO_LARGE: `text` is a line. */
 enum mr_status mr_named_state(struct mr_named_parameters *all, struct mr_named_optimizer *optimizer,
                               const struct mr_versions *parameter, uint32_t rule,
                               const struct mr_tensor *initial, struct mr_versions **out, char *text);
@@ -77,8 +78,8 @@ struct mr_named_cut {
  * that the cut holds as they are. NULL: no memory. */
 struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all);
 void mr_named_cut_free(struct mr_named_cut *cut); /* NULL is fine */
-/* Returns NULL, or the first item whose parameter has another shape here, or whose optimizer's state does. With
- * the lock. */
+/* Returns NULL, or the first item whose parameter has another shape here, or whose optimizer's state does.
+ * With the lock. */
 const struct mr_named_item *mr_named_misfit(const struct mr_named_parameters *all,
                                             const struct mr_named_item *items, uint32_t count);
 /* Takes the items, whose `versions` become the newest of parameters and states of these names, which are made

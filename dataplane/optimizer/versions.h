@@ -22,8 +22,8 @@ enum mr_status mr_versions_create(const struct mr_tensor *initial, struct mr_ver
  * before anybody else knows of it. */
 enum mr_status mr_versions_create_from(const struct mr_tensor *shape, uint64_t number,
                                        struct mr_versions **out, float **values);
-/* Makes the newest version of `from` the newest of `versions`, which has the same shape. Nobody else may know of
- * `from`, which is gone then. Waits for a change to end. */
+/* Makes the newest version of `from` the newest of `versions`, which has the same shape. Nobody else may know
+ * of `from`, which is gone then. Waits for a change to end. */
 void mr_versions_replace(struct mr_versions *versions, struct mr_versions *from);
 /* Adds and drops a user: after the last there is no hold and no change. Versions that are held stay
  * until they are let go. */

@@ -374,12 +374,12 @@ struct mr_parameter_version;
  * MR_NO_MEMORY. */
 MR_API enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,
                                           struct mr_rref **parameter);
-/* Returns the parameter of this worker that has this name, or creates it with a copy of `initial`. Of a node's
- * worker, a parameter with a name is part of the node's checkpoints, and outlives its references and the world:
- * a node that was started again returns it with the values that were saved. Names have 1 to 63 of the characters
- * A-Z a-z 0-9 _ . / : - ; a model's name and a path, such as "mnist/conv1.weight", keep them apart.
- * MR_WRONG_SHAPE: the parameter is there with another shape, which the last error names; MR_INVALID_ARGUMENT,
- * MR_NO_MEMORY. */
+/* Returns the parameter of this worker that has this name, or creates it with a copy of `initial`. Of a
+ * node's worker, a parameter with a name is part of the node's checkpoints, and outlives its references and
+ * the world: a node that was started again returns it with the values that were saved. Names have 1 to 63 of
+ * the characters A-Z a-z 0-9 _ . / : - ; a model's name and a path, such as "mnist/conv1.weight", keep them
+ * apart. MR_WRONG_SHAPE: the parameter is there with another shape, which the last error names;
+ * MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_parameter_open(struct mr_rpc *rpc, const char *name, const struct mr_tensor *initial,
                                         struct mr_rref **parameter);
 /* On the owner: returns the newest version, to be held until mr_parameter_done(). Waits while a step changes
@@ -402,9 +402,10 @@ struct mr_dist_optimizer_options {
     float learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator;
     bool nesterov;
     bool has_learning_rate; /* learning_rate counts, even if it is 0 */
-    /* With a name, the owners keep the state under it beside their parameters, which must have names, too: nodes
-     * save it, and an optimizer of the same name, kind and momentum goes on with it. Give each trainer's optimizer
-     * a name of its own; two that share a name share their state. NULL: the state ends with the optimizer. */
+    /* With a name, the owners keep the state under it beside their parameters, which must have names, too:
+     * nodes save it, and an optimizer of the same name, kind and momentum goes on with it. Give each
+     * trainer's optimizer a name of its own; two that share a name share their state. NULL: the state ends
+     * with the optimizer. */
     const char *name;
 };
 struct mr_dist_optimizer;
@@ -423,10 +424,10 @@ MR_API enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc,
  * different contexts. */
 MR_API enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struct mr_autograd *context,
                                              uint32_t timeout_ms);
-/* Returns how many steps the optimizer of this name has made, over all that had its name, as far as the owners
- * have kept them: after a node was restored, those that its checkpoint has. So a trainer that joins again knows
- * with which batch to go on. Of several owners it is the lowest number. MR_INVALID_ARGUMENT: the optimizer has no
- * name; and the errors of calls. */
+/* Returns how many steps the optimizer of this name has made, over all that had its name, as far as the
+ * owners have kept them: after a node was restored, those that its checkpoint has. So a trainer that joins
+ * again knows with which batch to go on. Of several owners it is the lowest number. MR_INVALID_ARGUMENT: the
+ * optimizer has no name; and the errors of calls. */
 MR_API enum mr_status mr_dist_optimizer_steps(struct mr_dist_optimizer *optimizer, uint64_t *steps);
 /* Destroys the optimizer; its parameters stay. NULL is allowed. */
 MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer);

@@ -75,8 +75,9 @@ struct ps_stored_pushes {
     uint64_t words[]; /* bit i: floor + 1 + i was applied; at most 16, up to the last bit set */
 };
 
-/* A parameter of remote calls that has a name, or the state that an optimizer keeps beside it, as the MANIFEST
- * lists them: by name, and after each parameter its states by the names of their optimizers. All are f32. */
+/* A parameter of remote calls that has a name, or the state that an optimizer keeps beside it, as the
+ * MANIFEST lists them: by name, and after each parameter its states by the names of their optimizers. All are
+ * f32. */
 struct ps_saved_parameter {
     char name[MR_NAME_BYTES];
     char optimizer[MR_NAME_BYTES]; /* "": the parameter's values */

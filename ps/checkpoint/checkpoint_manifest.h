@@ -88,9 +88,8 @@ uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t f
 uint64_t ps_saved_parameter_bytes(const struct ps_saved_parameter *parameter);
 /* Sets `dropped` of a delta to the features of its parent that it does not have. False: no memory. */
 bool ps_manifest_note_dropped(struct ps_manifest *delta, const struct ps_manifest *parent);
-/* Whether a delta may have this parent: each feature of the parent is in it, as it was or altered, or is said to
- * be dropped. If not, `wrong`
- * (PS_TEXT_BYTES) names one and its field. */
+/* Whether a delta may have this parent: each feature of the parent is in it, as it was or altered, or is said
+ * to be dropped. If not, `wrong` (PS_TEXT_BYTES) names one and its field. */
 bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
 /* Returns NULL when every record of a checked block belongs to a feature of the manifest, else what is
  * wrong. */

@@ -370,7 +370,8 @@ static enum mr_status cut_parameters(struct ps_control *c, struct ps_writer *wri
     return status;
 }
 
-/* Makes the cut of tables and parameters: between two steps of optimizers, of which none is applied meanwhile. */
+/* Makes the cut of tables and parameters: between two steps of optimizers, of which none is applied
+ * meanwhile. */
 static enum mr_status begin_all(struct ps_control *c, struct ps_writer *writer,
                                 const struct ps_save_request *request, const struct ps_save_entry *entry,
                                 uint64_t *bytes_total, uint64_t *changes)

@@ -1,6 +1,6 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
- * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c, control_report.c, control_step.c,
- * control_state.c. */
+ * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
+ * control_report.c, control_step.c, control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
 

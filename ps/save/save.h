@@ -14,8 +14,8 @@
  *
  * A partial checkpoint has some features, each of them whole, and nothing else.
  *
- * Parameters of remote calls belong to no core. The control thread holds their versions of the cut, and core 0
- * writes them from there.
+ * Parameters of remote calls belong to no core. The control thread holds their versions of the cut, and core
+ * 0 writes them from there.
  *
  * Records: rows and variables as ps/checkpoint/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and
  * PS_RECORD_PUSHES name the core that they come from: `feature` = core, `count` = cores of the node. A
@@ -81,8 +81,8 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
  * clients or pushes. The marks of what has changed are lost. */
 enum mr_status ps_save_begin_some(struct ps_core *core, struct ps_writer *writer, const uint16_t *ids,
                                   uint32_t count, uint64_t *bytes);
-/* Adds the parameters to a cut that has just begun, in the order that the writer's MANIFEST lists them; *bytes
- * grows by about what the core will write. They stay until ps_save_end(). */
+/* Adds the parameters to a cut that has just begun, in the order that the writer's MANIFEST lists them;
+ * *bytes grows by about what the core will write. They stay until ps_save_end(). */
 void ps_save_parameters(struct ps_core *core, const struct mr_named_cut *parameters, uint64_t *bytes);
 /* Whether a delta on the last cut is possible: marks are kept (checkpoint.deltas > 0), that cut was written
  * completely, or restored, and what changed since is known, because not too many rows were removed. False

@@ -20,15 +20,15 @@ struct ps_rpc;
 
 /* ---- main's thread ---- */
 
-/* Creates the worker of a node whose rpc.world_size is not 0; `config` and `parameters`, where those with names are,
- * must outlive it. Call it before the
- * data plane starts, whose threads get other CPUs. NULL: no memory. */
+/* Creates the worker of a node whose rpc.world_size is not 0; `config` and `parameters`, where those with
+ * names are, must outlive it. Call it before the data plane starts, whose threads get other CPUs. NULL: no
+ * memory. */
 struct ps_rpc *ps_rpc_create(const struct ps_config *config, struct mr_named_parameters *parameters);
 /* Configure the data plane for it: core 0's endpoint makes calls. */
 void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out);
 void ps_rpc_dp_app(struct dp_app *app);
-/* Loads the modules, and starts them: after a restore, so that they find their parameters. Status and line are those
- * of ps/server/rpc_modules.h. */
+/* Loads the modules, and starts them: after a restore, so that they find their parameters. Status and line
+ * are those of ps/server/rpc_modules.h. */
 enum mr_status ps_rpc_load(struct ps_rpc *rpc, char *error, size_t error_bytes);
 enum mr_status ps_rpc_start_modules(struct ps_rpc *rpc, char *error, size_t error_bytes);
 /* Lets others join and call from now on; before that they are asked to try again. When all of them have left

@@ -114,8 +114,8 @@ static int train_batch(struct trainer *t, uint64_t number, uint32_t count, float
     return failed;
 }
 
-/* This trainer's share of the batches, without those that the node has kept the steps of. *images: how many it
- * was trained on. */
+/* This trainer's share of the batches, without those that the node has kept the steps of. *images: how many
+ * it was trained on. */
 static int train(struct trainer *t, int64_t *images)
 {
     const struct mnist_options *o = t->options;

@@ -21,14 +21,15 @@ struct mr_owned_parameter {
 };
 
 struct mr_owned_optimizer;
-/* Creates an optimizer without parameters. `name`: among `all`, where its state is kept then; or NULL. NULL: no
- * memory. */
+/* Creates an optimizer without parameters. `name`: among `all`, where its state is kept then; or NULL. NULL:
+ * no memory. */
 struct mr_owned_optimizer *mr_owned_optimizer_create(const struct mr_rule *rule,
                                                      struct mr_named_parameters *all, const char *name);
 /* Returns how many steps optimizers of its name have made; 0: it has none. */
 uint64_t mr_owned_optimizer_steps(const struct mr_owned_optimizer *optimizer);
-/* Adds parameters, and retains their versions. MR_INVALID_ARGUMENT (a parameter comes twice, or has no name and
- * the optimizer has one), MR_NO_MEMORY: `error` has a line, and some of the parameters may have been added. */
+/* Adds parameters, and retains their versions. MR_INVALID_ARGUMENT (a parameter comes twice, or has no name
+ * and the optimizer has one), MR_NO_MEMORY: `error` has a line, and some of the parameters may have been
+ * added. */
 enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *optimizer,
                                       const struct mr_owned_parameter *parameters, uint32_t count,
                                       char *error, size_t error_bytes);

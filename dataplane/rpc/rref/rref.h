@@ -54,8 +54,8 @@ void mr_outbox_serve(struct mr_rpc *agent, struct mr_member *from, const struct 
 /* Inside, in mr_agent_close(): ends all waits for values and confirmations with MR_SHUTTING_DOWN. `all` may
  * be NULL. */
 void mr_rrefs_close(struct mr_rrefs *all);
-/* Releases the references to parameters with names, which would otherwise live as long as the agent. Any thread,
- * before mr_rrefs_end(). `all` may be NULL. */
+/* Releases the references to parameters with names, which would otherwise live as long as the agent. Any
+ * thread, before mr_rrefs_end(). `all` may be NULL. */
 void mr_rrefs_release_named(struct mr_rrefs *all);
 /* Frees the values; handles stay until they are released. Nobody is inside or waits, or ever will; the
  * endpoint and the rest of the agent still exist. `all` may be NULL. */

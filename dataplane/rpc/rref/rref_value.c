@@ -425,8 +425,8 @@ enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *i
                           parameter_destroy, parameter);
 }
 
-/* Under agent->stepping: the reference to that parameter, of which there is one in a world. Takes the versions'
- * user. */
+/* Under agent->stepping: the reference to that parameter, of which there is one in a world. Takes the
+ * versions' user. */
 static enum mr_status named_rref(struct mr_rpc *rpc, struct mr_versions *versions, struct mr_rref **out)
 {
     struct mr_rrefs *all = rpc->rrefs;

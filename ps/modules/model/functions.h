@@ -4,7 +4,7 @@
  *   layers.network(text string, seed i64 [, name string]) -> object
  *                                                            makes a network (text.h), by mr_remote(); seed:
  *                                                            of first values and dropout. With a name, it has
- *                                                            the parameter of that name (mr_parameter_open()),
+ *                                                            its parameter from mr_parameter_open(),
  *                                                            as all networks of that name, which nodes save
  *   layers.parameter(network ref) -> ref                     its parameter: one tensor for all, for
  *                                                            mr_dist_optimizer_create()

@@ -165,8 +165,8 @@ static void leave_dead_world(struct fixture *x)
     mr_rpc_destroy(x->workers.rpcs[0]);
 }
 
-/* Killed in the middle, and again with nothing done since its start; on more cores; from a delta: the values are
- * those of a run that nobody has disturbed, to the bit. */
+/* Killed in the middle, and again with nothing done since its start; on more cores; from a delta: the values
+ * are those of a run that nobody has disturbed, to the bit. */
 static void a_killed_node_goes_on_where_it_saved(void **state)
 {
     struct fixture x, undisturbed;
@@ -214,8 +214,8 @@ static void a_killed_node_goes_on_where_it_saved(void **state)
     leave_dead_world(&undisturbed);
 }
 
-/* A name that is taken by a network of another shape is free once it was dropped, and what was dropped is in no
- * later checkpoint. */
+/* A name that is taken by a network of another shape is free once it was dropped, and what was dropped is in
+ * no later checkpoint. */
 static void a_dropped_parameter_is_a_new_one(void **state)
 {
     const struct mr_value other[] = {mr_value_string("input 4; linear 4 3; log_softmax"), mr_value_i64(1),

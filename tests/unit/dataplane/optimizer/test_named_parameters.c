@@ -1,5 +1,5 @@
-/* Parameters with names: found again with what they have learnt, cut between two steps, and replaced by what a
- * checkpoint has. */
+/* Parameters with names: found again with what they have learnt, cut between two steps, and replaced by what
+ * a checkpoint has. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

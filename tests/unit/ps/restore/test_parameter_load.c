@@ -1,5 +1,5 @@
-/* A checkpoint's parameters while they are loaded: in pieces of any order, and refused when they are not whole or do
- * not fit the node's. */
+/* A checkpoint's parameters while they are loaded: in pieces of any order, and refused when they are not
+ * whole or do not fit the node's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
