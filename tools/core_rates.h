@@ -44,8 +44,8 @@ bool tool_remote_line(const struct tool_core_sample *before, const struct tool_c
                       size_t out_bytes);
 json_t *tool_remote_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
 
-/* What reading the checkpoints on the disk again has found, by core 0's sample: "damaged on the disk: 2 checkpoints, the
- * newest of all, 7, among them (see the log)". False: nothing. */
+/* What reading the checkpoints on the disk again has found, by core 0's sample: "damaged on the disk: 2
+ * checkpoints, the newest of all, 7, among them (see the log)". False: nothing. */
 bool tool_scrub_line(const struct tool_core_sample *now, char *out, size_t out_bytes);
 json_t *tool_scrub_json(const struct tool_core_sample *now);
 

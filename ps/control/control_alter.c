@@ -18,8 +18,8 @@ static void alter_on_core(struct ps_core *core, void *arg)
     ps_feature_alter(ps_core_feature(core, a->id), &a->after);
 }
 
-/* Finds out what the feature is to be. What differs between the two descriptors of the call is changed, whatever
- * the others have become since the caller saw them. */
+/* Finds out what the feature is to be. What differs between the two descriptors of the call is changed,
+ * whatever the others have become since the caller saw them. */
 static enum mr_status plan(const struct ps_control *c, const struct ps_command *command, struct alteration *a,
                            char *text)
 {

@@ -1,13 +1,13 @@
 /* What a node must not forget when it dies, though no checkpoint holds it: which numbers it has given to
- * features, which features were dropped or altered, at which level it is frozen, how often it was restored by
- * call, and what it was restored from last. It lies in the file `history` of the checkpoint directory; without
- * a directory it lives as long as the node does.
+ * features, which features were dropped or altered, at which level it is frozen, how often it was restored
+ * by call, and what it was restored from last. It lies in the file `history` of the checkpoint directory;
+ * without a directory it lives as long as the node does.
  *
  * Numbers never come again: a client may still use that of a feature which went in a crash. Restores are
  * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
- * again. What it was restored from is where it goes on until it has saved: later checkpoints are those that
- * somebody went back from. Any thread, one at a time.
- */
+ * again. What it was restored from is where it goes on until it has saved: later checkpoints are those
+ * that somebody went back from. Any thread, one at a time.
+ * */
 #ifndef PS_HISTORY_H
 #define PS_HISTORY_H
 
@@ -63,8 +63,8 @@ bool ps_history_goes_back(const struct ps_history *history, uint64_t newest);
 void ps_history_dropped(struct ps_history *history, uint32_t id);
 void ps_history_brought_back(struct ps_history *history, uint32_t id);
 bool ps_history_is_dropped(const struct ps_history *history, uint32_t id);
-/* Notes that feature `id` was altered, and is `feature` now, so that a start alters it in the checkpoint that it
- * continues from. And: that it is as a checkpoint has it, or is no longer there. */
+/* Notes that feature `id` was altered, and is `feature` now, so that a start alters it in the checkpoint
+ * that it continues from. And: that it is as a checkpoint has it, or is no longer there. */
 void ps_history_altered(struct ps_history *history, uint32_t id, const struct mr_feature *feature);
 void ps_history_not_altered(struct ps_history *history, uint32_t id);
 /* NULL: it was not altered. */

@@ -152,8 +152,8 @@ bool ps_check_step(const struct ps_op *op, bool changes);
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
 /* Checks that the node does not serve a checkpoint read only. */
 bool ps_check_writable(const struct ps_op *op);
-/* Returns the freeze level that holds for this call (enum mr_freeze). A push that is sent again after a restart
- * precedes a level that was set before it, and is applied as if nothing were frozen. */
+/* Returns the freeze level that holds for this call (enum mr_freeze). A push that is sent again after a
+ * restart precedes a level that was set before it, and is applied as if nothing were frozen. */
 uint32_t ps_freeze_of(const struct ps_op *op);
 /* Checks that the node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);

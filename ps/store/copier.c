@@ -134,19 +134,19 @@ static enum mr_status compare(struct ps_copier *c, struct place *p, const uint64
                               uint64_t *id, char *text)
 {
     uint64_t there;
-    uint32_t behind = 0;
     enum mr_status status = newest_there(c, p, &there, text);
-    while (status == MR_OK && behind < count && ids[behind] > there)
-        *id = ids[behind++];
+    if (status != MR_OK)
+        there = p->last_id; /* as far as is known */
+    p->behind = 0;
+    while (p->behind < count && ids[p->behind] > there)
+        *id = ids[p->behind++];
     if (status == MR_OK && count > 0 && ids[0] < there)
         status = refuse_older(p, there, ids[0], text);
     if (status == MR_OK && there != 0 && count > 0)
         status = check_whose(c, p, there, text);
-    if (status == MR_OK) {
-        p->behind = behind;
+    if (status == MR_OK)
         note_there(c, p, there);
-        note_behind(c);
-    }
+    note_behind(c);
     return status;
 }
 

@@ -111,9 +111,9 @@ class Cable:
     """Two namespaces and a veth pair; gone at the end, whatever happens."""
 
     def __init__(self, mtu, server_kernel=False, cut=False):
-        """server_kernel: the server's address is its kernel's, as driver = socket needs. cut: server0 leads to
-        server1 and client1 to client0, all but the last in the server's namespace: a program must carry the
-        frames, which come one by one then."""
+        """server_kernel: the server's address is its kernel's, as driver = socket needs. cut: server0 leads
+        to server1 and client1 to client0, all but the last in the server's namespace: a program must carry
+        the frames, which come one by one then."""
         self.server, self.client = (f"mrbench-{os.getpid()}-{side}" for side in ("s", "c"))
         self.mtu, self.server_kernel, self.cut = mtu, server_kernel, cut
 
@@ -586,9 +586,8 @@ class Progress:
         self.steps += [(0, part) for part in parts if part in ONCE]
         self.rounds, self.times = arguments.rounds, 2 if arguments.noise else 1
         self.started, self.expected = time.monotonic(), 0
-        say(
-            f"{len(self.steps)} step{'s' if len(self.steps) != 1 else ''} ({', '.join(parts)}), about {minutes(self.seconds(self.steps))}"
-        )
+        steps = f"{len(self.steps)} step{'s' if len(self.steps) != 1 else ''} ({', '.join(parts)})"
+        say(f"{steps}, about {minutes(self.seconds(self.steps))}")
 
     def seconds(self, steps):
         return sum(PARTS[part] for _, part in steps) * self.times
@@ -721,7 +720,7 @@ def read_arguments():
 
 
 def save(bench, only, before):
-    """After each part: a run that is ended keeps what it has measured. before: results to merge these into."""
+    """After each part: a run that is ended keeps what it has measured. before: results to merge into."""
     rows = [row for row in bench.results() if is_wanted(row["name"], only)]
     results = {"machine": machine(bench), "rows": rows, "limits": bench.limit_medians(), "notes": bench.notes}
     if before is not None:

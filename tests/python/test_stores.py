@@ -263,7 +263,7 @@ def test_https_trusts_the_ca_that_is_named_and_no_other(store, saved):
 
 @only(["s3proxy"])
 def test_a_server_refuses_to_replace_a_manifest(store, proxy, saved, folder):
-    """Another node's checkpoint of the same number comes first, after this one has seen that there is none."""
+    """Another node's checkpoint of the same number comes first, after this one has seen none."""
     other = os.path.join(folder, "other")
     os.makedirs(other)
     np.save(os.path.join(other, "keys.npy"), np.arange(3, dtype=np.uint64))

@@ -20,8 +20,8 @@ struct tool_feature_args {
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,
                             struct cli_option rows[TOOL_FEATURE_OPTION_COUNT]);
-/* For options of a feature that is there: those that are not given stay as they are in `is`. Then out is what it shall
- * be; what cannot be altered is the server's to refuse. */
+/* For options of a feature that is there: those that are not given stay as they are in `is`. Then out is
+ * what it shall be; what cannot be altered is the server's to refuse. */
 void tool_feature_args_init_alter(struct tool_feature_args *args, const struct mr_feature *is,
                                   struct cli_option rows[TOOL_FEATURE_OPTION_COUNT]);
 bool tool_feature_args_finish_alter(const struct tool_feature_args *args, struct mr_feature *out, char *error,

@@ -131,13 +131,13 @@ const char *mr_feature_check(const struct mr_feature *f);
 /* NULL when equal, else the name of the first field that differs. */
 const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
 
-/* Changes in `f` what differs between `before` and `after`, and notes these fields in f->altered. Returns NULL, or
- * the first of them that cannot be altered; `f` is as it was then. What comes out may be refused by
- * mr_feature_check(). */
+/* Changes in `f` what differs between `before` and `after`, and notes these fields in f->altered. Returns
+ * NULL, or the first of them that cannot be altered; `f` is as it was then. What comes out may be refused
+ * by mr_feature_check(). */
 const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *before,
                              const struct mr_feature *after);
-/* As mr_feature_diff(), apart from fields that were altered in `other`: NULL when `mine` describes the feature as
- * it was made, or as it is. */
+/* As mr_feature_diff(), apart from fields that were altered in `other`: NULL when `mine` describes the
+ * feature as it was made, or as it is. */
 const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other);
 
 /* ---- in words ---- */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Millrace beside PyTorch RPC (1.13 and 2), gRPC and Redis: the same work over the same kind of cable, one CPU for the
-server and one for its clients.
+"""Millrace beside PyTorch RPC (1.13 and 2), gRPC and Redis: the same work over the same kind of cable, one
+CPU for the server and one for its clients.
 
 Each round runs every peer once, in another order; figures are medians over the rounds, ratios are taken
 within a round. Writes build/bench/peers.json, .md and .svg, and prints the tables. Needs root. What it

@@ -1,11 +1,11 @@
-/* Work that is hard on a parameter server, each next to the same work without that, against a running node.
- * One JSON object per line, as tests/bench/worst.py wants them.
+/* Work that is hard on a parameter server, each next to the same work without that, against a running
+ * node. One JSON object per line, as tests/bench/worst.py wants them.
  *
- *   keys     worst_many_clients, _p99     lookups of one key by 64 clients, beside one client with 64 in flight
- *            worst_hot_key_lookup, _push  one key for all, beside random keys
- *   rows     worst_long_rows_pull, _push  as many bytes in rows of 1024 values as in rows of 16
- *   beside   pull, small                  a pull of 13312 rows, and an empty call, for what runs beside them
- *   slow     pulls, four at a time, until its standard input closes; says "pulling" after the first
+ * keys     worst_many_clients, _p99     lookups of one key by 64 clients, beside one client with 64 in
+ * flight worst_hot_key_lookup, _push  one key for all, beside random keys rows     worst_long_rows_pull,
+ * _push  as many bytes in rows of 1024 values as in rows of 16 beside   pull, small                  a
+ * pull of 13312 rows, and an empty call, for what runs beside them slow     pulls, four at a time, until
+ * its standard input closes; says "pulling" after the first
  *
  * usage: bench_worst --server ADDRESS:PORT WHAT... */
 #include <poll.h>

@@ -54,8 +54,8 @@ struct cuts_disturbed {
     uint32_t restores; /* begun or ended: odd while there is one */
 };
 
-/* What visitors did to features. A table that was dropped must not be there after any start, as long as nobody has
- * restored or put back something since. */
+/* What visitors did to features. A table that was dropped must not be there after any start, as long as
+ * nobody has restored or put back something since. */
 void cuts_note_drop(uint32_t table, const struct cuts_disturbed *since);
 void cuts_note_alter(void);
 /* Whether that holds. */

@@ -1,4 +1,4 @@
-"""tests/bench/run.py chooses parts and rows by name and says how long they take; table.py merges and prints."""
+"""tests/bench/run.py chooses parts and rows by name, and says how long they take; table.py merges them."""
 import argparse
 import json
 import pathlib

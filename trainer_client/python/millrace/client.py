@@ -170,8 +170,9 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         return self._start(self._drop(names), options)
 
     def alter(self, name: str, *, deadline_s: float | None = None, **changes: Any) -> None:
-        """Alters a table or variable while it serves. `changes`: fields of TableSpec or VariableSpec, those not
-        named stay. Unsupported: the options of a field that cannot be altered differ; the error says why."""
+        """Alters a table or variable while it serves. `changes`: fields of TableSpec or VariableSpec; those
+        not named stay. Unsupported: the options of a field that cannot be altered differ; the error says why.
+        """
         found = self._find(name, deadline_s)
         if found is None:
             raise UnknownTable(f"{self.server}: there is no table or variable {name!r}")

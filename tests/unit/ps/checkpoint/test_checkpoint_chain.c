@@ -214,8 +214,8 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     ps_reader_close(r);
 }
 
-/* A delta must have all features of its parent, as they were, but for options that can be altered and features that it
- * says were dropped. */
+/* A delta must have all features of its parent, as they were, but for options that can be altered and
+ * features that it says were dropped. */
 static void test_features_of_a_parent_stay(void **state)
 {
     struct mr_feature was[2], is[2];

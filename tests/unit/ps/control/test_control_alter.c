@@ -1,4 +1,5 @@
-/* Alter over all cores: what can change and what cannot, and what becomes of it in checkpoints and after a start. */
+/* Alter over all cores: what can change and what cannot, and what becomes of it in checkpoints and after a
+ * start. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -193,7 +194,8 @@ static void a_threshold_holds_for_what_was_counted(void **state)
     assert_int_equal(rows(n), 1);
 }
 
-/* A node that dies has the options that it was given last, whatever its checkpoint has; on any number of cores. */
+/* A node that dies has the options that it was given last, whatever its checkpoint has; on any number of
+ * cores. */
 static void options_outlive_the_node(void **state)
 {
     struct node_fixture *n = *state;

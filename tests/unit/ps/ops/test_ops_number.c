@@ -163,7 +163,8 @@ static void set_freeze(struct node_fixture *n, uint32_t level)
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
 }
 
-/* The level outlives the node. What clients send again after its end precedes it, also where it makes rows. */
+/* The level outlives the node. What clients send again after its end precedes it, also where it makes
+ * rows. */
 static void a_freeze_outlives_the_node(void **state)
 {
     struct node_fixture *n = *state;

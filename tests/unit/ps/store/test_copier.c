@@ -116,6 +116,7 @@ static void a_store_that_fails_is_tried_until_it_does_not(void **state)
     WAIT_FOR(state, PS_COPIER_FAILING);
     assert_int_equal(ps_counter_read(&x->counters.last_status), MR_IO_ERROR);
     assert_true(ps_counter_read(&x->counters.copies_failed) > 0);
+    assert_int_equal(ps_counter_read(&x->counters.behind), 2); /* it cannot be asked what is there */
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 0, 0);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(last_status, MR_OK);

@@ -180,8 +180,8 @@ static float mixed_value(uint64_t *seed)
     return draw < 5 ? bad[draw] : random_float(seed);
 }
 
-/* Keys are brought together in groups where each has a gradient of its own, and one by one where gradients are
- * of bags: with the same result, whatever is bad and wherever. */
+/* Keys are brought together in groups where each has a gradient of its own, and one by one where gradients
+ * are of bags: with the same result, whatever is bad and wherever. */
 static void check_groups_as_bags(uint32_t dim, uint64_t seed)
 {
     struct ps_table *groups = sgd_table(dim, MR_POOL_SUM), *bags = sgd_table(dim, MR_POOL_SUM);

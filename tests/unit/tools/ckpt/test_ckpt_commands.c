@@ -196,8 +196,8 @@ static void test_compact(void **state)
     ckpt_expect("save under another id or remove it");
 }
 
-/* A delta that dropped a table and a variable: no command takes their rows in earlier links for damage, or for rows
- * that are there. */
+/* A delta that dropped a table and a variable: no command takes their rows in earlier links for damage, or
+ * for rows that are there. */
 static void test_what_was_dropped(void **state)
 {
     const char *directory = *state;

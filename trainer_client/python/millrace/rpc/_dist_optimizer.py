@@ -217,7 +217,9 @@ class DistributedOptimizer:
             if parameter._is_python:
                 owners.setdefault(parameter._rank, []).append(parameter)
         if "name" in kwargs and owners:
-            raise ValueError("DistributedOptimizer: name is for owners in C; save the state of others yourself")
+            raise ValueError(
+                "DistributedOptimizer: name is for owners in C; save the state of others yourself"
+            )
         self._native = _Native(optimizer_class, native, args, kwargs) if native else None
         made = [
             begin(rank, _make, (_torch_class(optimizer_class), own, args, kwargs), None, -1.0, None, NULL)
