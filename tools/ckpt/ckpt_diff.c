@@ -9,6 +9,7 @@
 #include "dataplane/wire/format/convert.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
+#include "tools/ckpt/ckpt_parameters.h"
 #include "tools/commands.h"
 
 #define COMMAND   "millrace ckpt diff"
@@ -36,6 +37,7 @@ struct diff {
     const struct ckpt_chain *a, *b;
     struct pair *pairs; /* tables and variables of a in its order, then those of b alone */
     uint32_t pair_count;
+    struct ckpt_parameter_pairs parameters;
     struct ckpt_progress progress;
 };
 
@@ -408,6 +410,9 @@ static bool differs_anywhere(const struct diff *d)
     for (uint32_t i = 0; i < d->pair_count; i++)
         if (pair_differs(&d->pairs[i]))
             return true;
+    for (uint32_t i = 0; i < d->parameters.count; i++)
+        if (d->parameters.pairs[i].differs)
+            return true;
     return false;
 }
 
@@ -469,6 +474,42 @@ static void print_pair(const struct pair *p)
     (void)printf("\n");
 }
 
+static json_t *parameter_json(const struct ckpt_parameter_pair *p)
+{
+    const struct ps_saved_parameter *any = p->a ? p->a : p->b;
+    return json_pack("{s:s, s:s?, s:b, s:s?}", "name", any->name, "optimizer",
+                     any->optimizer[0] != '\0' ? any->optimizer : NULL, "differs", p->differs, "only_in",
+                     !p->b   ? "a"
+                     : !p->a ? "b"
+                             : NULL);
+}
+
+static void print_parameter(const struct ckpt_parameter_pair *p)
+{
+    const struct ps_saved_parameter *any = p->a ? p->a : p->b;
+    (void)printf("%-40s %-24s %s\n", any->name, any->optimizer[0] != '\0' ? any->optimizer : "-",
+                 !p->b        ? "only in a"
+                 : !p->a      ? "only in b"
+                 : p->differs ? "differs"
+                              : "same");
+}
+
+static void print_parameters(const struct diff *d)
+{
+    if (d->parameters.count > 0)
+        (void)printf("\n%-40s %s\n", "parameter", "state of optimizer");
+    for (uint32_t i = 0; i < d->parameters.count; i++)
+        print_parameter(&d->parameters.pairs[i]);
+}
+
+static json_t *parameters_json(const struct diff *d)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < d->parameters.count; i++)
+        json_array_append_new(list, parameter_json(&d->parameters.pairs[i]));
+    return list;
+}
+
 static int print_all(const struct diff *d, bool json)
 {
     json_t *list = json ? json_array() : NULL;
@@ -484,7 +525,10 @@ static int print_all(const struct diff *d, bool json)
             print_pair(&d->pairs[i]);
     int exit_code = 0;
     if (json)
-        exit_code = tool_print_json(COMMAND, json_pack("{s:b, s:o}", "differs", differs, "features", list));
+        exit_code = tool_print_json(COMMAND, json_pack("{s:b, s:o, s:o}", "differs", differs, "features",
+                                                       list, "parameters", parameters_json(d)));
+    else
+        print_parameters(d);
     return exit_code != 0 ? exit_code : differs ? EXIT_DIFF : EXIT_SAME;
 }
 
@@ -497,8 +541,11 @@ static int compare(const struct ckpt_chain *a, const struct ckpt_chain *b, uint3
         status = diff_tables(&d, (uint64_t)memory_mib << 20, text);
     if (status == MR_OK)
         status = diff_variables(&d, (uint64_t)memory_mib << 20, text);
+    if (status == MR_OK)
+        status = ckpt_parameters_compare(a, b, &d.progress, &d.parameters, text);
     ckpt_progress_end(&d.progress);
     int exit_code = status == MR_OK ? print_all(&d, json) : cli_fail(COMMAND, "%s", text);
+    ckpt_parameters_free(&d.parameters);
     free(d.pairs);
     return exit_code;
 }
@@ -518,7 +565,7 @@ int ckpt_diff(int argc, char **argv)
                    "on. For each table it counts the rows that were added, removed or changed (any bit of\n"
                    "a value differs), or have a different optimizer state, and shows the largest absolute\n"
                    "difference of a value. The times at which rows were last used are not compared.\n"
-                   "Tables are matched by name.\n"
+                   "Tables are matched by name. Parameters and optimizers' states are the same or differ.\n"
                    "The exit code is 0 if nothing differs, 3 if something does, and 1 if the checkpoints\n"
                    "cannot be read.\n"
                    "\n"

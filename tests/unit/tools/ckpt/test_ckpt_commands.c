@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ps/checkpoint/checkpoint.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
@@ -219,6 +220,57 @@ static void test_what_was_dropped(void **state)
     assert_int_equal(ckpt_run("diff %s/ckpt-15 %s/ckpt-16", directory, directory), 0);
 }
 
+/* Checkpoints with a parameter of 1000 elements, and the state of an optimizer beside it. `bytes`: of a record. */
+static void save_parameter(const char *directory, uint64_t id, float last, const char *optimizer,
+                           uint32_t bytes)
+{
+    struct ps_saved_parameter list[2] = {
+        {.name = "net/w", .rank = 1, .dims = {1000}, .step = 3},
+        {.name = "net/w", .rule = MR_OPT_MOMENTUM, .rank = 1, .dims = {1000}, .step = 3}};
+    char text[PS_TEXT_BYTES];
+    struct ps_writer *w;
+    (void)snprintf(list[1].optimizer, sizeof(list[1].optimizer), "%s", optimizer);
+    assert_int_equal(fixture_start(NULL, directory, id, &w, text), MR_OK);
+    assert_int_equal(ps_writer_set_parameters(w, list, 2), MR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t at = 0; at < 4000; at += bytes) {
+            const uint32_t count = 4000 - at < bytes ? 4000 - at : bytes;
+            const struct ps_record record = {
+                .kind = PS_RECORD_PARAMETER, .feature = i, .count = count, .offset = at, .bytes = count};
+            float *out = (float *)(void *)fixture_append(w, 0, &record);
+            for (uint32_t k = 0; k < count / 4; k++)
+                out[k] = at / 4 + k == 999 ? last : 0.5f;
+        }
+    }
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        assert_true(fixture_fill(w, 1, core, 10)); /* all have the same rows */
+        ps_writer_core_done(w, core);
+    }
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+}
+
+static void test_parameters_are_the_same_or_differ(void **state)
+{
+    const char *directory = *state;
+    save_parameter(directory, 1, 2.0f, "sgd", 4000);
+    save_parameter(directory, 2, 2.0f, "sgd", 1200); /* cut into other records */
+    save_parameter(directory, 3, 2.5f, "sgd", 4000);
+    save_parameter(directory, 4, 2.0f, "other", 4000);
+    assert_int_equal(ckpt_run("diff %s/ckpt-1 %s/ckpt-2", directory, directory), 0);
+    ckpt_expect("same");
+    assert_int_equal(ckpt_run("diff %s/ckpt-1 %s/ckpt-3", directory, directory), 3);
+    ckpt_expect("differs");
+    assert_int_equal(ckpt_run("diff %s/ckpt-1 %s/ckpt-4 --json", directory, directory), 3);
+    json_t *diff = ckpt_json();
+    const json_t *list = json_object_get(diff, "parameters");
+    assert_int_equal(json_array_size(list), 3);
+    assert_true(json_is_false(json_object_get(json_array_get(list, 0), "differs")));
+    assert_string_equal(ckpt_word(json_array_get(list, 1), "optimizer"), "other");
+    assert_string_equal(ckpt_word(json_array_get(list, 1), "only_in"), "b");
+    assert_string_equal(ckpt_word(json_array_get(list, 2), "only_in"), "a");
+    json_decref(diff);
+}
+
 /* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt
  * succeeds. */
 static void test_compact_killed(void **state)
@@ -276,6 +328,7 @@ int main(int argc, char **argv)
         CKPT_TEST(test_diff),
         CKPT_TEST(test_compact),
         CKPT_TEST(test_what_was_dropped),
+        CKPT_TEST(test_parameters_are_the_same_or_differ),
         CKPT_TEST(test_compact_killed),
         cmocka_unit_test(test_help_and_version),
     };
