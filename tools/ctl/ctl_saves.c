@@ -24,6 +24,7 @@ struct waiting {
     uint64_t end_us;   /* UINT64_MAX: none */
     uint64_t start_id; /* of the server */
     bool is_remote;    /* also until its copy is there */
+    bool is_seen;      /* what follows was read from the server */
     struct mr_save_info save;
     struct mr_checkpoint_info info;
     struct mr_checkpoint_status now;
@@ -37,7 +38,9 @@ static uint64_t left_ms(const struct waiting *w)
 
 static void keep(void *arg, const struct mr_save_info *save)
 {
-    *(struct mr_save_info *)arg = *save;
+    struct waiting *w = arg;
+    w->save = *save;
+    w->is_seen = true;
 }
 
 static enum mr_status look(struct waiting *w)
@@ -47,7 +50,7 @@ static enum mr_status look(struct waiting *w)
                                                       : left < CALL_MS_MIN ? CALL_MS_MIN
                                                                            : (uint32_t)left};
     w->info.bytes = sizeof(w->info);
-    enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, &w->save);
+    enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, w);
     return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
 }
 
@@ -84,11 +87,12 @@ static int goes_on(const struct waiting *w)
     return EXIT_GOES_ON;
 }
 
-/* The server did not answer the last look before the deadline; the save may have ended since. */
+/* The server did not answer the last look, which ends when the wait does; the save may have ended since. */
 static int went_silent(const struct waiting *w)
 {
-    char stands[TOOL_SAVE_LINE_BYTES];
-    tool_save_stands(&w->save, &w->info, &w->now, stands);
+    char stands[TOOL_SAVE_LINE_BYTES] = "not known yet";
+    if (w->is_seen)
+        tool_save_stands(&w->save, &w->info, &w->now, stands);
     (void)cli_fail(command,
                    "the deadline has passed, and the server did not answer at the end of it; save %" PRIu64
                    " when it last did: %s; millrace ctl checkpoints shows it",
@@ -121,11 +125,12 @@ static bool is_over(const struct waiting *w)
     return w->save.state == MR_SAVE_ENDED && !(w->is_remote && is_pending);
 }
 
-static int wait_saved(struct waiting *w)
+/* first is how the first look at the save ended. */
+static int wait_saved(struct waiting *w, enum mr_status first)
 {
     const bool terminal = isatty(STDERR_FILENO) == 1;
     char stands[TOOL_SAVE_LINE_BYTES];
-    enum mr_status status = MR_OK;
+    enum mr_status status = first;
     while (status == MR_OK && !is_over(w) && left_ms(w) > 0) {
         pause_before_look(w);
         status = look(w);
@@ -137,7 +142,7 @@ static int wait_saved(struct waiting *w)
         (void)fputc('\n', stderr);
     const bool is_restarted = mr_client_start_id(w->client) != w->start_id;
     const bool is_silent = status == MR_DEADLINE_EXCEEDED || status == MR_UNREACHABLE;
-    if (is_silent && left_ms(w) == 0 && !is_restarted)
+    if (is_silent && w->end_us != UINT64_MAX && !is_restarted)
         return went_silent(w);
     if (status != MR_OK || is_restarted)
         return look_failed(w, status);
@@ -166,18 +171,20 @@ static int save(const struct tool_connection *c, const struct mr_save_options *w
 {
     const bool ends = wait && c->deadline_ms != 0;
     struct waiting w = {.end_us = ends ? mr_clock_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX,
-                        .is_remote = wait_remote};
+                        .is_remote = wait_remote,
+                        .save.state = MR_SAVE_QUEUED};
     int exit_code = tool_connect(command, c, &w.client);
     if (exit_code != 0)
         return exit_code;
     w.start_id = mr_client_start_id(w.client);
     enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
-    if (status == MR_OK)
+    const bool is_started = status == MR_OK;
+    if (is_started)
         status = look(&w);
-    if (status != MR_OK)
+    if (is_started && (wait || w.save.state == MR_SAVE_ENDED))
+        exit_code = wait_saved(&w, status);
+    else if (status != MR_OK)
         exit_code = tool_call_failed(command, status);
-    else if (wait || w.save.state == MR_SAVE_ENDED)
-        exit_code = wait_saved(&w);
     mr_client_destroy(w.client);
     if (exit_code != 0 && exit_code != EXIT_GOES_ON)
         return exit_code;

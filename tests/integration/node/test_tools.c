@@ -262,7 +262,7 @@ static void check_silence(struct fixture *x)
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, stop_server, x), 0);
-    run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 2500");
+    run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 1500");
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(kill(x->node.server.pid, SIGCONT), 0);
     program_expect(&x->result, 3, "the deadline has passed");
