@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/base/key_hash.h"
+
 #include "ps/checkpoint/checkpoint_format.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 /* A MANIFEST lists them in this order. */
 static int order(const struct ps_saved_parameter *a, const struct ps_saved_parameter *b)
@@ -48,7 +49,7 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
     for (uint64_t i = 0; i + sizeof(uint32_t) <= record->bytes; i += sizeof(uint32_t)) {
         uint32_t bits;
         memcpy(&bits, bytes + i, sizeof(bits));
-        *sum += ps_key_hash(record->offset + i, bits);
+        *sum += mr_key_hash(record->offset + i, bits);
     }
     return MR_OK;
 }
