@@ -150,7 +150,7 @@ MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o, 
 #define TABLE(set, adagrad)                                                                                  \
     mr_rule_kernel *const mr_rule_kernels_##set[MR_OPTIMIZER_KINDS] = {                                      \
         [MR_OPT_SGD] = mr_sgd_##set,       [MR_OPT_MOMENTUM] = mr_momentum_##set,                            \
-        [MR_OPT_ADAGRAD] = adagrad,        [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,              \
+        [MR_OPT_ADAGRAD] = (adagrad),      [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,              \
         [MR_OPT_ADAM] = mr_adam_##set,     [MR_OPT_ADAMW] = mr_adam_##set,                                   \
         [MR_OPT_FTRL] = mr_ftrl_##set,     [MR_OPT_GROUP_FTRL] = mr_group_ftrl_##set,                        \
         [MR_OPT_ASSIGN] = mr_assign_##set,                                                                   \

@@ -46,6 +46,7 @@ struct transform {
     float bound, scale, decay;
 };
 
+/* gradient: NULL if it is not clipped by its norm. */
 INLINE struct transform transform_of(const struct mr_rule *o, const float *gradient, size_t dim, bool on)
 {
     struct transform t = {.on = on, .bound = FLT_MAX, .scale = 1.0f, .decay = o->weight_decay};
@@ -53,7 +54,7 @@ INLINE struct transform transform_of(const struct mr_rule *o, const float *gradi
         return t;
     if (o->clip_value > 0)
         t.bound = o->clip_value;
-    if (o->clip_norm > 0) {
+    if (gradient && o->clip_norm > 0) {
         double norm = sqrt(sum_of_squares(gradient, dim, t.bound));
         if (norm > (double)o->clip_norm)
             t.scale = (float)((double)o->clip_norm / norm);

@@ -56,9 +56,12 @@ void post(struct world *w, struct message m, uint64_t delay_us)
     w->messages[slot] = m;
     uint32_t at = w->heap_count++;
     w->heap[at] = slot;
-    while (at > 0 && is_earlier(w, w->heap[at], w->heap[(at - 1) / 2])) {
-        swap(&w->heap[at], &w->heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
+    while (at > 0) {
+        const uint32_t parent = (at - 1) / 2;
+        if (!is_earlier(w, w->heap[at], w->heap[parent]))
+            break;
+        swap(&w->heap[at], &w->heap[parent]);
+        at = parent;
     }
 }
 

@@ -220,7 +220,8 @@ static void test_what_was_dropped(void **state)
     assert_int_equal(ckpt_run("diff %s/ckpt-15 %s/ckpt-16", directory, directory), 0);
 }
 
-/* Checkpoints with a parameter of 1000 elements, and the state of an optimizer beside it. `bytes`: of a record. */
+/* Checkpoints with a parameter of 1000 elements, and the state of an optimizer beside it. `bytes`: of a
+ * record. */
 static void save_parameter(const char *directory, uint64_t id, float last, const char *optimizer,
                            uint32_t bytes)
 {
