@@ -363,7 +363,7 @@ static void parse_name(struct parse *p, const json_t *o, const char *key, char o
         refuse(p, "\"%s\" of a parameter must be 1 to %d of the characters A-Z a-z 0-9 _ . / : -", key,
                MR_NAME_BYTES - 1);
     else
-        memcpy(out, name, strlen(name));
+        (void)snprintf(out, MR_NAME_BYTES, "%s", name);
 }
 
 static void parse_parameter(struct parse *p, const json_t *o, struct ps_saved_parameter *out)
@@ -454,8 +454,10 @@ static void parse_dropped(struct parse *p, const json_t *root, struct ps_manifes
     const json_t *list = parse_array(p, root, "dropped", 1, MR_FEATURE_MAX);
     const size_t count = json_array_size(list);
     m->dropped = calloc(count + 1, sizeof(*m->dropped));
-    if (!m->dropped)
+    if (!m->dropped) {
         refuse(p, "no memory for what was dropped");
+        return;
+    }
     for (size_t i = 0; i < count && !p->bad; i++) {
         const json_t *id = json_array_get(list, i);
         const json_int_t n = json_integer_value(id);

@@ -337,9 +337,9 @@ int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, 
 
 int ps_store_write_new(const struct ps_store *store, const char *path, const void *data, size_t bytes)
 {
-    struct ps_store_file *file;
+    struct ps_store_file *file = NULL;
     int error = store->create(store->self, path, false, &file);
-    if (error != 0)
+    if (error != 0 || file == NULL)
         return error;
     error = ps_store_write_all(store, file, data, bytes, 0);
     if (error == 0)

@@ -37,7 +37,7 @@ struct ps_config_list {
 };
 
 /* A field per key: <section>_<key>. */
-struct ps_config {
+struct ps_config { // NOLINT(clang-analyzer-optin.performance.Padding): the order is that of the file
 #define PS_TEXT(section, key, value, bytes, check, help) char section##_##key[bytes];
 #define PS_NUMBER(section, key, value, low, high, help)  uint64_t section##_##key;
 #define PS_CHOICE(section, key, value, choices, help)    uint32_t section##_##key;

@@ -379,11 +379,11 @@ static bool keys_collect(struct ps_table_push *p, const struct ps_table *t, uint
 
 /* What is in flight: see struct ps_group. */
 struct apply {
+    struct ps_group groups[PS_GROUPS];
+    struct ps_row_group rows[PS_GROUPS];
     const struct ps_distinct *distinct;
     uint32_t count;
     uint32_t refused; /* rows, at a limit */
-    struct ps_group groups[PS_GROUPS];
-    struct ps_row_group rows[PS_GROUPS];
 };
 
 static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct ps_table *t, struct apply *a,

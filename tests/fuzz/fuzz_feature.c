@@ -125,12 +125,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_ASSERT((one == NULL) == equal);
     FUZZ_ASSERT(one == NULL ? other == NULL : strcmp(one, other) == 0);
     struct mr_feature is = f[0];
+    uint8_t altered[sizeof(is)];
     const char *fixed = mr_feature_alter(&is, &f[0], &f[1]);
     if (fixed != NULL) {
-        FUZZ_ASSERT(memcmp(&is, &f[0], sizeof(is)) == 0 && mr_feature_why_fixed(fixed) != NULL);
+        memcpy(altered, &is, sizeof(is));
+        FUZZ_ASSERT(memcmp(altered, layout[0], sizeof(is)) == 0 && mr_feature_why_fixed(fixed) != NULL);
     } else { /* all that differs was taken, and is no conflict with what was there before */
         is.altered = f[1].altered;
-        FUZZ_ASSERT(memcmp(&is, &f[1], sizeof(is)) == 0);
+        memcpy(altered, &is, sizeof(is));
+        FUZZ_ASSERT(memcmp(altered, layout[1], sizeof(is)) == 0);
         is.altered = UINT32_MAX;
         FUZZ_ASSERT(mr_feature_conflict(&f[0], &is) == NULL);
     }

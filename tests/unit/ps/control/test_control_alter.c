@@ -148,9 +148,9 @@ static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
     (void)node_create(n, &counted);
 #define REFUSED(feature, change, status, why)                                                                \
     do {                                                                                                     \
-        struct mr_feature f = feature;                                                                       \
+        struct mr_feature f = (feature);                                                                     \
         change;                                                                                              \
-        node_check(alter(n, &feature, &f), status, why);                                                     \
+        node_check(alter(n, &(feature), &f), status, why);                                                   \
     } while (0)
     REFUSED(made, f.dims[0] = 8, MR_UNSUPPORTED, "emb: dim cannot be altered: it is the length");
     REFUSED(made, f.dtype = MR_F16, MR_UNSUPPORTED, "emb: dtype cannot be altered");
