@@ -18,6 +18,14 @@ static inline uint64_t mr_clock_us(void)
     return mr_clock_ns() / 1000u;
 }
 
+/* A clock that goes on while the machine sleeps. */
+static inline uint64_t mr_clock_boot_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
 /* Returns the time of day in milliseconds since 1970, which people may set. */
 static inline uint64_t mr_clock_unix_ms(void)
 {

@@ -1,0 +1,466 @@
+#include "ps/cluster/zookeeper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zookeeper/zookeeper.h>
+#include "dataplane/wire/base/clock.h"
+
+#define ROOT            "/millrace"
+#define PATH_BYTES      (sizeof(ROOT) + 2 * PS_CLUSTER_NAME_BYTES + 16)
+#define MAP_BYTES_MAX   (1u << 20) /* ZooKeeper's own limit of a znode */
+#define ENTRY_BYTES_MAX 1024u
+#define ROUNDS          6u       /* in the time after which a session is dead */
+#define AWAY_US         1000000u /* without a connection for longer: trouble */
+#define OPEN_AGAIN_US   1000000u
+
+struct ps_zookeeper {
+    struct ps_zookeeper_options options;
+    char cluster_path[PATH_BYTES], map_path[PATH_BYTES], nodes_path[PATH_BYTES], self_path[PATH_BYTES],
+        leader_path[PATH_BYTES];
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows, up to `next` */
+    pthread_cond_t changed;
+    bool is_woken;
+    bool stops;
+    bool writes; /* `next` is to be written */
+    struct ps_cluster_map next;
+    /* The thread's own. */
+    zhandle_t *handle; /* NULL: none */
+    bool is_registered;
+    uint64_t away_since_us; /* 0: connected */
+    struct ps_cluster_map map;
+    int map_version; /* of the znode, when `map` was read */
+    char trouble[PS_CLUSTER_TEXT_BYTES];
+    bool is_troubled; /* in this round */
+    char *buffer;     /* MAP_BYTES_MAX */
+};
+
+/* ---- what is told ---- */
+
+static void say(struct ps_zookeeper *z, const char *text)
+{
+    if (strcmp(z->trouble, text) == 0)
+        return;
+    (void)snprintf(z->trouble, sizeof(z->trouble), "%s", text);
+    z->options.events->troubled(z->options.context, text[0] == '\0' ? NULL : z->trouble);
+}
+
+__attribute__((format(printf, 2, 3))) static void trouble(struct ps_zookeeper *z, const char *format, ...)
+{
+    char text[PS_CLUSTER_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    z->is_troubled = true;
+    say(z, text);
+}
+
+/* A request was refused. What is lost with the connection is not said: the state of the session is. */
+static void refused(struct ps_zookeeper *z, const char *what, const char *path, int error)
+{
+    if (error == ZCONNECTIONLOSS || error == ZOPERATIONTIMEOUT || error == ZSESSIONEXPIRED ||
+        error == ZINVALIDSTATE || error == ZCLOSING || error == ZSESSIONMOVED)
+        return;
+    if (error == ZNOAUTH)
+        trouble(z,
+                "ZooKeeper lets us not %s %s, which belongs to other credentials: set cluster.credentials to "
+                "those that the cluster was made with, or choose another cluster.name",
+                what, path);
+    else
+        trouble(z, "ZooKeeper does not %s %s: %s", what, path, zerror(error));
+}
+
+/* ---- the session ---- */
+
+static void drop_message(const char *message)
+{
+    (void)message; /* `troubled` says what matters */
+}
+
+static void session_changed(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    (void)handle;
+    (void)type;
+    (void)state;
+    (void)path;
+    ps_zookeeper_wake(context);
+}
+
+static uint64_t session_of(const struct ps_zookeeper *z)
+{
+    return (uint64_t)zoo_client_id(z->handle)->client_id;
+}
+
+static void close_session(struct ps_zookeeper *z)
+{
+    if (z->handle)
+        (void)zookeeper_close(z->handle);
+    z->handle = NULL;
+    z->is_registered = false;
+}
+
+static bool open_session(struct ps_zookeeper *z)
+{
+    const struct ps_zookeeper_options *o = &z->options;
+    z->handle = zookeeper_init2(o->servers, session_changed, (int)o->session_ms, NULL, z,
+                                ZOO_NO_LOG_CLIENTENV, drop_message);
+    if (!z->handle) {
+        trouble(z, "cluster.zookeeper = %s: %s", o->servers,
+                errno == EINVAL || errno == ENOENT ? "no such host" : strerror(errno));
+        return false;
+    }
+    z->away_since_us = mr_clock_boot_us();
+    if (o->credentials[0] != '\0')
+        (void)zoo_add_auth(z->handle, "digest", o->credentials, (int)strlen(o->credentials), NULL, NULL);
+    return true;
+}
+
+/* Is there a session by which requests can be sent? */
+static bool is_connected(struct ps_zookeeper *z)
+{
+    const int state = z->handle ? zoo_state(z->handle) : 0;
+    if (z->handle && state == ZOO_EXPIRED_SESSION_STATE) {
+        close_session(z);
+        z->options.events->expired(z->options.context);
+    } else if (z->handle && state == ZOO_AUTH_FAILED_STATE) {
+        trouble(z, "ZooKeeper refuses cluster.credentials: they are USER:PASSWORD of its digest scheme");
+        close_session(z);
+        return false;
+    }
+    if (!z->handle)
+        (void)open_session(z);
+    if (z->handle && zoo_state(z->handle) == ZOO_CONNECTED_STATE) {
+        z->away_since_us = 0;
+        return true;
+    }
+    if (z->handle && z->away_since_us == 0)
+        z->away_since_us = mr_clock_boot_us();
+    if (z->handle && mr_clock_boot_us() - z->away_since_us > AWAY_US)
+        trouble(z,
+                "no ZooKeeper server of cluster.zookeeper = %s answers: are they running, more than half of "
+                "them, and can this machine reach them?",
+                z->options.servers);
+    return false;
+}
+
+/* ---- the node's own entry ---- */
+
+static int create(struct ps_zookeeper *z, const char *path, const char *value, int mode)
+{
+    const bool is_shared = strcmp(path, ROOT) == 0; /* by clusters with credentials of their own */
+    const struct ACL_vector *acl =
+        z->options.credentials[0] == '\0' || is_shared ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL;
+    return zoo_create(z->handle, path, value, (int)strlen(value), acl, mode, NULL, 0);
+}
+
+static bool create_folders(struct ps_zookeeper *z)
+{
+    const char *const paths[] = {ROOT, z->cluster_path, z->nodes_path};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        const int error = create(z, paths[i], "", ZOO_PERSISTENT);
+        if (error != ZOK && error != ZNODEEXISTS) {
+            refused(z, "create", paths[i], error);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The name has an entry: of this session, if the answer to its creation was lost, or of another process. */
+static bool is_own_entry(struct ps_zookeeper *z)
+{
+    char json[ENTRY_BYTES_MAX];
+    int bytes = sizeof(json);
+    struct Stat stat;
+    struct ps_cluster_node other;
+    char text[PS_CLUSTER_TEXT_BYTES];
+    if (zoo_get(z->handle, z->self_path, 0, json, &bytes, &stat) != ZOK)
+        return false;
+    if ((uint64_t)stat.ephemeralOwner == session_of(z))
+        return true;
+    const bool is_read = bytes > 0 && ps_cluster_node_parse(json, (size_t)bytes, &other, text);
+    if (is_read && other.start_id == z->options.self.start_id)
+        return false; /* this process's session before this one: it ends by itself */
+    trouble(
+        z,
+        "another process is node %s of cluster %s, at %s: if it was this machine's, it is gone in %u s at "
+        "most; if not, give each node a cluster.node of its own",
+        z->options.self.name, z->options.cluster, is_read ? other.address : "an unknown address",
+        (z->options.session_ms + 999) / 1000);
+    return false;
+}
+
+/* Writes the entry; true: the answer shows that the session lives. */
+static bool announce(struct ps_zookeeper *z)
+{
+    char *json = ps_cluster_node_json(&z->options.self);
+    if (!json)
+        return false;
+    int error = z->is_registered ? zoo_set(z->handle, z->self_path, json, (int)strlen(json), -1) : ZNONODE;
+    if (error == ZNONODE && create_folders(z))
+        error = create(z, z->self_path, json, ZOO_EPHEMERAL);
+    free(json);
+    if (error == ZOK) {
+        z->is_registered = true;
+        return true;
+    }
+    if (error == ZNODEEXISTS && is_own_entry(z)) {
+        z->is_registered = true;
+        ps_zookeeper_wake(z);
+    } else if (error == ZNONODE || error == ZNODEEXISTS) {
+        z->is_registered = false;
+    } else {
+        refused(z, "write", z->self_path, error);
+    }
+    return false;
+}
+
+/* ---- the map ---- */
+
+static enum ps_member_written write_json(struct ps_zookeeper *z, const struct ps_cluster_map *next,
+                                         const char *json)
+{
+    int error;
+    if (next->epoch != z->map.epoch + 1)
+        return PS_NOT_WRITTEN;
+    if (z->map.epoch == 0)
+        error = create(z, z->map_path, json, ZOO_PERSISTENT);
+    else
+        error = zoo_set(z->handle, z->map_path, json, (int)strlen(json), z->map_version);
+    if (error == ZOK)
+        return PS_WRITTEN;
+    if (error == ZBADVERSION || error == ZNODEEXISTS)
+        return PS_NOT_WRITTEN;
+    refused(z, "write", z->map_path, error);
+    return PS_PERHAPS_WRITTEN;
+}
+
+static void write_next(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    const bool writes = z->writes;
+    const struct ps_cluster_map next = z->next;
+    z->writes = false;
+    pthread_mutex_unlock(&z->lock);
+    if (!writes)
+        return;
+    char *json = ps_cluster_map_json(&next);
+    const enum ps_member_written outcome = json ? write_json(z, &next, json) : PS_NOT_WRITTEN;
+    free(json);
+    z->options.events->written(z->options.context, &next, outcome);
+}
+
+static bool read_map(struct ps_zookeeper *z)
+{
+    int bytes = MAP_BYTES_MAX;
+    struct Stat stat;
+    char text[PS_CLUSTER_TEXT_BYTES];
+    int error = zoo_wget(z->handle, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
+    if (error == ZNONODE)
+        error = zoo_wexists(z->handle, z->map_path, session_changed, z, &stat);
+    if (error == ZNONODE) {
+        ps_cluster_map_init(&z->map, z->options.partition_count);
+        return true;
+    }
+    if (error != ZOK) {
+        refused(z, "read", z->map_path, error);
+        return false;
+    }
+    if (bytes < 0 || !ps_cluster_map_parse(z->buffer, (size_t)bytes, &z->map, text)) {
+        trouble(z, "%s in ZooKeeper is no map that this version reads: %s", z->map_path,
+                bytes < 0 ? "it is empty" : text);
+        return false;
+    }
+    if (z->map.partition_count != z->options.partition_count) {
+        trouble(z, "%s in ZooKeeper has %u partitions, and this version has %u: run one version on all nodes",
+                z->map_path, z->map.partition_count, z->options.partition_count);
+        return false;
+    }
+    z->map_version = stat.version;
+    return true;
+}
+
+/* ---- who is there, and who leads ---- */
+
+/* False: the entry is gone, or no node's. */
+static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_cluster_node *node)
+{
+    char path[PATH_BYTES + PS_CLUSTER_NAME_BYTES];
+    char json[ENTRY_BYTES_MAX];
+    int bytes = sizeof(json);
+    struct Stat stat;
+    char text[PS_CLUSTER_TEXT_BYTES];
+    if (strlen(name) >= PS_CLUSTER_NAME_BYTES)
+        return false;
+    (void)snprintf(path, sizeof(path), "%s/%s", z->nodes_path, name);
+    if (zoo_get(z->handle, path, 0, json, &bytes, &stat) != ZOK)
+        return false;
+    if (bytes < 0 || !ps_cluster_node_parse(json, (size_t)bytes, node, text)) {
+        trouble(z, "%s in ZooKeeper is no node that this version reads: %s", path,
+                bytes < 0 ? "it is empty" : text);
+        return false;
+    }
+    (void)snprintf(node->name, sizeof(node->name), "%s", name);
+    node->session = (uint64_t)stat.ephemeralOwner;
+    return true;
+}
+
+static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes, uint32_t *count)
+{
+    struct String_vector names;
+    const int error = zoo_wget_children(z->handle, z->nodes_path, session_changed, z, &names);
+    if (error != ZOK) {
+        refused(z, "list", z->nodes_path, error);
+        return false;
+    }
+    *count = 0;
+    for (int32_t i = 0; i < names.count && *count < PS_CLUSTER_NODES_MAX; i++)
+        *count += read_entry(z, names.data[i], &nodes[*count]);
+    if ((uint32_t)names.count > PS_CLUSTER_NODES_MAX)
+        trouble(z, "cluster %s has more than %u nodes, which is all that this version can do",
+                z->options.cluster, PS_CLUSTER_NODES_MAX);
+    (void)deallocate_String_vector(&names);
+    /* An entry may have been there and could not be read for want of a connection: then nothing is known. */
+    return zoo_state(z->handle) == ZOO_CONNECTED_STATE;
+}
+
+static bool read_leader(struct ps_zookeeper *z, bool *leads)
+{
+    struct Stat stat;
+    int error = zoo_wexists(z->handle, z->leader_path, session_changed, z, &stat);
+    if (error == ZNONODE) {
+        error = create(z, z->leader_path, z->options.self.name, ZOO_EPHEMERAL);
+        *leads = error == ZOK;
+        return error == ZOK || error == ZNODEEXISTS;
+    }
+    *leads = error == ZOK && (uint64_t)stat.ephemeralOwner == session_of(z);
+    return error == ZOK;
+}
+
+/* ---- the thread ---- */
+
+static void go_round(struct ps_zookeeper *z)
+{
+    const struct ps_zookeeper_options *o = &z->options;
+    struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
+    struct ps_zookeeper_view view = {.map = &z->map, .registered = nodes};
+    z->is_troubled = false;
+    if (!is_connected(z))
+        return;
+    const uint64_t sent_us = mr_clock_boot_us();
+    if (!announce(z))
+        return;
+    o->events->confirmed(o->context, session_of(z), sent_us);
+    write_next(z);
+    if (!read_map(z) || !read_nodes(z, nodes, &view.registered_count) || !read_leader(z, &view.leads))
+        return;
+    if (!z->is_troubled)
+        say(z, "");
+    o->events->viewed(o->context, &view);
+}
+
+/* Until something changes, or the next round is due. */
+static bool wait_for_round(struct ps_zookeeper *z, uint64_t us)
+{
+    const struct timespec end = mr_clock_after_us(us);
+    pthread_mutex_lock(&z->lock);
+    while (!z->is_woken && !z->stops)
+        if (pthread_cond_timedwait(&z->changed, &z->lock, &end) == ETIMEDOUT)
+            break;
+    z->is_woken = false;
+    const bool stops = z->stops;
+    pthread_mutex_unlock(&z->lock);
+    return !stops;
+}
+
+static void *run(void *arg)
+{
+    struct ps_zookeeper *z = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-cluster");
+    uint64_t pause_us = 0;
+    while (wait_for_round(z, pause_us)) {
+        go_round(z);
+        const int session_ms = z->handle ? zoo_recv_timeout(z->handle) : 0;
+        pause_us = session_ms > 0 ? (uint64_t)session_ms * 1000u / ROUNDS : OPEN_AGAIN_US;
+    }
+    close_session(z);
+    return NULL;
+}
+
+static void destroy(struct ps_zookeeper *z)
+{
+    pthread_cond_destroy(&z->changed);
+    pthread_mutex_destroy(&z->lock);
+    free(z->buffer);
+    free(z);
+}
+
+enum mr_status ps_zookeeper_start(const struct ps_zookeeper_options *options, struct ps_zookeeper **out,
+                                  char text[PS_CLUSTER_TEXT_BYTES])
+{
+    struct ps_zookeeper *z = calloc(1, sizeof(*z));
+    pthread_condattr_t monotonic;
+    *out = NULL;
+    if (z)
+        z->buffer = malloc(MAP_BYTES_MAX);
+    if (!z || !z->buffer) {
+        free(z);
+        (void)snprintf(text, PS_CLUSTER_TEXT_BYTES, "no memory");
+        return MR_NO_MEMORY;
+    }
+    z->options = *options;
+    (void)snprintf(z->cluster_path, PATH_BYTES, ROOT "/%s", options->cluster);
+    (void)snprintf(z->map_path, PATH_BYTES, ROOT "/%s/map", options->cluster);
+    (void)snprintf(z->nodes_path, PATH_BYTES, ROOT "/%s/nodes", options->cluster);
+    (void)snprintf(z->self_path, PATH_BYTES, ROOT "/%s/nodes/%s", options->cluster, options->self.name);
+    (void)snprintf(z->leader_path, PATH_BYTES, ROOT "/%s/leader", options->cluster);
+    ps_cluster_map_init(&z->map, options->partition_count);
+    (void)pthread_mutex_init(&z->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&z->changed, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    const int error = pthread_create(&z->thread, NULL, run, z);
+    if (error != 0) {
+        (void)snprintf(text, PS_CLUSTER_TEXT_BYTES, "no thread: %s", strerror(error));
+        destroy(z);
+        return MR_NO_MEMORY;
+    }
+    *out = z;
+    return MR_OK;
+}
+
+void ps_zookeeper_write_map(struct ps_zookeeper *z, const struct ps_cluster_map *next)
+{
+    pthread_mutex_lock(&z->lock);
+    z->next = *next;
+    z->writes = true;
+    z->is_woken = true;
+    pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+}
+
+void ps_zookeeper_wake(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    z->is_woken = true;
+    pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+}
+
+void ps_zookeeper_stop(struct ps_zookeeper *z)
+{
+    if (!z)
+        return;
+    pthread_mutex_lock(&z->lock);
+    z->stops = true;
+    pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+    (void)pthread_join(z->thread, NULL);
+    destroy(z);
+}

@@ -1,0 +1,422 @@
+/* The coordinator against a real ZooKeeper server: sessions, the map, who leads, and answers that are
+ * lost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zookeeper/zookeeper.h>
+#include <cmocka.h>
+
+#include "ps/cluster/zookeeper.h"
+#include "dataplane/wire/base/clock.h"
+#include "tests/integration/cluster/cut_proxy.h"
+#include "tests/integration/cluster/zookeeper_server.h"
+
+#define SESSION_MS 1000u
+#define LIMIT_S    60
+#define PARTITIONS 8u
+
+/* What a node has heard from its coordinator. */
+struct node {
+    pthread_mutex_t lock;
+    pthread_cond_t heard;
+    struct ps_zookeeper *zookeeper;
+    uint64_t session, confirmed_count, confirmed_us;
+    unsigned expired_count, view_count, written_count;
+    enum ps_member_written outcome;
+    struct ps_cluster_map map;
+    struct ps_cluster_node registered[PS_CLUSTER_NODES_MAX];
+    uint32_t registered_count;
+    bool leads;
+    char trouble[PS_CLUSTER_TEXT_BYTES];
+};
+
+static struct zookeeper_server server;
+
+/* ---- events ---- */
+
+static struct node *hear(void *context)
+{
+    struct node *n = context;
+    pthread_mutex_lock(&n->lock);
+    return n;
+}
+
+static void heard(struct node *n)
+{
+    pthread_cond_broadcast(&n->heard);
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void confirmed(void *context, uint64_t session, uint64_t sent_us)
+{
+    struct node *n = hear(context);
+    n->session = session;
+    n->confirmed_us = sent_us;
+    n->confirmed_count++;
+    heard(n);
+}
+
+static void expired(void *context)
+{
+    struct node *n = hear(context);
+    n->expired_count++;
+    heard(n);
+}
+
+static void viewed(void *context, const struct ps_zookeeper_view *view)
+{
+    struct node *n = hear(context);
+    n->map = *view->map;
+    memcpy(n->registered, view->registered, view->registered_count * sizeof(*view->registered));
+    n->registered_count = view->registered_count;
+    n->leads = view->leads;
+    n->view_count++;
+    heard(n);
+}
+
+static void written(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome)
+{
+    struct node *n = hear(context);
+    (void)next;
+    n->outcome = outcome;
+    n->written_count++;
+    heard(n);
+}
+
+static void troubled(void *context, const char *text)
+{
+    struct node *n = hear(context);
+    (void)snprintf(n->trouble, sizeof(n->trouble), "%s", text ? text : "");
+    heard(n);
+}
+
+static const struct ps_zookeeper_events events = {
+    .confirmed = confirmed, .expired = expired, .viewed = viewed, .written = written, .troubled = troubled};
+
+/* Waits until it holds, and then has the node's lock. */
+#define WAIT_FOR(n, condition)                                                                               \
+    do {                                                                                                     \
+        struct timespec end_;                                                                                \
+        (void)clock_gettime(CLOCK_REALTIME, &end_);                                                          \
+        end_.tv_sec += LIMIT_S;                                                                              \
+        pthread_mutex_lock(&(n)->lock);                                                                      \
+        while (!(condition))                                                                                 \
+            if (pthread_cond_timedwait(&(n)->heard, &(n)->lock, &end_) != 0)                                 \
+                fail_msg("never: " #condition "; trouble: \"%s\"", (n)->trouble);                            \
+        pthread_mutex_unlock(&(n)->lock);                                                                    \
+    } while (0)
+
+static void start(struct node *n, const char *name, uint64_t start_id, uint16_t port, const char *cluster,
+                  const char *credentials)
+{
+    static char servers[8][32];
+    static unsigned next;
+    char text[PS_CLUSTER_TEXT_BYTES];
+    char *const where = servers[next++ % 8];
+    (void)snprintf(where, sizeof(servers[0]), "127.0.0.1:%u", port);
+    *n = (struct node){.session = 0};
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_cond_init(&n->heard, NULL);
+    struct ps_zookeeper_options options = {.servers = where,
+                                           .cluster = cluster,
+                                           .credentials = credentials,
+                                           .session_ms = SESSION_MS,
+                                           .self = {.core_count = 1, .start_id = start_id},
+                                           .partition_count = PARTITIONS,
+                                           .events = &events,
+                                           .context = n};
+    (void)snprintf(options.self.name, sizeof(options.self.name), "%s", name);
+    (void)snprintf(options.self.address, sizeof(options.self.address), "10.0.0.1:%u", (unsigned)start_id);
+    assert_int_equal(ps_zookeeper_start(&options, &n->zookeeper, text), MR_OK);
+}
+
+static void stop(struct node *n)
+{
+    ps_zookeeper_stop(n->zookeeper);
+    pthread_cond_destroy(&n->heard);
+    pthread_mutex_destroy(&n->lock);
+}
+
+/* Proposes what follows the map that the node knows, with its own node in it. */
+static uint64_t propose(struct node *n, uint32_t by)
+{
+    pthread_mutex_lock(&n->lock);
+    struct ps_cluster_map next = n->map;
+    next.epoch++;
+    next.last_id += by;
+    n->written_count = 0;
+    pthread_mutex_unlock(&n->lock);
+    ps_zookeeper_write_map(n->zookeeper, &next);
+    return next.epoch;
+}
+
+static enum ps_member_written outcome_of(struct node *n)
+{
+    WAIT_FOR(n, n->written_count == 1);
+    return n->outcome;
+}
+
+static int start_server(void **state)
+{
+    (void)state;
+    zookeeper_server_create(&server);
+    return 0;
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    zookeeper_server_destroy(&server);
+    return 0;
+}
+
+/* ---- tests ---- */
+
+static void test_a_node_alone(void **state)
+{
+    static struct node a;
+    (void)state;
+    start(&a, "a", 11, server.port, "alone", "");
+    WAIT_FOR(&a, a.view_count > 0 && a.leads);
+    assert_int_equal(a.map.epoch, 0);
+    assert_int_equal(a.map.partition_count, PARTITIONS);
+    assert_int_equal(a.registered_count, 1);
+    assert_string_equal(a.registered[0].name, "a");
+    assert_string_equal(a.registered[0].address, "10.0.0.1:11");
+    assert_int_equal(a.registered[0].start_id, 11);
+    assert_true(a.registered[0].session == a.session && a.session != 0);
+
+    struct ps_cluster_map next = a.map;
+    assert_true(ps_cluster_map_join(&next, &a.registered[0]));
+    ps_zookeeper_write_map(a.zookeeper, &next);
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    WAIT_FOR(&a, a.map.epoch == 1);
+    next = a.map;
+    assert_true(ps_cluster_map_spread(&next));
+    a.written_count = 0;
+    ps_zookeeper_write_map(a.zookeeper, &next);
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    WAIT_FOR(&a, a.map.epoch == 2);
+    assert_memory_equal(a.map.owner, next.owner, sizeof(next.owner));
+
+    /* the lease goes on by itself */
+    const uint64_t count = a.confirmed_count, sent_us = a.confirmed_us;
+    WAIT_FOR(&a, a.confirmed_count >= count + 3);
+    assert_true(a.confirmed_us > sent_us);
+    assert_string_equal(a.trouble, "");
+    stop(&a);
+
+    start(&a, "a", 12, server.port, "alone", ""); /* the session before was closed: no wait */
+    WAIT_FOR(&a, a.view_count > 0 && a.leads);
+    assert_int_equal(a.map.epoch, 2);
+    stop(&a);
+}
+
+static void test_two_nodes(void **state)
+{
+    static struct node a, b;
+    (void)state;
+    start(&a, "a", 1, server.port, "two", "");
+    WAIT_FOR(&a, a.view_count > 0 && a.leads);
+    start(&b, "b", 2, server.port, "two", "");
+    WAIT_FOR(&b, b.registered_count == 2);
+    WAIT_FOR(&a, a.registered_count == 2);
+    assert_false(b.leads);
+
+    /* of two changes of one map, one is made */
+    propose(&a, 1);
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    WAIT_FOR(&b, b.map.epoch == 1);
+    WAIT_FOR(&a, a.map.epoch == 1);
+    struct ps_cluster_map old = a.map;
+    old.epoch = 1; /* the one that b believes in is not there any more */
+    b.written_count = 0;
+    ps_zookeeper_write_map(b.zookeeper, &old);
+    assert_int_equal(outcome_of(&b), PS_NOT_WRITTEN);
+    propose(&a, 10);
+    propose(&b, 20);
+    const enum ps_member_written of_a = outcome_of(&a), of_b = outcome_of(&b);
+    assert_true((of_a == PS_WRITTEN) != (of_b == PS_WRITTEN));
+    assert_true((of_a == PS_NOT_WRITTEN) != (of_b == PS_NOT_WRITTEN));
+    const uint64_t last_id = of_a == PS_WRITTEN ? 11 : 21;
+    WAIT_FOR(&a, a.map.epoch == 2);
+    WAIT_FOR(&b, b.map.epoch == 2);
+    assert_int_equal(a.map.last_id, last_id);
+    assert_int_equal(b.map.last_id, last_id);
+
+    stop(&a); /* b learns of it at once, and leads */
+    WAIT_FOR(&b, b.registered_count == 1 && b.leads);
+    assert_string_equal(b.registered[0].name, "b");
+    stop(&b);
+}
+
+/* What a change became is not known when its answer is lost; the next view tells. */
+static void test_a_lost_answer(void **state)
+{
+    static struct node a;
+    struct cut_proxy proxy;
+    (void)state;
+    cut_proxy_start(&proxy, server.port);
+    start(&a, "a", 1, proxy.port, "lost", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    const uint64_t session = a.session;
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        char needle[32];
+        (void)snprintf(needle, sizeof(needle), "\"epoch\":%llu,", (unsigned long long)epoch);
+        cut_proxy_lose_answer(&proxy, needle);
+        assert_int_equal(propose(&a, 1), epoch);
+        assert_int_equal(outcome_of(&a), PS_PERHAPS_WRITTEN);
+        WAIT_FOR(&a, a.map.epoch == epoch);
+        assert_int_equal(cut_proxy_cuts(&proxy), epoch);
+    }
+    /* the answer to the first entry is lost: it is this session's all the same */
+    assert_int_equal(a.expired_count, 0);
+    assert_true(a.session == session);
+    stop(&a);
+    cut_proxy_lose_answer(&proxy, "10.0.0.1:2");
+    start(&a, "a", 2, proxy.port, "lost", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    assert_int_equal(cut_proxy_cuts(&proxy), 4);
+    assert_int_equal(a.registered[0].start_id, 2);
+    stop(&a);
+    cut_proxy_stop(&proxy);
+}
+
+static void test_a_name_is_one_process_s(void **state)
+{
+    static struct node a, other;
+    (void)state;
+    start(&a, "a", 1, server.port, "names", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    start(&other, "a", 2, server.port, "names", "");
+    WAIT_FOR(&other, other.trouble[0] != '\0');
+    assert_non_null(strstr(other.trouble, "another process is node a of cluster names, at 10.0.0.1:1"));
+    assert_int_equal(other.view_count, 0);
+    assert_int_equal(other.confirmed_count, 0);
+    stop(&a);
+    WAIT_FOR(&other, other.view_count > 0 && other.trouble[0] == '\0');
+    stop(&other);
+}
+
+static void test_credentials(void **state)
+{
+    static struct node a, stranger;
+    (void)state;
+    start(&a, "a", 1, server.port, "secret", "ads:pony");
+    WAIT_FOR(&a, a.view_count > 0);
+    start(&stranger, "b", 2, server.port, "secret", "");
+    WAIT_FOR(&stranger, strstr(stranger.trouble, "belongs to other credentials") != NULL);
+    assert_int_equal(stranger.confirmed_count, 0);
+    stop(&stranger);
+    start(&stranger, "b", 2, server.port, "secret", "ads:pony");
+    WAIT_FOR(&stranger, stranger.registered_count == 2);
+    stop(&stranger);
+    stop(&a);
+}
+
+static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    (void)handle;
+    (void)type;
+    (void)state;
+    (void)path;
+    (void)context;
+}
+
+/* As an operator may do by hand. */
+static void overwrite_map(const char *path, const char *text)
+{
+    char where[32];
+    int error = ZCONNECTIONLOSS;
+    (void)snprintf(where, sizeof(where), "127.0.0.1:%u", server.port);
+    zhandle_t *handle = zookeeper_init(where, ignore_event, 1000, NULL, NULL, ZOO_NO_LOG_CLIENTENV);
+    assert_non_null(handle);
+    for (const time_t end = time(NULL) + LIMIT_S; error != ZOK && time(NULL) < end;)
+        error = zoo_set(handle, path, text, (int)strlen(text), -1);
+    assert_int_equal(error, ZOK);
+    (void)zookeeper_close(handle);
+}
+
+static void test_what_is_no_map(void **state)
+{
+    static struct node a;
+    (void)state;
+    start(&a, "a", 1, server.port, "broken", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    propose(&a, 1);
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    overwrite_map("/millrace/broken/map", "{\"format\":7}");
+    WAIT_FOR(&a, a.trouble[0] != '\0');
+    assert_non_null(strstr(a.trouble, "/millrace/broken/map in ZooKeeper is no map that this version reads: "
+                                      "format: is 7, and this version of millraced reads 1"));
+    stop(&a);
+}
+
+/* A node that is cut off: the others see that its session has died, and it learns that when it is back. */
+static void test_a_session_dies(void **state)
+{
+    static struct node a, b;
+    struct cut_proxy proxy;
+    (void)state;
+    cut_proxy_start(&proxy, server.port);
+    start(&a, "a", 1, proxy.port, "cut", "");
+    WAIT_FOR(&a, a.view_count > 0 && a.leads);
+    start(&b, "b", 2, server.port, "cut", "");
+    WAIT_FOR(&b, b.registered_count == 2);
+    WAIT_FOR(&a, a.registered_count == 2);
+    const uint64_t session = a.session;
+    cut_proxy_hold(&proxy, true);
+    WAIT_FOR(&b, b.registered_count == 1 && b.leads);
+    const uint64_t confirmed_us = a.confirmed_us;
+    assert_true(mr_clock_boot_us() - confirmed_us >= SESSION_MS * 1000u / 2); /* its lease ended before */
+    assert_int_equal(a.expired_count, 0);
+    cut_proxy_hold(&proxy, false);
+    WAIT_FOR(&a, a.expired_count == 1);
+    WAIT_FOR(&b, b.registered_count == 2);
+    WAIT_FOR(&a, a.session != session && a.registered_count == 2 && !a.leads);
+    stop(&a);
+    stop(&b);
+    cut_proxy_stop(&proxy);
+}
+
+/* No server is in reach; then one is; then it is gone for a while, and knows everything when it is back. */
+static void test_the_server_goes_and_comes(void **state)
+{
+    static struct node a;
+    (void)state;
+    zookeeper_server_kill(&server);
+    start(&a, "a", 1, server.port, "away", "");
+    WAIT_FOR(&a, strstr(a.trouble, "no ZooKeeper server of cluster.zookeeper = 127.0.0.1:") != NULL);
+    zookeeper_server_start(&server);
+    WAIT_FOR(&a, a.view_count > 0 && a.trouble[0] == '\0');
+    propose(&a, 5);
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+
+    zookeeper_server_kill(&server);
+    zookeeper_server_start(&server);
+    const unsigned views = a.view_count;
+    WAIT_FOR(&a, a.view_count >= views + 2);
+    assert_int_equal(a.map.last_id, 5);
+    stop(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_node_alone),   cmocka_unit_test(test_two_nodes),
+        cmocka_unit_test(test_a_lost_answer),  cmocka_unit_test(test_a_name_is_one_process_s),
+        cmocka_unit_test(test_credentials),    cmocka_unit_test(test_what_is_no_map),
+        cmocka_unit_test(test_a_session_dies), cmocka_unit_test(test_the_server_goes_and_comes),
+    };
+    zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
+    if (!zookeeper_server_is_installed()) {
+        (void)fprintf(stderr, "skipped: no ZooKeeper here: apt-get install zookeeper\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, start_server, stop_server);
+}

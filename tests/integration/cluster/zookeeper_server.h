@@ -1,0 +1,28 @@
+/* A ZooKeeper server of the test's own, on a port of the loopback interface. For cmocka tests. */
+#ifndef TESTS_ZOOKEEPER_SERVER_H
+#define TESTS_ZOOKEEPER_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define ZOOKEEPER_TICK_MS 100u /* sessions may be 2 to 20 of them long */
+
+struct zookeeper_server {
+    pid_t pid; /* 0: it does not run */
+    uint16_t port;
+    char directory[64]; /* its data, its configuration, and what it prints */
+};
+
+/* Is Debian's package zookeeper there? */
+bool zookeeper_server_is_installed(void);
+/* Makes the directory and starts the server; fails the test if it does not come to answer. */
+void zookeeper_server_create(struct zookeeper_server *s);
+/* Starts it again, on the same port, with what it knew. */
+void zookeeper_server_start(struct zookeeper_server *s);
+void zookeeper_server_kill(struct zookeeper_server *s);
+/* Removes what it knows; it must not run. */
+void zookeeper_server_forget(struct zookeeper_server *s);
+void zookeeper_server_destroy(struct zookeeper_server *s);
+
+#endif

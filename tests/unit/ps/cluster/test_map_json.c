@@ -1,0 +1,183 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/cluster/map_json.h"
+
+static struct ps_cluster_map map, again;
+static char text[PS_CLUSTER_TEXT_BYTES];
+
+static void join(const char *name, uint32_t core_count, uint64_t start_id)
+{
+    struct ps_cluster_node n = {.core_count = core_count, .start_id = start_id, .session = ~start_id};
+    (void)snprintf(n.name, sizeof(n.name), "%s", name);
+    (void)snprintf(n.address, sizeof(n.address), "10.0.0.%u:7700", core_count);
+    assert_true(ps_cluster_map_join(&map, &n));
+}
+
+static int three_nodes(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, PS_CLUSTER_PARTITIONS_MAX);
+    join("a", 1, UINT64_C(0xfedcba9876543210));
+    join("b", 2, 0);
+    join("c \"quoted\"", 4, 13);
+    return ps_cluster_map_spread(&map) ? 0 : -1;
+}
+
+static void expect_same(void)
+{
+    char *json = ps_cluster_map_json(&map);
+    assert_non_null(json);
+    memset(&again, 0xa5, sizeof(again));
+    const bool is_read = ps_cluster_map_parse(json, strlen(json), &again, text);
+    free(json);
+    assert_true(is_read);
+    assert_int_equal(again.epoch, map.epoch);
+    assert_int_equal(again.last_id, map.last_id);
+    assert_int_equal(again.partition_count, map.partition_count);
+    assert_int_equal(again.node_count, map.node_count);
+    for (uint32_t i = 0; i < map.node_count; i++) {
+        assert_string_equal(again.nodes[i].name, map.nodes[i].name);
+        assert_string_equal(again.nodes[i].address, map.nodes[i].address);
+        assert_int_equal(again.nodes[i].core_count, map.nodes[i].core_count);
+        assert_true(again.nodes[i].start_id == map.nodes[i].start_id);
+        assert_true(again.nodes[i].session == map.nodes[i].session);
+    }
+    assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
+    assert_memory_equal(again.grant, map.grant, sizeof(map.grant));
+    assert_int_equal(again.move_count, map.move_count);
+    for (uint32_t i = 0; i < map.move_count; i++) {
+        assert_int_equal(again.moves[i].id, map.moves[i].id);
+        assert_int_equal(again.moves[i].first, map.moves[i].first);
+        assert_int_equal(again.moves[i].count, map.moves[i].count);
+        assert_int_equal(again.moves[i].from, map.moves[i].from);
+        assert_int_equal(again.moves[i].to, map.moves[i].to);
+    }
+    assert_int_equal(again.committed, map.committed);
+    assert_int_equal(again.committed_step, map.committed_step);
+    assert_int_equal(again.cut, map.cut);
+    assert_int_equal(again.cut_step, map.cut_step);
+}
+
+static void test_maps_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    expect_same();
+    assert_true(ps_cluster_map_begin_move(&map, 7, 20, 2));
+    assert_true(ps_cluster_map_begin_move(&map, PS_CLUSTER_PARTITIONS_MAX - 1, 1, 0));
+    expect_same();
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_true(ps_cluster_map_cancel_move(&map, map.moves[0].id));
+    assert_true(ps_cluster_map_begin_cut(&map, 77));
+    expect_same();
+    assert_true(ps_cluster_map_commit_cut(&map, map.cut));
+    expect_same();
+    ps_cluster_map_init(&map, 3); /* nobody owns anything */
+    expect_same();
+}
+
+/* The most that a map can be: every partition's owner is another one than its neighbour's. */
+static void test_the_largest_map_fits_a_znode(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < PS_CLUSTER_PARTITIONS_MAX; p++) {
+        map.owner[p] = (uint8_t)(p % map.node_count);
+        map.grant[p] = p;
+    }
+    map.last_id = PS_CLUSTER_PARTITIONS_MAX;
+    char *json = ps_cluster_map_json(&map);
+    assert_true(strlen(json) < 1000u * 1000u); /* ZooKeeper's jute.maxbuffer is 1 MB less some bytes */
+    free(json);
+    expect_same();
+}
+
+static void test_nodes_are_read_as_they_were_written(void **state)
+{
+    struct ps_cluster_node node;
+    (void)state;
+    char *json = ps_cluster_node_json(&map.nodes[0]);
+    assert_true(ps_cluster_node_parse(json, strlen(json), &node, text));
+    free(json);
+    assert_string_equal(node.address, "10.0.0.1:7700");
+    assert_int_equal(node.core_count, 1);
+    assert_true(node.start_id == UINT64_C(0xfedcba9876543210));
+    assert_string_equal(node.name, "");
+    assert_int_equal(node.session, 0);
+}
+
+#define NODES                                                                                                \
+    "\"nodes\":[{\"name\":\"a\",\"address\":\"h:1\",\"cores\":1,\"start_id\":\"0000000000000001\","          \
+    "\"session\":\"0000000000000002\"},{\"name\":\"b\",\"address\":\"h:2\",\"cores\":1,"                     \
+    "\"start_id\":\"0000000000000003\",\"session\":\"0000000000000004\"}]"
+#define HEAD "{\"format\":1,\"epoch\":1,\"last_id\":9,\"partitions\":8,"
+#define TAIL "\"committed\":{\"id\":0,\"step\":0},\"cut\":{\"id\":0,\"step\":0}}"
+#define ALL  "\"owners\":[{\"first\":0,\"count\":8,\"node\":\"a\",\"grant\":1}],"
+
+static void test_what_is_no_map_is_refused(void **state)
+{
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {"", "not JSON"},
+        {"[]", "format: is no number"},
+        {"{\"format\":2}", "format: is 2, and this version of millraced reads 1"},
+        {"{\"format\":1,\"format\":1}", "not JSON: duplicate object key"},
+        {"{\"format\":1,\"partitions\":4097}", "partitions: is no number"},
+        {"{\"format\":1,\"partitions\":-1}", "partitions: is no number"},
+        {"{\"format\":1,\"partitions\":8,\"epoch\":\"1\"}", "epoch: is no number"},
+        {HEAD "\"nodes\":{}," ALL "\"moves\":[]," TAIL, "nodes: is no list"},
+        {HEAD "\"nodes\":[{\"name\":\"\"}]," ALL "\"moves\":[]," TAIL, "name: is no name"},
+        {HEAD "\"nodes\":[{\"name\":\"a\",\"address\":\"h:1\",\"cores\":1,\"start_id\":\"12\"}]," ALL
+              "\"moves\":[]," TAIL,
+         "start_id: is not 16 hexadecimal digits"},
+        {HEAD NODES ",\"owners\":[{\"first\":0,\"count\":9,\"node\":\"a\",\"grant\":1}],\"moves\":[]," TAIL,
+         "count: is no number"},
+        {HEAD NODES ",\"owners\":[{\"first\":8,\"count\":0,\"node\":\"a\",\"grant\":1}],\"moves\":[]," TAIL,
+         "count: is no number"},
+        {HEAD NODES ",\"owners\":[{\"first\":0,\"count\":1,\"node\":\"x\",\"grant\":1}],\"moves\":[]," TAIL,
+         "node: is none of the map's nodes"},
+        {HEAD NODES ",\"owners\":[{\"first\":0,\"count\":1,\"node\":\"a\",\"grant\":10}],\"moves\":[]," TAIL,
+         "grant: is no number"},
+        {HEAD NODES ",\"owners\":[{\"first\":0,\"count\":2,\"node\":\"a\",\"grant\":1},"
+                    "{\"first\":1,\"count\":2,\"node\":\"b\",\"grant\":1}],\"moves\":[]," TAIL,
+         "first: has two owners"},
+        {HEAD NODES "," ALL
+                    "\"moves\":[{\"id\":2,\"first\":0,\"count\":1,\"from\":\"b\",\"to\":\"a\"}]," TAIL,
+         "from: does not own what is moved"},
+        {HEAD NODES "," ALL
+                    "\"moves\":[{\"id\":2,\"first\":0,\"count\":1,\"from\":\"a\",\"to\":\"a\"}]," TAIL,
+         "to: is where it comes from"},
+        {HEAD NODES "," ALL "\"moves\":[{\"id\":2,\"first\":0,\"count\":2,\"from\":\"a\",\"to\":\"b\"},"
+                    "{\"id\":3,\"first\":1,\"count\":2,\"from\":\"a\",\"to\":\"b\"}]," TAIL,
+         "moves: two moves are of the same partitions"},
+        {HEAD NODES "," ALL "\"moves\":[{\"id\":2,\"first\":0,\"count\":2,\"from\":\"a\",\"to\":\"b\"}],"
+                    "\"committed\":{\"id\":0,\"step\":0},\"cut\":{\"id\":3,\"step\":0}}",
+         "cut: there is none while partitions move"},
+        {HEAD NODES "," ALL "\"moves\":[]}", "id: is no number"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        if (ps_cluster_map_parse(cases[i].json, strlen(cases[i].json), &again, text))
+            fail_msg("case %zu was taken", i);
+        if (strncmp(text, cases[i].says, strlen(cases[i].says)) != 0)
+            fail_msg("case %zu: \"%s\" does not begin with \"%s\"", i, text, cases[i].says);
+    }
+    const char *good = HEAD NODES "," ALL "\"moves\":[]," TAIL;
+    assert_true(ps_cluster_map_parse(good, strlen(good), &again, text));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_maps_are_read_as_they_were_written, three_nodes),
+        cmocka_unit_test_setup(test_the_largest_map_fits_a_znode, three_nodes),
+        cmocka_unit_test_setup(test_nodes_are_read_as_they_were_written, three_nodes),
+        cmocka_unit_test(test_what_is_no_map_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
