@@ -1,7 +1,6 @@
 /* Writing a checkpoint: cores fill blocks, one thread writes them and publishes the checkpoint. */
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdalign.h>
@@ -19,12 +18,12 @@
 #include "ps/base/log.h"
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_attempt.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
 #include "ps/checkpoint/sender.h"
 #include "ps/checkpoint/uring_writer.h"
 
-#define RESERVE_BYTES      (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
 #define HEADERS_SHARE      32u /* of a block: headers of records, and the unused rest at its end */
 #define CACHE_LINE         64u
 #define PREFETCH_BYTES_MAX 4096u
@@ -34,25 +33,6 @@
 #define NAP_US 1000u
 
 #define PUSH_WAITS_US 1000000u /* so long after it was refused room, a push is taken to wait for it still */
-
-/* The files of a checkpoint being written: made under a temporary name, then published as a whole or removed.
- *
- * Order of publishing, each step before the next: blocks, the length and an fsync of every file, MANIFEST,
- * its fsync, fsync of the temporary directory, rename to the published name, fsync of the parent. The rename
- * commits; any error before or at the last fsync discards everything. */
-struct attempt {
-    const struct ps_store *store;
-    struct ps_manifest manifest; /* the attempt fills in everything but the files' contents */
-    struct ps_store_file *files[MR_CORE_MAX];
-    char directory[PS_PATH_BYTES];
-    char temporary[PS_PATH_BYTES];
-    char published[PS_PATH_BYTES];
-    uint64_t reserved_bytes[MR_CORE_MAX]; /* of each file; UINT64_MAX: no more can be reserved */
-    int claim;
-    bool claimed, made, renamed;
-    bool is_remote;
-    bool may_arrive; /* a publication on another machine that failed may yet have effect: its files stay */
-};
 
 /* What two threads touch is in the rings and the atomics; each other field belongs to the thread that it
  * names. */
@@ -73,7 +53,7 @@ struct writer_core {
 };
 
 struct ps_writer {
-    struct attempt attempt;
+    struct ps_attempt attempt;
     struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
     struct ps_uring_writer *disk;
     struct ps_sender *sender; /* of a store on another machine, in place of `disk` */
@@ -206,288 +186,6 @@ void ps_writer_core_done(struct ps_writer *w, uint32_t core)
     atomic_store_explicit(&c->done, true, memory_order_release);
 }
 
-/* ---- its files ---- */
-
-static int io_failed(char text[PS_TEXT_BYTES], const char *what, const char *path, int error)
-{
-    ps_text_io(text, what, path, -error);
-    return error;
-}
-
-static void parent_of(const char *path, char out[PS_PATH_BYTES])
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    while (n > 0 && path[n - 1] != '/')
-        n--;
-    if (n == 0)
-        (void)snprintf(out, PS_PATH_BYTES, ".");
-    else
-        (void)snprintf(out, PS_PATH_BYTES, "%.*s", (int)n, path);
-}
-
-static int make_base(const struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    const struct ps_store *s = a->store;
-    int error = s->make_directory(s->self, a->directory);
-    const bool existed = error == -EEXIST;
-    if (error != 0 && !existed)
-        return io_failed(text, "make directory", a->directory, error);
-    /* Also when it existed: whoever made it may have died before its name was on disk. */
-    char parent[PS_PATH_BYTES];
-    parent_of(a->directory, parent);
-    error = s->sync_directory(s->self, parent);
-    if (error == -EACCES && existed)
-        return 0;
-    return error != 0 ? io_failed(text, "fsync of", parent, error) : 0;
-}
-
-/* Removes what a writer that died has left, but not what a live one holds. */
-static int clear_leftover(const struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    const struct ps_store *s = a->store;
-    int claim;
-    int error = ps_store_claim(s, a->temporary, false, &claim);
-    if (error != 0)
-        return io_failed(text, "lock", a->temporary, error);
-    error = ps_store_remove_tree(s, a->temporary, NULL);
-    ps_store_release(s, claim);
-    return error != 0 ? io_failed(text, "remove", a->temporary, error) : 0;
-}
-
-static int make_temporary(struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    const struct ps_store *s = a->store;
-    int error = s->make_directory(s->self, a->temporary);
-    if (error == -EEXIST) {
-        error = clear_leftover(a, text);
-        if (error != 0)
-            return error;
-        error = s->make_directory(s->self, a->temporary);
-    }
-    if (error != 0)
-        return io_failed(text, "make directory", a->temporary, error);
-    a->made = true;
-    error = ps_store_claim(s, a->temporary, false, &a->claim);
-    if (error != 0)
-        return io_failed(text, "lock", a->temporary, error);
-    a->claimed = true;
-    return 0;
-}
-
-static void file_path(const struct attempt *a, uint32_t core, char out[PS_PATH_BYTES])
-{
-    char name[PS_FILE_NAME_BYTES];
-    ps_file_name(core, name);
-    (void)ps_path_join(a->temporary, name, out);
-}
-
-static int make_files(struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
-        char path[PS_PATH_BYTES];
-        file_path(a, core, path);
-        int error = a->store->create(a->store->self, path, true, &a->files[core]);
-        if (error != 0)
-            return io_failed(text, "create", path, error);
-    }
-    return 0;
-}
-
-static int make_all(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
-{
-    /* The longest path below the directory must fit as well. */
-    const size_t room = PS_PATH_BYTES - 64;
-    if (directory[0] == '\0' || strlen(directory) >= room)
-        return io_failed(text, "save to", directory, directory[0] ? -ENAMETOOLONG : -ENOENT);
-    (void)snprintf(a->directory, sizeof(a->directory), "%s", directory);
-    (void)ps_path_temporary(directory, a->manifest.id, a->temporary);
-    (void)ps_path_published(directory, a->manifest.id, a->published);
-    int error = make_base(a, text);
-    if (error != 0)
-        return error;
-    error = ps_store_look(a->store, a->published);
-    if (error != -ENOENT)
-        return io_failed(text, "save as", a->published, error == 0 ? -EEXIST : error);
-    error = make_temporary(a, text);
-    return error != 0 ? error : make_files(a, text);
-}
-
-/* Before a core's block `block` is written: reserves room on the disk for it, and for the file up to about
- * `expected_bytes` (0: unknown), if the store can. Writes that make a file longer come one after the other,
- * and each waits for the file's lock: hence room for many at a time. */
-static void attempt_reserve(struct attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes)
-{
-    const struct ps_store *s = a->store;
-    uint64_t *reserved = &a->reserved_bytes[core];
-    uint64_t end = ((uint64_t)block + 1) * PS_BLOCK_BYTES, wanted = (end / RESERVE_BYTES + 1) * RESERVE_BYTES;
-    uint64_t expected = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
-    if (end <= *reserved || !s->reserve || !s->set_length || !s->is_direct(a->files[core]))
-        return;
-    if (end <= expected) /* and no more: room reserved for one core's file is lost to the others */
-        wanted = expected;
-    *reserved = s->reserve(a->files[core], wanted) == 0 ? wanted : UINT64_MAX;
-}
-
-static int cut_to_length(struct attempt *a, uint32_t core, const char *path, char text[PS_TEXT_BYTES])
-{
-    if (a->reserved_bytes[core] == 0)
-        return 0;
-    int error =
-        a->store->set_length(a->files[core], (uint64_t)a->manifest.files[core].blocks * PS_BLOCK_BYTES);
-    return error != 0 ? io_failed(text, "set the length of", path, error) : 0;
-}
-
-static int sync_and_close(struct attempt *a, struct ps_store_file **file, const char *path,
-                          char text[PS_TEXT_BYTES])
-{
-    int error = a->store->sync(*file);
-    if (error != 0)
-        return io_failed(text, "fsync of", path, error);
-    error = a->store->close(*file);
-    *file = NULL;
-    return error != 0 ? io_failed(text, "close of", path, error) : 0;
-}
-
-static int write_manifest(struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    char path[PS_PATH_BYTES];
-    (void)ps_path_join(a->temporary, PS_MANIFEST_NAME, path);
-    char *json = ps_manifest_seal(&a->manifest);
-    if (!json)
-        return io_failed(text, "write", path, -ENOMEM);
-    struct ps_store_file *file = NULL;
-    int error = a->store->create(a->store->self, path, false, &file);
-    if (error != 0) {
-        io_failed(text, "create", path, error);
-        goto out;
-    }
-    error = ps_store_write_all(a->store, file, json, strlen(json), 0);
-    if (error != 0)
-        io_failed(text, "write", path, error);
-    else
-        error = sync_and_close(a, &file, path, text);
-    if (file)
-        (void)a->store->close(file);
-out:
-    free(json);
-    return error;
-}
-
-/* Makes it durable and visible. 0, or -errno with `text`; the caller discards it then. */
-static int attempt_publish(struct attempt *a, char text[PS_TEXT_BYTES])
-{
-    const struct ps_store *s = a->store;
-    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
-        char path[PS_PATH_BYTES];
-        file_path(a, core, path);
-        int error = cut_to_length(a, core, path, text);
-        if (error == 0)
-            error = sync_and_close(a, &a->files[core], path, text);
-        if (error != 0)
-            return error;
-    }
-    int error = write_manifest(a, text);
-    if (error != 0)
-        return error;
-    error = s->sync_directory(s->self, a->temporary);
-    if (error != 0)
-        return io_failed(text, "fsync of", a->temporary, error);
-    a->may_arrive = a->is_remote;
-    error = s->rename(s->self, a->temporary, a->published);
-    if (error != 0)
-        return io_failed(text, "rename to", a->published, error);
-    a->renamed = true;
-    error = s->sync_directory(s->self, a->directory);
-    return error != 0 ? io_failed(text, "fsync of", a->directory, error) : 0;
-}
-
-/* Renames it first, and syncs that: what a power failure leaves must not look like a damaged checkpoint. The
- * MANIFEST is removed before all else: without it the rest is no checkpoint, should the removal stop
- * halfway. */
-static void remove_failed(const struct attempt *a)
-{
-    const struct ps_store *s = a->store;
-    bool hidden = !a->renamed || s->rename(s->self, a->published, a->temporary) == 0;
-    if (a->renamed && hidden)
-        (void)s->sync_directory(s->self, a->directory);
-    (void)ps_store_remove_tree(s, hidden ? a->temporary : a->published, PS_MANIFEST_NAME);
-}
-
-/* Closes what is open; removes an attempt that was not published. Harmless after success. */
-static void attempt_end(struct attempt *a, bool published)
-{
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
-        if (a->files[core])
-            (void)a->store->close(a->files[core]);
-        a->files[core] = NULL;
-    }
-    if (a->made && !published && !a->may_arrive)
-        remove_failed(a);
-    a->made = false;
-    if (a->claimed)
-        ps_store_release(a->store, a->claim);
-    a->claimed = false;
-}
-
-/* Makes directory and files. `a->store` and `a->manifest` (id, file_count) are set. 0, or -errno with `text`
- * filled in and no files left. */
-static int attempt_begin(struct attempt *a, const char *directory, char text[PS_TEXT_BYTES])
-{
-    int error = make_all(a, directory, text);
-    if (error != 0)
-        attempt_end(a, false);
-    return error;
-}
-
-/* ---- what a delta is based on ---- */
-
-/* The parent is the checkpoint that the delta was made for, and has no feature that the delta lacks. */
-/* Notes, the first time, which of the parent's features were dropped: those that the node no longer has. */
-static enum mr_status check_parent(struct ps_writer *w, const struct ps_manifest *parent,
-                                   const struct ps_hash *expected, char *why)
-{
-    char wrong[PS_TEXT_BYTES];
-    struct ps_manifest *m = &w->attempt.manifest;
-    if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
-        (void)snprintf(why, PS_TEXT_BYTES,
-                       "another checkpoint has come in the place of the one that was saved: save a full");
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    if (!m->dropped && !ps_manifest_note_dropped(m, parent)) {
-        (void)snprintf(why, PS_TEXT_BYTES, "no memory left");
-        return MR_NO_MEMORY;
-    }
-    if (!ps_manifest_follows(parent, m, wrong)) {
-        (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
-        return MR_INVALID_ARGUMENT;
-    }
-    return MR_OK;
-}
-
-/* Opens all that a delta is based on: every link is there, as far as that shows without reading blocks, and
- * the parent is the one with the `expected` hash, if any. Errors as those of ps_chain_open(). */
-static enum mr_status open_parents(struct ps_writer *w, const char *directory, const struct ps_hash *expected,
-                                   struct ps_chain *out, char *text)
-{
-    struct ps_chain parents = {0};
-    char why[PS_TEXT_BYTES];
-    const uint64_t id = w->attempt.manifest.parent;
-    enum mr_status status = ps_chain_open(w->attempt.store, directory, id, &parents, why);
-    if (status == MR_OK)
-        status = check_parent(w, &parents.links[parents.count - 1]->manifest, expected, why);
-    if (status == MR_OK)
-        status = ps_chain_check_files(&parents, why);
-    if (status == MR_OK) {
-        *out = parents;
-        return MR_OK;
-    }
-    ps_chain_close(&parents);
-    (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", id, why);
-    return status;
-}
-
 /* ---- the thread ---- */
 
 /* What a store on another machine is doing for us ends, too. */
@@ -546,7 +244,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     uint8_t *block = w->buffers + (size_t)buffer * PS_BLOCK_BYTES;
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
-    attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
+    ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     announce(w, core);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
     put(w, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
@@ -645,7 +343,8 @@ static bool has_parents(struct ps_writer *w)
     struct ps_chain parents = {0};
     if (m->parent == 0)
         return true;
-    enum mr_status status = open_parents(w, w->attempt.directory, &m->parent_hash, &parents, w->outcome.text);
+    enum mr_status status = ps_attempt_open_parents(&w->attempt, w->attempt.directory, &m->parent_hash,
+                                                    &parents, w->outcome.text);
     ps_chain_close(&parents);
     if (status == MR_OK)
         return true;
@@ -662,7 +361,7 @@ static void publish(struct ps_writer *w)
         XXH128_hash_t hash = XXH3_128bits_digest(w->cores[core].hash);
         w->attempt.manifest.files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
     }
-    int error = attempt_publish(&w->attempt, w->outcome.text);
+    int error = ps_attempt_publish(&w->attempt, w->outcome.text);
     if (error != 0)
         fail(w, error);
 }
@@ -671,8 +370,8 @@ static enum mr_status read_parents(struct ps_writer *w, char *text)
 {
     if (w->parent_id == 0)
         return MR_OK;
-    enum mr_status status =
-        open_parents(w, w->directory, w->has_parent_hash ? &w->parent_hash : NULL, &w->parents, text);
+    enum mr_status status = ps_attempt_open_parents(
+        &w->attempt, w->directory, w->has_parent_hash ? &w->parent_hash : NULL, &w->parents, text);
     if (status == MR_OK)
         w->attempt.manifest.parent_hash = w->parents.links[w->parents.count - 1]->manifest.hash;
     return status;
@@ -695,7 +394,7 @@ static void open_remote(struct ps_writer *w)
                                               .buffers = w->buffers,
                                               .buffer_count = w->core_count * w->buffers_per_core,
                                               .buffer_bytes = PS_BLOCK_BYTES};
-    int error = attempt_begin(&w->attempt, w->directory, w->outcome.text);
+    int error = ps_attempt_begin(&w->attempt, w->directory, w->outcome.text);
     if (error == 0 && (error = ps_sender_create(&options, &w->sender)) != 0)
         ps_text_io(w->outcome.text, "save to", w->directory, -error);
     if (error != 0)
@@ -731,7 +430,7 @@ static void *writer_thread(void *arg)
     explain_stall(w);
     if (w->stop)
         atomic_store(w->stop, false); /* for what is to be removed */
-    attempt_end(&w->attempt, !ps_writer_failed(w));
+    ps_attempt_end(&w->attempt, !ps_writer_failed(w));
     w->outcome.duration_us = mr_clock_us() - w->start_us;
     atomic_store_explicit(&w->done, true, memory_order_release);
     return NULL;
@@ -743,7 +442,7 @@ static void writer_free(struct ps_writer *w)
 {
     ps_uring_writer_destroy(w->disk);
     ps_sender_destroy(w->sender);
-    attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
+    ps_attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         XXH3_freeState(w->cores[core].hash);
     if (w->buffers)
@@ -854,7 +553,7 @@ static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options 
     enum mr_status status = read_parents(w, text);
     if (status != MR_OK)
         return status;
-    if (attempt_begin(&w->attempt, options->directory, text) != 0)
+    if (ps_attempt_begin(&w->attempt, options->directory, text) != 0)
         return MR_IO_ERROR;
     return open_disk(w) && start_thread(w, options) == 0 ? MR_OK : MR_NO_MEMORY;
 }
