@@ -361,7 +361,7 @@ MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options 
 MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
                                  const char *directory, uint64_t id, uint64_t *checkpoint_id);
 
-/* A table or variable of a checkpoint, and the name that it gets. */
+/* A table, variable or parameter of a checkpoint, and the name that it gets. */
 struct mr_restore_name {
     const char *name;
     const char *new_name; /* NULL: the same */
@@ -371,7 +371,9 @@ struct mr_restore_options {
     const char *directory; /* on the server's machine; NULL: the configured one */
     uint64_t id;           /* 0: the newest that verifies */
     /* [name_count] features to take out of the checkpoint and add to those of the node: all of them, or none.
-     * A name that the node has already is refused, unless `replace` is set: then the feature is replaced.
+     * A name that the node has already is refused, unless `replace` is set: then the feature is replaced. A
+     * name that no feature of the checkpoint has may be that of a parameter of remote calls. It comes with
+     * the states of optimizers beside it, unless it gets another name.
      * Other features, and what the node knows of batches, clients and pushes, stay as they are, and calls for
      * them are answered meanwhile. New features get numbers of their own, which mr_list() and mr_create()
      * return; one that replaces another keeps its number. NULL and 0: the whole checkpoint replaces all that
@@ -387,6 +389,7 @@ struct mr_restored {
     uint64_t step;   /* of training at its cut; 0: calls carried no step */
     bool is_at_step; /* it holds all pushes up to `step` and none after: trainers continue with step + 1 */
     uint32_t tables, variables; /* taken out of it */
+    uint32_t parameters;        /* of remote calls */
 };
 /* Restores all or some features of a checkpoint. `what` NULL: all of the newest that verifies; restored: may
  * be NULL. */
@@ -427,10 +430,10 @@ struct mr_save_options {
      * at once. Not 0 and no step: the cut is made at the step that training has reached */
     uint32_t trainers;
     bool queue; /* while another save runs: wait for its end instead of failing with MR_CHECKPOINT_RUNNING */
-    /* Tables and variables to save; without names, everything. Such a checkpoint is partial: it goes to the
-     * folder `partial` of the directory, where it has a number of its own, and mr_checkpoint_restore() takes
-     * from it by name. A start does not restore it, deltas do not build on it, and it does not hold pushes
-     * for `replay`. */
+    /* Tables, variables and parameters of remote calls to save; without names, everything. Such a checkpoint
+     * is partial: it goes to the folder `partial` of the directory, where it has a number of its own, and
+     * mr_checkpoint_restore() takes from it by name. A start does not restore it, deltas do not build on it,
+     * and it does not hold pushes for `replay`. */
     const char *const *names;
     uint32_t name_count;
 };

@@ -273,14 +273,24 @@ static int by_name(const void *a, const void *b)
     return names != 0 ? names : strcmp(x->optimizer, y->optimizer);
 }
 
-struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all)
+static bool is_among(const char *name, const char (*names)[MR_NAME_BYTES], uint32_t count)
+{
+    uint32_t i = 0;
+    while (i < count && strcmp(names[i], name) != 0)
+        i++;
+    return i < count;
+}
+
+struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all, const char (*names)[MR_NAME_BYTES],
+                                  uint32_t name_count)
 {
     struct mr_named_cut *cut = malloc(sizeof(*cut) + all->count * sizeof(cut->items[0]));
     if (cut == NULL)
         return NULL;
-    cut->count = all->count;
+    cut->count = 0;
     for (uint32_t i = 0; i < all->count; i++)
-        cut_one(&all->named[i], &cut->items[i]);
+        if (names == NULL || is_among(all->named[i].name, names, name_count))
+            cut_one(&all->named[i], &cut->items[cut->count++]);
     qsort(cut->items, cut->count, sizeof(cut->items[0]), by_name);
     return cut;
 }

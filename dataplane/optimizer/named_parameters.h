@@ -74,9 +74,11 @@ struct mr_named_cut {
     struct mr_named_item items[]; /* a parameter's states follow its values */
 };
 
-/* With the lock: returns everything as it is now, without a copy: a step that comes later leaves the versions
- * that the cut holds as they are. NULL: no memory. */
-struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all);
+/* With the lock: returns everything as it is now, or, if `names` is not NULL, the parameters of these names
+ * with their states. Nothing is copied: a step that comes later leaves the versions that the cut holds as they
+ * are. NULL: no memory. */
+struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all, const char (*names)[MR_NAME_BYTES],
+                                  uint32_t name_count);
 void mr_named_cut_free(struct mr_named_cut *cut); /* NULL is fine */
 /* Returns NULL, or the first item whose parameter has another shape here, or whose optimizer's state does.
  * With the lock. */

@@ -37,8 +37,12 @@ static struct ps_command *take_command(struct ps_control *c)
 static enum mr_status prepare_partial(struct ps_control *c, struct ps_command *command)
 {
     struct ps_save_request *save = &command->save;
-    enum mr_status status = ps_control_find_features(c, command->name_list, command->name_list_count,
-                                                     save->feature_ids, &save->feature_count, command->text);
+    const uint32_t features = ps_control_sort_names(c, command->name_list, command->name_list_count);
+    enum mr_status status = ps_control_find_features(c, command->name_list, features, save->feature_ids,
+                                                     &save->feature_count, command->text);
+    if (status == MR_OK)
+        status = ps_control_pick_parameters(save, command->name_list + (size_t)features * MR_NAME_BYTES,
+                                            command->name_list_count - features, command->text);
     return status == MR_OK ? ps_control_place_partial(c->node->config, save, command->text) : status;
 }
 
@@ -71,9 +75,9 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
                                                .by_call = true};
     command->status = ps_control_restore(c, &request, &restored, command->text);
     if (command->status == MR_OK) {
-        const uint64_t words[5] = {restored.id, restored.step, restored.is_at_step, restored.tables,
-                                   restored.variables};
-        ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
+        const uint64_t words[6] = {restored.id,     restored.step,      restored.is_at_step,
+                                   restored.tables, restored.variables, restored.parameters};
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 6, NULL), words);
     }
     if (c->gate == PS_GATE_BUSY)
         ps_control_gate(c, PS_GATE_OPEN);

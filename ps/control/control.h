@@ -32,12 +32,12 @@ struct ps_command {
     struct mr_feature *features; /* to create; to alter: before and after */
     uint32_t freeze;             /* enum mr_freeze */
     uint64_t checkpoint_id;
-    uint32_t name_count; /* of features to restore; 0: all */
+    uint32_t name_count; /* of what is to be restored; 0: everything */
     struct mr_restore_pair *names;
     bool replace; /* features that have such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
-    uint32_t name_list_count; /* of features to save (0: all) or to drop */
+    uint32_t name_list_count; /* of what is to be saved (0: everything) or dropped */
     char *name_list;          /* [name_list_count][MR_NAME_BYTES] */
     uint64_t cancel_number;   /* of the save to cancel; 0: `save` is one to be made */
     /* the answer; the command owns the tensors' data */
@@ -111,15 +111,15 @@ struct ps_restore_request {
     uint64_t id;           /* 0: the newest that verifies */
     const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
-    bool replace;        /* with names: features that have such a name already */
+    bool replace;        /* with names: what has such a name already */
     bool goes_on;        /* at start, where the node was: what was dropped since stays away */
     bool by_call;        /* not at start: it takes back pushes that were answered, and clients learn of it */
 };
 /* The result of a restore. */
 struct ps_restored {
-    uint64_t id, step;          /* of the checkpoint; step 0: training reported none */
-    bool is_at_step;            /* it was cut at that step */
-    uint32_t tables, variables; /* how many were restored */
+    uint64_t id, step;                      /* of the checkpoint; step 0: training reported none */
+    bool is_at_step;                        /* it was cut at that step */
+    uint32_t tables, variables, parameters; /* how many were restored */
 };
 /* Before the first restore of a start: whether the node was restored by a call and has not saved since. A
  * start with `latest` continues from that checkpoint, and `request` names it. Its directory is valid until

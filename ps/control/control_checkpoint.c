@@ -122,7 +122,7 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     const struct ps_save_chain_limits limits = {(uint32_t)config->checkpoint_deltas,
                                                 (uint32_t)config->checkpoint_delta_share_percent};
     char why[WHY_BYTES];
-    entry->is_partial = request->feature_count > 0;
+    entry->is_partial = ps_save_is_partial(request);
     if (entry->is_partial)
         return MR_OK;
     bool may_be = limits.deltas_max > 0 && chain->is_open && request->wish != PS_WISH_FULL;
@@ -197,7 +197,7 @@ static void begin_on_core(struct ps_core *core, void *arg)
         return;
     }
     uint64_t *bytes = &order->bytes[core->index];
-    order->status[core->index] = order->request->feature_count > 0
+    order->status[core->index] = ps_save_is_partial(order->request)
                                      ? ps_save_begin_some(core, order->writer, order->request->feature_ids,
                                                           order->request->feature_count, bytes)
                                      : ps_save_begin(core, order->writer, order->kind, bytes);
@@ -304,7 +304,8 @@ static void log_begun(const struct ps_control *c, const struct ps_save_entry *en
     if (entry->is_delta)
         snprintf(kind, sizeof(kind), ", a delta on %llu,", (unsigned long long)entry->parent_id);
     if (entry->is_partial)
-        snprintf(kind, sizeof(kind), ", a partial one of %u,", c->saves.running.feature_count);
+        snprintf(kind, sizeof(kind), ", a partial one of %u,",
+                 c->saves.running.feature_count + c->saves.running.parameter_count);
     ps_log("saving checkpoint %llu%s%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, kind, at,
            c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
@@ -345,45 +346,32 @@ static enum mr_status start_partial_writer(struct ps_control *c, const struct ps
     return status;
 }
 
-static void describe(const struct mr_named_item *item, struct ps_saved_parameter *out)
+static const char *why_not_cut(enum mr_status status)
 {
-    *out = (struct ps_saved_parameter){.rule = item->rule, .rank = item->shape.rank, .step = item->step};
-    memcpy(out->name, item->name, sizeof(out->name));
-    memcpy(out->optimizer, item->optimizer, sizeof(out->optimizer));
-    memcpy(out->dims, item->shape.dims, item->shape.rank * sizeof(out->dims[0]));
-}
-
-/* Holds all parameters as they are, and lists them in the MANIFEST. With their lock. */
-static enum mr_status cut_parameters(struct ps_control *c, struct ps_writer *writer)
-{
-    c->parameters = mr_named_cut(c->node->parameters);
-    if (c->parameters == NULL)
-        return MR_NO_MEMORY;
-    const uint32_t count = c->parameters->count;
-    struct ps_saved_parameter *list = malloc((count + 1) * sizeof(*list));
-    if (list == NULL)
-        return MR_NO_MEMORY;
-    for (uint32_t i = 0; i < count; i++)
-        describe(&c->parameters->items[i], &list[i]);
-    enum mr_status status = ps_writer_set_parameters(writer, list, count);
-    free(list);
-    return status;
+    return status == MR_NOT_READY ? "more rows went since the last checkpoint than were kept track of"
+                                  : "no memory for a copy of the variables";
 }
 
 /* Makes the cut of tables and parameters: between two steps of optimizers, of which none is applied
  * meanwhile. */
 static enum mr_status begin_all(struct ps_control *c, struct ps_writer *writer,
                                 const struct ps_save_request *request, const struct ps_save_entry *entry,
-                                uint64_t *bytes_total, uint64_t *changes)
+                                uint64_t *bytes_total, uint64_t *changes, char *text)
 {
-    struct mr_named_parameters *parameters = entry->is_partial ? NULL : c->node->parameters;
-    if (parameters == NULL)
-        return begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
-    pthread_mutex_lock(mr_named_lock(parameters));
-    enum mr_status status = cut_parameters(c, writer);
-    if (status == MR_OK)
+    const bool has_none = c->node->parameters == NULL || (entry->is_partial && request->parameter_count == 0);
+    struct mr_named_parameters *parameters = has_none ? NULL : c->node->parameters;
+    enum mr_status status = MR_OK;
+    if (parameters != NULL) {
+        pthread_mutex_lock(mr_named_lock(parameters));
+        status = ps_control_cut_parameters(c, request, writer, text);
+    }
+    if (status == MR_OK) {
         status = begin_everywhere(c, writer, request, entry->is_delta, bytes_total, changes);
-    pthread_mutex_unlock(mr_named_lock(parameters));
+        if (status != MR_OK)
+            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", why_not_cut(status));
+    }
+    if (parameters != NULL)
+        pthread_mutex_unlock(mr_named_lock(parameters));
     if (status != MR_OK) {
         mr_named_cut_free(c->parameters);
         c->parameters = NULL;
@@ -401,14 +389,11 @@ static enum mr_status try_cut(struct ps_control *c, const struct ps_save_request
                                               : start_writer(c, request, entry, &c->catalog, &writer, text);
     if (status != MR_OK)
         return status;
-    status = begin_all(c, writer, request, entry, bytes_total, changes);
+    status = begin_all(c, writer, request, entry, bytes_total, changes, text);
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);
         chain_ended(c, NULL);
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "%s",
-                 status == MR_NOT_READY ? "more rows went since the last checkpoint than were kept track of"
-                                        : "no memory for a copy of the variables");
         return status;
     }
     c->writer = writer;

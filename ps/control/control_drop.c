@@ -1,7 +1,6 @@
 /* Drop: features go, with all that they have learnt, and stay away. So do parameters of remote calls. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/control/control_internal.h"
@@ -61,37 +60,6 @@ static void answer(struct ps_command *command, const struct drop *drop)
     ps_command_answer(command, mr_tensor_1d(MR_U32, drop->count, NULL), ids);
 }
 
-/* Moves names that only a parameter has behind those of features; returns how many there are of these. */
-static uint32_t sort_names(struct ps_control *c, char *names, uint32_t count)
-{
-    uint32_t features = 0;
-    pthread_mutex_lock(mr_named_lock(c->node->parameters));
-    for (uint32_t i = 0; i < count; i++) {
-        char *name = names + (size_t)i * MR_NAME_BYTES, *first = names + (size_t)features * MR_NAME_BYTES;
-        char other[MR_NAME_BYTES];
-        const bool is_feature = ps_catalog_find(&c->catalog, name) < c->catalog.count;
-        const bool is_ended = memchr(name, '\0', MR_NAME_BYTES) != NULL;
-        if (!is_feature && is_ended && mr_named_is_there(c->node->parameters, name))
-            continue;
-        memcpy(other, first, MR_NAME_BYTES);
-        memmove(first, name, MR_NAME_BYTES);
-        memcpy(name, other, MR_NAME_BYTES);
-        features++;
-    }
-    pthread_mutex_unlock(mr_named_lock(c->node->parameters));
-    return features;
-}
-
-/* The next save does not have them. Modules that use them may go on. */
-static void drop_parameters(struct ps_control *c, const char *names, uint32_t count)
-{
-    pthread_mutex_lock(mr_named_lock(c->node->parameters));
-    for (uint32_t i = 0; i < count; i++)
-        (void)mr_named_drop(c->node->parameters, names + (size_t)i * MR_NAME_BYTES);
-    pthread_mutex_unlock(mr_named_lock(c->node->parameters));
-    ps_log("dropped %u parameter%s, first %.63s", count, mr_plural(count), names);
-}
-
 void ps_control_drop(struct ps_control *c, struct ps_command *command)
 {
     struct drop drop = {.count = 0};
@@ -99,8 +67,8 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
     command->status = ps_control_check_whole(c, command->text);
     if (command->status == MR_OK)
         command->status = ps_control_check_idle(c, command->text);
-    if (command->status == MR_OK && c->node->parameters != NULL)
-        features = sort_names(c, command->name_list, command->name_list_count);
+    if (command->status == MR_OK)
+        features = ps_control_sort_names(c, command->name_list, command->name_list_count);
     if (command->status == MR_OK)
         command->status =
             ps_control_find_features(c, command->name_list, features, drop.ids, &drop.count, command->text);
@@ -109,8 +77,8 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
     if (command->status != MR_OK)
         return;
     if (features < command->name_list_count)
-        drop_parameters(c, command->name_list + (size_t)features * MR_NAME_BYTES,
-                        command->name_list_count - features);
+        ps_control_drop_parameters(c, command->name_list + (size_t)features * MR_NAME_BYTES,
+                                   command->name_list_count - features);
     if (features > 0) {
         drop_everywhere(c, &drop);
         ps_log("dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),

@@ -218,7 +218,9 @@ enum mr_status ps_control_find_features(const struct ps_control *c, const char *
         const uint32_t at = ps_catalog_find(&c->catalog, name);
         if (at == c->catalog.count) {
             snprintf(text, PS_CONTROL_TEXT_BYTES,
-                     "there is no table or variable named %.63s; millrace ctl list shows what there is",
+                     "there is no table, variable or parameter named %.63s; millrace ctl list shows the "
+                     "tables and "
+                     "variables",
                      name);
             return MR_UNKNOWN_TABLE;
         }

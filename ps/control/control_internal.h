@@ -1,6 +1,6 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
  * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
- * control_report.c, control_step.c, control_state.c. */
+ * control_parameters.c, control_report.c, control_step.c, control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
 
@@ -140,6 +140,21 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command);
  * order, and their count to *id_count. MR_UNKNOWN_TABLE, and `text` names one that the node does not have. */
 enum mr_status ps_control_find_features(const struct ps_control *c, const char *names, uint32_t name_count,
                                         uint16_t *ids, uint32_t *id_count, char *text);
+
+/* ---- parameters of remote calls (control_parameters.c) ---- */
+
+/* Moves names that only a parameter has behind all others, and returns how many these are. */
+uint32_t ps_control_sort_names(struct ps_control *c, char *names, uint32_t count);
+/* Sets the parameters that a save names, each once; sorts the names. MR_INVALID_ARGUMENT: there are too many,
+ * and `text` says so. */
+enum mr_status ps_control_pick_parameters(struct ps_save_request *request, char *names, uint32_t count,
+                                          char *text);
+/* Holds the parameters of a save as they are, and lists them in the MANIFEST. With their lock.
+ * MR_UNKNOWN_TABLE: one has gone since the save was asked for; MR_NO_MEMORY; with `text`. */
+enum mr_status ps_control_cut_parameters(struct ps_control *c, const struct ps_save_request *request,
+                                         struct ps_writer *writer, char *text);
+/* The next save does not have them. Modules that use them may go on. */
+void ps_control_drop_parameters(struct ps_control *c, const char *names, uint32_t count);
 
 /* ---- which save is next (control_saves.c) ---- */
 

@@ -14,7 +14,7 @@ void ps_control_note_save(struct ps_control *c, struct ps_save_request *request,
     entry->state = state;
     entry->step = request->step;
     entry->is_automatic = request->is_automatic;
-    entry->is_partial = request->feature_count > 0;
+    entry->is_partial = ps_save_is_partial(request);
     request->number = entry->number;
     pthread_mutex_unlock(&c->view_lock);
 }

@@ -20,6 +20,8 @@ struct attempt {
     struct ps_checkpoint_view *view;
     struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
+    struct mr_restore_pair *names;        /* the request's, those of parameters after the others */
+    uint32_t parameter_names;             /* how many of them */
     struct ps_parameter_load *parameters; /* NULL: none are restored */
     struct ps_restored *restored;
     bool is_damaged;   /* why it failed */
@@ -87,6 +89,44 @@ static void move_on_core(struct ps_core *core, void *arg)
     ps_shadow_end(core);
 }
 
+/* ---- parameters ---- */
+
+static bool replaces(const struct attempt *a)
+{
+    return a->plan.whole || a->request->replace;
+}
+
+static bool is_ended(const char *name)
+{
+    return memchr(name, '\0', MR_NAME_BYTES) != NULL;
+}
+
+static bool means_parameter(const struct attempt *a, const struct ps_reader *reader,
+                            const struct mr_restore_pair *pair)
+{
+    return a->c->node->parameters != NULL && is_ended(pair->name) && is_ended(pair->new_name) &&
+           ps_catalog_find(&a->held, pair->name) == a->held.count &&
+           ps_parameter_is_listed(ps_reader_manifest(reader), pair->name);
+}
+
+/* Copies the names, those that only a parameter has in this checkpoint after the others. */
+static enum mr_status sort_names(struct attempt *a, const struct ps_reader *reader)
+{
+    const uint32_t count = a->request->name_count;
+    uint32_t features = 0, parameters = 0;
+    if (a->names == NULL && (a->names = malloc((count + 1u) * sizeof(*a->names))) == NULL) {
+        snprintf(a->text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mr_restore_pair *pair = &a->request->names[i];
+        const uint32_t at = means_parameter(a, reader, pair) ? count - ++parameters : features++;
+        a->names[at] = *pair;
+    }
+    a->parameter_names = parameters;
+    return MR_OK;
+}
+
 /* ---- one checkpoint ---- */
 
 /* Creates the plan's features in the shadow of every core, empty. */
@@ -104,16 +144,19 @@ static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
     return MR_OK;
 }
 
-/* Makes room for the checkpoint's parameters, if all of it is restored. */
+/* Makes room for the checkpoint's parameters, or for those that are named. */
 static enum mr_status begin_parameters(struct attempt *a, const struct ps_reader *reader)
 {
     struct mr_named_parameters *node = a->c->node->parameters;
+    const uint32_t count = a->parameter_names, features = a->request->name_count - count;
     ps_parameter_load_destroy(a->parameters);
     a->parameters = NULL;
-    if (!a->plan.whole || node == NULL)
+    if (node == NULL || (!a->plan.whole && count == 0))
         return MR_OK;
-    enum mr_status status = ps_parameter_load_create(ps_reader_manifest(reader), &a->parameters, a->text);
-    return status == MR_OK ? ps_parameter_load_fits(a->parameters, node, a->text) : status;
+    enum mr_status status =
+        ps_parameter_load_create(ps_reader_manifest(reader), a->plan.whole ? NULL : a->names + features,
+                                 count, &a->parameters, a->text);
+    return status == MR_OK ? ps_parameter_load_fits(a->parameters, node, replaces(a), a->text) : status;
 }
 
 static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reader, bool makes_room)
@@ -306,14 +349,32 @@ static enum mr_status note_history(struct attempt *a)
 /* A partial checkpoint is not a state that a node can have, and gives its features by their names only. */
 static enum mr_status check_partial(const struct attempt *a, const struct ps_reader *reader)
 {
-    if (!ps_reader_manifest(reader)->is_partial || a->request->name_count > 0)
+    const struct ps_manifest *m = ps_reader_manifest(reader);
+    if (!m->is_partial || a->request->name_count > 0)
         return MR_OK;
-    snprintf(a->text, PS_CONTROL_TEXT_BYTES,
-             "checkpoint %llu of %.160s is partial: it has %u tables and variables, the first is %.63s; name "
-             "those to restore (ctl restore --table NAME)",
-             (unsigned long long)a->view->id, a->directory, a->held.count,
-             a->held.count > 0 ? a->held.features[0].name : "none");
+    const uint32_t parameters = ps_parameters_listed(m);
+    const char *first = a->held.count > 0 ? a->held.features[0].name : "none";
+    if (a->held.count == 0 && parameters > 0)
+        first = m->parameters[0].name;
+    snprintf(
+        a->text, PS_CONTROL_TEXT_BYTES,
+        "checkpoint %llu of %.160s is partial: it has %u tables and variables and %u parameters, the first "
+        "is %.63s; name those to restore (ctl restore --table NAME)",
+        (unsigned long long)a->view->id, a->directory, a->held.count, parameters, first);
     return MR_INVALID_ARGUMENT;
+}
+
+/* Names alone are not a restore of everything, even if all of them are of parameters. */
+static enum mr_status make_plan(struct attempt *a)
+{
+    const uint32_t features = a->request->name_count - a->parameter_names;
+    if (features == 0 && a->parameter_names > 0) {
+        a->plan.whole = false;
+        a->plan.count = 0;
+        return MR_OK;
+    }
+    return ps_restore_plan_make(&a->held, &a->c->catalog, a->names, features, a->request->replace,
+                                a->c->history.last_feature + 1, &a->plan, a->text);
 }
 
 /* A node that goes on after a start does so without what was dropped since the checkpoint. */
@@ -347,7 +408,6 @@ static void alter_as_noted(struct attempt *a)
 
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
 {
-    const struct ps_restore_request *request = a->request;
     enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
     if (status == MR_OK)
         status = check_partial(a, reader);
@@ -355,10 +415,10 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
         leave_out_dropped(a);
         alter_as_noted(a);
     }
-    if (status == MR_OK) {
-        status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
-                                      request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
-    }
+    if (status == MR_OK)
+        status = sort_names(a, reader);
+    if (status == MR_OK)
+        status = make_plan(a);
     if (status == MR_OK)
         status = begin_parameters(a, reader); /* refused before anything is cleared */
     if (status == MR_OK)
@@ -368,7 +428,7 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
     ps_restore_plan_apply(&a->plan, &a->c->catalog);
     status = note_history(a);
     if (status == MR_OK && a->parameters != NULL)
-        status = ps_parameter_load_give(a->parameters, a->c->node->parameters, a->text);
+        status = ps_parameter_load_give(a->parameters, a->c->node->parameters, replaces(a), a->text);
     if (a->reopens)
         ps_control_gate(a->c, PS_GATE_OPEN);
     return status;
@@ -439,6 +499,8 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
         restored.tables += a->plan.entries[i].feature.kind == MR_TABLE;
         restored.variables += a->plan.entries[i].feature.kind == MR_VARIABLE;
     }
+    if (a->parameters != NULL)
+        restored.parameters = ps_parameter_load_count(a->parameters);
     *a->restored = restored;
 }
 
@@ -509,6 +571,7 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
     if (status == MR_OK)
         status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
     ps_parameter_load_destroy(a->parameters);
+    free(a->names);
     free(a);
     return status;
 }
@@ -522,7 +585,7 @@ static void log_restored(const struct ps_restore_request *request, const char *d
                  restored->is_at_step ? ", cut at that step," : "");
     }
     ps_log("restored %scheckpoint %llu%s from %s: %llu MiB in %llu ms",
-           request->name_count > 0 ? "tables of " : "", (unsigned long long)restored->id, step, directory,
+           request->name_count > 0 ? "some of " : "", (unsigned long long)restored->id, step, directory,
            (unsigned long long)(view->bytes_total >> 20), (unsigned long long)(view->duration_us / 1000));
 }
 

@@ -77,7 +77,9 @@ static bool is_the_same(const struct ps_save_request *a, const struct ps_save_re
 {
     return a->wish == b->wish && a->step == b->step && a->trainers == b->trainers &&
            strcmp(a->directory, b->directory) == 0 && a->feature_count == b->feature_count &&
-           memcmp(a->feature_ids, b->feature_ids, a->feature_count * sizeof(*a->feature_ids)) == 0;
+           memcmp(a->feature_ids, b->feature_ids, a->feature_count * sizeof(*a->feature_ids)) == 0 &&
+           a->parameter_count == b->parameter_count &&
+           memcmp(a->parameters, b->parameters, a->parameter_count * sizeof(*a->parameters)) == 0;
 }
 
 /* A save with the same request that waits already will hold all that this one should. */

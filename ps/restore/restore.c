@@ -291,12 +291,14 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = r->loader;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (l->named_only || !r->is_last_link)
+    if (!r->is_last_link)
+        return MR_OK;
+    if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL)
+        return ps_parameter_load_add(l->parameters, record, bytes, l->text);
+    if (l->named_only)
         return MR_OK;
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT)
         return ps_applied_batches_merge_add(l->applied, record, bytes, l->text);
-    if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL)
-        return ps_parameter_load_add(l->parameters, record, bytes, l->text);
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
 
@@ -391,7 +393,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK)
         status = run(l, check_whole, text);
-    if (status == MR_OK && whole && parameters != NULL)
+    if (status == MR_OK && parameters != NULL)
         status = ps_parameter_load_check(parameters, text);
     if (status == MR_OK && whole)
         status = take_over_everywhere(l, text);

@@ -73,7 +73,8 @@ static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_
     uint32_t at = ps_catalog_find(held, pair->name);
     if (at == held->count) {
         snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES,
-                 "the checkpoint holds no table or variable named %s (it has %u; the first is %s)",
+                 "the checkpoint holds no table, variable or parameter named %s (it has %u tables and "
+                 "variables; the first is %s)",
                  pair->name, held->count, held->count > 0 ? held->features[0].name : "none");
         return MR_UNKNOWN_TABLE;
     }

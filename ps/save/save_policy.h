@@ -19,8 +19,9 @@
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
 
-#define PS_DIRECTORY_BYTES  256
-#define PS_SAVES_QUEUED_MAX 8u
+#define PS_DIRECTORY_BYTES     256
+#define PS_SAVES_QUEUED_MAX    8u
+#define PS_SAVE_PARAMETERS_MAX 256u /* that a partial save names */
 
 /* ---- what a save asks for ---- */
 
@@ -39,11 +40,18 @@ struct ps_save_request {
     bool queue;        /* it waits while another save is running; otherwise that is an error */
     bool is_automatic;
     uint64_t number; /* in ps/control/save_log.h; set by the control thread */
-    /* what a partial save holds, in ascending order; 0: everything is saved */
-    uint32_t feature_count;
+    /* what a partial save holds, in ascending order; nothing: everything is saved */
+    uint32_t feature_count, parameter_count;
     uint16_t feature_ids[MR_FEATURE_MAX];
+    /* of remote calls, each with the states of optimizers beside it */
+    char parameters[PS_SAVE_PARAMETERS_MAX][MR_NAME_BYTES];
     bool is_kept; /* a partial save below the configured directory: there are as many as whole ones */
 };
+
+static inline bool ps_save_is_partial(const struct ps_save_request *request)
+{
+    return request->feature_count + request->parameter_count > 0;
+}
 
 /* ---- full or delta ---- */
 

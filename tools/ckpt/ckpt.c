@@ -15,8 +15,8 @@ static const struct tool_command list[] = {
     {"verify", ckpt_verify, "read every block, and name the file and block of any damage"},
     {"info", ckpt_info, "show what a checkpoint holds"},
     {"diff", ckpt_diff, "show what differs between two checkpoints"},
-    {"dump", ckpt_dump, "write the rows of a table as CSV or .npy"},
-    {"export", ckpt_export, "write a table as one .safetensors or .npy file"},
+    {"dump", ckpt_dump, "write the rows of a table, or a parameter, as CSV or .npy"},
+    {"export", ckpt_export, "write a table or a parameter as one .safetensors or .npy file"},
     {"compact", ckpt_compact, "write a checkpoint and those that it builds on as one full checkpoint"},
     {"import", ckpt_import, "make a checkpoint with a table from .npy files"},
     {"push", ckpt_push, "copy a checkpoint to a store: HDFS or S3"},
@@ -54,7 +54,7 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
     size_t at = 0;
     const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
     if (!name)
-        cli_refuse(command, "--table is missing");
+        cli_refuse(command, "name a table with --table, or a parameter with --parameter");
     *index = ckpt_chain_table(chain, name);
     if (*index != UINT32_MAX)
         return 0;

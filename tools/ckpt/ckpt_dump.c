@@ -10,6 +10,7 @@
 #include "dataplane/wire/format/convert.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_output.h"
+#include "tools/ckpt/ckpt_parameter.h"
 #include "tools/ckpt/npy.h"
 #include "dataplane/wire/base/cli.h"
 
@@ -18,7 +19,7 @@
 #define NPY_HEADER_BYTES 512u
 
 struct dump {
-    const char *table, *format, *out;
+    const char *table, *parameter, *format, *out;
     bool with_state, as_f32;
     uint32_t memory_mib;
 };
@@ -173,15 +174,24 @@ static int dump_npy(const struct dump *d, const struct ckpt_table_source *source
                     const struct ckpt_fields *fields)
 {
     struct npy_files files = {0};
-    if (!d->out)
-        cli_refuse(COMMAND,
-                   "--format npy writes a file for each part of the rows: name their directory with --out");
     int exit_code = write_npy(d, source, fields, &files);
     for (uint32_t i = 0; i < files.count; i++) {
         (void)ckpt_column_close(&files.columns[i]);
         ckpt_output_discard(&files.outputs[i]);
     }
     return exit_code;
+}
+
+static int dump_parameter(const struct dump *d, const char *path, bool is_csv)
+{
+    const struct ckpt_parameter_order order = {.command = COMMAND,
+                                               .path = path,
+                                               .parameter = d->parameter,
+                                               .out = d->out,
+                                               .with_state = d->with_state};
+    if (d->table)
+        cli_refuse(COMMAND, "--table or --parameter, not both");
+    return is_csv ? ckpt_parameter_csv(&order) : ckpt_parameter_npy_files(&order);
 }
 
 static int dump(const struct dump *d, const char *path)
@@ -191,6 +201,11 @@ static int dump(const struct dump *d, const char *path)
     const bool is_csv = strcmp(d->format, "csv") == 0;
     if (!is_csv && strcmp(d->format, "npy") != 0)
         cli_refuse(COMMAND, "--format must be csv or npy, not \"%s\"", d->format);
+    if (!is_csv && !d->out)
+        cli_refuse(COMMAND,
+                   "--format npy writes a file for each part of the rows: name their directory with --out");
+    if (d->parameter)
+        return dump_parameter(d, path, is_csv);
     struct ckpt_table_source source = {.chain = &chain,
                                        .memory_bytes = (uint64_t)d->memory_mib << 20,
                                        .what = "dump",
@@ -212,24 +227,32 @@ int ckpt_dump(int argc, char **argv)
     struct dump d = {.format = "csv", .memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
         {"table", CLI_STRING, &d.table, "NAME", "table to write"},
+        {"parameter", CLI_STRING, &d.parameter, "NAME",
+         "parameter of remote calls to write, instead of a table"},
         {"format", CLI_STRING, &d.format, "NAME", "csv (default), npy"},
         {"out", CLI_STRING, &d.out, "PATH",
          "for csv a file, by default standard output; for npy a directory"},
         {"state", CLI_FLAG, &d.with_state, NULL,
-         "also write what the optimizer and eviction keep with each row"},
+         "also write what the optimizer and eviction keep with each row, or what optimizers keep\n"
+         "beside the parameter"},
         {"as-f32", CLI_FLAG, &d.as_f32, NULL, "with npy, write values of f16 and bf16 as f32"},
         CKPT_MEMORY_OPTION(&d.memory_mib, "for the keys of deltas"),
     };
     const struct cli_usage usage = {
         .program = COMMAND,
-        .synopsis = "DIR/ckpt-N --table NAME [options]",
-        .summary = "Writes the rows of a table, in no particular order. The CSV has a header line, keys in\n"
-                   "decimal, and numbers with enough digits to restore their exact values. npy writes\n"
-                   "keys.npy and values.npy, and with --state one file for each part of the state; row i of\n"
-                   "all files belongs to the same key. In npy, bf16 is written as u16, the upper halves of\n"
-                   "f32, unless --as-f32 is given.\n"
-                   "\n"
-                   "  millrace ckpt dump /var/lib/millrace/ckpt-7 --table user --out user.csv",
+        .synopsis = "DIR/ckpt-N --table NAME | --parameter NAME [options]",
+        .summary =
+            "Writes the rows of a table, in no particular order. The CSV has a header line, keys in\n"
+            "decimal, and numbers with enough digits to restore their exact values. npy writes\n"
+            "keys.npy and values.npy, and with --state one file for each part of the state; row i of\n"
+            "all files belongs to the same key. In npy, bf16 is written as u16, the upper halves of\n"
+            "f32, unless --as-f32 is given.\n"
+            "\n"
+            "Of a parameter, the CSV has a line for each element: its part, its place in the part, and\n"
+            "its value. npy writes values.npy in the parameter's shape, and with --state a file for\n"
+            "each part of an optimizer's state, such as trainer_1.velocity.npy.\n"
+            "\n"
+            "  millrace ckpt dump /var/lib/millrace/ckpt-7 --table user --out user.csv",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

@@ -7,6 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_output.h"
+#include "tools/ckpt/ckpt_parameter.h"
 #include "tools/ckpt/npy.h"
 #include "tools/ckpt/safetensors.h"
 #include "tools/ctl/feature_text.h"
@@ -17,7 +18,7 @@
 
 struct export
 {
-    const char *table, *out;
+    const char *table, *parameter, *out;
     bool values_only, as_f32, i64_keys;
     uint32_t memory_mib;
 };
@@ -140,12 +141,24 @@ static int export_rows(const struct export *e, const struct ckpt_table_source *s
     return 0;
 }
 
+static int export_parameter(const struct export *e, const char *path)
+{
+    const struct ckpt_parameter_order order = {.command = COMMAND,
+                                               .path = path,
+                                               .parameter = e->parameter,
+                                               .out = e->out,
+                                               .with_state = !e->values_only};
+    if (e->table)
+        cli_refuse(COMMAND, "--table or --parameter, not both");
+    if (e->i64_keys)
+        cli_refuse(COMMAND, "--i64-keys is for tables: a parameter has no keys");
+    return ends_with(e->out, ".npy") ? ckpt_parameter_npy(&order) : ckpt_parameter_safetensors(&order);
+}
+
 static int export_table(const struct export *e, const char *path)
 {
     struct ckpt_chain chain = {0};
     struct plan plan = {0};
-    if (!e->out || (!ends_with(e->out, ".npy") && !ends_with(e->out, ".safetensors")))
-        cli_refuse(COMMAND, "--out must name a file that ends in .safetensors or .npy");
     struct ckpt_table_source source = {
         .chain = &chain, .memory_bytes = (uint64_t)e->memory_mib << 20, .what = "export"};
     int exit_code = ckpt_open(COMMAND, path, &chain);
@@ -166,8 +179,10 @@ int ckpt_export(int argc, char **argv)
     struct export e = {.memory_mib = CKPT_MEMORY_MIB_DEFAULT};
     const struct cli_option options[] = {
         {"table", CLI_STRING, &e.table, "NAME", "table to write"},
+        {"parameter", CLI_STRING, &e.parameter, "NAME",
+         "parameter of remote calls to write, instead of a table"},
         {"out", CLI_STRING, &e.out, "FILE", "file to write; its name ends in .safetensors or .npy"},
-        {"values-only", CLI_FLAG, &e.values_only, NULL, "leave out what the optimizer and eviction keep"},
+        {"values-only", CLI_FLAG, &e.values_only, NULL, "leave out what optimizers and eviction keep"},
         {"as-f32", CLI_FLAG, &e.as_f32, NULL, "write values of f16 and bf16 as f32"},
         {"i64-keys", CLI_FLAG, &e.i64_keys, NULL,
          "write keys as i64 with the same bits, for programs that cannot read u64"},
@@ -175,13 +190,18 @@ int ckpt_export(int argc, char **argv)
     };
     const struct cli_usage usage = {
         .program = COMMAND,
-        .synopsis = "DIR/ckpt-N --table NAME --out FILE [options]",
+        .synopsis = "DIR/ckpt-N --table NAME | --parameter NAME --out FILE [options]",
         .summary =
-            "Writes a table to one file. A safetensors file has the tensors keys [rows] and values\n"
+            "Writes a table or a parameter to one file. Of a table, a safetensors file has the tensors keys "
+            "[rows] and values\n"
             "[rows, dim], and one for each part of the optimizer's state, under its name; row i of\n"
             "all tensors belongs to the same key. An npy file has a structured array, so that\n"
             "numpy.load(FILE)[\"values\"] returns the values; bf16 is written as u16, the upper halves\n"
             "of f32.\n"
+            "\n"
+            "Of a parameter, a safetensors file has the tensor values in the parameter's shape, and one\n"
+            "for each part of an optimizer's state, such as trainer_1.velocity. An npy file has the\n"
+            "values alone.\n"
             "\n"
             "  millrace ckpt export /var/lib/millrace/ckpt-7 --table user --out user.safetensors",
         CLI_OPTIONS(options),
@@ -190,5 +210,7 @@ int ckpt_export(int argc, char **argv)
     };
     const char *path;
     (void)cli_parse(&usage, argc, argv, &path);
-    return export_table(&e, path);
+    if (!e.out || (!ends_with(e.out, ".npy") && !ends_with(e.out, ".safetensors")))
+        cli_refuse(COMMAND, "--out must name a file that ends in .safetensors or .npy");
+    return e.parameter ? export_parameter(&e, path) : export_table(&e, path);
 }

@@ -4,27 +4,29 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 
-/* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. A column count of WIDE is
- * the row's. */
-#define WIDE UINT32_MAX
-struct state_part {
-    const char *name;
-    enum mr_dtype dtype;
-    uint32_t columns;
-};
+/* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. */
+#define STATE_PARTS_MAX 3u
 struct state {
-    struct state_part parts[3];
+    struct ckpt_state_part parts[STATE_PARTS_MAX];
 };
 
 static const struct state states[] = {
-    [MR_OPT_MOMENTUM] = {{{"velocity", MR_F32, WIDE}, {"was_updated", MR_F32, 0}}},
-    [MR_OPT_ADAGRAD] = {{{"sum", MR_F32, WIDE}}},
-    [MR_OPT_ROWWISE_ADAGRAD] = {{{"sum", MR_F32, 0}}},
-    [MR_OPT_ADAM] = {{{"m", MR_F32, WIDE}, {"v", MR_F32, WIDE}, {"step", MR_U32, 0}}},
-    [MR_OPT_ADAMW] = {{{"m", MR_F32, WIDE}, {"v", MR_F32, WIDE}, {"step", MR_U32, 0}}},
-    [MR_OPT_FTRL] = {{{"z", MR_F32, WIDE}, {"n", MR_F32, WIDE}, {"rate", MR_F32, 0}}},
-    [MR_OPT_GROUP_FTRL] = {{{"z", MR_F32, WIDE}, {"n", MR_F32, WIDE}, {"rate", MR_F32, 0}}},
+    [MR_OPT_MOMENTUM] = {{{"velocity", MR_F32, true}, {"was_updated", MR_F32, false}}},
+    [MR_OPT_ADAGRAD] = {{{"sum", MR_F32, true}}},
+    [MR_OPT_ROWWISE_ADAGRAD] = {{{"sum", MR_F32, false}}},
+    [MR_OPT_ADAM] = {{{"m", MR_F32, true}, {"v", MR_F32, true}, {"step", MR_U32, false}}},
+    [MR_OPT_ADAMW] = {{{"m", MR_F32, true}, {"v", MR_F32, true}, {"step", MR_U32, false}}},
+    [MR_OPT_FTRL] = {{{"z", MR_F32, true}, {"n", MR_F32, true}, {"rate", MR_F32, false}}},
+    [MR_OPT_GROUP_FTRL] = {{{"z", MR_F32, true}, {"n", MR_F32, true}, {"rate", MR_F32, false}}},
 };
+
+const struct ckpt_state_part *ckpt_state_part(uint32_t optimizer, uint32_t index)
+{
+    if (optimizer >= sizeof(states) / sizeof(*states) || index >= STATE_PARTS_MAX)
+        return NULL;
+    const struct ckpt_state_part *part = &states[optimizer].parts[index];
+    return part->name ? part : NULL;
+}
 
 static void add_part(struct ckpt_row *row, const char *name, enum mr_dtype dtype, uint32_t columns,
                      uint32_t offset)
@@ -45,11 +47,9 @@ static void add_field(struct ckpt_row *row, const char *name, uint32_t offset)
 static void add_state(struct ckpt_row *row, uint32_t optimizer, uint32_t dim)
 {
     uint32_t at = row->state_offset;
-    for (uint32_t i = 0; at < row->bytes && optimizer < sizeof(states) / sizeof(*states); i++) {
-        assert(i < 3 && states[optimizer].parts[i].name);
-        const struct state_part *part = &states[optimizer].parts[i];
-        const uint32_t columns = part->columns == WIDE ? dim : part->columns;
-        add_part(row, part->name, part->dtype, columns, at);
+    const struct ckpt_state_part *part;
+    for (uint32_t i = 0; at < row->bytes && (part = ckpt_state_part(optimizer, i)) != NULL; i++) {
+        add_part(row, part->name, part->dtype, part->is_wide ? dim : 0, at);
         at += ckpt_part_bytes(&row->parts[row->part_count - 1]);
     }
     assert(at == row->bytes);

@@ -39,6 +39,15 @@ static inline uint32_t ckpt_part_bytes(const struct ckpt_part *part)
  * version. */
 const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out);
 
+/* A part of an optimizer's state, in the order in which it is stored: of a row, or of a parameter. */
+struct ckpt_state_part {
+    const char *name;
+    enum mr_dtype dtype;
+    bool is_wide; /* an element for each value; otherwise a single one */
+};
+/* NULL: the state of this optimizer (enum mr_optimizer) has no such part, or the optimizer is not known. */
+const struct ckpt_state_part *ckpt_state_part(uint32_t optimizer, uint32_t index);
+
 /* Makes rows with given values as a table makes them when nothing has trained them yet. */
 struct ckpt_row_maker {
     struct mr_rule optimizer;

@@ -285,6 +285,8 @@ size_t tool_npy_header(const struct tool_npy_field *fields, uint32_t field_count
     add(&t, ", 'fortran_order': False, 'shape': (%" PRIu64 ",", rows);
     if (!fields[0].name && fields[0].columns > 0)
         add(&t, " %" PRIu32, fields[0].columns);
+    for (uint32_t i = 0; !fields[0].name && i < 2 && fields[0].more[i] > 0; i++)
+        add(&t, ", %" PRIu32, fields[0].more[i]);
     add(&t, "), }");
     const int digits = snprintf(NULL, 0, "%" PRIu64, rows);
     add(&t, "%*s", GROWTH_CHARS - digits, "");

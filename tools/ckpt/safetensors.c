@@ -20,8 +20,11 @@ static const char *dtype_text(enum mr_dtype dtype)
 
 static bool tensor_bytes(const struct tool_safetensor *t, uint64_t *bytes)
 {
-    const uint64_t row = (t->columns > 0 ? (uint64_t)t->columns : 1u) * mr_dtype_bytes(t->dtype);
-    return !__builtin_mul_overflow(row, t->rows, bytes) && *bytes <= INT64_MAX / TOOL_SAFETENSORS_MAX;
+    const uint32_t dims[3] = {t->columns, t->more[0], t->more[1]};
+    bool fits = !__builtin_mul_overflow(t->rows, mr_dtype_bytes(t->dtype), bytes);
+    for (uint32_t i = 0; i < 3 && dims[i] > 0; i++)
+        fits = fits && !__builtin_mul_overflow(*bytes, dims[i], bytes);
+    return fits && *bytes <= INT64_MAX / TOOL_SAFETENSORS_MAX;
 }
 
 /* Offsets after the header, tensors with the largest elements first. */
@@ -45,8 +48,9 @@ static json_t *tensor_json(const struct tool_safetensor *t, uint64_t bytes)
 {
     json_t *shape = json_array();
     json_array_append_new(shape, json_integer((json_int_t)t->rows));
-    if (t->columns > 0)
-        json_array_append_new(shape, json_integer((json_int_t)t->columns));
+    const uint32_t dims[3] = {t->columns, t->more[0], t->more[1]};
+    for (uint32_t i = 0; i < 3 && dims[i] > 0; i++)
+        json_array_append_new(shape, json_integer((json_int_t)dims[i]));
     const uint64_t end = t->offset + bytes;
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_text(t->dtype), "shape", shape, "data_offsets",
                      (json_int_t)t->offset, (json_int_t)end);

@@ -14,14 +14,15 @@
 #include <jansson.h>
 #include "mr_tensor.h"
 
-#define TOOL_SAFETENSORS_MAX 16u /* tensors in a file */
+#define TOOL_SAFETENSORS_MAX 256u /* tensors in a file */
 
 struct tool_safetensor {
     const char *name;
     uint64_t rows;
     uint64_t offset; /* out: of its first byte in the file */
     enum mr_dtype dtype;
-    uint32_t columns; /* 0: the shape is [rows], else [rows, columns] */
+    uint32_t columns; /* 0: the shape is [rows], else [rows, columns], */
+    uint32_t more[2]; /* or [rows, columns, more[0], more[1]]; 0: no such dimension */
 };
 
 /* The file's beginning, length and all, to be freed with free(), and where each tensor goes. `metadata` is an

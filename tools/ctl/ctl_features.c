@@ -143,9 +143,10 @@ int tool_ctl_drop(int argc, char **argv)
         .program = command,
         .synopsis = "NAME.. [options]",
         .summary =
-            "Drops tables and variables, all or none, with what they have learnt. A restart of the\n"
-            "server does not bring them back; \"millrace ctl restore --table\" does, from a checkpoint\n"
-            "that has them. For streams of batches, see \"millrace ctl forget-stream\".\n"
+            "Drops tables, variables and parameters of remote calls, all or none, with what they have\n"
+            "learnt. A restart of the server does not bring tables and variables back; a parameter is\n"
+            "gone for good with the next checkpoint. \"millrace ctl restore --table\" brings them back\n"
+            "from a checkpoint that has them. For streams of batches, see \"millrace ctl forget-stream\".\n"
             "\n"
             "  millrace ctl drop user_old",
         CLI_OPTIONS(options),

@@ -36,17 +36,20 @@ static void read_tables(struct restore_args *args)
 
 static json_t *restored_json(const struct mr_restored *r)
 {
-    return json_pack("{s:I, s:I, s:b, s:I, s:I}", "id", (json_int_t)r->id, "step", (json_int_t)r->step,
+    return json_pack("{s:I, s:I, s:b, s:I, s:I, s:I}", "id", (json_int_t)r->id, "step", (json_int_t)r->step,
                      "at_step", r->is_at_step, "tables", (json_int_t)r->tables, "variables",
-                     (json_int_t)r->variables);
+                     (json_int_t)r->variables, "parameters", (json_int_t)r->parameters);
 }
 
 static void print_restored(const struct mr_restored *r, bool is_whole)
 {
-    char step[64], what[64];
+    char step[64], what[96];
     tool_save_step(r->step, r->is_at_step, step, sizeof(step));
-    (void)snprintf(what, sizeof(what), "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
-                   mr_plural(r->tables), r->variables, mr_plural(r->variables));
+    const int n = snprintf(what, sizeof(what), "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
+                           mr_plural(r->tables), r->variables, mr_plural(r->variables));
+    if (r->parameters > 0)
+        (void)snprintf(what + n, sizeof(what) - (size_t)n, ", %" PRIu32 " parameter%s", r->parameters,
+                       mr_plural(r->parameters));
     if (!is_whole)
         (void)printf("restored %s out of checkpoint %" PRIu64 "%s\n", what, r->id, step);
     else
@@ -92,21 +95,23 @@ int tool_ctl_restore(int argc, char **argv)
          "directory on the server's machine to restore from; default: as configured there"},
         {"id", CLI_U64, &args.id, "N", "number of the checkpoint; default: the newest that verifies"},
         {"table", CLI_LIST, &args.tables, "NAME[:NEW]",
-         "restore only this table or variable, under its own name or a new one; may be given\n"
-         "several times; for names that contain colons, write NAME=NEW"},
+         "restore only this table, variable or parameter, under its own name or a new one; may\n"
+         "be given several times; for names that contain colons, write NAME=NEW"},
         {"replace", CLI_FLAG, &args.replace, NULL,
-         "with --table, replace a table or variable that already has that name"},
+         "with --table, replace a table, variable or parameter that already has that name"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
         .program = command,
         .synopsis = "[options]",
-        .summary = "Replaces all tables and variables with those of a checkpoint. With --table, it keeps\n"
-                   "what the server holds, and adds single tables or variables of the checkpoint to it.\n"
-                   "Returns when the restore is done; if it fails, nothing has changed.\n"
-                   "\n"
-                   "  millrace ctl restore --id 7\n"
-                   "  millrace ctl restore --table user:user_before --directory /backup/millrace",
+        .summary =
+            "Replaces all tables and variables with those of a checkpoint, and the parameters that it\n"
+            "has. With --table, it keeps what the server holds, and adds single tables, variables or\n"
+            "parameters of the checkpoint to it. Returns when the restore is done; if it fails,\n"
+            "nothing has changed.\n"
+            "\n"
+            "  millrace ctl restore --id 7\n"
+            "  millrace ctl restore --table user:user_before --directory /backup/millrace",
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);

@@ -227,8 +227,9 @@ int tool_ctl_save(int argc, char **argv)
         {"directory", CLI_STRING, &wish.directory, "DIR",
          "directory on the server's machine to save to; default: as configured there"},
         {"table", CLI_LIST, &names, "NAME",
-         "save only this table or variable; may be given several times. Such a checkpoint is\n"
-         "partial: it goes to the folder \"partial\" of the directory, and is restored by name"},
+         "save only this table, variable or parameter of remote calls; may be given several times.\n"
+         "Such a checkpoint is partial: it goes to the folder \"partial\" of the directory, and is\n"
+         "restored by name"},
         {"full", CLI_FLAG, &full, NULL, "save everything, whatever the server is configured to do"},
         {"delta", CLI_FLAG, &delta, NULL,
          "save what has changed since the last checkpoint; an error if the server does not know that"},

@@ -5,8 +5,8 @@
 
 #define DIRECTORY_BYTES_MAX 4096u
 
-/* The words of RESTORE's answer; old servers sent only the first. */
-enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, WORDS };
+/* The words of RESTORE's answer; old servers send fewer. */
+enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, PARAMETERS, WORDS };
 
 struct restore_context {
     uint64_t *checkpoint_id;
@@ -24,7 +24,8 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
                                          .step = words[STEP],
                                          .is_at_step = words[IS_AT_STEP] != 0,
                                          .tables = (uint32_t)words[TABLES],
-                                         .variables = (uint32_t)words[VARIABLES]};
+                                         .variables = (uint32_t)words[VARIABLES],
+                                         .parameters = (uint32_t)words[PARAMETERS]};
 
     memcpy(to, &restored, to->bytes < sizeof(restored) ? to->bytes : sizeof(restored));
 }

@@ -203,9 +203,9 @@ static void test_freeze_and_drop(void **state)
     expect_refused(x, "ctl alter user --optimizer adam", 1, "optimizer cannot be altered");
     expect_refused(x, "ctl alter user --clip-norm -1", 2, "--clip-norm must be");
     expect_refused(x, "ctl alter nobody --clip-norm 1", 1, "no table or variable named nobody");
-    expect_refused(x, "ctl drop nobody", 1, "no table or variable named nobody");
+    expect_refused(x, "ctl drop nobody", 1, "no table, variable or parameter named nobody");
     expect_text(x, "ctl drop user", "dropped: 1");
-    expect_refused(x, "ctl drop user", 1, "no table or variable named user");
+    expect_refused(x, "ctl drop user", 1, "no table, variable or parameter named user");
 }
 
 /* ---- ctl save, restore, status ---- */
@@ -338,7 +338,7 @@ static void test_checkpoints(void **state)
     expect_refused(x, "ctl restore --id 1 --table user", 1, "user is there already");
     expect_text(x, "ctl restore --id 1 --table user --replace", "restored 1 table, 0 variables out of");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2 + KEYS / 2);
-    expect_refused(x, "ctl restore --table nothing", 1, "no table or variable named nothing");
+    expect_refused(x, "ctl restore --table nothing", 1, "no table, variable or parameter named nothing");
     expect_refused(x, "ctl restore --table user:", 2, "expected NAME or NAME:NEW");
     expect_refused(x, "ctl restore --replace", 2, "--replace is for --table");
     expect_refused(x, "ctl save --delta", 1, "no delta is possible now: checkpoint.deltas is 0");
@@ -377,7 +377,7 @@ static void test_checkpoints(void **state)
     expect_text(x, "ctl checkpoints", "partial");
     expect_refused(x, "ctl save --wait-remote", 1,
                    "is on the server's disk, but is not copied: set checkpoint.remote");
-    expect_refused(x, "ctl save --table nobody", 1, "no table or variable named nobody");
+    expect_refused(x, "ctl save --table nobody", 1, "no table, variable or parameter named nobody");
     expect_refused(x, "ctl save --table user --delta", 1, "never a delta");
     expect_refused(x, "ctl restore --id 99", 1, "99");
     expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");

@@ -144,6 +144,13 @@ static struct mr_rpc_result *fetch(struct fixture *x)
     return values;
 }
 
+static void assert_same_values(const struct mr_rpc_result *a, const struct mr_rpc_result *b)
+{
+    const struct mr_tensor *x = &mr_rpc_result_value(a, 0)->tensor, *y = &mr_rpc_result_value(b, 0)->tensor;
+    assert_int_equal(x->bytes, y->bytes);
+    assert_memory_equal(x->data, y->data, x->bytes);
+}
+
 static uint64_t steps_of(struct fixture *x)
 {
     uint64_t steps;
@@ -203,15 +210,80 @@ static void a_killed_node_goes_on_where_it_saved(void **state)
     train_from(&x, SAVED, STEPS);
     assert_int_equal(steps_of(&x), STEPS);
     struct mr_rpc_result *got = fetch(&x);
-    const struct mr_tensor *a = &mr_rpc_result_value(expected, 0)->tensor,
-                           *b = &mr_rpc_result_value(got, 0)->tensor;
-    assert_int_equal(a->bytes, b->bytes);
-    assert_memory_equal(a->data, b->data, a->bytes);
+    assert_same_values(expected, got);
     mr_rpc_result_free(got);
     node_fixture_stop(&x.node);
     leave_dead_world(&x);
     mr_rpc_result_free(expected);
     leave_dead_world(&undisturbed);
+}
+
+static void save_by_name(struct mr_client *client, const char *name)
+{
+    uint64_t number;
+    const struct mr_save_options save = {.bytes = sizeof(save), .names = &name, .name_count = 1};
+    if (mr_checkpoint_save(client, NULL, &save, &number) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    assert_int_equal(node_fixture_wait_saved(client).last_status, MR_OK);
+}
+
+static enum mr_status restore_by_name(struct fixture *x, struct mr_client *client, const char *new_name,
+                                      bool replace, struct mr_restored *restored)
+{
+    char partial[NODE_PATH_BYTES + sizeof("/partial")];
+    const struct mr_restore_name name = {.name = "net", .new_name = new_name};
+    snprintf(partial, sizeof(partial), "%s/partial", x->node.checkpoints);
+    const struct mr_restore_options options = {
+        .bytes = sizeof(options), .directory = partial, .names = &name, .name_count = 1, .replace = replace};
+    *restored = (struct mr_restored){.bytes = sizeof(*restored)};
+    return mr_checkpoint_restore(client, NULL, &options, restored);
+}
+
+/* What was learnt since goes, and comes back under another name; tables are not touched. */
+static void a_parameter_is_saved_and_restored_by_name(void **state)
+{
+    struct fixture x;
+    struct mr_restored restored;
+    const struct mr_feature user = mr_feature_table("user", 4);
+    uint32_t id;
+    start(&x);
+    make_network(&x, "net");
+    struct mr_client *client = node_fixture_connect(&x.node);
+    assert_int_equal(mr_create(client, NULL, &user, 1, &id), MR_OK);
+    (void)node_fixture_save(client);
+    train_from(&x, 0, SAVED);
+    save_by_name(client, "net");
+    struct mr_rpc_result *saved = fetch(&x);
+    train_from(&x, SAVED, KILLED);
+    struct mr_rpc_result *later = fetch(&x);
+
+    node_fixture_refused(restore_by_name(&x, client, NULL, false, &restored), MR_INVALID_ARGUMENT,
+                         "parameter net is there already");
+    assert_int_equal(restore_by_name(&x, client, "net_before", false, &restored), MR_OK);
+    assert_int_equal(restored.parameters, 1);
+    assert_int_equal(restored.tables + restored.variables, 0);
+    assert_int_equal(steps_of(&x), KILLED);
+    struct mr_rpc_result *now = fetch(&x);
+    assert_same_values(now, later);
+    mr_rpc_result_free(now);
+
+    assert_int_equal(restore_by_name(&x, client, NULL, true, &restored), MR_OK);
+    assert_int_equal(steps_of(&x), SAVED);
+    now = fetch(&x);
+    assert_same_values(now, saved);
+    mr_rpc_result_free(now);
+    train_from(&x, SAVED, KILLED);
+    now = fetch(&x);
+    assert_same_values(now, later);
+    mr_rpc_result_free(now);
+
+    const char *names[] = {"net_before", "user"};
+    assert_int_equal(mr_drop(client, NULL, names, 2), MR_OK);
+    mr_client_destroy(client);
+    mr_rpc_result_free(saved);
+    mr_rpc_result_free(later);
+    node_fixture_stop(&x.node);
+    leave_dead_world(&x);
 }
 
 /* A name that is taken by a network of another shape is free once it was dropped, and what was dropped is in
@@ -252,6 +324,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_node_trains_a_network),
         cmocka_unit_test(a_node_ends_with_a_network),
         cmocka_unit_test(a_killed_node_goes_on_where_it_saved),
+        cmocka_unit_test(a_parameter_is_saved_and_restored_by_name),
         cmocka_unit_test(a_dropped_parameter_is_a_new_one),
     };
     if (argc != 3) {

@@ -104,6 +104,7 @@ class Restored:
     is_at_step: bool  #: all pushes up to `step` are in it and none after
     tables: int
     variables: int
+    parameters: int  #: of remote calls
 
 
 def _save_info(struct: Any) -> SaveInfo:
@@ -167,8 +168,9 @@ class CheckpointCalls(Connection):
         at_step: all pushes up to this step are in it and none after; for trainers that train in step
         (docs/checkpoints.md).
         trainers: how many have that step; 0: as configured. queue: while another save is running, wait for
-        its end instead of raising CheckpointRunning. names: the tables and variables to save; None: all. Such
-        a checkpoint is partial, lies in the folder `partial` of the directory, and is restored by names.
+        its end instead of raising CheckpointRunning. names: the tables, variables and parameters of remote
+        calls to save; None: all. Such a checkpoint is partial, lies in the folder `partial` of the directory,
+        and is restored by names.
         """
         return self._run(self._save(directory, kind, at_step, trainers, queue, names), options)
 
@@ -305,9 +307,9 @@ class CheckpointCalls(Connection):
         """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure
         the node serves what it did.
 
-        names: take only these tables and variables out of it, beside what the node holds; a dict gives them
-        new names. With `replace` in the place of those that have such names already. They have numbers of
-        their own: look them up by name again.
+        names: take only these tables, variables and parameters of remote calls out of it, beside what the
+        node holds; a dict gives them new names. With `replace` in the place of those that have such names
+        already. Tables and variables have numbers of their own: look them up by name again.
         """
         return self._run(self._restore(directory, id, names, replace), options)
 

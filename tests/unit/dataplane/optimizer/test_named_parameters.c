@@ -138,7 +138,15 @@ static void a_cut_stays_as_it_was(void **state)
     const struct mr_tensor seven = tensor(FLOATS, values, 7);
     assert_int_equal(mr_named_state(all, x, a, MR_OPT_MOMENTUM, &seven, &of_x, text), MR_OK);
     mr_named_stepped(all, x);
-    struct mr_named_cut *cut = mr_named_cut(all);
+    const char names[][MR_NAME_BYTES] = {"a", "nobody"};
+    struct mr_named_cut *some = mr_named_cut(all, names, 2), *none = mr_named_cut(all, names, 0);
+    assert_int_equal(some->count, 2); /* with its state */
+    assert_string_equal(some->items[0].name, "a");
+    assert_string_equal(some->items[1].optimizer, "x");
+    assert_int_equal(none->count, 0);
+    mr_named_cut_free(some);
+    mr_named_cut_free(none);
+    struct mr_named_cut *cut = mr_named_cut(all, NULL, 0);
     assert_non_null(cut);
     assert_int_equal(mr_versions_change(a, add_one, NULL), MR_OK);
     assert_int_equal(mr_versions_change(of_x, add_one, NULL), MR_OK);
@@ -250,7 +258,7 @@ static void cuts_lie_between_steps(void **state)
     assert_int_equal(pthread_create(&thread, NULL, step_often, &s), 0);
     for (uint64_t steps = 0; steps < 2000;) {
         pthread_mutex_lock(mr_named_lock(all));
-        struct mr_named_cut *cut = mr_named_cut(all);
+        struct mr_named_cut *cut = mr_named_cut(all, NULL, 0);
         pthread_mutex_unlock(mr_named_lock(all));
         assert_non_null(cut);
         steps = cut->items[1].step;

@@ -236,7 +236,7 @@ static void a_restore_tells_its_step_and_features(void **state)
     node_check(node_call_step(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, 1, 30, 0, &t, 1), MR_OK, NULL);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     const struct node_reply *reply = node_restore(n, 1);
-    const uint64_t whole[5] = {1, 30, 0, 1, 1}, one[5] = {1, 30, 0, 1, 0};
+    const uint64_t whole[6] = {1, 30, 0, 1, 1, 0}, one[6] = {1, 30, 0, 1, 0, 0};
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensors[0].bytes, sizeof(whole));
     assert_memory_equal(reply->tensors[0].data, whole, sizeof(whole));
@@ -438,7 +438,8 @@ static void single_tables_are_saved_aside(void **state)
     node_check(restore_partial(n, 1, NULL, NULL), MR_INVALID_ARGUMENT, "is partial: it has 2 tables");
     node_check(restore_partial(n, 0, NULL, NULL), MR_INVALID_ARGUMENT, "the first is emb");
     assert_float_equal(node_value(n, table, 1), -3, 0);
-    node_check(restore_partial(n, 1, "side", ""), MR_UNKNOWN_TABLE, "holds no table or variable named side");
+    node_check(restore_partial(n, 1, "side", ""), MR_UNKNOWN_TABLE,
+               "holds no table, variable or parameter named side");
     node_check(restore_partial(n, 1, "emb", "emb_old"), MR_OK, NULL);
     assert_float_equal(node_value(n, number_of(n, "emb_old"), 1), -1, 0);
 }
@@ -483,7 +484,8 @@ static void what_names_cannot_be_saved_is_told(void **state)
     const struct names good = {{"emb"}, 1}, unknown = {{"emb", "nothing"}, 2}, none = {.count = 0};
     struct names endless = good;
     memset(endless.all[0], 'x', MR_NAME_BYTES);
-    node_check(ask_partial(n, &unknown, 0, 0), MR_UNKNOWN_TABLE, "no table or variable named nothing");
+    node_check(ask_partial(n, &unknown, 0, 0), MR_UNKNOWN_TABLE,
+               "no table, variable or parameter named nothing");
     node_check(ask_partial(n, &good, DELTA, 0), MR_INVALID_ARGUMENT, "never a delta");
     node_check(ask_partial(n, &none, 0, 0), MR_WRONG_SHAPE, "expected 1 to");
     node_check(ask_partial(n, &endless, 0, 0), MR_INVALID_ARGUMENT, "name 0 is longer than 63 bytes");

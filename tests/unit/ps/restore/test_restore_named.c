@@ -260,7 +260,7 @@ static void what_is_dropped_stays_away(void **state)
     n->config.checkpoint_save_on_stop = false;
     (void)save_and_go_on(n);
     const uint32_t table = number_of(n, "emb"), last = number_of(n, "bias"), side = number_of(n, "side");
-    node_check(drop(n, "emb", "nobody"), MR_UNKNOWN_TABLE, "no table or variable named nobody");
+    node_check(drop(n, "emb", "nobody"), MR_UNKNOWN_TABLE, "no table, variable or parameter named nobody");
     check_values(n, table, 97);
     const struct node_reply *reply = drop(n, "emb", "bias");
     node_check(reply, MR_OK, NULL);
@@ -305,8 +305,8 @@ static void refuses_what_is_wrong(void **state)
     set_call(&call, &names, 1);
     node_check(node_call(n, 0, MR_OP_RESTORE, 0, call.tensors, 4), MR_WRONG_SHAPE, "names are u8[0, 128]");
     name(&names, "nothing", "");
-    node_check(restore(n, &names, 1), MR_UNKNOWN_TABLE, "no table or variable named nothing");
-    node_check(restore(n, &names, 0), MR_UNKNOWN_TABLE, "no table or variable named nothing");
+    node_check(restore(n, &names, 1), MR_UNKNOWN_TABLE, "no table, variable or parameter named nothing");
+    node_check(restore(n, &names, 0), MR_UNKNOWN_TABLE, "no table, variable or parameter named nothing");
     node_check(restore(n, &names, 8), MR_CHECKPOINT_NOT_FOUND, "ckpt-8");
     names.flags = 2;
     node_check(restore(n, &names, 1), MR_INVALID_ARGUMENT, "flags 0x2");

@@ -137,7 +137,7 @@ static void names_are_checked(void **state)
 {
     struct mr_restore_pair pairs[2] = {pair("a", ""), pair("c", "")};
     (void)state;
-    check_refused(pairs, 2, false, MR_UNKNOWN_TABLE, "no table or variable named c");
+    check_refused(pairs, 2, false, MR_UNKNOWN_TABLE, "no table, variable or parameter named c");
     pairs[1] = pair("a", "a2");
     check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "a is asked for twice");
     pairs[1] = pair("v", "a");

@@ -14,6 +14,7 @@
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
+#include "tools/ckpt/npy.h"
 
 enum { LINKS = 4, LAST = CHAIN_FIRST + LINKS - 1 };
 
@@ -272,6 +273,117 @@ static void test_parameters_are_the_same_or_differ(void **state)
     json_decref(diff);
 }
 
+/* The same file in one's own memory; free() it. */
+static uint8_t *read_whole(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    uint8_t *all = malloc(1 << 20);
+    assert_non_null(all);
+    *bytes = fread(all, 1, 1 << 20, f);
+    assert_true(*bytes > 0 && *bytes < 1 << 20);
+    (void)fclose(f);
+    return all;
+}
+
+static float float_at(const uint8_t *bytes, size_t index)
+{
+    float value;
+    memcpy(&value, bytes + index * sizeof(value), sizeof(value));
+    return value;
+}
+
+static void test_dump_a_parameter(void **state)
+{
+    const char *directory = *state;
+    char path[512], error[TOOL_NPY_TEXT_BYTES];
+    struct tool_npy_file npy;
+    float values[1000];
+    save_parameter(directory, 1, 2.5f, "sgd/1", 1200);
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter net/w", directory), 0);
+    ckpt_expect("part,index,value\nvalues,0,0.5\n");
+    ckpt_expect("values,999,2.5\n");
+    assert_null(strstr(ckpt_output_text, "velocity"));
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter net/w --state", directory), 0);
+    ckpt_expect("\nsgd/1.velocity,999,2.5\n");
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter net/w --state --format npy --out %s/arrays",
+                              directory, directory),
+                     0);
+    (void)snprintf(path, sizeof(path), "%s/arrays/sgd_1.velocity.npy", directory);
+    assert_true(tool_npy_open(&npy, path, error));
+    assert_int_equal(npy.array.rank, 1);
+    assert_int_equal(npy.array.shape[0], 1000);
+    assert_true(tool_npy_read(&npy, 0, 1000, values, error));
+    assert_true(values[0] == 0.5f && values[999] == 2.5f);
+    tool_npy_close(&npy);
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter net/b", directory), 1);
+    ckpt_expect("it has no parameter net/b (of 2 parameters and states, the first is net/w)");
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter net/w --table a", directory), 2);
+    ckpt_expect("--table or --parameter, not both");
+}
+
+static void test_export_a_parameter(void **state)
+{
+    const char *directory = *state;
+    char path[512];
+    size_t bytes;
+    save_parameter(directory, 1, 2.5f, "sgd", 4000);
+    assert_int_equal(
+        ckpt_run("export %s/ckpt-1 --parameter net/w --out %s/w.safetensors", directory, directory), 0);
+    (void)snprintf(path, sizeof(path), "%s/w.safetensors", directory);
+    uint8_t *file = read_whole(path, &bytes);
+    uint64_t length;
+    memcpy(&length, file, sizeof(length));
+    json_t *root = json_loadb((const char *)file + 8, length, 0, NULL);
+    assert_non_null(root);
+    assert_string_equal(ckpt_word(json_object_get(root, "__metadata__"), "sgd.steps"), "3");
+    const char *const names[] = {"values", "sgd.velocity"};
+    for (uint32_t i = 0; i < 2; i++) {
+        const json_t *offsets = json_object_get(json_object_get(root, names[i]), "data_offsets");
+        const size_t begin = 8 + length + (size_t)json_integer_value(json_array_get(offsets, 0));
+        assert_true(begin + 4000 <= bytes && float_at(file + begin, 0) == 0.5f &&
+                    float_at(file + begin, 999) == 2.5f);
+    }
+    json_decref(root);
+    free(file);
+    assert_int_equal(ckpt_run("export %s/ckpt-1 --parameter net/w --out %s/w.npy", directory, directory), 0);
+    (void)snprintf(path, sizeof(path), "%s/w.npy", directory);
+    file = read_whole(path, &bytes);
+    assert_true(float_at(file + bytes - 4000, 998) == 0.5f && float_at(file + bytes - 4, 0) == 2.5f);
+    free(file);
+    assert_int_equal(
+        ckpt_run("export %s/ckpt-1 --parameter net/w --i64-keys --out %s/w.npy", directory, directory), 2);
+    ckpt_expect("a parameter has no keys");
+}
+
+/* A state of another version's optimizer, or one of another length, is written as it lies there. */
+static void test_a_state_of_unknown_parts(void **state)
+{
+    const char *directory = *state;
+    char text[PS_TEXT_BYTES];
+    struct ps_writer *w;
+    const struct ps_saved_parameter list[2] = {
+        {.name = "p", .rank = 2, .dims = {1, 2}, .step = 3},
+        {.name = "p", .optimizer = "o", .rule = MR_OPT_ADAM, .rank = 1, .dims = {3}, .step = 3}};
+    assert_int_equal(fixture_start(NULL, directory, 1, &w, text), MR_OK);
+    assert_int_equal(ps_writer_set_parameters(w, list, 2), MR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t bytes = i == 0 ? 8 : 12;
+        const struct ps_record record = {
+            .kind = PS_RECORD_PARAMETER, .feature = i, .count = bytes, .bytes = bytes};
+        float *out = (float *)(void *)fixture_append(w, 0, &record);
+        for (uint32_t k = 0; k < bytes / 4; k++)
+            out[k] = (float)(10 * i + k);
+    }
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+    assert_int_equal(ckpt_run("dump %s/ckpt-1 --parameter p --state", directory), 0);
+    assert_string_equal(ckpt_output_text,
+                        "part,index,value\nvalues,0,0\nvalues,1,1\no.state,0,10\no.state,1,11\n"
+                        "o.state,2,12\n");
+}
+
 /* Killed at any time: the chain is as it was, a new checkpoint is whole or not there, and the next attempt
  * succeeds. */
 static void test_compact_killed(void **state)
@@ -330,6 +442,9 @@ int main(int argc, char **argv)
         CKPT_TEST(test_compact),
         CKPT_TEST(test_what_was_dropped),
         CKPT_TEST(test_parameters_are_the_same_or_differ),
+        CKPT_TEST(test_dump_a_parameter),
+        CKPT_TEST(test_export_a_parameter),
+        CKPT_TEST(test_a_state_of_unknown_parts),
         CKPT_TEST(test_compact_killed),
         cmocka_unit_test(test_help_and_version),
     };

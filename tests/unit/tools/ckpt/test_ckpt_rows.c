@@ -38,7 +38,7 @@ static void test_dump_csv(void **state)
     assert_int_equal(ckpt_run("dump %s/ckpt-%d --table nope", directory, LAST), 1);
     ckpt_expect("it has no table nope; its tables are: a, b");
     assert_int_equal(ckpt_run("dump %s/ckpt-%d", directory, LAST), 2);
-    ckpt_expect("--table is missing");
+    ckpt_expect("name a table with --table, or a parameter with --parameter");
     assert_int_equal(ckpt_run("dump %s/ckpt-%d --table a --format x", directory, LAST), 2);
     ckpt_expect("--format must be csv or npy, not \"x\"");
 }

@@ -152,10 +152,10 @@ static void test_writes_as_numpy_does(void **state)
         uint32_t count;
         uint64_t rows;
     } cases[] = {
-        {"u64", {{NULL, MR_U64, 0}}, 1, 4},
-        {"f32", {{NULL, MR_F32, 3}}, 1, 2},
-        {"empty", {{NULL, MR_F16, 5}}, 1, 0},
-        {"records", {{"key", MR_U64, 0}, {"values", MR_F32, 3}, {"sum", MR_F32, 0}}, 3, 2},
+        {"u64", {{NULL, MR_U64, 0, {0}}}, 1, 4},
+        {"f32", {{NULL, MR_F32, 3, {0}}}, 1, 2},
+        {"empty", {{NULL, MR_F16, 5, {0}}}, 1, 0},
+        {"records", {{"key", MR_U64, 0, {0}}, {"values", MR_F32, 3, {0}}, {"sum", MR_F32, 0, {0}}}, 3, 2},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         uint8_t header[1024];
@@ -191,12 +191,27 @@ static void test_reads_what_it_wrote(void **state)
     }
 }
 
+static void test_further_dimensions(void **state)
+{
+    (void)state;
+    uint8_t header[256];
+    const struct tool_npy_field field = {.dtype = MR_F32, .columns = 3, .more = {5, 7}};
+    const size_t bytes = tool_npy_header(&field, 1, 2, header, sizeof(header));
+    assert_true(tool_npy_parse(header, bytes, bytes + 2 * 3 * 5 * 7 * 4, &npy, error));
+    assert_int_equal(npy.rank, 4);
+    assert_int_equal(npy.shape[0], 2);
+    assert_int_equal(npy.shape[1], 3);
+    assert_int_equal(npy.shape[2], 5);
+    assert_int_equal(npy.shape[3], 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_what_numpy_wrote),    cmocka_unit_test(test_refuses_other_arrays_by_name),
         cmocka_unit_test(test_refuses_malformed_headers), cmocka_unit_test(test_refuses_other_files),
         cmocka_unit_test(test_writes_as_numpy_does),      cmocka_unit_test(test_reads_what_it_wrote),
+        cmocka_unit_test(test_further_dimensions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,26 @@ static void test_every_type_has_its_name(void **state)
     }
 }
 
+static void test_further_dimensions(void **state)
+{
+    (void)state;
+    struct tool_safetensor tensors[] = {
+        {.name = "w", .dtype = MR_F32, .rows = 2, .columns = 3, .more = {5, 7}},
+        {.name = "b", .dtype = MR_F32, .rows = 2, .columns = 3, .more = {5}},
+    };
+    size_t bytes;
+    char *header = tool_safetensors_header(tensors, 2, NULL, &bytes);
+    assert_non_null(header);
+    json_t *root = parse(header, bytes);
+    json_t *expected = json_pack("{s:{s:s, s:[i,i,i,i], s:[i,i]}, s:{s:s, s:[i,i,i], s:[i,i]}}", "w", "dtype",
+                                 "F32", "shape", 2, 3, 5, 7, "data_offsets", 0, 840, "b", "dtype", "F32",
+                                 "shape", 2, 3, 5, "data_offsets", 840, 960);
+    assert_true(json_equal(root, expected));
+    json_decref(expected);
+    json_decref(root);
+    free(header);
+}
+
 static void test_too_large(void **state)
 {
     (void)state;
@@ -82,6 +102,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header),
         cmocka_unit_test(test_every_type_has_its_name),
+        cmocka_unit_test(test_further_dimensions),
         cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
