@@ -145,6 +145,59 @@ MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o, 
         return adagrad_narrow(o, lr, values, states, gradients, row_count, dim);
     return mr_adagrad_avx512(o, lr, values, states, gradients, row_count, dim);
 }
+
+/* Eight values of a row, and their state, after a step. */
+struct adagrad_lanes {
+    __m256 w, s;
+    __m256
+        misfits; /* the sign bit is set where the gradient has NaN or Inf, or the value becomes too large */
+};
+
+MR_TARGET_AVX2 INLINE struct adagrad_lanes adagrad_lanes_avx2(const struct mr_rule *o, float lr,
+                                                              const float *values, const float *states,
+                                                              const float *gradients)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const __m256 g = _mm256_loadu_ps(gradients);
+    struct adagrad_lanes out;
+    out.s =
+        _mm256_min_ps(_mm256_add_ps(_mm256_loadu_ps(states), _mm256_mul_ps(g, g)), _mm256_set1_ps(FLT_MAX));
+    __m256 root = _mm256_add_ps(_mm256_sqrt_ps(out.s), _mm256_set1_ps(o->epsilon));
+    out.w = _mm256_sub_ps(_mm256_loadu_ps(values), _mm256_div_ps(_mm256_mul_ps(_mm256_set1_ps(lr), g), root));
+    out.misfits =
+        _mm256_or_ps(_mm256_cmp_ps(_mm256_and_ps(out.w, magnitude), _mm256_set1_ps(o->largest), _CMP_NLE_UQ),
+                     _mm256_cmp_ps(_mm256_and_ps(g, magnitude), _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
+    return out;
+}
+
+/* adagrad_narrow() of 16 values that are not transformed. */
+MR_TARGET_AVX2 static uint32_t adagrad_16_avx2(const struct mr_rule *o, float lr, float *const *values,
+                                               float *const *states, const float *const *gradients,
+                                               uint32_t row_count)
+{
+    uint32_t changed = 0;
+    for (uint32_t r = 0; r < row_count; r++) {
+        struct adagrad_lanes low = adagrad_lanes_avx2(o, lr, values[r], states[r], gradients[r]);
+        struct adagrad_lanes high = adagrad_lanes_avx2(o, lr, values[r] + 8, states[r] + 8, gradients[r] + 8);
+        if (_mm256_movemask_ps(_mm256_or_ps(low.misfits, high.misfits)) != 0)
+            continue;
+        _mm256_storeu_ps(values[r], low.w);
+        _mm256_storeu_ps(values[r] + 8, high.w);
+        _mm256_storeu_ps(states[r], low.s);
+        _mm256_storeu_ps(states[r] + 8, high.s);
+        changed |= (uint32_t)1 << r;
+    }
+    return changed;
+}
+
+MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, float lr, float *const *values,
+                                                 float *const *states, const float *const *gradients,
+                                                 uint32_t row_count, size_t dim)
+{
+    if (dim == 16 && !o->transforms)
+        return adagrad_16_avx2(o, lr, values, states, gradients, row_count);
+    return mr_adagrad_avx2(o, lr, values, states, gradients, row_count, dim);
+}
 #endif
 
 #define TABLE(set, adagrad)                                                                                  \
@@ -158,6 +211,6 @@ MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o, 
 
 TABLE(baseline, mr_adagrad_baseline)
 #ifdef __x86_64__
-TABLE(avx2, mr_adagrad_avx2)
+TABLE(avx2, adagrad_best_avx2)
 TABLE(avx512, adagrad_masked_avx512)
 #endif

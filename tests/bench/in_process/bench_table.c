@@ -5,8 +5,8 @@
  *    "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows down.
  *
- * bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]
- *   default: adagrad, all, 160 1000
+ * bench_table [--optimizer sgd|adagrad] [--only NAME] [--vectors avx512|avx2|baseline] [THOUSANDS_OF_ROWS ...]
+ *   default: adagrad, all, the widest, 160 1000
  */
 #include <inttypes.h>
 #include <math.h>
@@ -17,6 +17,7 @@
 #include "tests/bench/limits/bare_table.h"
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_print.h"
+#include "dataplane/optimizer/kernels.h"
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
@@ -208,8 +209,19 @@ static void run(uint64_t row_count, bool adagrad, const char *only)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]\n");
+    fprintf(stderr, "usage: bench_table [--optimizer sgd|adagrad] [--only NAME] "
+                    "[--vectors avx512|avx2|baseline] [THOUSANDS_OF_ROWS ...]\n");
     return 2;
+}
+
+/* False when this processor does not run the set of this name. */
+static bool force_vectors(const char *name)
+{
+    const struct mr_kernels *k = NULL;
+    for (uint32_t i = 0; (k = mr_kernels_at(i)) != NULL && strcmp(k->name, name) != 0;)
+        i++;
+    mr_kernels_force(k);
+    return k != NULL;
 }
 
 int main(int argc, char **argv)
@@ -221,6 +233,8 @@ int main(int argc, char **argv)
         const char *value = argv[first + 1];
         if (strcmp(argv[first], "--only") == 0)
             only = value;
+        else if (strcmp(argv[first], "--vectors") == 0 && force_vectors(value))
+            continue;
         else if (strcmp(argv[first], "--optimizer") == 0 &&
                  (strcmp(value, "sgd") == 0 || strcmp(value, "adagrad") == 0))
             adagrad = strcmp(value, "adagrad") == 0;

@@ -117,11 +117,44 @@ static void test_all_widths_agree_at_the_ends(void **state)
     }
 }
 
+/* Of two rows of 16 values the first would come to hold NaN or Inf because of its i-th value, and stays as it
+ * is. */
+static void push_bad_row(const struct mr_kernels *k, uint32_t i, float bad, float value, float rate)
+{
+    struct mr_rule o = optimizer(MR_OPT_ADAGRAD, 0);
+    float rows[2][32], before[32], gradients[2][16];
+    float *values[2] = {rows[0], rows[1]}, *states[2] = {rows[0] + 16, rows[1] + 16};
+    const float *in[2] = {gradients[0], gradients[1]};
+    for (uint32_t j = 0; j < 16; j++) {
+        rows[0][j] = rows[1][j] = 0.25f;
+        gradients[0][j] = gradients[1][j] = 1.0f;
+        rows[0][16 + j] = rows[1][16 + j] = 1.0f;
+    }
+    gradients[0][i] = bad;
+    rows[0][i] = value;
+    memcpy(before, rows[0], sizeof(before));
+    assert_int_equal(k->optimize[MR_OPT_ADAGRAD](&o, rate, values, states, in, 2, 16), 1u << 1);
+    assert_memory_equal(rows[0], before, sizeof(before));
+    assert_true(rows[1][i] < 0.25f);
+}
+
+static void test_all_widths_leave_bad_rows_as_they_are(void **state)
+{
+    for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++) {
+        for (uint32_t i = 0; i < 16; i++) {
+            push_bad_row(mr_kernels_at(set), i, NAN, 0.25f, 0.1f);
+            push_bad_row(mr_kernels_at(set), i, -INFINITY, 0.25f, 0.1f);
+            push_bad_row(mr_kernels_at(set), i, 1.0f, -3e38f, 3e38f); /* the value leaves its range */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_widths_give_the_same_bits),
         cmocka_unit_test(test_all_widths_agree_at_the_ends),
+        cmocka_unit_test(test_all_widths_leave_bad_rows_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
