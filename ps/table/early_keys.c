@@ -44,8 +44,7 @@ static inline void number_key(struct ps_early_keys *e, uint64_t hash, uint32_t r
         }
         at = (at + 1) & e->scratch.slot_mask;
     }
-    distinct[e->scratch.distinct_count] =
-        (struct ps_distinct){hash, e->keys[row], e->gradients + (size_t)row * e->dim};
+    distinct[e->scratch.distinct_count] = (struct ps_distinct){hash, e->gradients + (size_t)row * e->dim};
     e->scratch.slots[at] = ++e->scratch.distinct_count;
 }
 

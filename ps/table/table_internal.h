@@ -140,10 +140,9 @@ void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
 /* The row's values as f32; of a 16-bit row, until the next one is asked for. */
 const float *ps_table_row_values(struct ps_table *t, const void *row);
 
-/* A key of a push, once, and its gradient. */
+/* A key of a push, once, by its hash, from which the key follows, and its gradient. */
 struct ps_distinct {
     uint64_t hash;
-    uint64_t key;
     const float *gradient;
 };
 

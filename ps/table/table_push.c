@@ -181,8 +181,8 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
     return true;
 }
 
-static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
-                             uint64_t hash, struct pushed from)
+static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t hash,
+                             struct pushed from)
 {
     const float *gradient;
     if (p->cursor.derives) {
@@ -201,20 +201,20 @@ static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, 
     }
     if (p->scratch.distinct_count == p->scratch.distinct_max)
         return false;
-    p->scratch.distinct[p->scratch.distinct_count] = (struct ps_distinct){hash, key, gradient};
+    p->scratch.distinct[p->scratch.distinct_count] = (struct ps_distinct){hash, gradient};
     *slot = ++p->scratch.distinct_count;
     return true;
 }
 
 /* False when there is no room. */
-static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
-                                uint64_t hash, struct pushed from)
+static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t hash,
+                                struct pushed from)
 {
     uint32_t at = ps_push_slot(hash, p->scratch.slot_mask);
     for (;; at = (at + 1) & p->scratch.slot_mask) { /* most slots are free */
         uint32_t number = p->scratch.slots[at];
         if (number == 0)
-            return add_first(p, t, &p->scratch.slots[at], key, hash, from);
+            return add_first(p, t, &p->scratch.slots[at], hash, from);
         if (p->scratch.distinct[number - 1].hash == hash)
             return add_repeated(p, t, &p->scratch.distinct[number - 1], from);
     }
@@ -288,25 +288,27 @@ static inline void repeats_add(struct ps_table_push *p, const struct ps_table *t
 }
 
 /* Numbers the keys without a branch by whether they are new, which nothing predicts: only with one by whether
- * their slots hold other keys. */
+ * their slots hold other keys. Their buckets are on their way meanwhile: this stage does not wait for memory
+ * otherwise, and the next one does nothing else. */
 static inline void group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                        uint32_t count)
 {
-    const uint64_t *keys = p->in.keys + first;
     const float *gradient = gradient_at(p, t, first);
     uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
              distinct_count = p->scratch.distinct_count, dim = t->dim;
     struct ps_distinct *distinct = p->scratch.distinct;
     struct repeats r;
     uint32_t repeated = 0;
-    uint64_t hashes[PS_GROUP_KEYS];
-    ps_group_hash(t, hashes, keys, count);
+    struct ps_group group;
+    const uint64_t *hashes = group.hashes;
+    ps_group_hash(t, group.hashes, p->in.keys + first, count);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&slots[ps_push_slot(hashes[i], mask)], 1, 3);
+    ps_group_seek(t, &group, count);
     for (uint32_t i = 0; i < count; i++, gradient += dim) {
         uint32_t at = ps_push_slot(hashes[i], mask), number, is_new;
         /* If it is new, this is its place, and it is compared with itself. */
-        distinct[distinct_count] = (struct ps_distinct){hashes[i], keys[i], gradient};
+        distinct[distinct_count] = (struct ps_distinct){hashes[i], gradient};
         for (;; at = (at + 1) & mask) {
             number = slots[at];
             is_new = number == 0;
@@ -354,7 +356,7 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
         if ((hashes[i] & class_mask) != p->cursor.class_value || leaves_out(p, hashes[i]))
             continue;
         from.weight = p->in.weights != NULL ? p->in.weights[key] : 1.0f;
-        if (!add_gradient(p, t, p->in.keys[key], hashes[i], from))
+        if (!add_gradient(p, t, hashes[i], from))
             return false;
     }
     return true;
@@ -392,7 +394,7 @@ static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct p
     uint64_t rewrites = t->index.rewrites;
     if (!ps_table_admits_push(t, d->hash))
         return (struct ps_place){.bucket = NULL};
-    if (ps_table_row_create(t, d->key, d->hash) == NULL) {
+    if (ps_table_row_create(t, ps_key_of_hash(d->hash, t->index.seed), d->hash) == NULL) {
         a->refused++;
         return (struct ps_place){.bucket = NULL};
     }
