@@ -15,7 +15,7 @@
 #define IDS_MAX   4096u /* of a directory, looked at for the parent */
 #define WHY_BYTES 256u
 
-#define REMOTE_MIB      64u /* of buffers of a save to a store, and of its parts that are in flight */
+#define REMOTE_MIB      56u /* of buffers of a save to a store, and of its parts that are in flight */
 #define REMOTE_PART_MIB 8u
 
 /* ---- what has changed since the last cut ---- */
@@ -250,7 +250,8 @@ static enum mr_status pick_features(const struct ps_control *c, const struct ps_
     return MR_OK;
 }
 
-/* What a save holds in memory: 64 MiB where the store is slow and there are up to six cores. */
+/* What a save holds in memory: with what its connections take, at most 64 MiB where the store is slow and there
+ * are up to six cores. */
 static uint32_t buffers_per_core(const struct ps_node *node, const struct ps_place *place)
 {
     const uint32_t wanted = (uint32_t)node->config->checkpoint_buffers_per_core;

@@ -144,9 +144,20 @@ class Node:
     def start(self, cores: int | None = None) -> Node:
         """Starts it and waits until it serves."""
         self.launch(cores)
+        return self.wait_ready()
+
+    def wait_ready(self) -> Node:
+        """Waits until it serves."""
         assert self._program is not None
         self._program.wait_line("millraced: ready")
         return self
+
+    def own_bytes(self) -> int:
+        """Memory of its process that is not of files (RssAnon)."""
+        assert self._program is not None
+        with open(f"/proc/{self._program.pid}/status", encoding="utf-8") as status:
+            line = next(line for line in status if line.startswith("RssAnon:"))
+        return int(line.split()[1]) << 10
 
     def said(self) -> str:
         """Its log so far."""

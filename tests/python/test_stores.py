@@ -476,3 +476,69 @@ def test_a_datanode_dies_in_the_middle_of_a_save(hdfs, new_node):
         wait_copied(client, number)
     path = f"/dies/ckpt-{number}/core-000.mrc"
     wait_until(lambda: hdfs.tell(f"copies {path}", "copies of").startswith("2"), f"HDFS has {path} twice")
+
+
+MEMORY_BYTES = 64 << 20  # a node's for copies to a store, from there, or saves there, beside its own
+
+
+def settle(node) -> int:
+    """Waits until a node's memory grows no more, and returns what it has."""
+    most, since = node.own_bytes(), time.monotonic()
+    while time.monotonic() - since < 0.3:
+        now = node.own_bytes()
+        if now > most:
+            most, since = now, time.monotonic()
+        time.sleep(0.01)
+    return most
+
+
+def large_table(client: millrace.Client) -> None:
+    """Its rows are 24 MiB in each of three cores."""
+    table = client.table("t", 256, initializer=init.uniform(0, 1, seed=5))
+    for first in range(0, 72 << 10, 4096):
+        table.lookup(np.arange(first, first + 4096))
+
+
+def filled(proxy: FaultProxy, node) -> int:
+    """The memory of a node once three files are on their way, through a link that is full."""
+    wait_until(lambda: proxy.held == 3, "three files are on their way")
+    return settle(node)
+
+
+@only(["s3proxy", "hdfs"])
+def test_a_slow_store_costs_little_memory(store, proxy, new_node):
+    saved = threading.Event()
+    proxy.start(lambda i: PASS)
+    node = new_node(3, (f"checkpoint.remote={store.url('memory', proxy.port)}",), near=True)
+    with connected(node) as client:
+        large_table(client)
+        proxy.start(lambda i: PASS if saved.wait(WAIT_S) else CUT)
+        number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+        before = settle(node)
+        proxy.hold()
+        saved.set()
+        assert 3 << 20 < filled(proxy, node) - before < MEMORY_BYTES, "the copy of a save"
+        proxy.go()
+        wait_copied(client, number)
+        assert node.own_bytes() - before < MEMORY_BYTES, "after it"
+    node.kill()
+    shutil.rmtree(node.checkpoints)
+    proxy.hold()
+    node.launch()
+    assert filled(proxy, node) < MEMORY_BYTES, "a restore, with all that a node has before it"
+    proxy.go()
+    node.wait_ready()
+
+
+@only(["s3proxy", "hdfs"])
+def test_a_save_to_a_slow_store_costs_little_memory(store, proxy, new_node):
+    proxy.start(lambda i: PASS)
+    node = new_node(3, (f"checkpoint.directory={store.url('straight', proxy.port)}",), near=True)
+    with connected(node) as client:
+        large_table(client)
+        before = settle(node)
+        proxy.hold()
+        number = client.save(kind="full")
+        assert 3 << 20 < filled(proxy, node) - before < MEMORY_BYTES
+        proxy.go()
+        client.wait_for_save(number, timeout_s=WAIT_S)

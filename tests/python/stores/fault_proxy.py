@@ -11,6 +11,9 @@ PASS, BUSY, CUT, LOSE = "pass", "busy", "cut", "lose"
 """What becomes of a request: it is passed on; it is answered with 503; it is cut off before the server sees
 it; or the server does it, and the connection is cut before the answer."""
 
+LARGE_BYTES = 1 << 20
+"""A content of that many bytes, or of a length that is not said, waits while the proxy holds."""
+
 Plan = Callable[[int], Union[str, None]]
 
 
@@ -23,6 +26,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _say(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        if len(body) >= LARGE_BYTES:
+            self.server.wait_open()
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -35,7 +40,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _is_large(self) -> bool:
+        is_chunked = self.headers.get("Transfer-Encoding", "") == "chunked"
+        return is_chunked or int(self.headers.get("Content-Length", "0")) >= LARGE_BYTES
+
     def _body(self) -> bytes:
+        if self._is_large():
+            self.server.wait_open()
         if self.headers.get("Transfer-Encoding", "") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", "0")))
         body = b""
@@ -73,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self._body()
+        self.server.now.request = self.command, self.path
         fate = self.server.next_fate()
         if fate == BUSY:
             self._say(503, [], b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
@@ -99,7 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 class FaultProxy(ThreadingHTTPServer):
     """start(plan): plan(i) decides what becomes of the i-th request from then on, from 0. It is called before
-    the server sees the request. seen: what the server was asked since then: method, path and status."""
+    the server sees the request, of which now.request has method and target. seen: what the server was asked since then: method, path and status.
+
+    hold(): contents, in either direction, go no further, as over a link that is full, until go(). held: how
+    many wait for that."""
 
     daemon_threads = True
 
@@ -110,6 +125,10 @@ class FaultProxy(ThreadingHTTPServer):
         self._plan: Plan = lambda i: PASS
         self.count = 0
         self.seen: list[tuple[str, str, int]] = []
+        self.now = threading.local()
+        self._open = threading.Event()
+        self._open.set()
+        self.held = 0
         self.led: dict[str, int] = {}  # path and query on a DataNode: its port
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -125,7 +144,24 @@ class FaultProxy(ThreadingHTTPServer):
             self.count += 1
         return plan(index) or PASS
 
+    def hold(self) -> None:
+        """From now on."""
+        self._open.clear()
+
+    def go(self) -> None:
+        """All that waits goes on."""
+        self._open.set()
+
+    def wait_open(self) -> None:
+        """Waits while it holds."""
+        with self._lock:
+            self.held += 1
+        self._open.wait()
+        with self._lock:
+            self.held -= 1
+
     def close(self) -> None:
         """Ends it."""
+        self.go()
         self.shutdown()
         self.server_close()
