@@ -52,6 +52,14 @@ struct ps_manifest memory_manifest(const uint8_t *block, uint64_t id, uint32_t d
 {
     static struct mr_feature features[2];
     static uint32_t ids[2] = {MEMORY_TABLE, MEMORY_VARIABLE};
+    static struct ps_saved_parameter parameters[MEMORY_PARAMETERS] = {
+        {.name = "p", .rank = 1, .dims = {MEMORY_PARAMETER_FLOATS}, .step = 7},
+        {.name = "p",
+         .optimizer = "o",
+         .rule = MR_OPT_ADAGRAD,
+         .rank = 1,
+         .dims = {MEMORY_PARAMETER_FLOATS},
+         .step = 7}};
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof(header->hash));
     features[0] = feature("t", MR_TABLE, dim);
@@ -61,6 +69,8 @@ struct ps_manifest memory_manifest(const uint8_t *block, uint64_t id, uint32_t d
                             .feature_count = 2,
                             .features = features,
                             .feature_ids = ids,
+                            .parameter_count = MEMORY_PARAMETERS,
+                            .parameters = parameters,
                             .file_count = 1};
     m.files[0] = (struct ps_manifest_file){.blocks = 1,
                                            .payload_bytes = header->payload_bytes,
@@ -84,6 +94,10 @@ void memory_check_record(const struct ps_record *record, const uint8_t *bytes)
     uint32_t sum = 0;
     FUZZ_ASSERT(!ps_record_check(record) && (uintptr_t)bytes % 8 == 0);
     FUZZ_ASSERT(kind == 0 || record->feature == (kind == MR_TABLE ? MEMORY_TABLE : MEMORY_VARIABLE));
+    if (record->kind == PS_RECORD_PARAMETER) {
+        FUZZ_ASSERT(record->feature < MEMORY_PARAMETERS &&
+                    record->offset + record->bytes <= MEMORY_PARAMETER_FLOATS * sizeof(float));
+    }
     for (uint64_t i = 0; i < record->bytes; i++)
         sum += bytes[i];
     bytes_seen = sum;

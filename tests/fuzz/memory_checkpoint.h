@@ -5,8 +5,10 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define MEMORY_TABLE    2u /* ids of the two features */
-#define MEMORY_VARIABLE 3u
+#define MEMORY_TABLE            2u /* ids of the two features */
+#define MEMORY_VARIABLE         3u
+#define MEMORY_PARAMETERS       2u /* the values of a parameter, and a state beside it */
+#define MEMORY_PARAMETER_FLOATS 4u /* of each */
 
 struct ps_store_file {
     const uint8_t *data; /* NULL: there is no such file */
