@@ -7,24 +7,26 @@
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control.h"
 #include "ps/core/core.h"
+#include "ps/store/store_url.h"
 
 bool ps_serve_path_parse(const char *path, char *directory, size_t directory_bytes, uint64_t *id)
 {
-    size_t bytes = strlen(path);
+    const bool is_remote = ps_store_url_is_remote(path);
+    size_t bytes = is_remote ? strcspn(path, "?") : strlen(path);
+    const char *query = path + bytes, *root = is_remote ? strstr(path, "://") + 3 : path;
     while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
-    if (bytes == 0 || bytes + 2 > directory_bytes)
+    if (bytes == 0 || bytes + strlen(query) + 2 > directory_bytes)
         return false;
     memcpy(directory, path, bytes);
     directory[bytes] = '\0';
-    char *slash = strrchr(directory, '/');
+    char *slash = strrchr(directory + (root - path), '/');
     *id = ps_name_published(slash != NULL ? slash + 1 : directory);
-    if (*id == 0)
-        return true;
-    if (slash == NULL)
+    if (*id != 0 && slash == NULL)
         memcpy(directory, ".", 2);
-    else
+    else if (*id != 0)
         slash[slash == directory ? 1 : 0] = '\0';
+    strcat(directory, query);
     return true;
 }
 

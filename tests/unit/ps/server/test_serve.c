@@ -34,9 +34,15 @@ static void paths_name_a_checkpoint_or_a_directory(void **state)
     check_path("data/ckpt-07", "data/ckpt-07", 0);
     check_path("data/ckpt-x", "data/ckpt-x", 0);
     check_path("/", "/", 0);
+    check_path("s3://models/ads/ckpt-7?endpoint=http://h:1", "s3://models/ads?endpoint=http://h:1", 7);
+    check_path("s3://models/ckpt-7/", "s3://models", 7);
+    check_path("s3://ckpt-7?region=x/ckpt-8", "s3://ckpt-7?region=x/ckpt-8", 0);
+    check_path("hdfs://h:1/ads?user.name=me", "hdfs://h:1/ads?user.name=me", 0);
     assert_false(ps_serve_path_parse("", got, sizeof(got), &id));
     assert_false(ps_serve_path_parse("1234567", got, sizeof(got), &id));
     assert_true(ps_serve_path_parse("123456", got, sizeof(got), &id));
+    assert_false(ps_serve_path_parse("s3://b?", got, sizeof(got), &id));
+    assert_true(ps_serve_path_parse("s3://b", got, sizeof(got), &id));
 }
 
 /* What is in the directory, in one number. */
