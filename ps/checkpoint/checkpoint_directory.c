@@ -262,22 +262,28 @@ static void remove_temporary(const struct ps_store *store, const char *directory
 struct temporary_list {
     uint64_t *ids; /* NULL: they are only counted */
     uint32_t count, room;
+    uint64_t highest; /* of those that are wanted */
 };
 
 static void collect_temporary(void *arg, const char *name)
 {
     struct temporary_list *list = arg;
     const uint64_t id = ps_name_temporary(name);
-    if (id == 0 || (list->ids && list->count == list->room))
+    if (id == 0 || id > list->highest || (list->ids && list->count == list->room))
         return;
     if (list->ids)
         list->ids[list->count] = id;
     list->count++;
 }
 
+/* Where there are no claims, the next save may be writing: numbers beyond the newest checkpoint stay. */
 static void remove_temporaries(const struct ps_store *store, const char *directory)
 {
-    struct temporary_list counted = {0}, list = {0};
+    uint64_t newest = UINT64_MAX;
+    uint32_t ignored;
+    if (!store->claim && ps_checkpoint_list_all(store, directory, &newest, 1, &ignored) != 0)
+        return;
+    struct temporary_list counted = {.highest = newest}, list = counted;
     if (store->list(store->self, directory, collect_temporary, &counted) != 0 || counted.count == 0)
         return;
     list.room = counted.count;

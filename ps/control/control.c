@@ -27,12 +27,6 @@ bool ps_control_submit(struct ps_control *c, struct ps_command *command)
     return true;
 }
 
-static struct ps_command *take_command(struct ps_control *c)
-{
-    uintptr_t command;
-    return ps_ring_take(&c->commands, &command) ? (struct ps_command *)command : NULL;
-}
-
 /* What the names of a partial save mean, and where it goes. */
 static enum mr_status prepare_partial(struct ps_control *c, struct ps_command *command)
 {
@@ -46,22 +40,38 @@ static enum mr_status prepare_partial(struct ps_control *c, struct ps_command *c
     return status == MR_OK ? ps_control_place_partial(c->node->config, save, command->text) : status;
 }
 
-static void execute_save(struct ps_control *c, struct ps_command *command)
+static void answer_save(struct ps_command *command, uint64_t id, uint64_t number)
 {
-    uint64_t id = 0, number = command->cancel_number;
-    if (number != 0) {
-        command->status = ps_control_save_cancel(c, number, command->text);
-    } else {
-        if (command->name_list_count > 0)
-            command->status = prepare_partial(c, command);
-        if (command->status == MR_OK)
-            command->status = ps_control_save(c, &command->save, &id, command->text);
-        number = command->save.number;
-    }
     if (command->status == MR_OK) {
         ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
         ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &number);
     }
+}
+
+static void begin_save(struct ps_control *c, struct ps_command *command)
+{
+    uint64_t id = 0;
+    if (command->status == MR_OK && atomic_load(&c->stop))
+        ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
+    if (command->status == MR_OK)
+        command->status = ps_control_save(c, &command->save, &id, command->text);
+    answer_save(command, id, command->save.number);
+}
+
+/* False: it is answered later. */
+static bool execute_save(struct ps_control *c, struct ps_command *command)
+{
+    if (command->cancel_number != 0) {
+        command->status = ps_control_save_cancel(c, command->cancel_number, command->text);
+        answer_save(command, 0, command->cancel_number);
+        return true;
+    }
+    if (command->name_list_count > 0)
+        command->status = prepare_partial(c, command);
+    if (command->status == MR_OK && ps_control_look_first(c, command))
+        return false;
+    begin_save(c, command);
+    return true;
 }
 
 static void execute_restore(struct ps_control *c, struct ps_command *command)
@@ -87,11 +97,12 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
     }
 }
 
-static void execute(struct ps_control *c, struct ps_command *command)
+/* False: it is answered later. */
+static bool execute(struct ps_control *c, struct ps_command *command)
 {
     if (atomic_load(&c->stop)) {
         ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
-        return;
+        return true;
     }
     switch (command->op) {
     case MR_OP_CREATE:
@@ -110,14 +121,14 @@ static void execute(struct ps_control *c, struct ps_command *command)
         ps_control_drop(c, command);
         break;
     case MR_OP_SAVE:
-        execute_save(c, command);
-        break;
+        return execute_save(c, command);
     case MR_OP_RESTORE:
         execute_restore(c, command);
         break;
     default:
         assert(false && "not a control call");
     }
+    return true;
 }
 
 /* ---- checkpoints that are read again (ps/checkpoint/scrubber.h) ---- */
@@ -185,24 +196,25 @@ static void wait_for_work(struct ps_control *c)
     }
 }
 
-static void send_back(struct ps_control *c, struct ps_command *command)
-{
-    while (!dp_post(c->node->dp, 0, &command->task))
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-}
-
 static void *run(void *arg)
 {
     struct ps_control *c = arg;
+    c->is_in_thread = true;
     for (;;) {
-        wait_for_work(c);
+        if (c->deferred == NULL)
+            wait_for_work(c);
         look_at_damage(c);
-        struct ps_command *command = take_command(c);
+        struct ps_command *command = ps_control_take(c);
         if (command != NULL) {
-            execute(c, command);
-            send_back(c, command);
+            if (execute(c, command))
+                ps_command_send_back(c, command);
         } else if (atomic_load(&c->stop)) {
+            c->is_in_thread = false;
             return NULL;
+        }
+        while ((command = ps_control_looked(c)) != NULL) {
+            begin_save(c, command);
+            ps_command_send_back(c, command);
         }
         ps_control_saves_poll(c);
         ps_control_copies_poll(c);
@@ -215,8 +227,7 @@ bool ps_control_start(struct ps_control *c)
     char ignored[PS_CONTROL_TEXT_BYTES];
     atomic_store(&c->stop, false);
     ps_control_schedule_start(c);
-    if (ps_store_url_is_remote(c->node->config->checkpoint_directory))
-        (void)ps_control_learn_ids(c, c->node->config->checkpoint_directory, ignored);
+    (void)ps_control_learn_ids(c, ignored);
     c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }
@@ -224,6 +235,7 @@ bool ps_control_start(struct ps_control *c)
 void ps_control_stop(struct ps_control *c, bool finish_save)
 {
     char text[PS_CONTROL_TEXT_BYTES];
+    c->stop_by_us = dp_now_us() + c->node->config->checkpoint_remote_stop_s * 1000000;
     ps_scrubber_stop(c->scrubber);
     c->scrubber = NULL;
     if (c->running) {
@@ -236,12 +248,14 @@ void ps_control_stop(struct ps_control *c, bool finish_save)
     if (finish_save)
         ps_control_save_wait(c, text);
     ps_control_save_abort(c);
+    ps_control_jobs_stop(c);
 }
 
 struct ps_control *ps_control_create(struct ps_node *node)
 {
     struct ps_control *c = calloc(1, sizeof(*c));
-    struct ps_stores *stores = ps_stores_create(node->config->checkpoint_remote_credentials);
+    struct ps_stores *stores = ps_stores_create(node->config->checkpoint_remote_credentials,
+                                                (uint32_t)node->config->checkpoint_store_pause_ms);
     if (c == NULL || stores == NULL) {
         ps_stores_destroy(stores);
         free(c);
@@ -285,7 +299,7 @@ void ps_control_destroy(struct ps_control *c)
     if (c == NULL)
         return;
     assert(!c->running && c->writer == NULL);
-    for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c))
+    for (struct ps_command *command = ps_control_take(c); command != NULL; command = ps_control_take(c))
         ps_command_free(command);
     free(c->saves.cut.gates);
     free(c->left_out.logs);

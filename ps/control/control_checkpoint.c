@@ -269,7 +269,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
     int cpus[DP_CORES_MAX];
     int cpu_count = ps_cpus_parse(node->config->cores_cpus, cpus, DP_CORES_MAX);
     struct ps_place place;
-    const enum mr_status status = ps_stores_place_to_save(c->stores, request->directory, &place, text);
+    const enum mr_status status = ps_stores_place(c->stores, request->directory, PS_PLACE_SAVE, &place, text);
     if (status != MR_OK)
         return status;
     const struct ps_writer_options options = {
@@ -415,7 +415,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
     uint64_t bytes_total, changes = 0;
     struct ps_place place;
-    enum mr_status status = ps_stores_place_to_save(c->stores, request->directory, &place, text);
+    enum mr_status status = ps_stores_place(c->stores, request->directory, PS_PLACE_SAVE, &place, text);
     if (status == MR_OK)
         status = ps_control_next_id(c, request->directory, &place, &entry.id, text);
     if (status == MR_OK)
@@ -431,7 +431,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     }
     if (status != MR_OK)
         return status;
-    ps_control_note_id(c, request->directory, &place, entry.id);
+    ps_control_note_id(c, request->directory, entry.id);
     if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
         ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
         c->saves.changes_saved = changes;
@@ -524,14 +524,6 @@ static void fill_ended(struct ps_save_entry *entry, const struct ps_writer_statu
     }
 }
 
-static void retain(struct ps_control *c, const char *directory)
-{
-    struct ps_place place;
-    char ignored[PS_TEXT_BYTES];
-    if (ps_stores_place_to_save(c->stores, directory, &place, ignored) == MR_OK)
-        ps_checkpoint_retain(place.store, place.path, (uint32_t)c->node->config->checkpoint_keep);
-}
-
 /* Ends the save, after the writer has published the checkpoint or failed. */
 static void end_save(struct ps_control *c, const struct ps_writer_status *status)
 {
@@ -555,7 +547,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     if (entry->status == MR_OK && is_own)
         ps_control_published(c, entry->id);
     if (entry->status == MR_OK && entry->is_copied) {
-        retain(c, directory);
+        ps_control_retain(c, directory);
         struct ps_copier *copier = atomic_load(&c->node->copier);
         if (copier != NULL)
             ps_copier_wake(copier);

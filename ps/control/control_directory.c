@@ -180,43 +180,44 @@ static struct ps_last_id *find_last_id(struct ps_control *c, const char *directo
     return NULL;
 }
 
-void ps_control_note_id(struct ps_control *c, const char *directory, const struct ps_place *place,
-                        uint64_t id)
+void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id)
 {
     struct ps_last_id *last = find_last_id(c, directory);
-    if (place->stop == NULL)
+    if (!ps_store_url_is_remote(directory))
         return;
-    if (last == NULL)
+    if (last == NULL) {
         last = &c->last_ids[c->last_id_count++ % PS_LAST_IDS];
-    snprintf(last->directory, sizeof(last->directory), "%s", directory);
-    last->id = id;
+        *last = (struct ps_last_id){0};
+        snprintf(last->directory, sizeof(last->directory), "%s", directory);
+    }
+    last->id = id > last->id ? id : last->id;
 }
 
-enum mr_status ps_control_learn_ids(struct ps_control *c, const char *directory, char *text)
+enum mr_status ps_control_learn_ids(struct ps_control *c, char *text)
 {
-    struct ps_place place;
+    const char *directory = c->node->config->checkpoint_directory;
     uint64_t next;
-    enum mr_status status = ps_stores_place_to_save(c->stores, directory, &place, text);
-    const struct ps_last_id *last = find_last_id(c, directory);
-    if (status != MR_OK || place.stop == NULL)
-        return status;
-    status = ps_checkpoint_next_id(place.store, place.path, &next, text);
-    if (status == MR_OK && (last == NULL || next - 1 > last->id))
-        ps_control_note_id(c, directory, &place, next - 1);
+    if (!ps_store_url_is_remote(directory))
+        return MR_OK;
+    const enum mr_status status = ps_checkpoint_next_id(c->own.store, c->own.path, &next, text);
+    if (status == MR_OK)
+        ps_control_note_id(c, directory, next - 1);
     return status;
 }
 
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text)
 {
+    const struct ps_last_id *last = find_last_id(c, directory);
     if (place->stop == NULL)
         return ps_checkpoint_next_id(place->store, place->path, id, text);
-    if (find_last_id(c, directory) == NULL) {
-        const enum mr_status status = ps_control_learn_ids(c, directory, text);
-        if (status != MR_OK)
-            return status;
+    if (last == NULL || last->id == (uint64_t)PS_CHECKPOINT_ID_MAX) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s: %s", directory,
+                 last == NULL ? "which numbers it has is not known any more: save again"
+                              : "it has the checkpoint of the highest number: save to another directory");
+        return MR_INVALID_ARGUMENT;
     }
-    *id = find_last_id(c, directory)->id + 1;
+    *id = last->id + 1;
     return MR_OK;
 }
 
@@ -226,7 +227,7 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 {
     char who[64];
     const char *directory = c->node->config->checkpoint_directory;
-    const enum mr_status status = ps_stores_place(c->stores, directory, &c->own, text);
+    const enum mr_status status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &c->own, text);
     if (status != MR_OK || directory[0] == '\0' || ps_store_url_is_remote(directory))
         return status;
     ps_checkpoint_unlock(c->directory_lock);

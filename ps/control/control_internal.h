@@ -1,6 +1,7 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
  * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
- * control_parameters.c, control_report.c, control_step.c, control_state.c. */
+ * control_background.c, control_list.c, control_parameters.c, control_report.c, control_step.c,
+ * control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
 
@@ -54,9 +55,14 @@ struct ps_control {
     struct ps_node *node;
     pthread_t thread;
     bool running;
+    bool is_in_thread; /* of whoever works on it: the thread, or main while it does not run */
     sem_t wake;
     _Atomic bool stop;
+    uint64_t stop_by_us;     /* when it stops: how long it waits for stores */
     struct ps_ring commands; /* core 0 -> control: struct ps_command * */
+    /* commands that came while the thread waited for a store, in their order */
+    struct ps_command *deferred;
+    struct ps_job *jobs; /* in the background */
 
     struct ps_catalog catalog;
     struct ps_history history;
@@ -110,14 +116,40 @@ enum mr_status ps_control_check_whole(const struct ps_control *c, char *text);
 void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
 /* Sets the gate of every core to PS_GATE_BROKEN: data calls are refused with this status and text. */
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text);
-/* Writes the history to the configured directory, and lets its copy follow. MR_IO_ERROR, MR_NO_MEMORY, and a
- * line in `error` (PS_CONTROL_TEXT_BYTES). */
-enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error);
+/* Sends the answer of a command that is done. */
+void ps_command_send_back(struct ps_control *c, struct ps_command *command);
 /* The view's `state`. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 /* Reads and sets the view. Any thread; the control thread. */
 void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
+
+/* ---- stores that may stall (control_background.c) ---- */
+
+/* Does `work`, which asks the store of a place; if that is not on this machine, on another thread, and waits
+ * for it. Meanwhile Lists are answered, a save that pushes wait for
+ * is cut off when its time is up, and so is a cut at a step; other commands are deferred. It
+ * changes nothing of the control thread's but what `arg` points to. Before that thread runs, and after it,
+ * it is done here. */
+void ps_control_await(struct ps_control *c, const struct ps_place *place, void (*work)(void *arg), void *arg);
+/* Takes the next command, deferred ones first; NULL: there is none. */
+struct ps_command *ps_control_take(struct ps_control *c);
+/* Removes the checkpoints that are to go from a directory that was saved to: at once from a disk, in the
+ * background from a store. */
+void ps_control_retain(struct ps_control *c, const char *directory);
+/* Asks a store in the background for the highest number in the directory that a save goes to. True: the save
+ * waits for that, or has failed; ps_control_looked() returns it. False: it need not wait. */
+bool ps_control_look_first(struct ps_control *c, struct ps_command *save);
+/* Ends jobs that are done. Returns a save whose directory has been looked at; if that failed, its status says
+ * so. NULL: there is none. */
+struct ps_command *ps_control_looked(struct ps_control *c);
+/* Waits for the jobs, but not beyond stop_by_us: then cuts them off. */
+void ps_control_jobs_stop(struct ps_control *c);
+/* Writes the history to the configured directory, and lets its copy follow. MR_IO_ERROR, MR_NO_MEMORY, and a
+ * line in `error` (PS_CONTROL_TEXT_BYTES). */
+enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error);
+/* Returns the newest checkpoint of the configured directory; 0: none, or it cannot be read. */
+uint64_t ps_control_own_newest(struct ps_control *c);
 
 /* ---- what is durable (control_durable.c) ---- */
 
@@ -237,15 +269,14 @@ enum mr_status ps_control_check_source(const struct ps_config *config, const cha
  * which is created if it is missing and allowed. Errors as those of ps_control_check_directory(). */
 enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
                                         char text[PS_CONTROL_TEXT_BYTES]);
-/* Returns the number of the next checkpoint in a directory to save to. Errors as those of
- * ps_checkpoint_next_id(). */
+/* Returns the number of the next checkpoint in a directory to save to. Nothing is asked of a store. Errors as
+ * those of ps_checkpoint_next_id(). */
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text);
-/* Asks a store for the newest checkpoint of a directory, so that the next save need not. */
-enum mr_status ps_control_learn_ids(struct ps_control *c, const char *directory, char *text);
-/* A number was given. */
-void ps_control_note_id(struct ps_control *c, const char *directory, const struct ps_place *place,
-                        uint64_t id);
+/* Asks the configured directory, if it is in a store, for its newest checkpoint, so that no save need do so. */
+enum mr_status ps_control_learn_ids(struct ps_control *c, char *text);
+/* A number was given, or is there. */
+void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id);
 /* Keeps others from writing to a directory while a save is running. MR_IO_ERROR: another process has it, and
  * `text` names it. */
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text);

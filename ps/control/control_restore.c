@@ -294,10 +294,9 @@ static void count_restore(struct attempt *a)
     struct ps_history *h = &a->c->history;
     const struct ps_restore_plan *plan = &a->plan;
     const char *own = a->c->node->config->checkpoint_directory;
-    uint64_t newest = 0;
     bool counted = false;
     if (plan->whole) {
-        (void)ps_checkpoint_list(a->c->own.store, a->c->own.path, &newest, 1);
+        const uint64_t newest = ps_control_own_newest(a->c);
         const bool is_own = strcmp(own, a->directory) == 0;
         const bool is_newest = newest == a->view->id && is_own;
         ps_history_restored(h, is_own ? PS_HISTORY_OWN : a->directory, is_newest ? 0 : a->view->id, newest);
@@ -451,8 +450,8 @@ static void restored_on_core(struct ps_core *core, void *arg)
 static void follow(struct ps_control *c, const char *directory, const struct ps_reader *reader)
 {
     const struct ps_chain *chain = ps_reader_chain(reader);
-    uint64_t newest = 0, delta_bytes = 0;
-    (void)ps_checkpoint_list(c->own.store, c->own.path, &newest, 1);
+    const uint64_t newest = ps_control_own_newest(c);
+    uint64_t delta_bytes = 0;
     ps_save_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
@@ -504,11 +503,28 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
     *a->restored = restored;
 }
 
+struct opening {
+    struct attempt *attempt;
+    uint64_t id;
+    struct ps_reader *reader;
+    enum mr_status status;
+};
+
+/* Reads the MANIFESTs of its chain. */
+static void open_unread(void *arg)
+{
+    struct opening *o = arg;
+    struct attempt *a = o->attempt;
+    o->status = ps_reader_open_unread(a->place.store, a->place.path, o->id, &o->reader, a->text);
+}
+
 /* Restores checkpoint `id`. Each block is read once, and verified as it is loaded. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
-    struct ps_reader *reader;
-    enum mr_status status = ps_reader_open_unread(a->place.store, a->place.path, id, &reader, a->text);
+    struct opening opening = {.attempt = a, .id = id};
+    ps_control_await(a->c, &a->place, open_unread, &opening);
+    struct ps_reader *reader = opening.reader;
+    enum mr_status status = opening.status;
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
     if (status != MR_OK)
         return status;
@@ -567,7 +583,7 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
     a->view = view;
     a->restored = restored;
     a->text = text;
-    enum mr_status status = ps_stores_place(c->stores, directory, &a->place, text);
+    enum mr_status status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &a->place, text);
     if (status == MR_OK)
         status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
     ps_parameter_load_destroy(a->parameters);
@@ -602,9 +618,7 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
 
 bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request)
 {
-    uint64_t newest = 0;
-    (void)ps_checkpoint_list(c->own.store, c->own.path, &newest, 1);
-    if (!ps_history_goes_back(&c->history, newest))
+    if (!ps_history_goes_back(&c->history, ps_control_own_newest(c)))
         return false;
     const bool is_own = strcmp(c->history.back_directory, PS_HISTORY_OWN) == 0;
     *request = (struct ps_restore_request){.directory = is_own ? c->node->config->checkpoint_directory

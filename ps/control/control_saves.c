@@ -52,11 +52,6 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
     if (status != MR_OK)
         return status;
     memcpy(request->directory, directory, sizeof(directory));
-    /* Now, as trainers are not held yet; of its own directory the node knows. */
-    if (strcmp(directory, c->node->config->checkpoint_directory) != 0)
-        status = ps_control_learn_ids(c, directory, text);
-    if (status != MR_OK)
-        return status;
     if (request->step != 0 && request->trainers == 0)
         request->trainers = (uint32_t)c->node->config->checkpoint_trainers;
     if (request->step != 0 && request->trainers == 0) {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "ps/control/control_internal.h"
-#include "ps/store/copier.h"
 
 void ps_command_free(struct ps_command *command)
 {
@@ -44,6 +44,12 @@ enum mr_status ps_control_check_whole(const struct ps_control *c, char *text)
         return MR_OK;
     snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint: restore one that loads first");
     return MR_CHECKPOINT_CORRUPT;
+}
+
+void ps_command_send_back(struct ps_control *c, struct ps_command *command)
+{
+    while (!dp_post(c->node->dp, 0, &command->task))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
 /* ---- gate and view ---- */
@@ -92,14 +98,4 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
     pthread_mutex_unlock(&c->view_lock);
     if (out->state == 2)
         out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
-}
-
-enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error)
-{
-    const enum mr_status status =
-        ps_history_write(c->own.store, c->own.path, history, error, PS_CONTROL_TEXT_BYTES);
-    struct ps_copier *copier = atomic_load(&c->node->copier);
-    if (status == MR_OK && copier != NULL)
-        ps_copier_wake(copier);
-    return status;
 }

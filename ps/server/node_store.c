@@ -25,6 +25,7 @@ static struct ps_copier_options options_of(const struct ps_node *node, int cpus[
                                       .credentials = config->checkpoint_remote_credentials,
                                       .keep = (uint32_t)config->checkpoint_keep,
                                       .bytes_per_s_max = config->checkpoint_remote_rate_mib_s << 20,
+                                      .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
                                       .avoid_cpus = cpus,
                                       .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0};
 }
@@ -58,6 +59,7 @@ bool ps_node_store_check(const struct ps_config *config, char *error)
                        config->checkpoint_remote);
     is_good = is_good && check_one(config, "checkpoint.remote", config->checkpoint_remote, error) &&
               check_one(config, "checkpoint.directory", config->checkpoint_directory, error);
+    is_good = is_good && check_one(config, "checkpoint.serve", config->checkpoint_serve, error);
     for (uint32_t i = 0; i < config->checkpoint_allow.count && is_good; i++)
         is_good = check_one(config, "checkpoint.allow", config->checkpoint_allow.values[i], error);
     return is_good;

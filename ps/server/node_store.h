@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include "ps/core/node.h"
 
-/* Checks URLs and credentials of checkpoint.remote, directory and allow without asking the stores. False:
- * `error` (DP_ERROR_BYTES) has a line. */
+/* Checks URLs and credentials of checkpoint.remote, directory, serve and allow without asking the stores.
+ * False: `error` (DP_ERROR_BYTES) has a line. */
 bool ps_node_store_check(const struct ps_config *config, char *error);
 /* Before the history is read: where the disk has neither checkpoints nor a history, gets that of the store,
  * so that the node knows what was dropped and restored before. Errors as those of ps_node_store_fetch(). */

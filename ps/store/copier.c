@@ -359,7 +359,8 @@ static void *run(void *arg)
 /* Opens the store and sets the places. */
 static enum mr_status open_remote(struct ps_copier *c, char *text)
 {
-    const struct ps_remote_options options = {.credentials = c->options.credentials, .stop = &c->stop};
+    const struct ps_remote_options options = {
+        .credentials = c->options.credentials, .pause_ms_max = c->options.pause_ms_max, .stop = &c->stop};
     struct place *whole = &c->places[WHOLE], *partial = &c->places[PARTIAL];
     const enum mr_status status = ps_remote_open(c->options.url, &options, &c->remote, text);
     if (status != MR_OK)

@@ -45,6 +45,7 @@ struct ps_copier_options {
     const char *credentials;  /* file; "": from the environment */
     uint32_t keep;            /* full checkpoints there, each with its deltas */
     uint64_t bytes_per_s_max; /* 0: no limit */
+    uint32_t pause_ms_max;    /* between two tries of a request; 0: PS_HTTP_PAUSE_MS_MAX */
     const int *avoid_cpus;    /* see ps/base/cpu_affinity.h */
     uint32_t avoid_cpu_count;
     struct ps_copier_counters *counters;

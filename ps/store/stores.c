@@ -12,21 +12,24 @@ struct opened {
     struct opened *next;
     char root[PS_STORE_URL_BYTES]; /* of its URLs */
     char query[PS_STORE_URL_BYTES];
-    bool is_to_save;
+    enum ps_place_use use;
     _Atomic bool stop;
     struct ps_remote *remote;
 };
 
 struct ps_stores {
     const char *credentials;
+    uint32_t pause_ms_max;
     struct opened *first;
 };
 
-struct ps_stores *ps_stores_create(const char *credentials)
+struct ps_stores *ps_stores_create(const char *credentials, uint32_t pause_ms_max)
 {
     struct ps_stores *s = calloc(1, sizeof(*s));
-    if (s)
-        s->credentials = credentials;
+    if (!s)
+        return NULL;
+    s->credentials = credentials;
+    s->pause_ms_max = pause_ms_max > 0 ? pause_ms_max : PS_HTTP_PAUSE_MS_MAX;
     return s;
 }
 
@@ -41,27 +44,30 @@ void ps_stores_destroy(struct ps_stores *s)
     free(s);
 }
 
-static bool is_it(const struct opened *o, const struct ps_store_url *u, const char *query, bool is_to_save)
+static bool is_it(const struct opened *o, const struct ps_store_url *u, const char *query,
+                  enum ps_place_use use)
 {
-    return o->is_to_save == is_to_save && strlen(o->root) == u->root_bytes &&
+    return o->use == use && strlen(o->root) == u->root_bytes &&
            strncmp(o->root, u->directory, u->root_bytes) == 0 && strcmp(o->query, query) == 0;
 }
 
 static enum mr_status open_one(struct ps_stores *s, const char *url, const struct ps_store_url *u,
-                               const char *query, bool is_to_save, struct opened **out, char *text)
+                               const char *query, enum ps_place_use use, struct opened **out, char *text)
 {
+    const bool is_short = use != PS_PLACE_READ && s->pause_ms_max > PS_STORES_SAVE_PAUSE_MS_MAX;
     struct opened *o = calloc(1, sizeof(*o));
     if (!o) {
         (void)ps_checkpoint_fail(text, "open", u->directory, -ENOMEM);
         return MR_NO_MEMORY;
     }
     const struct ps_remote_options options = {.credentials = s->credentials,
-                                              .tries = is_to_save ? PS_STORES_SAVE_TRIES : 0,
-                                              .pause_ms_max = is_to_save ? PS_STORES_SAVE_PAUSE_MS_MAX : 0,
+                                              .tries = use != PS_PLACE_READ ? PS_STORES_SAVE_TRIES : 0,
+                                              .pause_ms_max =
+                                                  is_short ? PS_STORES_SAVE_PAUSE_MS_MAX : s->pause_ms_max,
                                               .stop = &o->stop};
     (void)snprintf(o->root, sizeof(o->root), "%.*s", (int)u->root_bytes, u->directory);
     (void)snprintf(o->query, sizeof(o->query), "%s", query);
-    o->is_to_save = is_to_save;
+    o->use = use;
     const enum mr_status status = ps_remote_open(url, &options, &o->remote, text);
     if (status != MR_OK) {
         free(o);
@@ -73,8 +79,8 @@ static enum mr_status open_one(struct ps_stores *s, const char *url, const struc
     return MR_OK;
 }
 
-static enum mr_status place(struct ps_stores *s, const char *directory, bool is_to_save, struct ps_place *out,
-                            char *text)
+enum mr_status ps_stores_place(struct ps_stores *s, const char *directory, enum ps_place_use use,
+                               struct ps_place *out, char *text)
 {
     struct ps_store_url u;
     *out = (struct ps_place){.store = ps_store_local()};
@@ -86,24 +92,13 @@ static enum mr_status place(struct ps_stores *s, const char *directory, bool is_
         return MR_INVALID_ARGUMENT;
     const char *query = directory + strcspn(directory, "?");
     struct opened *o = s->first;
-    while (o && !is_it(o, &u, query, is_to_save))
+    while (o && !is_it(o, &u, query, use))
         o = o->next;
-    const enum mr_status status = o ? MR_OK : open_one(s, directory, &u, query, is_to_save, &o, text);
+    const enum mr_status status = o ? MR_OK : open_one(s, directory, &u, query, use, &o, text);
     if (status != MR_OK)
         return status;
     out->store = &o->remote->store;
-    out->stop = is_to_save ? &o->stop : NULL;
+    out->stop = &o->stop;
     (void)snprintf(out->path, sizeof(out->path), "%s", u.directory);
     return MR_OK;
-}
-
-enum mr_status ps_stores_place(struct ps_stores *s, const char *directory, struct ps_place *out, char *text)
-{
-    return place(s, directory, false, out, text);
-}
-
-enum mr_status ps_stores_place_to_save(struct ps_stores *s, const char *directory, struct ps_place *out,
-                                       char *text)
-{
-    return place(s, directory, true, out, text);
 }

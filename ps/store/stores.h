@@ -12,25 +12,31 @@
 #define PS_STORES_SAVE_TRIES        3u /* of a request of a save: pushes may wait for it */
 #define PS_STORES_SAVE_PAUSE_MS_MAX 1000u
 
+/* What a place is for. */
+enum ps_place_use {
+    PS_PLACE_READ,
+    PS_PLACE_SAVE,  /* gives up sooner */
+    PS_PLACE_ASIDE, /* the same, for what is not cut off with a save */
+};
+
 /* A directory in a store; valid as long as the stores. */
 struct ps_place {
     const struct ps_store *store;
     char path[PS_PATH_BYTES]; /* in that store */
-    _Atomic bool *stop; /* of a place to save to: true cuts its requests off; NULL: it is on this machine */
+    /* True cuts its requests off. NULL: it is on this machine. */
+    _Atomic bool *stop;
 };
 
 struct ps_stores;
 
-/* credentials: a file, "": from the environment; it must outlive them. NULL: no memory. */
-struct ps_stores *ps_stores_create(const char *credentials);
+/* credentials: a file, "": from the environment; it must outlive them. pause_ms_max: between two tries of a
+ * request; 0: PS_HTTP_PAUSE_MS_MAX. NULL: no memory. */
+struct ps_stores *ps_stores_create(const char *credentials, uint32_t pause_ms_max);
 void ps_stores_destroy(struct ps_stores *stores); /* NULL is fine */
 
 /* Finds the place of a path or URL; nothing is asked of the store. MR_INVALID_ARGUMENT, MR_NO_MEMORY: `text`
  * (PS_TEXT_BYTES) says what is wrong with URL or credentials. */
-enum mr_status ps_stores_place(struct ps_stores *stores, const char *directory, struct ps_place *out,
-                               char *text);
-/* The same for a save, which gives up sooner. */
-enum mr_status ps_stores_place_to_save(struct ps_stores *stores, const char *directory, struct ps_place *out,
-                                       char *text);
+enum mr_status ps_stores_place(struct ps_stores *stores, const char *directory, enum ps_place_use use,
+                               struct ps_place *out, char *text);
 
 #endif

@@ -27,6 +27,7 @@ static int set_up(void **state)
     node_stop(x.node);
     (void)snprintf(x.disk, sizeof(x.disk), "%s", x.node->config.checkpoint_directory);
     x.node->config.checkpoint_save_on_stop = false;
+    x.node->config.checkpoint_store_pause_ms = 1;
     *state = &x;
     return 0;
 }
@@ -105,6 +106,36 @@ static void it_knows_what_was_dropped_and_restored(void **state)
     node_restart(n, 1);
     assert_int_equal(make_table(n), table + 1);
     assert_int_equal(node_save(n), 3);
+}
+
+/* The URL with this in place of its path "/ads", and with its query if `with_query`. */
+static const char *with_path(const struct fixture *x, const char *path, bool with_query)
+{
+    static char url[600];
+    const char *at = strstr(x->remote.url, "/ads"), *query = strchr(x->remote.url, '?');
+    (void)snprintf(url, sizeof(url), "%.*s%s%s", (int)(at - x->remote.url), x->remote.url, path,
+                   with_query ? query : "");
+    return url;
+}
+
+/* Read only, one checkpoint of several. */
+static void a_checkpoint_there_is_served(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 2);
+    const uint32_t table = make_table(n);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(learn(n, table, BATCH(i)), 2);
+        assert_int_equal(node_save(n), i + 1);
+    }
+    node_stop(n);
+    assert_true(snprintf(n->config.checkpoint_serve, sizeof(n->config.checkpoint_serve), "%s",
+                         with_path(x, "/ads/ckpt-1", true)) < (int)sizeof(n->config.checkpoint_serve));
+    node_start(n, 1);
+    check_values(n, table, 99);
+    const struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_FROZEN, "read only");
+    n->config.checkpoint_serve[0] = '\0';
 }
 
 /* The status and the text of the last save. */
@@ -227,16 +258,6 @@ static void refuse(struct node_fixture *n, const char *url)
     node_check(restore_from(n, url), MR_INVALID_ARGUMENT, "checkpoint.allow");
 }
 
-/* The URL with this in place of its path "/ads", and with its query if `with_query`. */
-static const char *with_path(const struct fixture *x, const char *path, bool with_query)
-{
-    static char url[600];
-    const char *at = strstr(x->remote.url, "/ads"), *query = strchr(x->remote.url, '?');
-    (void)snprintf(url, sizeof(url), "%.*s%s%s", (int)(at - x->remote.url), x->remote.url, path,
-                   with_query ? query : "");
-    return url;
-}
-
 static void check_saved_to(struct fixture *x, const char *url)
 {
     struct node_fixture *n = x->node;
@@ -277,6 +298,78 @@ static void urls_that_are_listed_may_be_named(void **state)
     refuse(n, x->remote.url);
 }
 
+static void wait_for_requests(struct fixture *x)
+{
+    for (uint32_t i = 0; http_server_count(x->remote.server) == 0; i++) {
+        assert_true(i < 60000);
+        node_pause();
+    }
+}
+
+static void list(struct node_fixture *n, uint32_t features)
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[1].dims[0], features);
+}
+
+/* A save to a store that stalls waits; all that does not need that store goes on. A stop cuts it off. */
+static void a_store_that_stalls_holds_up_no_other_call(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    struct ps_config_list *allow = &n->config.checkpoint_allow;
+    struct node_call save = {0};
+    const struct mr_call_options options = {.op = MR_OP_SAVE, .deadline_us = UINT64_MAX};
+    const struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(x->remote.url), x->remote.url);
+    const struct mr_feature other = node_table("other", 1);
+    (void)snprintf(allow->values[allow->count++], sizeof(allow->values[0]), "%s", x->remote.url);
+    n->config.checkpoint_remote_stop_s = 0;
+    node_start(n, 2);
+    const uint32_t table = make_table(n);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 1, UINT32_MAX);
+    node_post(n, 0, &save, &options, &t, 1);
+    wait_for_requests(x);
+    assert_int_equal(node_create(n, &other), table + 1);
+    list(n, 2);
+    assert_int_equal(learn(n, table, BATCH(0)), 2);
+    assert_int_equal(node_save(n), 1);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    drop_table(n);
+    node_look(n);
+    assert_false(save.is_answered);
+    node_stop(n);
+    node_call_end(&save);
+}
+
+/* What needs the store waits for it; a look at what there is does not, nor does training. */
+static void a_store_that_stalls_holds_up_what_needs_it(void **state)
+{
+    struct fixture *x = *state;
+    x->node->config.checkpoint_remote_stop_s = 0;
+    struct node_fixture *n = without_a_disk(x, 2);
+    struct node_call create = {0}, freeze = {0};
+    struct mr_feature other = node_table("other", 1);
+    uint32_t level = MR_FREEZE_OFF;
+    const struct mr_call_options make = {.op = MR_OP_CREATE, .deadline_us = UINT64_MAX},
+                                 lift = {.op = MR_OP_FREEZE, .deadline_us = UINT64_MAX};
+    const struct mr_tensor feature = mr_tensor_2d(MR_U8, 1, sizeof(other), &other),
+                           off = mr_tensor_1d(MR_U32, 1, &level);
+    const uint32_t table = make_table(n);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 1, UINT32_MAX);
+    node_post(n, 0, &create, &make, &feature, 1);
+    wait_for_requests(x);
+    node_post(n, 0, &freeze, &lift, &off, 1);
+    list(n, 1);
+    assert_int_equal(learn(n, table, BATCH(0)), 2);
+    node_check(node_call(n, 0, MR_OP_HEARTBEAT, 0, NULL, 0), MR_OK, NULL);
+    assert_false(create.is_answered);
+    assert_false(freeze.is_answered); /* it came later, and its turn is later */
+    node_stop(n);
+    node_call_end(&create);
+    node_call_end(&freeze);
+}
+
 /* Single tables, in a folder of their own. */
 static void a_partial_save_goes_there(void **state)
 {
@@ -299,10 +392,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(a_node_without_a_disk_goes_on),
         TEST_ON(remote_s3, it_knows_what_was_dropped_and_restored),
+        TEST_ON_BOTH(a_checkpoint_there_is_served),
         TEST_ON_BOTH(a_save_that_fails_leaves_nothing),
         TEST_ON_BOTH(training_does_not_wait_for_a_store_that_stalls),
         TEST_ON(remote_hdfs, a_store_that_is_away_ends_the_start),
         TEST_ON_BOTH(urls_that_are_listed_may_be_named),
+        TEST_ON(remote_s3, a_store_that_stalls_holds_up_no_other_call),
+        TEST_ON(remote_s3, a_store_that_stalls_holds_up_what_needs_it),
         TEST_ON(remote_s3, a_partial_save_goes_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
