@@ -20,6 +20,9 @@ struct ps_http {
     CURL *idle[PS_HTTP_IDLE_MAX]; /* each with its connections */
     uint32_t idle_count;
     atomic_uint seed;
+    char server[PS_HTTP_SERVER_BYTES];
+    bool has_date;
+    int64_t ahead_s;
 };
 
 /* One try of a request. */
@@ -30,6 +33,7 @@ struct attempt {
     const struct ps_http_request *request;
     struct ps_http_answer *answer;
     size_t sent, error_bytes;
+    char date[64];
     bool is_too_long;
     bool has_all_headers; /* libcurl takes an answer that ends among them for a good one */
     char curl_error[CURL_ERROR_SIZE];
@@ -198,6 +202,8 @@ static size_t receive_header(char *line, size_t size, size_t count, void *arg)
     a->has_all_headers = bytes <= 2 && (line[0] == '\r' || line[0] == '\n');
     keep_header(a->answer->location, sizeof(a->answer->location), line, bytes, "Location:");
     keep_header(a->answer->etag, sizeof(a->answer->etag), line, bytes, "ETag:");
+    keep_header(a->answer->server, sizeof(a->answer->server), line, bytes, "Server:");
+    keep_header(a->date, sizeof(a->date), line, bytes, "Date:");
     return bytes;
 }
 
@@ -301,6 +307,28 @@ static bool set_request(struct attempt *a)
     return is_set;
 }
 
+static void note_server(struct ps_http *h, const struct ps_http_answer *answer)
+{
+    pthread_mutex_lock(&h->lock);
+    if (answer->server[0] != '\0')
+        memcpy(h->server, answer->server, sizeof(h->server));
+    if (answer->date_s > 0) {
+        h->has_date = true;
+        h->ahead_s = answer->date_s - (int64_t)time(NULL);
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+bool ps_http_server(struct ps_http *h, char *server, int64_t *ahead_s)
+{
+    pthread_mutex_lock(&h->lock);
+    memcpy(server, h->server, sizeof(h->server));
+    *ahead_s = h->ahead_s;
+    const bool has_date = h->has_date;
+    pthread_mutex_unlock(&h->lock);
+    return has_date;
+}
+
 static void read_facts(struct attempt *a)
 {
     curl_off_t length = -1, modified_s = -1;
@@ -310,6 +338,9 @@ static void read_facts(struct attempt *a)
     a->answer->length = length > 0 ? (uint64_t)length : 0;
     a->answer->modified_s = modified_s > 0 ? modified_s : 0;
     a->answer->error_body[a->error_bytes] = '\0';
+    const time_t date_s = a->date[0] != '\0' ? curl_getdate(a->date, NULL) : -1;
+    a->answer->date_s = date_s > 0 ? date_s : 0;
+    note_server(a->http, a->answer);
 }
 
 /* ---- what it means ---- */
@@ -426,7 +457,7 @@ static void attempt_begin(struct attempt *a, struct ps_http *h, const struct ps_
                           struct ps_http_answer *answer)
 {
     memset(answer, 0, offsetof(struct ps_http_answer, etag));
-    answer->etag[0] = answer->location[0] = answer->error_body[0] = '\0';
+    answer->etag[0] = answer->server[0] = answer->location[0] = answer->error_body[0] = '\0';
     *a = (struct attempt){.http = h, .easy = take_handle(h), .request = request, .answer = answer};
 }
 

@@ -22,6 +22,7 @@
 #define PS_HTTP_STALL_S_MAX   30u  /* without a byte in either direction */
 #define PS_HTTP_EXPECT_MS_MAX 100u /* for a server's word that a body may come, if it is asked for one */
 #define PS_HTTP_IDLE_MAX      16u  /* connections kept */
+#define PS_HTTP_SERVER_BYTES  64u
 
 struct ps_http;
 struct ps_http_answer;
@@ -61,7 +62,9 @@ struct ps_http_answer {
     size_t body_bytes;  /* in `into` */
     uint64_t length;    /* Content-Length; of a HEAD, too */
     int64_t modified_s; /* Last-Modified; 0: not said */
+    int64_t date_s;     /* the server's clock; 0: not said */
     char etag[128];
+    char server[PS_HTTP_SERVER_BYTES];    /* what it calls itself; "": it does not say */
     char location[PS_HTTP_URL_BYTES];     /* of a redirect that was not followed */
     char error_body[PS_HTTP_ERROR_BYTES]; /* of an answer that is not good */
 };
@@ -69,6 +72,10 @@ struct ps_http_answer {
 /* NULL: no memory. The strings of the options are copied. */
 struct ps_http *ps_http_create(const struct ps_http_options *options);
 void ps_http_destroy(struct ps_http *http); /* NULL is fine */
+
+/* What the last server that said so calls itself (PS_HTTP_SERVER_BYTES), "" if none did. True: it has told its
+ * time, and *ahead_s is how far that was ahead of this machine's. */
+bool ps_http_server(struct ps_http *http, char *server, int64_t *ahead_s);
 
 /* What a server's name for an error means. */
 struct ps_http_meaning {

@@ -36,6 +36,16 @@ enum mr_status ps_remote_open(const char *url, const struct ps_remote_options *o
                               struct ps_remote **out, char *text);
 void ps_remote_close(struct ps_remote *remote); /* NULL is fine */
 
+/* ---- what a store tells of itself, for those who look for what is wrong with it ---- */
+
+/* Whether a file can be made only where there is none. */
+enum ps_condition { PS_CONDITION_HONOURED, PS_CONDITION_IGNORED, PS_CONDITION_REFUSED };
+
+/* The version of HDFS, "" if it does not tell; 0 or -errno. */
+int ps_webhdfs_version(const struct ps_remote *remote, char *version, size_t version_bytes);
+/* Tries a conditional write to a file of S3 that is there: If-None-Match. 0 or -errno. */
+int ps_s3_condition(struct ps_remote *remote, const char *path, enum ps_condition *condition);
+
 /* ---- for ps_remote_open() ---- */
 
 struct ps_credentials;

@@ -186,7 +186,8 @@ static const struct ps_http_meaning meanings[] = {
     {"SignatureDoesNotMatch", EACCES, false, "the secret key is wrong, or the region: check both"},
     {"AccessDenied", EACCES, false, "allow this key s3:ListBucket, GetObject, PutObject and DeleteObject"},
     {"ExpiredToken", EACCES, false, "the session token has expired: get another one"},
-    {"RequestTimeTooSkewed", EACCES, false, "this machine's clock is wrong: set it"},
+    {"RequestTimeTooSkewed", EACCES, false,
+     "the clocks of this machine and of the store differ too much: sudo timedatectl set-ntp true"},
     {"AuthorizationHeaderMalformed", EACCES, false, "the region is wrong: set region in the URL"},
     {"PermanentRedirect", EXDEV, false, "the bucket is in another region: set region in the URL"},
     {"TemporaryRedirect", EAGAIN, true, "the bucket is new, and its name not known everywhere yet"},
@@ -475,6 +476,18 @@ static int compare(struct ps_remote *r, const char *key, const struct held *held
     }
     free(there);
     return error;
+}
+
+int ps_s3_condition(struct ps_remote *r, const char *path, enum ps_condition *condition)
+{
+    char key[PS_PATH_BYTES];
+    if (!key_of(r, path, key))
+        return -ENAMETOOLONG;
+    const int error = put(r, key, "", 0, "If-None-Match: *");
+    *condition = error == 0         ? PS_CONDITION_IGNORED
+                 : error == -EEXIST ? PS_CONDITION_HONOURED
+                                    : PS_CONDITION_REFUSED;
+    return error == -EEXIST || error == -EOPNOTSUPP ? 0 : error;
 }
 
 /* For servers that refuse conditions: they are asked first. */

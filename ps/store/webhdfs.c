@@ -107,6 +107,22 @@ static int status_of(const struct ps_remote *r, const char *path, struct webhdfs
     return error != 0 ? error : end_answer(json, webhdfs_json_status(json, bytes, status));
 }
 
+/* HttpFS does not tell it, nor does a NameNode that lets nobody look. */
+int ps_webhdfs_version(const struct ps_remote *r, char *version, size_t version_bytes)
+{
+    char url[PS_HTTP_URL_BYTES], json[WEBHDFS_JMX_BYTES];
+    struct ps_http_answer answer;
+    const struct ps_http_request request = {
+        .method = "GET", .url = url, .into = json, .into_bytes = sizeof(json)};
+    (void)snprintf(url, sizeof(url), "%s/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::SoftwareVersion",
+                   r->url.endpoint);
+    version[0] = '\0';
+    const int error = ps_http_perform(r->http, &request, &answer);
+    if (error == 0)
+        (void)webhdfs_json_version(json, answer.body_bytes, version, version_bytes);
+    return error;
+}
+
 static int exists(const struct ps_remote *r, const char *path, bool *is_there)
 {
     struct webhdfs_status status;
@@ -122,11 +138,13 @@ static const struct ps_http_meaning meanings[] = {
     {"StandbyException", EHOSTDOWN, true, "this NameNode is the standby: name the active one"},
     {"RetriableException", EAGAIN, true, "the NameNode is busy"},
     {"AccessControlException", EACCES, false, "give the user the right to write to this directory"},
-    {"SecurityException", EACCES, false, "set user.name in the URL, a delegation token, or auth=negotiate"},
+    {"SecurityException", EACCES, false,
+     "not let in: set user.name in the URL, a delegation token, or auth=negotiate with a Kerberos ticket"},
     {"InvalidToken", EACCES, false, "the delegation token has expired: get another one"},
     {"DSQuotaExceededException", EDQUOT, false, "the directory's space quota is used up"},
     {"NSQuotaExceededException", EDQUOT, false, "the directory's quota of names is used up"},
     {"FileNotFoundException", ENOENT, false, "there is no such file"},
+    {"UnresolvedPathException", ELOOP, false, "a link of HDFS is in the path: name the directory itself"},
     {"FileAlreadyExistsException", EEXIST, false, "it is there already"},
 };
 
@@ -346,6 +364,10 @@ static int hdfs_open(void *self, const char *path, struct ps_store_file **file, 
 {
     struct webhdfs_status status;
     const int error = status_of(self, path, &status);
+    if (error == 0 && status.is_link) {
+        ps_store_explain(ELOOP, "it is a link of HDFS: name the file itself");
+        return -ELOOP;
+    }
     if (error != 0 || status.is_directory)
         return error != 0 ? error : -EISDIR;
     *file_bytes = status.bytes;

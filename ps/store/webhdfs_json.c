@@ -26,7 +26,8 @@ bool webhdfs_json_status(const char *json, size_t bytes, struct webhdfs_status *
         *out = (struct webhdfs_status){
             .bytes = (uint64_t)json_integer_value(length),
             .written_s = json_integer_value(json_object_get(status, "modificationTime")) / 1000,
-            .is_directory = strcmp(type, "DIRECTORY") == 0};
+            .is_directory = strcmp(type, "DIRECTORY") == 0,
+            .is_link = strcmp(type, "SYMLINK") == 0};
     json_decref(root);
     return is_good;
 }
@@ -53,6 +54,17 @@ bool webhdfs_json_listing(const char *json, size_t bytes, void (*visit)(void *ar
         *is_last = json_array_size(statuses) == 0 || json_integer_value(left) <= 0;
     json_decref(root);
     return is_good;
+}
+
+bool webhdfs_json_version(const char *json, size_t bytes, char *version, size_t version_bytes)
+{
+    json_t *root = json_loadb(json, bytes, 0, NULL);
+    const json_t *bean = json_array_get(json_object_get(root, "beans"), 0);
+    const char *text = json_string_value(json_object_get(bean, "SoftwareVersion"));
+    if (text)
+        (void)snprintf(version, version_bytes, "%s", text);
+    json_decref(root);
+    return text != NULL;
 }
 
 bool webhdfs_json_error(const char *json, char exception[WEBHDFS_WORD_BYTES],

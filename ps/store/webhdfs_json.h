@@ -10,11 +10,12 @@
 #define WEBHDFS_NAME_BYTES    512u /* of an entry; no name of a checkpoint is longer */
 #define WEBHDFS_WORD_BYTES    128u
 #define WEBHDFS_MESSAGE_BYTES 256u
+#define WEBHDFS_JMX_BYTES     8192u /* of one attribute */
 
 struct webhdfs_status {
     uint64_t bytes;
     int64_t written_s;
-    bool is_directory;
+    bool is_directory, is_link;
 };
 
 /* Whether something was done. */
@@ -24,6 +25,8 @@ bool webhdfs_json_status(const char *json, size_t bytes, struct webhdfs_status *
  * names may have been visited. */
 bool webhdfs_json_listing(const char *json, size_t bytes, void (*visit)(void *arg, const char *name),
                           void *arg, char last[WEBHDFS_NAME_BYTES], bool *is_last);
+/* The NameNode's version, of its JMX. */
+bool webhdfs_json_version(const char *json, size_t bytes, char *version, size_t version_bytes);
 /* The class of an error, and the first line of what it says. */
 bool webhdfs_json_error(const char *json, char exception[WEBHDFS_WORD_BYTES],
                         char message[WEBHDFS_MESSAGE_BYTES]);

@@ -390,10 +390,25 @@ static void judge_store_clock(const struct doctor_store *s, struct doctor_findin
         fix(findings, "sudo timedatectl set-ntp true");
 }
 
+static void judge_store_server(const struct doctor_store *s, struct doctor_findings *findings)
+{
+    const bool is_alone = s->has_condition && s->condition != PS_CONDITION_HONOURED;
+    found(findings, "store server", is_alone ? DOCTOR_ADVICE : DOCTOR_OK, "%s%s",
+          s->server[0] != '\0' ? s->server : "it does not say what it is",
+          !s->has_condition                       ? ""
+          : s->condition == PS_CONDITION_HONOURED ? "; honours If-None-Match"
+          : s->condition == PS_CONDITION_IGNORED  ? "; ignores If-None-Match"
+                                                  : "; refuses If-None-Match");
+    if (is_alone)
+        fix(findings, "give each node a prefix of its own: nothing keeps two from replacing each other's "
+                      "checkpoints there");
+}
+
 void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *findings)
 {
     if (s->failed) {
         store_problem(findings, s, s->failed);
+        judge_store_clock(s, findings);
         return;
     }
     if (s->newest == 0)
@@ -405,6 +420,7 @@ void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *fi
               s->checkpoints, mr_plural(s->checkpoints), (unsigned long long)s->newest);
     else
         store_problem(findings, s, "read the newest checkpoint");
+    judge_store_server(s, findings);
     judge_store_clock(s, findings);
 }
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
@@ -54,21 +53,30 @@ static int write_and_read(const struct ps_store *s, const char *path)
     return error != 0 ? error : memcmp(text, back, sizeof(text)) == 0 ? 0 : -EBADMSG;
 }
 
-static void try_to_write(const struct ps_remote *r, struct doctor_store *out)
+/* From what it has said with its answers. */
+static void look_at_server(const struct ps_remote *r, struct doctor_store *out)
+{
+    char server[PS_HTTP_SERVER_BYTES], version[32] = "";
+    out->has_clock = ps_http_server(r->http, server, &out->ahead_s);
+    if (!out->is_s3 && !out->failed)
+        (void)ps_webhdfs_version(r, version, sizeof(version));
+    if (version[0] != '\0')
+        (void)snprintf(out->server, sizeof(out->server), "Hadoop %s", version);
+    else
+        (void)snprintf(out->server, sizeof(out->server), "%s", server);
+}
+
+static void try_to_write(struct ps_remote *r, struct doctor_store *out)
 {
     const struct ps_store *s = &r->store;
     char path[PS_PATH_BYTES], name[64];
-    uint64_t bytes;
-    int64_t written_s;
     (void)snprintf(name, sizeof(name), ".millrace-doctor-%d", (int)getpid());
     const int made = s->make_directory(s->self, r->directory);
     if (!note(out, "make", made == -EEXIST ? 0 : made) || !ps_path_join(r->directory, name, path))
         return;
     const bool is_written = note(out, "write", write_and_read(s, path));
-    if (is_written && s->facts(s->self, path, &bytes, &written_s) == 0 && written_s > 0) {
-        out->has_clock = true;
-        out->ahead_s = written_s - (int64_t)time(NULL);
-    }
+    if (is_written && out->is_s3)
+        out->has_condition = ps_s3_condition(r, path, &out->condition) == 0;
     const int removed = s->remove(s->self, path);
     if (is_written)
         (void)note(out, "delete", removed);
@@ -97,5 +105,6 @@ void doctor_ask_store(const char *url, const char *credentials, struct doctor_st
         if (!out->failed)
             look_at_newest(r, out);
     }
+    look_at_server(r, out);
     ps_remote_close(r);
 }

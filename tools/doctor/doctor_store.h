@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint_format.h"
+#include "ps/store/remote_store.h"
 
 struct doctor_store {
     char directory[PS_TEXT_BYTES];
@@ -17,6 +18,9 @@ struct doctor_store {
     bool has_clock;
     int64_t ahead_s; /* of its clock */
     bool is_s3;
+    char server[PS_HTTP_SERVER_BYTES + 32]; /* its kind and version; "": it does not tell */
+    bool has_condition;
+    enum ps_condition condition; /* of S3 */
 };
 
 /* Writes and removes a file there. `credentials`: a file, "": the environment. */

@@ -154,7 +154,7 @@ static void errors_say_what_to_do(void **state)
     } errors[] = {
         {"AccessDenied", "PutObject and DeleteObject", EACCES},
         {"InvalidAccessKeyId", "does not know this access key", EACCES},
-        {"RequestTimeTooSkewed", "clock is wrong", EACCES},
+        {"RequestTimeTooSkewed", "timedatectl", EACCES},
         {"ExpiredToken", "has expired", EACCES},
         {"NoSuchBucket", "make the bucket", ENXIO},
         {"QuotaExceeded", "quota is used up", EDQUOT},
