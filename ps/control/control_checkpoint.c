@@ -16,7 +16,8 @@
 #define WHY_BYTES 256u
 
 #define REMOTE_MIB      56u /* of buffers of a save to a store, and of its parts that are in flight */
-#define REMOTE_PART_MIB 8u
+#define REMOTE_PART_MIB 8u  /* one for each core, */
+#define REMOTE_PARTS    3u  /* but so many at least may be in use */
 
 /* ---- what has changed since the last cut ---- */
 
@@ -255,10 +256,12 @@ static enum mr_status pick_features(const struct ps_control *c, const struct ps_
 static uint32_t buffers_per_core(const struct ps_node *node, const struct ps_place *place)
 {
     const uint32_t wanted = (uint32_t)node->config->checkpoint_buffers_per_core;
-    const uint32_t share = REMOTE_MIB / node->core_count;
-    if (place->stop == NULL || share >= wanted + REMOTE_PART_MIB)
+    const uint32_t parts = node->core_count > REMOTE_PARTS ? node->core_count : REMOTE_PARTS;
+    const uint32_t parts_mib = parts * REMOTE_PART_MIB;
+    const uint32_t share = parts_mib < REMOTE_MIB ? (REMOTE_MIB - parts_mib) / node->core_count : 0;
+    if (place->stop == NULL || share >= wanted)
         return wanted;
-    return share > REMOTE_PART_MIB + 2 ? share - REMOTE_PART_MIB : 2;
+    return share > 2 ? share : 2;
 }
 
 static enum mr_status start_writer(struct ps_control *c, const struct ps_save_request *request,

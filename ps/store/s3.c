@@ -3,6 +3,7 @@
  * which puts it there unless there is one already. Files go up in parts, and are there when the last one
  * is. */
 #include <errno.h>
+#include <openssl/sha.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/store/credentials.h"
+#include "ps/store/part_sender.h"
 #include "ps/store/remote_store.h"
 #include "ps/store/s3_xml.h"
 
@@ -18,6 +20,7 @@
 #define PART_BYTES_MIN (8u << 20)  /* S3 wants 5 MiB */
 #define PART_BYTES_MAX (16u << 20) /* so that memory has a bound */
 #define PARTS_MAX      9000u       /* S3 allows 10000 */
+#define PART_MEMORY    (24u << 20) /* of all files together; each has one part, whatever that comes to */
 #define HELD_MAX       4u          /* MANIFESTs that wait for their rename */
 
 struct held {
@@ -30,6 +33,7 @@ struct s3 {
     char base[PS_HTTP_URL_BYTES];            /* of the bucket: "https://host" or "https://host/bucket" */
     char token_header[PS_SECRET_BYTES + 32]; /* of a session; "": none */
     bool is_payload_signed;                  /* what HTTPS does not protect */
+    atomic_llong memory;                     /* that is left of PART_MEMORY; may be below 0 */
     pthread_mutex_t lock;                    /* of what follows */
     struct held held[HELD_MAX];
 };
@@ -45,6 +49,7 @@ struct ps_store_file {
     char upload[S3_UPLOAD_ID_BYTES]; /* "": no part has gone up */
     struct s3_part *parts;
     uint32_t part_count;
+    struct ps_part_sender *sender; /* NULL: no part has gone up */
 };
 
 /* ---- keys ---- */
@@ -100,10 +105,10 @@ struct call {
 
 static void hash_header(const struct s3 *s, const struct call *c, char out[HASH_HEADER_BYTES])
 {
-    unsigned char hash[crypto_hash_sha256_BYTES];
+    unsigned char hash[SHA256_DIGEST_LENGTH];
     char hex[2 * sizeof(hash) + 1] = "UNSIGNED-PAYLOAD";
     if (s->is_payload_signed || c->body_bytes == 0) {
-        (void)crypto_hash_sha256(hash, c->body, c->body_bytes);
+        (void)SHA256(c->body, c->body_bytes, hash);
         (void)sodium_bin2hex(hex, sizeof(hex), hash, sizeof(hash));
     }
     (void)snprintf(out, HASH_HEADER_BYTES, "x-amz-content-sha256: %.64s", hex);
@@ -547,6 +552,11 @@ static struct ps_store_file *file_new(struct ps_remote *r, const char *path)
     return NULL;
 }
 
+static atomic_llong *memory_of(const struct ps_store_file *f)
+{
+    return &((struct s3 *)f->remote->kind)->memory;
+}
+
 static int s3_create(void *self, const char *path, bool direct, struct ps_store_file **file)
 {
     (void)direct;
@@ -561,6 +571,7 @@ static int s3_create(void *self, const char *path, bool direct, struct ps_store_
         free(f);
         return -ENOMEM;
     }
+    atomic_fetch_sub(memory_of(f), (long long)f->part_room);
     *file = f;
     return 0;
 }
@@ -616,6 +627,7 @@ static int s3_reserve(struct ps_store_file *f, uint64_t bytes)
     if (!part)
         return -ENOMEM;
     f->part = part;
+    atomic_fetch_sub(memory_of(f), (long long)(PART_BYTES_MAX - f->part_room));
     f->part_room = PART_BYTES_MAX;
     return 0;
 }
@@ -631,9 +643,6 @@ static int begin_upload(struct ps_store_file *f)
 {
     char *xml;
     struct call c = {.method = "POST", .key = f->key, .query = "uploads=", .has_body = true};
-    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
-    if (!f->parts)
-        return -ENOMEM;
     int error = ask(f->remote, &c, &xml);
     if (error == 0 && !s3_xml_text(xml, "UploadId", f->upload, sizeof(f->upload))) {
         ps_store_explain(EPROTO, "the store does not begin an upload in parts; is it S3?");
@@ -643,30 +652,43 @@ static int begin_upload(struct ps_store_file *f)
     return error;
 }
 
-static int send_part(struct ps_store_file *f)
+static int send_part(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
 {
+    struct ps_store_file *f = arg;
     struct ps_http_answer answer;
     char query[S3_UPLOAD_ID_BYTES * 3 + 48];
-    int error = f->upload[0] == '\0' ? begin_upload(f) : 0;
-    if (error != 0)
-        return error;
-    if (f->part_count == PARTS_MAX)
-        return -EFBIG;
-    (void)snprintf(query, sizeof(query), "partNumber=%u&uploadId=", f->part_count + 1);
+    (void)snprintf(query, sizeof(query), "partNumber=%u&uploadId=", number);
     if (!ps_store_url_escape(query, sizeof(query), f->upload, false))
         return -ENAMETOOLONG;
-    const struct call c = {.method = "PUT",
-                           .key = f->key,
-                           .query = query,
-                           .body = f->part,
-                           .body_bytes = f->part_bytes,
-                           .has_body = true};
-    error = perform(f->remote, &c, &answer);
+    const struct call c = {
+        .method = "PUT", .key = f->key, .query = query, .body = data, .body_bytes = bytes, .has_body = true};
+    const int error = perform(f->remote, &c, &answer);
+    if (error == 0)
+        (void)snprintf(f->parts[number - 1].etag, sizeof(f->parts->etag), "%s", answer.etag);
+    return error;
+}
+
+static int make_sender(struct ps_store_file *f)
+{
+    const struct ps_part_sender_options options = {
+        .send = send_part, .arg = f, .room = f->part_room, .memory = memory_of(f)};
+    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
+    f->sender = f->parts ? ps_part_sender_create(&options) : NULL;
+    return f->sender ? begin_upload(f) : -ENOMEM;
+}
+
+/* Puts the part that is full, or the last one, among those that are sent. */
+static int put_part(struct ps_store_file *f)
+{
+    int error = f->sender ? 0 : make_sender(f);
+    if (error == 0 && f->part_count == PARTS_MAX)
+        error = -EFBIG;
     if (error != 0)
         return error;
-    (void)snprintf(f->parts[f->part_count++].etag, sizeof(f->parts->etag), "%s", answer.etag);
+    f->part_count++;
+    error = ps_part_sender_put(f->sender, &f->part, f->part_bytes);
     f->part_bytes = 0;
-    return 0;
+    return error;
 }
 
 static int64_t s3_write(struct ps_store_file *f, const void *data, size_t bytes, uint64_t offset)
@@ -674,7 +696,7 @@ static int64_t s3_write(struct ps_store_file *f, const void *data, size_t bytes,
     if (offset != f->written)
         return -ESPIPE;
     if (f->part_bytes == f->part_room) {
-        const int error = f->is_held ? -EFBIG : send_part(f);
+        const int error = f->is_held ? -EFBIG : put_part(f);
         if (error != 0)
             return error;
     }
@@ -723,11 +745,13 @@ static int s3_sync(struct ps_store_file *f)
         return 0;
     if (f->is_held)
         error = hold(f);
-    else if (f->part_count == 0 && f->upload[0] == '\0')
+    else if (!f->sender)
         error = put(f->remote, f->key, f->part, f->part_bytes, NULL);
     else
-        error = f->part_bytes > 0 ? send_part(f) : 0;
-    if (error == 0 && f->upload[0] != '\0')
+        error = f->part_bytes > 0 ? put_part(f) : 0;
+    if (error == 0 && f->sender)
+        error = ps_part_sender_finish(f->sender);
+    if (error == 0 && f->sender)
         error = complete(f);
     f->is_complete = error == 0;
     return error;
@@ -735,8 +759,11 @@ static int s3_sync(struct ps_store_file *f)
 
 static int s3_close(struct ps_store_file *f)
 {
+    ps_part_sender_destroy(f->sender); /* none of them comes after the abort */
     if (f->upload[0] != '\0' && !f->is_complete)
         abort_upload(f->remote, f->key, f->upload);
+    if (f->is_new)
+        atomic_fetch_add(memory_of(f), (long long)f->part_room);
     free(f->parts);
     free(f->part);
     free(f);
@@ -807,6 +834,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     if (!remote->http)
         return refuse(remote, "no memory", text);
     pthread_mutex_init(&s->lock, NULL);
+    atomic_init(&s->memory, PART_MEMORY);
     if (credentials->session_token[0] != '\0')
         (void)snprintf(s->token_header, sizeof(s->token_header), "x-amz-security-token: %s",
                        credentials->session_token);

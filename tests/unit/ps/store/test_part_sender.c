@@ -1,0 +1,173 @@
+/* Parts of a file that are sent side by side: each once, with its number and bytes, as many at a time as
+ * there is memory for. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/store/part_sender.h"
+
+enum { ROOM = 4096, PARTS = 20, LAST_BYTES = 100 };
+
+struct fixture {
+    struct ps_part_sender *sender;
+    atomic_llong memory;
+    uint8_t *part;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    uint32_t wanted; /* that must be under way at once before any of them ends */
+    uint32_t under_way, most;
+    uint32_t failing; /* the part that fails; 0: none */
+    size_t sent[PARTS + 1];
+};
+
+static int send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
+{
+    struct fixture *x = arg;
+    pthread_mutex_lock(&x->lock);
+    assert_in_range(number, 1, PARTS);
+    assert_int_equal(x->sent[number], 0);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(data[i], (uint8_t)number);
+    x->sent[number] = bytes;
+    x->under_way++;
+    x->most = x->under_way > x->most ? x->under_way : x->most;
+    pthread_cond_broadcast(&x->changed);
+    while (x->most < x->wanted)
+        pthread_cond_wait(&x->changed, &x->lock);
+    x->under_way--;
+    pthread_mutex_unlock(&x->lock);
+    if (number != x->failing)
+        return 0;
+    ps_store_explain(EDQUOT, "the bucket's quota is used up");
+    return -EDQUOT;
+}
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+    memset(&x, 0, sizeof(x));
+    pthread_mutex_init(&x.lock, NULL);
+    pthread_cond_init(&x.changed, NULL);
+    *state = &x;
+    return 0;
+}
+
+/* With memory for so many buffers beside the first. */
+static void create(struct fixture *x, uint32_t buffers)
+{
+    const struct ps_part_sender_options options = {
+        .send = send, .arg = x, .room = ROOM, .memory = &x->memory};
+    atomic_init(&x->memory, (long long)buffers * ROOM);
+    x->part = malloc(ROOM);
+    x->sender = ps_part_sender_create(&options);
+    assert_non_null(x->part);
+    assert_non_null(x->sender);
+}
+
+static int put(struct fixture *x, uint32_t number)
+{
+    memset(x->part, (int)number, ROOM);
+    return ps_part_sender_put(x->sender, &x->part, number == PARTS ? LAST_BYTES : ROOM);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    const long long memory = atomic_load(&x->memory);
+    ps_part_sender_destroy(x->sender);
+    assert_true(atomic_load(&x->memory) >= memory);
+    free(x->part);
+    pthread_cond_destroy(&x->changed);
+    pthread_mutex_destroy(&x->lock);
+    return 0;
+}
+
+static void send_all(struct fixture *x, uint32_t buffers)
+{
+    create(x, buffers);
+    for (uint32_t number = 1; number <= PARTS; number++)
+        assert_int_equal(put(x, number), 0);
+    assert_int_equal(ps_part_sender_finish(x->sender), 0);
+    for (uint32_t number = 1; number <= PARTS; number++)
+        assert_int_equal(x->sent[number], number == PARTS ? LAST_BYTES : ROOM);
+    assert_int_equal(atomic_load(&x->memory), (long long)buffers * ROOM);
+}
+
+static void parts_are_sent_side_by_side(void **state)
+{
+    struct fixture *x = *state;
+    x->wanted = PS_PART_SENDER_MAX;
+    send_all(x, PARTS);
+    assert_int_equal(x->most, PS_PART_SENDER_MAX);
+}
+
+static void memory_bounds_how_many(void **state)
+{
+    struct fixture *x = *state;
+    send_all(x, 1); /* which is filled while the other is sent */
+    assert_int_equal(x->most, 1);
+}
+
+static void without_memory_the_caller_sends(void **state)
+{
+    struct fixture *x = *state;
+    send_all(x, 0);
+    assert_int_equal(x->most, 1);
+}
+
+static void check_failure(struct fixture *x)
+{
+    int error = 0;
+    uint32_t number = 0;
+    while (error == 0 && number < PARTS)
+        error = put(x, ++number);
+    if (error == 0)
+        error = ps_part_sender_finish(x->sender);
+    assert_int_equal(error, -EDQUOT);
+    assert_string_equal(ps_store_explanation(EDQUOT), "the bucket's quota is used up");
+    assert_int_equal(put(x, PARTS), -EDQUOT); /* nothing more is sent */
+    assert_true(number == PARTS || x->sent[PARTS] == 0);
+}
+
+static void the_first_error_is_kept(void **state)
+{
+    struct fixture *x = *state;
+    x->failing = 3;
+    create(x, PARTS);
+    check_failure(x);
+}
+
+static void so_is_that_of_the_last_part(void **state)
+{
+    struct fixture *x = *state;
+    x->failing = PARTS;
+    create(x, PARTS);
+    check_failure(x);
+}
+
+static void so_is_one_without_threads(void **state)
+{
+    struct fixture *x = *state;
+    x->failing = 3;
+    create(x, 0);
+    check_failure(x);
+    assert_int_equal(x->sent[4], 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(parts_are_sent_side_by_side),     TEST(memory_bounds_how_many),
+        TEST(without_memory_the_caller_sends), TEST(the_first_error_is_kept),
+        TEST(so_is_that_of_the_last_part),     TEST(so_is_one_without_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
