@@ -11,7 +11,6 @@
 #include "ps/base/log.h"
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
-#include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/store/store_url.h"
 
@@ -136,16 +135,14 @@ static bool execute(struct ps_control *c, struct ps_command *command)
 /* False: no memory. */
 static bool start_scrubber(struct ps_control *c)
 {
-    int cpus[DP_CORES_MAX];
     const struct ps_config *config = c->node->config;
-    const int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
     const struct ps_scrubber_options options = {
         .store = c->own.store,
         .directory = c->own.path,
         .every_us = config->checkpoint_scrub_every_s * UINT64_C(1000000),
         .bytes_per_s_max = config->checkpoint_scrub_rate_mib_s << 20,
-        .avoid_cpus = cpus,
-        .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
+        .avoid_cpus = c->node->cpus,
+        .avoid_cpu_count = c->node->cpu_count,
         .counters = &c->node->scrubber_counters,
         .found = &c->wake,
     };

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/store/copier.h"
 #include "ps/store/store_url.h"
@@ -14,11 +13,9 @@
 
 static bool start_thread(struct ps_control *c, pthread_t *thread, void *(*run)(void *), void *arg)
 {
-    int cpus[DP_CORES_MAX];
-    const int cpu_count = ps_cpus_parse(c->node->config->cores_cpus, cpus, DP_CORES_MAX);
     if (pthread_create(thread, NULL, run, arg) != 0)
         return false;
-    ps_cpu_affinity_avoid(*thread, cpus, cpu_count > 0 ? (uint32_t)cpu_count : 0);
+    ps_cpu_affinity_avoid(*thread, c->node->cpus, c->node->cpu_count);
     return true;
 }
 

@@ -8,7 +8,6 @@
 #include "dataplane/wire/base/clock.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
-#include "ps/config/config_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/store/store_url.h"
 
@@ -269,8 +268,6 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
                                    struct ps_writer **writer, char *text)
 {
     const struct ps_node *node = c->node;
-    int cpus[DP_CORES_MAX];
-    int cpu_count = ps_cpus_parse(node->config->cores_cpus, cpus, DP_CORES_MAX);
     struct ps_place place;
     const enum mr_status status = ps_stores_place(c->stores, request->directory, PS_PLACE_SAVE, &place, text);
     if (status != MR_OK)
@@ -279,8 +276,8 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
         .directory = place.path,
         .stop = place.stop,
         .stall_us_max = node->config->checkpoint_store_wait_ms * 1000,
-        .avoid_cpus = cpus,
-        .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
+        .avoid_cpus = node->cpus,
+        .avoid_cpu_count = node->cpu_count,
         .features = catalog->features,
         .feature_ids = catalog->ids,
         .feature_count = catalog->count,

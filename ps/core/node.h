@@ -35,6 +35,8 @@ struct ps_node {
     uint64_t started_us;
     uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
+    int cpus[DP_CORES_MAX];                      /* of the cores, which other threads avoid */
+    uint32_t cpu_count;                          /* 0: the cores have none of their own */
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault;           /* prefaults the arenas' memory; NULL: nothing is prefaulted */
@@ -48,7 +50,6 @@ struct ps_node {
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
     struct ps_copier *_Atomic copier;                  /* to checkpoint.remote; NULL: there is none */
     struct ps_copier_counters copier_counters;         /* written by its threads */
-    int copier_avoids[DP_CORES_MAX];                   /* CPUs */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];

@@ -7,7 +7,6 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/state_file.h"
-#include "ps/config/config_rules.h"
 #include "ps/store/copier.h"
 
 static bool has_store(const struct ps_config *config)
@@ -15,19 +14,17 @@ static bool has_store(const struct ps_config *config)
     return config->checkpoint_remote[0] != '\0';
 }
 
-/* `cpus` is the data cores'. */
-static struct ps_copier_options options_of(const struct ps_node *node, int cpus[DP_CORES_MAX])
+static struct ps_copier_options options_of(const struct ps_node *node)
 {
     const struct ps_config *config = node->config;
-    const int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
     return (struct ps_copier_options){.directory = config->checkpoint_directory,
                                       .url = config->checkpoint_remote,
                                       .credentials = config->checkpoint_remote_credentials,
                                       .keep = (uint32_t)config->checkpoint_keep,
                                       .bytes_per_s_max = config->checkpoint_remote_rate_mib_s << 20,
                                       .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
-                                      .avoid_cpus = cpus,
-                                      .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0};
+                                      .avoid_cpus = node->cpus,
+                                      .avoid_cpu_count = node->cpu_count};
 }
 
 static enum mr_status fail(enum mr_status status, const char *what, const char *text, char *error)
@@ -77,7 +74,6 @@ static bool is_here(const char *directory, uint64_t id)
 
 enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *error)
 {
-    int cpus[DP_CORES_MAX];
     char text[PS_TEXT_BYTES];
     uint64_t file_bytes;
     int64_t written_s;
@@ -90,7 +86,7 @@ enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *err
         !ps_path_join(config->checkpoint_directory, PS_HISTORY_NAME, path) ||
         disk->facts(disk->self, path, &file_bytes, &written_s) == 0)
         return MR_OK;
-    const struct ps_copier_options options = options_of(node, cpus);
+    const struct ps_copier_options options = options_of(node);
     const enum mr_status status = ps_copier_fetch_history(&options, &is_there, text);
     if (status != MR_OK)
         return fail(status, "; --restore none starts empty", text, error);
@@ -101,12 +97,11 @@ enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *err
 
 enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error)
 {
-    int cpus[DP_CORES_MAX];
     char text[PS_TEXT_BYTES];
     const char *directory = node->config->checkpoint_directory;
     if (!has_store(node->config) || is_here(directory, id))
         return MR_OK;
-    const struct ps_copier_options options = options_of(node, cpus);
+    const struct ps_copier_options options = options_of(node);
     ps_log("restore: there is %s in %s; asking checkpoint.remote", id != 0 ? "no such checkpoint" : "none",
            directory);
     const enum mr_status status = ps_copier_fetch(&options, &id, text);
@@ -122,7 +117,7 @@ enum mr_status ps_node_store_start(struct ps_node *node, char *error)
     char text[PS_TEXT_BYTES];
     if (!has_store(node->config))
         return MR_OK;
-    struct ps_copier_options options = options_of(node, node->copier_avoids);
+    struct ps_copier_options options = options_of(node);
     options.counters = &node->copier_counters;
     options.copied = node->control_wake;
     struct ps_copier *copier;

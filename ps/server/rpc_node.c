@@ -105,30 +105,28 @@ static void thread_begins(void *self)
 /* ---- main ---- */
 
 /* Finds the CPUs for functions: those of this process except the data cores', if any are left. */
-static void find_places(struct ps_rpc *rpc)
+static void find_places(struct ps_rpc *rpc, const struct ps_node *node)
 {
-    int cpus[DP_CORES_MAX];
-    int cpu_count = ps_cpus_parse(rpc->config->cores_cpus, cpus, DP_CORES_MAX);
     cpu_set_t all;
     CPU_ZERO(&all);
     (void)sched_getaffinity(0, sizeof(all), &all);
     rpc->places = all;
-    for (int i = 0; i < cpu_count && i < (int)rpc->config->cores_count; i++)
-        CPU_CLR((size_t)cpus[i], &rpc->places);
+    for (uint32_t i = 0; i < node->cpu_count; i++)
+        CPU_CLR((size_t)node->cpus[i], &rpc->places);
     if (CPU_COUNT(&rpc->places) == 0)
         rpc->places = all;
 }
 
-struct ps_rpc *ps_rpc_create(const struct ps_config *config, struct mr_named_parameters *parameters)
+struct ps_rpc *ps_rpc_create(const struct ps_node *node)
 {
     struct ps_rpc *rpc = calloc(1, sizeof(*rpc));
     if (rpc == NULL)
         return NULL;
-    rpc->config = config;
-    rpc->parameters = parameters;
+    rpc->config = node->config;
+    rpc->parameters = node->parameters;
     while (getrandom(rpc->uuid, sizeof(rpc->uuid), 0) != (ssize_t)sizeof(rpc->uuid)) {
     }
-    find_places(rpc);
+    find_places(rpc, node);
     sem_init(&rpc->ended, 0, 0);
     return rpc;
 }

@@ -15,15 +15,14 @@
 #include "dataplane/rpc/agent.h"
 #include "ps/config/config.h"
 
-struct mr_named_parameters;
+struct ps_node;
 struct ps_rpc;
 
 /* ---- main's thread ---- */
 
-/* Creates the worker of a node whose rpc.world_size is not 0; `config` and `parameters`, where those with
- * names are, must outlive it. Call it before the data plane starts, whose threads get other CPUs. NULL: no
- * memory. */
-struct ps_rpc *ps_rpc_create(const struct ps_config *config, struct mr_named_parameters *parameters);
+/* Creates the worker of a node whose rpc.world_size is not 0; the node's configuration and parameters must
+ * outlive it. Call it before the data plane starts, whose threads get other CPUs. NULL: no memory. */
+struct ps_rpc *ps_rpc_create(const struct ps_node *node);
 /* Configure the data plane for it: core 0's endpoint makes calls. */
 void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out);
 void ps_rpc_dp_app(struct dp_app *app);

@@ -67,16 +67,15 @@ static void set_fault(const struct ps_config *config, struct dp_fault_config *ou
                                          .delay_us = (uint32_t)config->fault_delay_us};
 }
 
-static void dp_config_of(const struct ps_config *config, struct dp_config *out)
+static void dp_config_of(const struct ps_node *node, struct dp_config *out)
 {
-    int cpus[DP_CORES_MAX];
-    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    const struct ps_config *config = node->config;
     dp_config_default(out);
     set_port(config, out);
     set_fault(config, &out->fault);
     out->core_count = (uint32_t)config->cores_count;
     for (uint32_t i = 0; i < out->core_count; i++)
-        out->core_cpus[i] = (int)i < cpu_count ? cpus[i] : -1;
+        out->core_cpus[i] = i < node->cpu_count ? node->cpus[i] : -1;
     out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
     out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
     out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
@@ -146,7 +145,7 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
 {
     struct ps_node *node = &server->node;
     struct dp_config dp_config;
-    dp_config_of(node->config, &dp_config);
+    dp_config_of(node, &dp_config);
     enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
     if (status != MR_OK)
         return status;
@@ -286,12 +285,12 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     free(server);
 }
 
-/* Before the data plane, so that it does not inherit a data core's place. */
-static struct ps_prefault *start_prefault(const struct ps_config *config)
+/* The first CPUs of cores.cpus, one for each core. */
+static void set_cpus(struct ps_node *node)
 {
-    int cpus[DP_CORES_MAX];
-    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
-    return ps_prefault_create(cpus, cpu_count > 0 ? (uint32_t)cpu_count : 0);
+    const int named = ps_cpus_parse(node->config->cores_cpus, node->cpus, DP_CORES_MAX);
+    const int cores = (int)node->config->cores_count;
+    node->cpu_count = named > 0 ? (uint32_t)(named < cores ? named : cores) : 0;
 }
 
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
@@ -312,11 +311,13 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     node->config = config;
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
+    set_cpus(node);
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
     if (node->parameters == NULL || node->control == NULL)
         goto fail;
-    node->prefault = start_prefault(config);
+    /* Before the data plane, so that it does not inherit a data core's place. */
+    node->prefault = ps_prefault_create(node->cpus, node->cpu_count);
     if (node->prefault == NULL) {
         snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
         goto fail;
@@ -326,7 +327,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         goto fail;
     }
     if (config->rpc_world_size != 0) {
-        node->rpc = ps_rpc_create(config, node->parameters);
+        node->rpc = ps_rpc_create(node);
         if (node->rpc == NULL)
             goto fail;
     }
