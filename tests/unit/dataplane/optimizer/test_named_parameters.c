@@ -164,6 +164,10 @@ static void a_cut_stays_as_it_was(void **state)
     assert_true(mr_version_values(cut->items[1].version)[0] == 7);
     assert_true(mr_version_values(cut->items[2].version)[0] == 10);
     assert_true(first_of(a) == 2 && first_of(of_x) == 8);
+    assert_true(mr_named_drop(all, "a")); /* and its state */
+    none = mr_named_cut(all, NULL, 0);
+    assert_int_equal(none->count, 0);
+    mr_named_cut_free(none);
     mr_named_cut_free(cut);
     mr_versions_release(of_x);
     mr_versions_release(a);
