@@ -288,8 +288,7 @@ static inline void repeats_add(struct ps_table_push *p, const struct ps_table *t
 }
 
 /* Numbers the keys without a branch by whether they are new, which nothing predicts: only with one by whether
- * their slots hold other keys. Their buckets are on their way meanwhile: this stage does not wait for memory
- * otherwise, and the next one does nothing else. */
+ * their slots hold other keys. */
 static inline void group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                        uint32_t count)
 {
@@ -299,12 +298,10 @@ static inline void group_collect_plain(struct ps_table_push *p, const struct ps_
     struct ps_distinct *distinct = p->scratch.distinct;
     struct repeats r;
     uint32_t repeated = 0;
-    struct ps_group group;
-    const uint64_t *hashes = group.hashes;
-    ps_group_hash(t, group.hashes, p->in.keys + first, count);
+    uint64_t hashes[PS_GROUP_KEYS];
+    ps_group_hash(t, hashes, p->in.keys + first, count);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&slots[ps_push_slot(hashes[i], mask)], 1, 3);
-    ps_group_seek(t, &group, count);
     for (uint32_t i = 0; i < count; i++, gradient += dim) {
         uint32_t at = ps_push_slot(hashes[i], mask), number, is_new;
         /* If it is new, this is its place, and it is compared with itself. */
