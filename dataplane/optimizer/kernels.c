@@ -1,5 +1,6 @@
 #include "dataplane/optimizer/kernels.h"
 
+#include <float.h>
 #include "dataplane/optimizer/kernels_internal.h"
 
 INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
@@ -132,11 +133,6 @@ INLINE uint32_t add_pairs_body(float *const *out, const float *const *a, const f
     __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
     {                                                                                                        \
         return add_finite_body(out, in, count);                                                              \
-    }                                                                                                        \
-    __VA_ARGS__ static uint32_t add_pairs_##set(float *const *out, const float *const *a,                    \
-                                                const float *const *b, uint32_t count, size_t dim)           \
-    {                                                                                                        \
-        return add_pairs_body(out, a, b, count, dim);                                                        \
     }
 
 #define KERNELS(set, vector_set, ...)                                                                        \
@@ -178,9 +174,44 @@ INLINE uint32_t add_pairs_body(float *const *out, const float *const *a, const f
                                           .bf16 = &mr_bf16_kernels_##set};
 
 CHECKS(baseline)
+
+static uint32_t add_pairs_baseline(float *const *out, const float *const *a, const float *const *b,
+                                   uint32_t count, size_t dim)
+{
+    return add_pairs_body(out, a, b, count, dim);
+}
+
 KERNELS(baseline, MR_VECTOR_BASELINE)
 #ifdef __x86_64__
 CHECKS(avx2, MR_TARGET_AVX2)
+
+/* NaN or Inf in any of eight lanes. */
+MR_TARGET_AVX2 static inline bool has_not_finite(__m256 a, __m256 b)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)),
+                 most = _mm256_set1_ps(FLT_MAX);
+    return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(_mm256_and_ps(a, magnitude), most, _CMP_NLE_UQ),
+                                           _mm256_cmp_ps(_mm256_and_ps(b, magnitude), most, _CMP_NLE_UQ))) !=
+           0;
+}
+
+MR_TARGET_AVX2 static uint32_t add_pairs_avx2(float *const *out, const float *const *a, const float *const *b,
+                                              uint32_t count, size_t dim)
+{
+    uint32_t done = 0;
+    if (dim != 16)
+        return add_pairs_body(out, a, b, count, dim);
+    for (; done < count; done++) {
+        __m256 low = _mm256_add_ps(_mm256_loadu_ps(a[done]), _mm256_loadu_ps(b[done]));
+        __m256 high = _mm256_add_ps(_mm256_loadu_ps(a[done] + 8), _mm256_loadu_ps(b[done] + 8));
+        if (__builtin_expect(has_not_finite(low, high), 0))
+            break;
+        _mm256_storeu_ps(out[done], low);
+        _mm256_storeu_ps(out[done] + 8, high);
+    }
+    return done;
+}
+
 KERNELS(avx2, MR_VECTOR_AVX2, MR_TARGET_AVX2)
 
 /* With masks, values that fill no whole vector cost no loop: rows of fewer than 16 values have no others. */
