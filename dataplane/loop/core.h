@@ -66,7 +66,7 @@ struct dp_core {
     struct dp_waiter waiter;
     _Atomic bool woken; /* dp_wake() since the last poll */
 
-    uint64_t calls_served;    /* as of the last poll */
+    uint64_t replies_short;   /* so far, as of the last poll */
     uint64_t calls_until_us;  /* until then more of them are expected */
     uint64_t poll_us;         /* when the running poll began */
     uint64_t idle_since_us;   /* 0 = was busy in the last poll */

@@ -10,14 +10,15 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 
-/* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them,
- * so that a poll, with a slice of a long call, takes no longer than a small call alone; else up to 25 us,
- * which the first of the next ones may have to wait. The kernel's copy path takes 1.5 to 2 us for one, and a
- * burst out costs a system call. */
+/* Segments of large messages between two looks at what has come. While small calls keep coming, 6 to 8 us of
+ * them, so that a poll, with a slice of a long call, takes no longer than a small call alone; else up to
+ * 25 us, which the first of the next ones may have to wait. The kernel's copy path takes 1.5 to 2 us for one,
+ * and a burst out costs a system call. A socket sends a run of datagrams in little more time than one of
+ * them: while small calls keep coming, a run, else several. */
 #define SEGMENTS_PER_POLL_KERNEL_BUSY 4u
 #define SEGMENTS_PER_POLL_KERNEL      16u
 #define SEGMENTS_PER_POLL             32u
-#define SEGMENTS_PER_POLL_SOCKET      44u /* a run of datagrams, which costs little more than one */
+#define RUNS_PER_POLL_SOCKET          3u
 #define CALLS_KEEP_COMING_US          200u
 #define TASKS_PER_POLL                16u
 #define WINDOW_US                     1000000u
@@ -37,16 +38,17 @@ static uint32_t run_tasks(struct dp_core *core)
 
 static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 {
-    uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
-    if (core->socket != NULL)
-        return SEGMENTS_PER_POLL_SOCKET;
+    uint64_t replies_short = mr_endpoint_counters(core->endpoint)->replies_short;
     if (!core->dp->port.kernel_driven)
         return SEGMENTS_PER_POLL;
-    if (core->calls_served != served) {
-        core->calls_served = served;
+    if (core->replies_short != replies_short) {
+        core->replies_short = replies_short;
         core->calls_until_us = now_us + CALLS_KEEP_COMING_US;
     }
-    return now_us < core->calls_until_us ? SEGMENTS_PER_POLL_KERNEL_BUSY : SEGMENTS_PER_POLL_KERNEL;
+    bool keep_coming = now_us < core->calls_until_us;
+    if (core->socket != NULL)
+        return dp_socket_port_run_datagrams(core->socket) * (keep_coming ? 1 : RUNS_PER_POLL_SOCKET);
+    return keep_coming ? SEGMENTS_PER_POLL_KERNEL_BUSY : SEGMENTS_PER_POLL_KERNEL;
 }
 
 static bool poll_once(struct dp_core *core, uint64_t now_us)

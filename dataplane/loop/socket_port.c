@@ -23,8 +23,9 @@ struct dp_socket_port {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
-    uint32_t written; /* datagrams since the last flush */
-    bool urgent;      /* one of those that wait in the sender is no part of a run */
+    uint32_t written;    /* datagrams since the last flush */
+    uint32_t long_bytes; /* of the last datagram of a long answer */
+    bool urgent;         /* one of those that wait in the sender is no part of a run */
     bool full;
 };
 
@@ -137,6 +138,7 @@ static bool open_socket(struct dp_socket_port *port, const struct dp_config *con
                  config->device, strerror(errno));
         return false;
     }
+    port->long_bytes = port->socket.udp_bytes_max;
     port->receiver = mr_udp_receiver_create(&port->socket);
     port->sender = mr_udp_sender_create(&port->socket, true);
     if (port->receiver == NULL || port->sender == NULL) {
@@ -194,7 +196,10 @@ static void end(void *self, uint32_t bytes)
     if (bytes == 0)
         return;
     port->written++;
-    port->urgent |= bytes < MR_UDP_BYTES_MIN;
+    if (bytes >= MR_UDP_BYTES_MIN)
+        port->long_bytes = bytes;
+    else
+        port->urgent = true;
 }
 
 void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config)
@@ -232,6 +237,11 @@ uint32_t dp_socket_port_flush(struct dp_socket_port *port)
     port->full = !mr_udp_send_flush(port->sender);
     port->urgent &= port->full;
     return written;
+}
+
+uint32_t dp_socket_port_run_datagrams(const struct dp_socket_port *port)
+{
+    return mr_udp_run_datagrams(port->long_bytes);
 }
 
 bool dp_socket_port_is_full(const struct dp_socket_port *port)

@@ -40,6 +40,8 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
  * a long answer stay while each call finds more of them, until they make a full run; what the socket's buffer
  * has no room for stays as well: see dp_socket_port_is_full(). */
 uint32_t dp_socket_port_flush(struct dp_socket_port *port);
+/* Returns how many datagrams of a long answer make a full run. */
+uint32_t dp_socket_port_run_datagrams(const struct dp_socket_port *port);
 bool dp_socket_port_is_full(const struct dp_socket_port *port);
 
 #endif

@@ -88,6 +88,7 @@ static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slo
     request_free(ep, &ep->server_sessions[ref.session_index], slot);
     slot->begun = false;
     slot->state = MR_SLOT_DONE;
+    ep->counters.replies_short += slot->transfer == NULL;
     if (slot->acked)
         set_acked(ep, &ep->server_sessions[ref.session_index], slot);
     else if (slot->transfer != NULL)

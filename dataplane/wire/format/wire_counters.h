@@ -23,6 +23,7 @@
     X(path_hints_dropped, "the same about no packet that was sent, or beyond what is looked at at once")     \
     X(probes, "probe time-outs")                                                                             \
     X(calls_served, "requests handed to a handler")                                                          \
+    X(replies_short, "answers given that fit into one packet")                                               \
     X(calls_replayed, "repeated requests answered with the kept answer")                                     \
     X(calls_not_allowed, "requests refused because the key's role does not allow them")                      \
     X(calls_expired, "requests dropped because their deadline had passed")                                   \

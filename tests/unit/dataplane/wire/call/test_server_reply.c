@@ -214,6 +214,25 @@ static void small_replies_are_given_back_soon(void **state)
     assert_int_equal(server_memory(), 0);
 }
 
+/* What a node that sends long answers goes by, when it asks itself whether small calls keep coming. */
+static void short_replies_are_counted(void **state)
+{
+    for (uint32_t bytes = 100; bytes <= 30100; bytes += 30000) {
+        struct pair_call c = {0};
+        p.reply_bytes = bytes;
+        call(&c, MR_OP_LOOKUP);
+        pair_run(&p, 30000);
+        assert_int_equal(c.status, MR_OK);
+        assert_int_equal(served()->replies_short, 1);
+    }
+    struct pair_call later = {0};
+    call(&later, MR_OP_SAVE);
+    pair_run(&p, 1000);
+    assert_int_equal(served()->replies_short, 1);
+    mr_reply_status(server(), p.later[0], MR_OK);
+    assert_int_equal(served()->replies_short, 2);
+}
+
 static enum pair_verdict drop_session_acks(struct pair *pair, enum pair_side from, uint32_t n,
                                            struct pair_packet *packet)
 {
@@ -358,6 +377,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, pair_opened,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(short_replies_are_counted, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, pair_opened,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended),
