@@ -21,6 +21,7 @@ import time
 import checkpoint
 import mtu
 import remote
+import stores
 import table
 import worst
 
@@ -78,6 +79,7 @@ ROWS = {
         "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
     },
     "checkpoint": checkpoint.ROWS,
+    "stores": stores.ROWS,
     "mtu": mtu.ROWS,
     "demo": {"demo_samples": ("samples/s", "higher", 5 * 134e3, "value")},
 }
@@ -96,6 +98,7 @@ PARTS = {
     "memif": 30,
     "table": 60,
     "checkpoint": 150,
+    "stores": 130,
     "mtu": 140,
     "table_large": 150,
     "demo": 60,
@@ -475,6 +478,13 @@ class Bench:
             print(f"bench: checkpoints left out: {reason}", file=sys.stderr)
             return
         checkpoint.Checkpoints(self, sys.modules[__name__], self.checkpoint_bytes).round()
+
+    def stores_round(self, _directory):
+        reason = stores.why_not(self.build, available_bytes())
+        if reason:
+            print(f"bench: stores left out: {reason}", file=sys.stderr)
+            return
+        stores.Stores(self, sys.modules[__name__]).round()
 
     def demo_round(self, _directory):
         done = subprocess.run(

@@ -7,6 +7,8 @@
  *   save     a save, waited for; bytes, and seconds from the call until it is published
  *   touch    pushes to 1 % of the rows
  *   load     lookups and pushes without and with a save by turns; --seconds of each, --saves times
+ *   copied   waits until the newest checkpoint is in the store (checkpoint.remote)
+ *   copies   as `load`, while such a copy is made instead of a save
  *   restore  the newest checkpoint
  *   check    as many rows as `fill` made */
 #include <getopt.h>
@@ -168,12 +170,24 @@ static void restore(struct checkpoint_bench *b)
     print_save("restore", &status, took);
 }
 
+static void wait_copied(struct checkpoint_bench *b)
+{
+    while (!checkpoint_is_copied(b))
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_EACH_NS}, NULL);
+}
+
 static const struct work {
     const char *name;
     void (*run)(struct checkpoint_bench *b);
-} works[] = {
-    {"fill", fill},       {"save", save},  {"delta", delta}, {"touch", touch}, {"load", checkpoint_load},
-    {"restore", restore}, {"check", check}};
+} works[] = {{"fill", fill},
+             {"save", save},
+             {"delta", delta},
+             {"touch", touch},
+             {"load", checkpoint_load},
+             {"restore", restore},
+             {"check", check},
+             {"copied", wait_copied},
+             {"copies", checkpoint_copy_load}};
 
 static void run(struct checkpoint_bench *b, const char *name)
 {
@@ -210,7 +224,7 @@ int main(int argc, char **argv)
     if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
         fprintf(stderr,
                 "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "
-                "fill|save|delta|touch|load|restore|check...\n");
+                "fill|save|delta|touch|load|copied|copies|restore|check...\n");
         return 2;
     }
     for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)

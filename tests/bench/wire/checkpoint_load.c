@@ -1,18 +1,22 @@
 /* Lookups and pushes of random keys by turns, a few in flight, for some time without a save and then for as
- * long as one runs. */
+ * long as one runs, or is being copied to the store. */
 #include "tests/bench/wire/checkpoint_load.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 
-#define LOAD_KEYS      512u /* in a call */
-#define IN_FLIGHT      4u   /* calls */
-#define LOOK_EACH_US   20000.0
-#define LATENCIES_MAX  2000000u
-#define SAVES_MAX      32u
-#define WARM_UP_US     500000.0
-#define SAVES_TIMED_US 600e6 /* longer than any save takes */
+#define LOAD_KEYS     512u /* in a call */
+#define IN_FLIGHT     4u   /* calls */
+#define LOOK_EACH_US  20000.0
+#define LATENCIES_MAX 2000000u
+#define SAVES_MAX     32u
+#define WARM_UP_US    500000.0
+#define UNTIL_OVER_US 600e6 /* longer than any save or copy takes */
+#define COPY_IDLE     1u    /* remote.state */
+#define COPY_FAILED   3u
 
 /* What a stretch of calls came to. */
 struct stretch {
@@ -89,11 +93,52 @@ static void look(struct load *l, struct stretch *s)
     s->own_bytes = own > s->own_bytes ? own : s->own_bytes;
 }
 
-/* For `limit_us`, or until the save is over. */
-static struct stretch run(struct load *l, double limit_us, bool until_saved)
+/* ---- how long ---- */
+
+static bool is_saved(struct checkpoint_bench *b)
+{
+    struct mr_checkpoint_status status;
+    return checkpoint_is_over(b, &status);
+}
+
+struct copies {
+    uint64_t state, last_id;
+};
+
+static void take_counter(void *arg, const char *name, uint64_t value)
+{
+    struct copies *c = arg;
+    if (strcmp(name, "remote.state") == 0)
+        c->state = value;
+    else if (strcmp(name, "remote.last_id") == 0)
+        c->last_id = value;
+}
+
+bool checkpoint_is_copied(struct checkpoint_bench *b)
+{
+    struct mr_checkpoint_info info = {.bytes = sizeof(info)};
+    struct copies copies = {0};
+    bench_check(mr_checkpoint_info(b->client, NULL, 0, &info, NULL, NULL), "checkpoint info");
+    bench_check(mr_stats(b->client, NULL, 0, take_counter, &copies), "stats");
+    if (copies.state == COPY_FAILED)
+        bench_give_up("the copy to the store failed; the node's log says why");
+    uint64_t newest = info.last_good_id > info.restored_id ? info.last_good_id : info.restored_id;
+    return copies.state == COPY_IDLE && copies.last_id >= newest;
+}
+
+static void save_and_wait(struct checkpoint_bench *b)
+{
+    checkpoint_begin(b, MR_SAVE_FULL);
+    while (!is_saved(b))
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* ---- stretches ---- */
+
+/* For `limit_us`, or until `is_over`. */
+static struct stretch run(struct load *l, double limit_us, bool (*is_over)(struct checkpoint_bench *b))
 {
     struct stretch s = {0};
-    struct mr_checkpoint_status status;
     double start = bench_now_us(), now = start, next_look = start;
     for (l->ended = 0; now - start < limit_us; now = bench_now_us()) {
         struct in_flight *call = &l->calls[l->begun % IN_FLIGHT];
@@ -104,7 +149,7 @@ static struct stretch run(struct load *l, double limit_us, bool until_saved)
             continue;
         next_look = now + LOOK_EACH_US;
         look(l, &s); /* the same calls with and without a save */
-        if (checkpoint_is_over(l->bench, &status) && until_saved)
+        if (is_over(l->bench) && limit_us == UNTIL_OVER_US)
             break;
     }
     end_all(l);
@@ -134,33 +179,53 @@ static void print(const char *name, const char *unit, double *with, const double
     fflush(stdout);
 }
 
-void checkpoint_load(struct checkpoint_bench *b)
+/* What calls notice of something that is begun, and over after a while; `name` is part of the output's. */
+static void compare_with(struct checkpoint_bench *b, const char *name,
+                         void (*begin)(struct checkpoint_bench *b),
+                         bool (*is_over)(struct checkpoint_bench *b))
 {
     struct load l = {.bench = b, .random = 7, .us = calloc(LATENCIES_MAX, sizeof(double))};
-    double with[3][SAVES_MAX], without[3][SAVES_MAX], own = 0;
+    double with[3][SAVES_MAX], without[3][SAVES_MAX];
     uint32_t saves = b->saves < SAVES_MAX ? b->saves : SAVES_MAX;
+    char row[64];
     if (l.us == NULL)
         exit(1);
-    (void)run(&l, WARM_UP_US, false);
+    (void)run(&l, WARM_UP_US, is_over);
     for (uint32_t i = 0; i < saves; i++) {
-        struct stretch before = run(&l, b->seconds * 1e6, false);
+        struct stretch before = run(&l, b->seconds * 1e6, is_over);
+        begin(b);
         double start = bench_now_us();
-        checkpoint_begin(b, MR_SAVE_FULL);
-        struct stretch during = run(&l, SAVES_TIMED_US, true);
+        struct stretch during = run(&l, UNTIL_OVER_US, is_over);
         with[2][i] = (bench_now_us() - start) / 1e6;
-        struct stretch after = run(&l, b->seconds * 1e6, false);
+        struct stretch after = run(&l, b->seconds * 1e6, is_over);
         without[0][i] = (before.keys_per_s + after.keys_per_s) / 2;
         without[1][i] = (before.p99_us + after.p99_us) / 2;
         without[2][i] = 1;
         with[0][i] = during.keys_per_s;
         with[1][i] = during.p99_us;
         double extra = during.resident_bytes - before.resident_bytes;
-        own = during.own_bytes > own ? during.own_bytes : own;
-        printf("{\"name\": \"checkpoint_memory_%u\", \"value\": %.3f, \"limit\": %.3f, \"unit\": \"MiB\"}\n",
-               i, extra / 0x1p20, during.own_bytes / 0x1p20);
+        printf("{\"name\": \"%s_memory_%u\", \"value\": %.3f, \"limit\": %.3f, \"unit\": \"MiB\"}\n", name, i,
+               extra / 0x1p20, during.own_bytes / 0x1p20);
     }
-    print("checkpoint_keys", "keys/s", with[0], without[0], saves);
-    print("checkpoint_p99", "us", with[1], without[1], saves);
-    print("checkpoint_under_load", "s", with[2], without[2], saves);
+    const char *const kinds[] = {"keys", "p99", "under_load"}, *const units[] = {"keys/s", "us", "s"};
+    for (uint32_t i = 0; i < 3; i++) {
+        (void)snprintf(row, sizeof(row), "%s_%s", name, kinds[i]);
+        print(row, units[i], with[i], without[i], saves);
+    }
     free(l.us);
+}
+
+static void begin_save(struct checkpoint_bench *b)
+{
+    checkpoint_begin(b, MR_SAVE_FULL);
+}
+
+void checkpoint_load(struct checkpoint_bench *b)
+{
+    compare_with(b, "checkpoint", begin_save, is_saved);
+}
+
+void checkpoint_copy_load(struct checkpoint_bench *b)
+{
+    compare_with(b, "copy", save_and_wait, checkpoint_is_copied);
 }

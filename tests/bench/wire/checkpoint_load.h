@@ -24,7 +24,12 @@ struct checkpoint_bench {
 bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status);
 void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind);
 
+/* Whether the newest checkpoint is in the store; ends the program when the copy failed. */
+bool checkpoint_is_copied(struct checkpoint_bench *b);
+
 /* Prints checkpoint_keys and checkpoint_p99 (without, and with a save), and checkpoint_memory. */
 void checkpoint_load(struct checkpoint_bench *b);
+/* Prints copy_keys, copy_p99 and copy_memory: the same while a save that is over is copied to the store. */
+void checkpoint_copy_load(struct checkpoint_bench *b);
 
 #endif

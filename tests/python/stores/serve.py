@@ -1,6 +1,6 @@
-"""Serves a real store until its standard input is closed, for scripts/demo.sh.
+"""Serves a real store until its standard input is closed, for scripts/demo.sh and make bench.
 
-usage: serve.py s3|hdfs DIRECTORY NAMESPACE
+usage: serve.py s3|s3proxy|hdfs DIRECTORY NAMESPACE
 
 In that network namespace, with its files in DIRECTORY. Prints the URL of an empty directory there; the keys
 of S3 are test:tester and testing.
@@ -13,16 +13,19 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from cable import enter  # noqa: E402
-from stores import S3, Certificate, Hdfs, Store, find_classes, why_no_swift  # noqa: E402
+from stores import S3, Certificate, Hdfs, S3Proxy, Store, find_classes, why_no_swift  # noqa: E402
 
 
 def start(kind: str, directory: str, namespace: str) -> Store:
     """Maven works outside of the namespace, all else in it."""
-    classes, why = find_classes("hadoop") if kind == "hdfs" else ("", why_no_swift(directory))
+    name = {"hdfs": "hadoop", "s3proxy": "s3proxy"}.get(kind)
+    classes, why = find_classes(name) if name else ("", why_no_swift(directory))
     if why:
         sys.exit(why)
     enter(f"/run/netns/{namespace}")
-    return Hdfs(directory, classes, Certificate(directory)) if kind == "hdfs" else S3(directory)
+    if kind == "hdfs":
+        return Hdfs(directory, classes, Certificate(directory))
+    return S3Proxy(directory, classes, Certificate(directory)) if name else S3(directory)
 
 
 def main() -> None:
