@@ -1,6 +1,7 @@
 #include "ps/store/copy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -97,6 +98,14 @@ static void report(struct job *job, uint64_t bytes)
     pthread_mutex_unlock(&job->lock);
 }
 
+/* Has the disk begin with what was just written to it, so that little is left to do for the sync. */
+static void begin_writeback(const struct moving *m, uint64_t offset, size_t bytes)
+{
+    const int fd = m->job->copy->to->descriptor(m->to);
+    if (fd >= 0)
+        (void)sync_file_range(fd, (off64_t)offset, (off64_t)bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 static enum mr_status move_some(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
@@ -114,6 +123,7 @@ static enum mr_status move_some(struct moving *m, char *text)
     error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
+    begin_writeback(m, offset, bytes);
     report(m->job, bytes);
     return MR_OK;
 }
@@ -157,7 +167,7 @@ static enum mr_status read_ahead(struct moving *m, char *text)
         .store = copy->from,
         .file = m->from,
         .file_bytes = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES,
-        .range_bytes = is_to_disk ? PS_COPY_BYTES : PS_COPY_BYTES / 2,
+        .range_bytes = is_to_disk ? PS_COPY_BYTES : PS_COPY_BYTES / 4,
         .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
     const int error = ps_read_ahead_open(&options, &m->ahead);
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
