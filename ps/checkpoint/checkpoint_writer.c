@@ -53,35 +53,35 @@ struct writer_core {
 };
 
 struct ps_writer {
+    struct writer_core cores[MR_CORE_MAX];
     struct ps_attempt attempt;
     struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
     struct ps_uring_writer *disk;
     struct ps_sender *sender; /* of a store on another machine, in place of `disk` */
     uint8_t *buffers;
     size_t buffers_bytes;
-    uint32_t core_count, buffers_per_core;
     uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
+    uint32_t core_count, buffers_per_core;
     pthread_t thread;
     struct ps_byte_rate rate; /* this and the next belong to the thread */
-    uint32_t next_core;       /* whose block is taken next */
     uint64_t start_us;
-    char method[32];
-    _Atomic uint64_t bytes_written;
+    uint32_t next_core; /* whose block is taken next */
     _Atomic bool abort, failed, done;
+    bool has_parent_hash;
+    _Atomic uint64_t bytes_written;
     /* what is to be written, and on what */
-    char directory[PS_PATH_BYTES];
     uint64_t parent_id;
     struct ps_hash parent_hash;
-    bool has_parent_hash;
+    char method[32];
+    char directory[PS_PATH_BYTES];
     /* of a store on another machine */
     _Atomic bool *stop; /* NULL: the store is here */
     uint64_t stall_us_max;
+    uint64_t waiting_since_us, seen_bytes; /* of ps_writer_watch() */
     _Atomic bool is_placed;                /* the thread runs where it may */
     _Atomic bool is_stalled;               /* why it is aborted */
     _Atomic bool is_cut_off;               /* by the abort, once: what is removed afterwards is let pass */
-    uint64_t waiting_since_us, seen_bytes; /* of ps_writer_watch() */
     struct ps_writer_status outcome;       /* the thread's until `done` */
-    struct writer_core cores[MR_CORE_MAX];
 };
 
 /* ---- a core's side ---- */

@@ -257,7 +257,7 @@ void ps_control_jobs_stop(struct ps_control *c)
 struct history_write {
     struct ps_control *control;
     const struct ps_history *history;
-    char *error;
+    char error[PS_CONTROL_TEXT_BYTES];
     enum mr_status status;
 };
 
@@ -265,14 +265,15 @@ static void write_history(void *arg)
 {
     struct history_write *w = arg;
     const struct ps_place *own = &w->control->own;
-    w->status = ps_history_write(own->store, own->path, w->history, w->error, PS_CONTROL_TEXT_BYTES);
+    w->status = ps_history_write(own->store, own->path, w->history, w->error, sizeof(w->error));
 }
 
 enum mr_status ps_control_write_history(struct ps_control *c, const struct ps_history *history, char *error)
 {
-    struct history_write w = {.control = c, .history = history, .error = error};
+    struct history_write w = {.control = c, .history = history};
     struct ps_copier *copier = atomic_load(&c->node->copier);
     ps_control_await(c, &c->own, write_history, &w);
+    memcpy(error, w.error, sizeof(w.error));
     if (w.status == MR_OK && copier != NULL)
         ps_copier_wake(copier);
     return w.status;

@@ -110,13 +110,14 @@ static const char *wanted_as(const struct ps_saved_parameter *saved, const struc
 static bool begin_all(struct ps_parameter_load *load, const struct ps_manifest *manifest,
                       const struct mr_restore_pair *names, uint32_t name_count)
 {
-    for (uint32_t i = 0; i < load->listed; i++) {
-        const char *name = wanted_as(&manifest->parameters[i], names, name_count);
+    const struct ps_saved_parameter *saved = manifest->parameters;
+    for (uint32_t i = 0; saved != NULL && i < load->listed; i++) {
+        const char *name = wanted_as(&saved[i], names, name_count);
         struct mr_named_item *item = &load->items[load->count];
         load->place_of[i] = NOT_WANTED;
         if (name == NULL)
             continue;
-        if (begin_item(&manifest->parameters[i], item, &load->loading[load->count]) != MR_OK)
+        if (begin_item(&saved[i], item, &load->loading[load->count]) != MR_OK)
             return false;
         snprintf(item->name, sizeof(item->name), "%s", name);
         load->place_of[i] = load->count++;

@@ -26,7 +26,7 @@ bool ps_serve_path_parse(const char *path, char *directory, size_t directory_byt
         memcpy(directory, ".", 2);
     else if (*id != 0)
         slash[slash == directory ? 1 : 0] = '\0';
-    strcat(directory, query);
+    memcpy(directory + strlen(directory), query, strlen(query) + 1);
     return true;
 }
 

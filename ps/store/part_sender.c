@@ -76,7 +76,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* False: there is no thread. */
+/* False: there is no thread. end_oldest() returns the buffer. */
+// NOLINTNEXTLINE(readability-non-const-parameter): whoever gets it back fills it
 static bool begin(struct ps_part_sender *s, uint8_t *data, size_t bytes)
 {
     struct sending *part = &s->slots[s->begun % PS_PART_SENDER_MAX];

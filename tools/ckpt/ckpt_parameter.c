@@ -70,7 +70,7 @@ static int find(const struct ckpt_parameter_order *order, const struct ckpt_chai
 
 static bool make_room(struct parameter *p)
 {
-    p->stored = calloc(p->count, sizeof(*p->stored));
+    p->stored = calloc(p->count + 1u, sizeof(*p->stored));
     for (uint32_t i = 0; p->stored && i < p->count; i++) {
         struct stored *s = &p->stored[i];
         s->length = ps_saved_parameter_bytes(&p->manifest->parameters[p->first + i]);
@@ -158,10 +158,9 @@ static int split(const struct ckpt_parameter_order *order, struct parameter *p)
 
 static void close_parameter(struct parameter *p)
 {
-    for (uint32_t i = 0; p && p->stored && i < p->count; i++)
+    for (uint32_t i = 0; p->stored && i < p->count; i++)
         free(p->stored[i].bytes);
-    if (p)
-        free(p->stored);
+    free(p->stored);
     free(p);
 }
 
@@ -188,8 +187,9 @@ static int with_parameter(const struct ckpt_parameter_order *order,
 {
     struct ckpt_chain chain = {0};
     struct parameter *p = calloc(1, sizeof(*p));
-    int exit_code =
-        p ? ckpt_open(order->command, order->path, &chain) : cli_fail(order->command, "no memory");
+    if (!p)
+        return cli_fail(order->command, "no memory");
+    int exit_code = ckpt_open(order->command, order->path, &chain);
     if (exit_code == 0)
         exit_code = read_parameter(order, &chain, p);
     if (exit_code == 0)
