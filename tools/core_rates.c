@@ -36,6 +36,8 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         {"remote.behind", &s->remote_behind},
         {"remote.behind_s", &s->remote_behind_s},
         {"remote.bytes", &s->remote_bytes},
+        {"remote.bytes_kept", &s->remote_bytes_kept},
+        {"remote.bytes_again", &s->remote_bytes_again},
         {"remote.copies_failed", &s->remote_failed},
         {"remote.last_status", &s->remote_status},
         {"scrub.rounds", &s->scrub_rounds},
@@ -198,6 +200,12 @@ bool tool_remote_line(const struct tool_core_sample *before, const struct tool_c
         (void)snprintf(text, sizeof(text), "%.1f MiB/s now", copied_per_s(before, now) / (double)(1u << 20));
         at = add_text(out, out_bytes, at, text);
     }
+    if (now->remote_bytes_kept > 0 || now->remote_bytes_again > 0) {
+        (void)snprintf(text, sizeof(text), "after interruptions %.1f MiB sent again, %.1f MiB not",
+                       (double)now->remote_bytes_again / (double)(1u << 20),
+                       (double)now->remote_bytes_kept / (double)(1u << 20));
+        at = add_text(out, out_bytes, at, text);
+    }
     if (now->remote_state == PS_COPIER_FAILING) {
         (void)snprintf(text, sizeof(text), "the last of %" PRIu64 " failed tr%s: %s (see the log)",
                        now->remote_failed, now->remote_failed == 1 ? "y" : "ies",
@@ -274,11 +282,13 @@ json_t *tool_remote_json(const struct tool_core_sample *before, const struct too
 {
     static const char *const states[] = {"off", "idle", "copying", "failing"};
     const bool is_known = now->remote_state < sizeof(states) / sizeof(*states);
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:f, s:I, s:s}", "state", is_known ? states[now->remote_state] : "?", "last_id",
-        (json_int_t)now->remote_last_id, "behind", (json_int_t)now->remote_behind, "behind_s",
-        (json_int_t)now->remote_behind_s, "bytes_per_s", copied_per_s(before, now), "copies_failed",
-        (json_int_t)now->remote_failed, "last_status", mr_status_text((enum mr_status)now->remote_status));
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:s}", "state",
+                     is_known ? states[now->remote_state] : "?", "last_id", (json_int_t)now->remote_last_id,
+                     "behind", (json_int_t)now->remote_behind, "behind_s", (json_int_t)now->remote_behind_s,
+                     "bytes_per_s", copied_per_s(before, now), "bytes_kept",
+                     (json_int_t)now->remote_bytes_kept, "bytes_again", (json_int_t)now->remote_bytes_again,
+                     "copies_failed", (json_int_t)now->remote_failed, "last_status",
+                     mr_status_text((enum mr_status)now->remote_status));
 }
 
 json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)

@@ -16,7 +16,7 @@ struct tool_core_sample {
     uint64_t waiting_step, trainers_held, trainers_awaited;
     /* of the copies of these in a store: counters "remote.*" of core 0 */
     uint64_t remote_state, remote_last_id, remote_behind, remote_behind_s, remote_bytes, remote_failed,
-        remote_status;
+        remote_bytes_kept, remote_bytes_again, remote_status;
     /* of the checkpoints that were read again: counters "scrub.*" of core 0 */
     uint64_t scrub_rounds, scrub_last_s, scrub_damaged, scrub_damaged_id;
 };

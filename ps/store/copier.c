@@ -176,6 +176,16 @@ static void count_bytes(void *arg, uint64_t bytes)
         ps_counter_set(&c->options.counters->behind_s, (mr_clock_us() - c->behind_since_us) / 1000000);
 }
 
+static void count_kept(void *arg, uint64_t bytes)
+{
+    ps_counter_add(&((struct ps_copier *)arg)->options.counters->bytes_kept, bytes);
+}
+
+static void count_again(void *arg, uint64_t bytes)
+{
+    ps_counter_add(&((struct ps_copier *)arg)->options.counters->bytes_again, bytes);
+}
+
 static struct ps_copy copy_between(const struct ps_copier *c, const struct place *p)
 {
     struct ps_copy copy = c->copy;
@@ -219,6 +229,10 @@ static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *tex
         status = copy_one(c, p, id, text);
         if (status == MR_OK)
             status = next_missing(c, p, &id, text);
+    }
+    if (status == MR_OK) {
+        const struct ps_copy copy = copy_between(c, p);
+        ps_copy_abandon(&copy);
     }
     return status;
 }
@@ -392,7 +406,10 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
                                .stop = &c->stop,
                                .avoid_cpus = options->avoid_cpus,
                                .avoid_cpu_count = options->avoid_cpu_count,
+                               .keeps_record = true,
                                .progress = count_bytes,
+                               .kept = count_kept,
+                               .again = count_again,
                                .arg = c};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);

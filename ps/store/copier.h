@@ -1,10 +1,11 @@
-/* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is published on
- * the disk and newer than all that are there, the oldest first, each after those that it is based on. Then it
- * removes old chains there as on the disk. What fails is tried again until it succeeds, with pauses; a node
- * that was stopped goes on where it was, because what is there says what is missing. The disk and training
- * wait for nothing of this. Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the
- * one of that name there. The node's `history` goes there, too, once the store has all checkpoints: what
- * it says of them holds there then.
+/* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is
+ * published on the disk and newer than all that are there, the oldest first, each after those that it is
+ * based on. Then it removes old chains there as on the disk. What fails is tried again until it succeeds,
+ * with pauses; a node that was stopped goes on where it was, because what is there says what is missing.
+ * The disk and training wait for nothing of this. A copy that is interrupted goes on within the
+ * checkpoint. Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the one of
+ * that name there. The node's `history` goes there, too, once the store has all checkpoints: what it says
+ * of them holds there then.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H
@@ -31,6 +32,8 @@ enum ps_copier_state { PS_COPIER_OFF, PS_COPIER_IDLE, PS_COPIER_COPYING, PS_COPI
     X(copies_good, "checkpoints copied to the store")                                                        \
     X(copies_failed, "tries that failed")                                                                    \
     X(bytes, "bytes copied, those of failed tries among them")                                               \
+    X(bytes_kept, "bytes that a copy which was interrupted had left there, and that were not sent again")    \
+    X(bytes_again, "of the bytes copied, those sent again because a copy was interrupted")                   \
     X(last_status, "how the last try ended: an mr_status, 0 is good; the log says more")
 
 struct ps_copier_counters {

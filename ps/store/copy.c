@@ -12,17 +12,21 @@
 #include "dataplane/wire/base/clock.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
+#include "ps/store/copy_record.h"
 #include "ps/store/read_ahead.h"
 
-#define RATE_LOOK_NS 2000000 /* how often a copy looks whether it may go on */
+#define RATE_LOOK_NS 2000000    /* how often a copy looks whether it may go on */
+#define PASSED_MAX   64u        /* ranges: more than those of the parts that a store sends at a time */
+#define RECORD_BYTES (8u << 20) /* of a file between two writes of the record, if nothing else has changed */
 
 /* The copy of one checkpoint: its threads take one file after the other. */
 struct job {
     const struct ps_copy *copy;
     const struct ps_manifest *manifest;
     const char *from_path;
-    char to_path[PS_PATH_BYTES]; /* the temporary directory */
-    pthread_mutex_t lock;        /* of what follows */
+    char to_path[PS_PATH_BYTES];  /* the temporary directory */
+    pthread_mutex_t lock;         /* of what follows */
+    struct ps_copy_record record; /* files NULL: none is kept */
     struct ps_byte_rate rate;
     uint32_t next, thread_count;
     enum mr_status status; /* the first that is not MR_OK */
@@ -36,6 +40,18 @@ static bool is_stopped(const struct ps_copy *copy)
 
 /* ---- one file ---- */
 
+/* The bytes that are read and written at a time. */
+static size_t bytes_of_range(const struct ps_copy *copy)
+{
+    return copy->to->mark ? PS_COPY_BYTES / 4 : PS_COPY_BYTES;
+}
+
+/* The hash of what a file has before some place. */
+struct passed {
+    uint64_t offset;
+    struct ps_hash hash;
+};
+
 struct moving {
     struct job *job;
     uint32_t core;
@@ -44,6 +60,12 @@ struct moving {
     struct ps_read_ahead *ahead;
     struct ps_manifest_file found;
     XXH3_state_t *hash;
+    struct ps_copy_file *noted;       /* of the record; NULL: there is none */
+    struct passed passed[PASSED_MAX]; /* the last ranges, by their number modulo that */
+    uint64_t kept;                    /* bytes at the beginning that are there */
+    uint64_t sent;                    /* bytes that had been sent when it began */
+    uint64_t recorded;                /* noted->sent when the record was last written */
+    bool is_stale;                    /* what is there is not what is read here */
 };
 
 static bool wait_for_rate(struct job *job, uint64_t bytes)
@@ -90,11 +112,86 @@ static enum mr_status check_whole(const struct moving *m, char *text)
     return ps_checkpoint_corrupt(text, m->from_path, "its blocks are not those that the MANIFEST names");
 }
 
-static void report(struct job *job, uint64_t bytes)
+static void report(struct job *job, void (*to)(void *arg, uint64_t bytes), uint64_t bytes)
 {
     pthread_mutex_lock(&job->lock);
-    if (job->copy->progress)
-        job->copy->progress(job->copy->arg, bytes);
+    if (to && bytes > 0)
+        to(job->copy->arg, bytes);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static struct ps_hash digest(const struct moving *m)
+{
+    const XXH128_hash_t hash = XXH3_128bits_digest(m->hash);
+    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
+}
+
+static bool is_same_hash(struct ps_hash a, struct ps_hash b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+/* What is there was sent when the hash of all blocks up to there was the same. */
+static bool check_kept(struct moving *m)
+{
+    m->is_stale = !is_same_hash(digest(m), m->noted->hash);
+    return !m->is_stale;
+}
+
+/* The hash up to there; NULL: it is too long ago. */
+static const struct ps_hash *passed_at(const struct moving *m, uint64_t offset)
+{
+    const struct passed *p = &m->passed[offset / bytes_of_range(m->job->copy) % PASSED_MAX];
+    return p->offset == offset ? &p->hash : NULL;
+}
+
+/* Writes down how far the store is. It says that all is safe up to where some range began: it sends what is
+ * written before. */
+static void note_progress(struct moving *m)
+{
+    struct job *job = m->job;
+    struct ps_store_mark mark;
+    if (!m->noted || job->copy->to->mark(m->to, &mark) != 0)
+        return;
+    const struct ps_hash *hash = passed_at(m, mark.bytes);
+    pthread_mutex_lock(&job->lock);
+    const bool is_further = mark.bytes > m->noted->mark.bytes && hash != NULL;
+    if (is_further) {
+        m->noted->mark = mark;
+        m->noted->hash = *hash;
+    }
+    if (is_further || m->noted->sent >= m->recorded + RECORD_BYTES) {
+        m->recorded = m->noted->sent;
+        ps_copy_record_write(job->copy->from_directory, &job->record);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void note_sent(struct moving *m, uint64_t offset, size_t bytes)
+{
+    struct job *job = m->job;
+    const uint64_t end = offset + bytes;
+    const uint64_t again_end = end < m->sent ? end : m->sent;
+    report(job, job->copy->again, again_end > offset ? again_end - offset : 0);
+    if (!m->noted)
+        return;
+    pthread_mutex_lock(&job->lock);
+    m->noted->sent = end > m->noted->sent ? end : m->noted->sent;
+    pthread_mutex_unlock(&job->lock);
+    note_progress(m);
+}
+
+static void note_whole(struct moving *m)
+{
+    struct job *job = m->job;
+    struct ps_store_mark mark;
+    if (!m->noted || job->copy->to->mark(m->to, &mark) != 0 ||
+        mark.bytes != (uint64_t)m->found.blocks * PS_BLOCK_BYTES)
+        return;
+    pthread_mutex_lock(&job->lock);
+    *m->noted =
+        (struct ps_copy_file){.is_whole = true, .sent = m->noted->sent, .mark = mark, .hash = digest(m)};
+    ps_copy_record_write(job->copy->from_directory, &job->record);
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -115,16 +212,25 @@ static enum mr_status move_some(struct moving *m, char *text)
     int error = ps_read_ahead_next(m->ahead, &data, &bytes);
     if (error != 0)
         return ps_checkpoint_fail(text, "read", m->from_path, error);
-    if (!wait_for_rate(m->job, bytes))
+    const bool is_kept = offset < m->kept;
+    if (is_kept ? is_stopped(copy) : !wait_for_rate(m->job, bytes))
         return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
+    m->passed[offset / bytes_of_range(copy) % PASSED_MAX] = (struct passed){offset, digest(m)};
     const enum mr_status status = check_blocks(m, data, (uint32_t)(bytes / PS_BLOCK_BYTES), text);
     if (status != MR_OK)
         return status;
+    if (is_kept) {
+        if (offset + bytes == m->kept && !check_kept(m))
+            return ps_checkpoint_corrupt(text, m->from_path, "it is not what was copied before");
+        report(m->job, copy->kept, bytes);
+        return MR_OK;
+    }
     error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
     begin_writeback(m, offset, bytes);
-    report(m->job, bytes);
+    report(m->job, copy->progress, bytes);
+    note_sent(m, offset, bytes);
     return MR_OK;
 }
 
@@ -139,44 +245,70 @@ static enum mr_status move_blocks(struct moving *m, char *text)
     if (status != MR_OK)
         return status;
     const int error = m->job->copy->to->sync(m->to);
-    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "write", m->to_path, error);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "write", m->to_path, error);
+    note_whole(m);
+    return MR_OK;
+}
+
+static uint64_t file_bytes(const struct moving *m)
+{
+    return (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES;
+}
+
+/* Opens it where it can go on, if there is a record: m->kept. */
+static int create(struct moving *m)
+{
+    const struct ps_store *to = m->job->copy->to;
+    if (!m->noted)
+        return to->create(to->self, m->to_path, false, &m->to);
+    struct ps_store_mark mark = m->noted->mark;
+    const int error = to->resume(to->self, m->to_path, &mark, &m->to);
+    m->kept = mark.bytes;
+    m->sent = m->recorded = m->noted->sent;
+    m->is_stale = m->kept % bytes_of_range(m->job->copy) != 0 || m->kept > file_bytes(m);
+    if (m->kept == 0)
+        m->noted->mark.bytes = 0;
+    return error;
 }
 
 static enum mr_status open_both(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
-    const uint64_t expected = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES;
-    uint64_t file_bytes;
-    int error = copy->from->open(copy->from->self, m->from_path, &m->from, &file_bytes);
+    const uint64_t expected = file_bytes(m);
+    uint64_t found;
+    int error = copy->from->open(copy->from->self, m->from_path, &m->from, &found);
     if (error != 0)
         return ps_checkpoint_fail(text, "open", m->from_path, error);
-    if (file_bytes != expected)
+    if (found != expected)
         return ps_checkpoint_corrupt(text, m->from_path, PS_WRONG_LENGTH);
-    error = copy->to->create(copy->to->self, m->to_path, false, &m->to);
+    error = create(m);
     /* A disk without that room may have it yet; a store that refuses such a length does so here. */
     if (error == 0 && copy->to->reserve && copy->to->reserve(m->to, expected) == -EFBIG)
         error = -EFBIG;
-    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", m->to_path, error);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "create", m->to_path, error);
+    return m->is_stale ? ps_checkpoint_corrupt(text, m->to_path, "it ends at no block") : MR_OK;
 }
 
 static enum mr_status read_ahead(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
-    const bool is_to_disk = copy->to->descriptor(m->to) >= 0;
-    const struct ps_read_ahead_options options = {
-        .store = copy->from,
-        .file = m->from,
-        .file_bytes = (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES,
-        .range_bytes = is_to_disk ? PS_COPY_BYTES : PS_COPY_BYTES / 4,
-        .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
+    const struct ps_read_ahead_options options = {.store = copy->from,
+                                                  .file = m->from,
+                                                  .file_bytes = file_bytes(m),
+                                                  .range_bytes = bytes_of_range(copy),
+                                                  .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
     const int error = ps_read_ahead_open(&options, &m->ahead);
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
 }
 
-static enum mr_status move_file(struct job *job, uint32_t core, char *text)
+/* *is_stale: what is there of it is not this file, and has to be sent again. */
+static enum mr_status move_file_on(struct job *job, uint32_t core, bool *is_stale, char *text)
 {
     char name[PS_FILE_NAME_BYTES];
     struct moving m = {.job = job, .core = core, .hash = XXH3_createState()};
+    m.noted = job->record.files ? &job->record.files[core] : NULL;
     ps_file_name(core, name);
     enum mr_status status = MR_OK;
     if (!m.hash || XXH3_128bits_reset(m.hash) != XXH_OK)
@@ -189,6 +321,8 @@ static enum mr_status move_file(struct job *job, uint32_t core, char *text)
         status = read_ahead(&m, text);
     if (status == MR_OK)
         status = move_blocks(&m, text);
+    if (status != MR_OK && m.to && !m.is_stale)
+        note_progress(&m);
     ps_read_ahead_close(m.ahead);
     if (m.from)
         (void)job->copy->from->close(m.from);
@@ -198,7 +332,47 @@ static enum mr_status move_file(struct job *job, uint32_t core, char *text)
             status = ps_checkpoint_fail(text, "close", m.to_path, error);
     }
     XXH3_freeState(m.hash);
+    *is_stale = m.is_stale;
     return status;
+}
+
+/* Whether a file is whole there from a copy before, and still the same. */
+static enum mr_status look_for_whole(struct job *job, uint32_t core, bool *is_whole, char *text)
+{
+    const struct ps_store *to = job->copy->to;
+    char name[PS_FILE_NAME_BYTES], path[PS_PATH_BYTES];
+    struct ps_copy_file *f = job->record.files ? &job->record.files[core] : NULL;
+    const struct ps_manifest_file *expected = &job->manifest->files[core];
+    *is_whole = false;
+    if (!f || !f->is_whole)
+        return MR_OK;
+    ps_file_name(core, name);
+    if (!ps_path_join(job->to_path, name, path))
+        return ps_checkpoint_fail(text, "open", job->to_path, -ENAMETOOLONG);
+    const bool is_expected =
+        f->mark.bytes == (uint64_t)expected->blocks * PS_BLOCK_BYTES && is_same_hash(f->hash, expected->hash);
+    const int error = is_expected ? to->is_marked(to->self, path, &f->mark) : -ESTALE;
+    if (error != 0 && error != -ESTALE)
+        return ps_checkpoint_fail(text, "open", path, error);
+    *is_whole = error == 0;
+    if (*is_whole)
+        report(job, job->copy->kept, f->mark.bytes);
+    else
+        *f = (struct ps_copy_file){.sent = f->sent};
+    return MR_OK;
+}
+
+static enum mr_status move_file(struct job *job, uint32_t core, char *text)
+{
+    bool is_whole, is_stale = false;
+    enum mr_status status = look_for_whole(job, core, &is_whole, text);
+    if (status != MR_OK || is_whole)
+        return status;
+    status = move_file_on(job, core, &is_stale, text);
+    if (!is_stale)
+        return status;
+    job->record.files[core].mark.bytes = 0;
+    return move_file_on(job, core, &is_stale, text);
 }
 
 /* ---- all files ---- */
@@ -324,6 +498,82 @@ static enum mr_status make_temporary(const struct job *job, char *text)
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", job->to_path, error);
 }
 
+/* ---- what an interrupted copy has left ---- */
+
+/* Removes it, and the record. 0: nothing of it is left. */
+static int remove_left(const struct ps_copy *copy, const struct ps_copy_record *left)
+{
+    char path[PS_PATH_BYTES];
+    int error = 0;
+    if (strcmp(left->to, copy->to_directory) == 0 && ps_path_temporary(left->to, left->id, path))
+        error = ps_store_remove_tree(copy->to, path, PS_MANIFEST_NAME);
+    if (error != 0 && error != -ENOENT && error != -EBUSY) /* EBUSY: it has been published after all */
+        return error;
+    ps_copy_record_remove(copy->from_directory);
+    return 0;
+}
+
+void ps_copy_abandon(const struct ps_copy *copy)
+{
+    struct ps_copy_record left;
+    if (!copy->keeps_record || !ps_copy_record_read(copy->from_directory, &left))
+        return;
+    (void)remove_left(copy, &left);
+    ps_copy_record_clear(&left);
+}
+
+static bool is_of(const struct ps_copy_record *record, const struct job *job)
+{
+    return record->id == job->manifest->id && is_same_hash(record->manifest, job->manifest->hash) &&
+           record->file_count == job->manifest->file_count &&
+           strcmp(record->to, job->copy->to_directory) == 0;
+}
+
+/* The temporary directory is there, with what has been copied before; in S3 it is not there if this checkpoint
+ * has been published. */
+static enum mr_status take_up(struct job *job, char *text)
+{
+    const struct ps_store *to = job->copy->to;
+    int error = to->make_directory(to->self, job->to_path);
+    if (error == -EEXIST)
+        error = ps_store_look(to, job->to_path);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", job->to_path, error);
+}
+
+/* Goes on where the record says, or begins anew with another record. */
+static enum mr_status begin(struct job *job, char *text)
+{
+    const struct ps_copy *copy = job->copy;
+    if (!copy->keeps_record || !copy->to->resume)
+        return make_temporary(job, text);
+    if (ps_copy_record_read(copy->from_directory, &job->record)) {
+        if (is_of(&job->record, job))
+            return take_up(job, text);
+        (void)remove_left(copy, &job->record);
+        ps_copy_record_clear(&job->record);
+    }
+    const enum mr_status status = make_temporary(job, text);
+    if (status == MR_OK && !ps_copy_record_begin(&job->record, copy->to_directory, job->manifest->id,
+                                                 job->manifest->hash, job->manifest->file_count))
+        return ps_checkpoint_fail(text, "copy", job->to_path, -ENOMEM);
+    if (status == MR_OK)
+        ps_copy_record_write(copy->from_directory, &job->record);
+    return status;
+}
+
+/* What has been copied stays for the next try, if that can go on with it. */
+static void end(struct job *job, enum mr_status status)
+{
+    const struct ps_copy *copy = job->copy;
+    const bool may_go_on = job->record.files && (status == MR_IO_ERROR || status == MR_NO_MEMORY);
+    if (may_go_on) {
+        ps_copy_record_write(copy->from_directory, &job->record);
+    } else if (!is_stopped(copy)) {
+        (void)ps_store_remove_tree(copy->to, job->to_path, PS_MANIFEST_NAME);
+        ps_copy_record_remove(copy->from_directory);
+    }
+}
+
 static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chain_link *link, char *text)
 {
     struct job job = {.copy = copy,
@@ -332,18 +582,26 @@ static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chai
                       .rate = {.bytes_per_s_max = copy->bytes_per_s_max}};
     if (!ps_path_temporary(copy->to_directory, link->manifest.id, job.to_path))
         return ps_checkpoint_fail(text, "copy", link->path, -ENAMETOOLONG);
-    enum mr_status status = make_temporary(&job, text);
-    if (status != MR_OK)
+    enum mr_status status = begin(&job, text);
+    if (status != MR_OK) {
+        ps_copy_record_clear(&job.record);
         return status;
+    }
     pthread_mutex_init(&job.lock, NULL);
     status = move_all_files(&job, text);
     pthread_mutex_destroy(&job.lock);
     if (status == MR_OK)
         status = copy_manifest(&job, text);
-    if (status != MR_OK && !is_stopped(copy))
-        (void)ps_store_remove_tree(copy->to, job.to_path, PS_MANIFEST_NAME);
+    if (status != MR_OK)
+        end(&job, status);
+    ps_copy_record_clear(&job.record);
+    if (status != MR_OK)
+        return status;
     /* A publication that failed may yet arrive there, and must then find its files. */
-    return status == MR_OK ? publish(&job, text) : status;
+    status = publish(&job, text);
+    if (status == MR_OK && copy->keeps_record)
+        ps_copy_record_remove(copy->from_directory);
+    return status;
 }
 
 /* A checkpoint that is there has all its files, unless somebody has removed some. */

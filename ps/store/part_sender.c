@@ -17,6 +17,7 @@ struct sending {
     size_t bytes;
     int error;
     char line[LINE_BYTES]; /* what the store said about that; "": nothing */
+    atomic_bool is_sent;
 };
 
 struct ps_part_sender {
@@ -24,6 +25,7 @@ struct ps_part_sender {
     struct sending slots[PS_PART_SENDER_MAX]; /* the i-th that was begun is in slot i % PS_PART_SENDER_MAX */
     uint32_t begun, ended;
     uint32_t count; /* parts so far */
+    uint32_t sent;  /* of these, from the first on, known to be sent */
     int error;      /* the first */
     char line[LINE_BYTES];
 };
@@ -31,8 +33,10 @@ struct ps_part_sender {
 struct ps_part_sender *ps_part_sender_create(const struct ps_part_sender_options *options)
 {
     struct ps_part_sender *s = calloc(1, sizeof(*s));
-    if (s)
-        s->options = *options;
+    if (!s)
+        return NULL;
+    s->options = *options;
+    s->count = s->sent = options->sent;
     return s;
 }
 
@@ -73,6 +77,7 @@ static void *run(void *arg)
     part->error = o->send(o->arg, part->number, part->data, part->bytes);
     const char *line = part->error != 0 ? ps_store_explanation(-part->error) : NULL;
     (void)snprintf(part->line, sizeof(part->line), "%s", line ? line : "");
+    atomic_store(&part->is_sent, part->error == 0);
     return NULL;
 }
 
@@ -102,6 +107,8 @@ static uint8_t *end_oldest(struct ps_part_sender *s)
     struct sending *part = &s->slots[s->ended++ % PS_PART_SENDER_MAX];
     (void)pthread_join(part->thread, NULL);
     note_error(s, part->error, part->line);
+    if (s->error == 0 && part->number == s->sent + 1)
+        s->sent = part->number;
     return part->data;
 }
 
@@ -134,8 +141,21 @@ int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes)
     if (s->error == 0) {
         const int error = s->options.send(s->options.arg, s->count, *part, bytes);
         note_error(s, error, error != 0 ? ps_store_explanation(-error) : NULL);
+        if (error == 0 && s->count == s->sent + 1)
+            s->sent = s->count;
     }
     return error_of(s);
+}
+
+uint32_t ps_part_sender_sent(const struct ps_part_sender *s)
+{
+    uint32_t sent = s->sent;
+    for (uint32_t i = s->ended; i < s->begun; i++) {
+        const struct sending *part = &s->slots[i % PS_PART_SENDER_MAX];
+        if (part->number == sent + 1 && atomic_load(&part->is_sent))
+            sent++;
+    }
+    return sent;
 }
 
 int ps_part_sender_finish(struct ps_part_sender *s)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/store/credentials.h"
 #include "ps/store/part_sender.h"
@@ -43,6 +44,7 @@ struct ps_store_file {
     char key[PS_PATH_BYTES];
     /* of one that is being written: */
     bool is_new, is_held, is_complete;
+    bool stays; /* what has gone up is left there for another time */
     uint8_t *part;
     size_t part_bytes, part_room;
     uint64_t written;
@@ -164,6 +166,17 @@ static int head(const struct ps_remote *r, const char *key, uint64_t *bytes, int
         *bytes = answer.length;
         *written_s = answer.modified_s;
     }
+    return error;
+}
+
+/* Its length, and the ETag that it has as long as nobody writes it again. */
+static int head_mark(const struct ps_remote *r, const char *key, struct ps_store_mark *mark)
+{
+    struct ps_http_answer answer;
+    const struct call c = {.method = "HEAD", .key = key};
+    const int error = perform(r, &c, &answer);
+    mark->bytes = error == 0 && answer.etag[0] != '\0' ? answer.length : 0;
+    (void)snprintf(mark->text, sizeof(mark->text), "%s", error == 0 ? answer.etag : "");
     return error;
 }
 
@@ -668,19 +681,23 @@ static int send_part(void *arg, uint32_t number, const uint8_t *data, size_t byt
     return error;
 }
 
-static int make_sender(struct ps_store_file *f)
+/* For the parts after the first `sent`. */
+static int make_sender(struct ps_store_file *f, uint32_t sent)
 {
     const struct ps_part_sender_options options = {
-        .send = send_part, .arg = f, .room = f->part_room, .memory = memory_of(f)};
-    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
+        .send = send_part, .arg = f, .room = f->part_room, .sent = sent, .memory = memory_of(f)};
+    if (!f->parts)
+        f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
     f->sender = f->parts ? ps_part_sender_create(&options) : NULL;
-    return f->sender ? begin_upload(f) : -ENOMEM;
+    return f->sender ? 0 : -ENOMEM;
 }
 
 /* Puts the part that is full, or the last one, among those that are sent. */
 static int put_part(struct ps_store_file *f)
 {
-    int error = f->sender ? 0 : make_sender(f);
+    int error = f->sender ? 0 : make_sender(f, 0);
+    if (error == 0 && f->upload[0] == '\0')
+        error = begin_upload(f);
     if (error == 0 && f->part_count == PARTS_MAX)
         error = -EFBIG;
     if (error != 0)
@@ -760,13 +777,173 @@ static int s3_sync(struct ps_store_file *f)
 static int s3_close(struct ps_store_file *f)
 {
     ps_part_sender_destroy(f->sender); /* none of them comes after the abort */
-    if (f->upload[0] != '\0' && !f->is_complete)
+    if (f->upload[0] != '\0' && !f->is_complete && !f->stays)
         abort_upload(f->remote, f->key, f->upload);
     if (f->is_new)
         atomic_fetch_add(memory_of(f), (long long)f->part_room);
     free(f->parts);
     free(f->part);
     free(f);
+    return 0;
+}
+
+/* ---- going on ---- */
+
+/* A hash of the ETags of the first parts. Answers differ in whether they quote them. */
+static XXH128_hash_t hash_parts(const struct s3_part *parts, uint32_t count)
+{
+    XXH128_hash_t hash = {0, 0};
+    for (uint32_t i = 0; i < count; i++) {
+        const char *etag = parts[i].etag + (parts[i].etag[0] == '"');
+        const XXH128_hash_t one = XXH3_128bits(etag, strcspn(etag, "\""));
+        const uint64_t both[] = {hash.low64, hash.high64, one.low64, one.high64};
+        hash = XXH3_128bits(both, sizeof(both));
+    }
+    return hash;
+}
+
+/* What a mark says of an upload in parts: that many, all of that length. */
+struct upload_mark {
+    uint32_t count;
+    size_t part_bytes;
+    XXH128_hash_t hash; /* see hash_parts() */
+    char upload[S3_UPLOAD_ID_BYTES];
+};
+
+static int s3_mark(struct ps_store_file *f, struct ps_store_mark *mark)
+{
+    if (f->is_complete && !f->is_held)
+        return head_mark(f->remote, f->key, mark);
+    uint32_t count = f->sender ? ps_part_sender_sent(f->sender) : 0;
+    if (count > f->written / f->part_room) /* the last part, which is shorter */
+        count--;
+    const XXH128_hash_t hash = hash_parts(f->parts, count);
+    mark->bytes = (uint64_t)count * f->part_room;
+    f->stays = f->stays || count > 0;
+    (void)snprintf(mark->text, sizeof(mark->text), "%u %zu %016llx %016llx %s", count, f->part_room,
+                   (unsigned long long)hash.low64, (unsigned long long)hash.high64, f->upload);
+    return 0;
+}
+
+static bool read_mark(const struct ps_store_mark *mark, struct upload_mark *out)
+{
+    unsigned long long low, high;
+    int at = 0;
+    if (mark->bytes == 0 ||
+        sscanf(mark->text, "%u %zu %llx %llx %n", &out->count, &out->part_bytes, &low, &high, &at) != 4)
+        return false;
+    out->hash = (XXH128_hash_t){.low64 = low, .high64 = high};
+    (void)snprintf(out->upload, sizeof(out->upload), "%s", mark->text + at);
+    return out->upload[0] != '\0' && out->count <= PARTS_MAX &&
+           (out->part_bytes == PART_BYTES_MIN || out->part_bytes == PART_BYTES_MAX) &&
+           mark->bytes == (uint64_t)out->count * out->part_bytes;
+}
+
+static int s3_is_marked(void *self, const char *path, const struct ps_store_mark *mark)
+{
+    struct ps_store_mark there;
+    char key[PS_PATH_BYTES];
+    if (!key_of(self, path, key))
+        return -ENAMETOOLONG;
+    const int error = head_mark(self, key, &there);
+    if (error != 0)
+        return error == -ENOENT ? -ESTALE : error;
+    return mark->bytes > 0 && there.bytes == mark->bytes && strcmp(there.text, mark->text) == 0 ? 0 : -ESTALE;
+}
+
+/* Parts that are there, of those that are wanted. */
+struct part_check {
+    const struct upload_mark *wanted;
+    struct s3_part *parts;
+    uint32_t found;
+};
+
+static void check_part(void *arg, uint32_t number, uint64_t bytes, const char *etag)
+{
+    struct part_check *check = arg;
+    if (number != check->found + 1 || number > check->wanted->count || bytes != check->wanted->part_bytes)
+        return;
+    (void)snprintf(check->parts[check->found++].etag, sizeof(check->parts->etag), "%s", etag);
+}
+
+/* 0: all parts of the mark are there as they were sent, and in f->parts; -ESTALE: they are not. */
+static int find_parts(struct ps_store_file *f, const struct upload_mark *wanted)
+{
+    struct part_check check = {.wanted = wanted, .parts = f->parts};
+    struct s3_part_page page = {0};
+    do {
+        char query[S3_UPLOAD_ID_BYTES * 3 + 64] = "", *xml;
+        if (page.next > 0) /* in the order of their names, as signatures want them */
+            (void)snprintf(query, sizeof(query), "part-number-marker=%u&", page.next);
+        if (!ps_store_url_append(query, sizeof(query), "uploadId=") ||
+            !ps_store_url_escape(query, sizeof(query), wanted->upload, false))
+            return -ENAMETOOLONG;
+        struct call c = {.method = "GET", .key = f->key, .query = query};
+        const uint32_t before = page.next;
+        const int error = ask(f->remote, &c, &xml);
+        page = error == 0 ? s3_xml_listed_parts(xml, check_part, &check) : (struct s3_part_page){0};
+        free(xml);
+        if (error == -ENOENT || error == -EACCES) /* who may not see the parts sends them again */
+            return -ESTALE;
+        if (error != 0 || !page.is_good)
+            return error != 0 ? error : -ESTALE;
+        if (page.next <= before)
+            break;
+    } while (check.found < wanted->count);
+    const XXH128_hash_t hash = hash_parts(f->parts, check.found);
+    return check.found == wanted->count && XXH128_isEqual(hash, wanted->hash) ? 0 : -ESTALE;
+}
+
+/* Takes the upload up again where it was. */
+static int take_up(struct ps_store_file *f, const struct upload_mark *wanted)
+{
+    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
+    if (!f->parts)
+        return -ENOMEM;
+    int error = find_parts(f, wanted);
+    uint8_t *part = error == 0 ? realloc(f->part, wanted->part_bytes) : NULL;
+    if (error == 0 && !part)
+        error = -ENOMEM;
+    if (error != 0) {
+        free(f->parts);
+        f->parts = NULL;
+        return error;
+    }
+    f->part = part;
+    atomic_fetch_sub(memory_of(f), (long long)wanted->part_bytes - (long long)f->part_room);
+    f->part_room = wanted->part_bytes;
+    error = make_sender(f, wanted->count);
+    if (error != 0)
+        return error;
+    f->part_count = wanted->count;
+    f->written = (uint64_t)wanted->count * wanted->part_bytes;
+    f->stays = true;
+    memcpy(f->upload, wanted->upload, sizeof(f->upload));
+    return 0;
+}
+
+static void sweep_other_upload(void *arg, const char *key, const char *upload)
+{
+    const struct ps_store_file *f = arg;
+    if (strcmp(key, f->key) == 0 && strcmp(upload, f->upload) != 0)
+        abort_upload(f->remote, key, upload);
+}
+
+static int s3_resume(void *self, const char *path, struct ps_store_mark *mark, struct ps_store_file **file)
+{
+    struct upload_mark wanted;
+    struct ps_store_file *f = NULL;
+    int error = s3_create(self, path, false, &f);
+    if (error != 0)
+        return error;
+    error = read_mark(mark, &wanted) ? take_up(f, &wanted) : -ESTALE;
+    if (error != 0 && error != -ESTALE) {
+        (void)s3_close(f);
+        return error;
+    }
+    mark->bytes = f->written;
+    (void)list_uploads(self, f->key, sweep_other_upload, f);
+    *file = f;
     return 0;
 }
 
@@ -850,6 +1027,9 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     store->reserve = s3_reserve;
     store->set_length = set_nothing;
     store->close = s3_close;
+    store->mark = s3_mark;
+    store->is_marked = s3_is_marked;
+    store->resume = s3_resume;
     store->replace = s3_replace;
     store->rename = s3_rename;
     store->list = s3_list;

@@ -24,6 +24,14 @@ struct reading {
     void (*visit_upload)(void *arg, const char *key, const char *upload);
     void *arg;
     char key[TEXT_BYTES], next[S3_TOKEN_BYTES];
+    void (*visit_part)(void *arg, uint32_t number, uint64_t bytes, const char *etag);
+    struct {
+        uint32_t number;
+        uint64_t bytes;
+        char etag[sizeof(((struct s3_part *)0)->etag)];
+    } part;
+    uint32_t next_part;
+    bool is_truncated;
 };
 
 static void begin_element(void *arg, const char *name, const char **attributes)
@@ -124,6 +132,32 @@ void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, c
 {
     struct reading r = {.ended = end_uploads, .visit_upload = visit, .arg = arg};
     (void)read_xml(xml, &r);
+}
+
+static void end_part(struct reading *r, const char *element)
+{
+    if (strcmp(element, "PartNumber") == 0)
+        r->part.number = (uint32_t)strtoul(r->text, NULL, 10);
+    else if (strcmp(element, "Size") == 0)
+        r->part.bytes = strtoull(r->text, NULL, 10);
+    else if (strcmp(element, "ETag") == 0 && r->bytes < sizeof(r->part.etag))
+        memcpy(r->part.etag, r->text, r->bytes + 1);
+    else if (strcmp(element, "Part") == 0) {
+        r->visit_part(r->arg, r->part.number, r->part.bytes, r->part.etag);
+        memset(&r->part, 0, sizeof(r->part));
+    } else if (strcmp(element, "NextPartNumberMarker") == 0)
+        r->next_part = (uint32_t)strtoul(r->text, NULL, 10);
+    else if (strcmp(element, "IsTruncated") == 0)
+        r->is_truncated = strcmp(r->text, "true") == 0;
+}
+
+struct s3_part_page
+s3_xml_listed_parts(const char *xml,
+                    void (*visit)(void *arg, uint32_t number, uint64_t bytes, const char *etag), void *arg)
+{
+    struct reading r = {.ended = end_part, .visit_part = visit, .arg = arg};
+    const bool is_good = read_xml(xml, &r) && strcmp(r.root, "ListPartsResult") == 0;
+    return (struct s3_part_page){.next = r.is_truncated ? r.next_part : 0, .is_good = is_good};
 }
 
 /* ---- writing ---- */

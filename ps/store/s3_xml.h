@@ -22,6 +22,14 @@ bool s3_xml_listing(const char *xml, void (*visit)(void *arg, const char *key), 
 /* Visits the uploads of a ListMultipartUploads. */
 void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, const char *upload),
                     void *arg);
+struct s3_part_page {
+    uint32_t next; /* after which the next page begins; 0: this is the last one */
+    bool is_good;  /* it is a ListParts */
+};
+/* Visits the parts of a ListParts. */
+struct s3_part_page
+s3_xml_listed_parts(const char *xml,
+                    void (*visit)(void *arg, uint32_t number, uint64_t bytes, const char *etag), void *arg);
 /* CompleteMultipartUpload, to be freed; NULL: no memory. */
 char *s3_xml_parts(const struct s3_part *parts, uint32_t count);
 

@@ -34,6 +34,7 @@ struct ps_store_file {
     char path[PS_PATH_BYTES];
     struct ps_http_stream *stream; /* of a file that is being written */
     uint64_t written;
+    int64_t written_ms; /* when it was complete */
     bool is_new, is_complete;
 };
 
@@ -213,7 +214,7 @@ static int hdfs_facts(void *self, const char *path, uint64_t *file_bytes, int64_
     const int error = status_of(self, path, &status);
     if (error == 0) {
         *file_bytes = status.bytes;
-        *written_s = status.written_s;
+        *written_s = status.written_ms / 1000;
     }
     return error;
 }
@@ -433,7 +434,33 @@ static int hdfs_sync(struct ps_store_file *f)
         error = -EIO;
     }
     f->is_complete = error == 0;
+    f->written_ms = error == 0 ? status.written_ms : 0;
     return error;
+}
+
+/* Length and time: HDFS changes a file by nothing but what changes these. What is written is there for good
+ * only when all of it is. */
+static int hdfs_mark(struct ps_store_file *f, struct ps_store_mark *mark)
+{
+    mark->bytes = f->is_complete ? f->written : 0;
+    (void)snprintf(mark->text, sizeof(mark->text), "%lld", (long long)f->written_ms);
+    return 0;
+}
+
+static int hdfs_is_marked(void *self, const char *path, const struct ps_store_mark *mark)
+{
+    struct webhdfs_status status;
+    const int error = status_of(self, path, &status);
+    if (error != 0)
+        return error == -ENOENT ? -ESTALE : error;
+    const bool is_same = status.bytes == mark->bytes && status.written_ms == strtoll(mark->text, NULL, 10);
+    return is_same ? 0 : -ESTALE;
+}
+
+static int hdfs_resume(void *self, const char *path, struct ps_store_mark *mark, struct ps_store_file **file)
+{
+    mark->bytes = 0;
+    return hdfs_create(self, path, false, file);
 }
 
 static int hdfs_close(struct ps_store_file *f)
@@ -485,6 +512,9 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
     s->read = hdfs_read;
     s->sync = hdfs_sync;
     s->close = hdfs_close;
+    s->mark = hdfs_mark;
+    s->is_marked = hdfs_is_marked;
+    s->resume = hdfs_resume;
     s->replace = hdfs_replace;
     s->rename = hdfs_rename;
     s->list = hdfs_list;

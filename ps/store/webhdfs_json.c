@@ -23,11 +23,11 @@ bool webhdfs_json_status(const char *json, size_t bytes, struct webhdfs_status *
     const char *type = json_string_value(json_object_get(status, "type"));
     const bool is_good = type && json_is_integer(length) && json_integer_value(length) >= 0;
     if (is_good)
-        *out = (struct webhdfs_status){
-            .bytes = (uint64_t)json_integer_value(length),
-            .written_s = json_integer_value(json_object_get(status, "modificationTime")) / 1000,
-            .is_directory = strcmp(type, "DIRECTORY") == 0,
-            .is_link = strcmp(type, "SYMLINK") == 0};
+        *out = (struct webhdfs_status){.bytes = (uint64_t)json_integer_value(length),
+                                       .written_ms =
+                                           json_integer_value(json_object_get(status, "modificationTime")),
+                                       .is_directory = strcmp(type, "DIRECTORY") == 0,
+                                       .is_link = strcmp(type, "SYMLINK") == 0};
     json_decref(root);
     return is_good;
 }

@@ -14,7 +14,7 @@
 
 struct webhdfs_status {
     uint64_t bytes;
-    int64_t written_s;
+    int64_t written_ms; /* since 1970 */
     bool is_directory, is_link;
 };
 

@@ -14,6 +14,13 @@ static void check_upload(void *arg, const char *key, const char *upload)
     FUZZ_ASSERT(upload[0] != '\0' && strlen(upload) < S3_UPLOAD_ID_BYTES);
 }
 
+static void check_part(void *arg, uint32_t number, uint64_t part_bytes, const char *etag)
+{
+    (void)number, (void)part_bytes;
+    check_key(arg, etag);
+    FUZZ_ASSERT(strlen(etag) < sizeof(((struct s3_part *)0)->etag));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char *xml = malloc(bytes + 1), code[16] = "before", next[S3_TOKEN_BYTES];
@@ -26,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     (void)s3_xml_listing(xml, check_key, &bytes, next);
     FUZZ_ASSERT(strlen(next) < sizeof(next));
     s3_xml_uploads(xml, check_upload, &bytes);
+    (void)s3_xml_listed_parts(xml, check_part, &bytes);
     free(xml);
     return 0;
 }

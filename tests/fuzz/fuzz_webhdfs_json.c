@@ -21,7 +21,7 @@ static void check_listing(const char *json, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    const struct webhdfs_status before = {.bytes = UINT64_MAX, .written_s = 1};
+    const struct webhdfs_status before = {.bytes = UINT64_MAX, .written_ms = 1};
     struct webhdfs_status status = before;
     char *json = malloc(bytes + 1), exception[WEBHDFS_WORD_BYTES], message[WEBHDFS_MESSAGE_BYTES];
     bool is_done;
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (webhdfs_json_status(json, bytes, &status))
         FUZZ_ASSERT(status.bytes <= INT64_MAX);
     else
-        FUZZ_ASSERT(status.bytes == before.bytes && status.written_s == before.written_s);
+        FUZZ_ASSERT(status.bytes == before.bytes && status.written_ms == before.written_ms);
     check_listing(json, bytes);
     if (webhdfs_json_error(json, exception, message))
         FUZZ_ASSERT(strlen(exception) < sizeof(exception) && !strpbrk(message, "\r\n"));

@@ -542,3 +542,55 @@ def test_a_save_to_a_slow_store_costs_little_memory(store, proxy, new_node):
         assert 3 << 20 < filled(proxy, node) - before < MEMORY_BYTES
         proxy.go()
         client.wait_for_save(number, timeout_s=WAIT_S)
+
+
+def recorded(node) -> list[tuple[str, int]]:
+    """How far the copy is, by the node's own record: of each file, what there is, and how many bytes."""
+    path = os.path.join(node.checkpoints, "copying")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as record:
+        lines = [line.split() for line in record]
+    return sorted((words[0], int(words[2])) for words in lines if words[0] in ("whole", "part"))
+
+
+def test_a_killed_copy_goes_on(store, proxy, new_node):
+    """S3 has parts of each file then, HDFS two files."""
+    part = 8 << 20
+    wanted = ("core-002",) if isinstance(store, Hdfs) else ("partNumber=3",)
+    proxy.start(lambda i: PASS)
+    url = store.url("goes-on")
+    node = new_node(3, (f"checkpoint.remote={store.url('goes-on', proxy.port)}",), near=True)
+    killed = threading.Event()
+
+    def plan(i: int) -> str:
+        method, target = proxy.now.request
+        if method == "PUT" and any(word in target for word in wanted):
+            killed.wait(WAIT_S)
+            return CUT
+        return PASS
+
+    with connected(node) as client:
+        large_table(client)
+        proxy.start(plan)
+        number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+    files = 2 if isinstance(store, Hdfs) else 3
+
+    def is_there() -> bool:
+        return len([size for _, size in recorded(node) if size >= part]) == files
+
+    wait_until(is_there, f"the store has something of {files} files")
+    node.kill()
+    kept = sum(size for _, size in recorded(node))
+    names = [f"core-{core:03}.mrc" for core in range(3)]
+    sizes = [os.path.getsize(os.path.join(node.checkpoints, f"ckpt-{number}", name)) for name in names]
+    assert min(sizes) > 2 * part
+    killed.set()
+    proxy.start(lambda i: PASS)
+    node.start()
+    with connected(node) as client:
+        wait_copied(client, number)
+        stats = client.stats()
+    assert (stats["remote.bytes_kept"], stats["remote.bytes"]) == (kept, sum(sizes) - kept)
+    assert recorded(node) == []
+    assert f"ckpt-{number}: ok" in ckpt("verify", url)

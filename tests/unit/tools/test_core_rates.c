@@ -237,6 +237,12 @@ static void test_how_far_the_store_is(void **state)
     tool_core_sample_counter(&now, "remote.behind_s", 40);
     tool_core_sample_counter(&now, "remote.bytes", 20 << 20);
     expect_store(&before, &now, "store: 2 checkpoints behind, for 40 s; 10.0 MiB/s now");
+    struct tool_core_sample resumed = now;
+    tool_core_sample_counter(&resumed, "remote.bytes_kept", 3 << 20);
+    tool_core_sample_counter(&resumed, "remote.bytes_again", 1 << 20);
+    expect_store(&before, &resumed,
+                 "store: 2 checkpoints behind, for 40 s; 10.0 MiB/s now; "
+                 "after interruptions 1.0 MiB sent again, 3.0 MiB not");
     tool_core_sample_counter(&now, "remote.state", 1); /* 3: failing */
     tool_core_sample_counter(&now, "remote.copies_failed", 3);
     tool_core_sample_counter(&now, "remote.last_status", MR_IO_ERROR);

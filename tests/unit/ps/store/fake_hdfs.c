@@ -63,9 +63,9 @@ static void say_status(const struct fake_hdfs *h, uint32_t i, struct http_server
     if (i == FAKE_HDFS_ENTRIES_MAX)
         refuse(a, 404, "FileNotFoundException");
     else
-        http_server_say(a, 200,
-                        "{\"FileStatus\":{\"length\":%zu,\"modificationTime\":100000,\"type\":\"%s\"}}",
-                        h->entries[i].bytes, h->entries[i].is_directory ? "DIRECTORY" : "FILE");
+        http_server_say(a, 200, "{\"FileStatus\":{\"length\":%zu,\"modificationTime\":%u,\"type\":\"%s\"}}",
+                        h->entries[i].bytes, 100000 + h->entries[i].written,
+                        h->entries[i].is_directory ? "DIRECTORY" : "FILE");
 }
 
 /* What the path names in this directory; NULL: it is not directly in it. */
@@ -161,6 +161,7 @@ static void write_file(struct fake_hdfs *h, const struct http_server_request *r,
         abort();
     memcpy(h->entries[i].data, r->body, bytes);
     h->entries[i].bytes = bytes;
+    h->entries[i].written = h->written++;
     a->status = 201;
 }
 

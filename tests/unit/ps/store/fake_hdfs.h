@@ -15,12 +15,15 @@ struct fake_hdfs {
         bool is_directory;
         uint8_t *data;
         size_t bytes;
+        uint32_t
+            written; /* the modification time, in ms: 100000 and one more for each file after the first */
     } entries[FAKE_HDFS_ENTRIES_MAX];
     uint16_t port;         /* of the server */
     const char *exception; /* not NULL: every request is answered with it */
     int exception_status;
-    uint32_t dead; /* so many redirects name a DataNode that is not there */
-    uint32_t lost; /* this many bytes of a file that is written are forgotten, which HDFS would not do */
+    uint32_t dead;    /* so many redirects name a DataNode that is not there */
+    uint32_t lost;    /* this many bytes of a file that is written are forgotten, which HDFS would not do */
+    uint32_t written; /* files so far */
     char last_query[512];
 };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- signatures: docs.aws.amazon.com, "Signature Version 4 for API requests" ---- */
 
@@ -167,6 +168,19 @@ static void answer_error(struct http_server_answer *a, int status, const char *c
                     code);
 }
 
+struct etag {
+    char text[2 * sizeof(uint64_t) + 8];
+};
+
+/* A hash of the content. */
+static struct etag etag_of(const struct fake_s3_bytes *content)
+{
+    struct etag etag;
+    (void)snprintf(etag.text, sizeof(etag.text), "%016llx-x",
+                   (unsigned long long)XXH3_64bits(content->data, content->bytes));
+    return etag;
+}
+
 static void get(const struct fake_s3 *s, const struct http_server_request *r, const char *key,
                 struct http_server_answer *a)
 {
@@ -188,7 +202,7 @@ static void get(const struct fake_s3 *s, const struct http_server_request *r, co
     a->body_bytes = part.bytes;
     const size_t at = strlen(a->headers);
     (void)snprintf(a->headers + at, sizeof(a->headers) - at,
-                   "Last-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\n");
+                   "Last-Modified: Thu, 01 Jan 1970 00:01:40 GMT\r\nETag: \"%s\"\r\n", etag_of(object).text);
 }
 
 static void put(struct fake_s3 *s, const struct http_server_request *r, const char *key,
@@ -246,7 +260,8 @@ static void put_part(struct fake_s3 *s, uint32_t i, const struct http_server_req
         abort();
     free(s->uploads[i].parts[number - 1].data);
     s->uploads[i].parts[number - 1] = copy_of(r->body, r->body_bytes);
-    (void)snprintf(a->headers, sizeof(a->headers), "ETag: \"part %d\"\r\n", number);
+    (void)snprintf(a->headers, sizeof(a->headers), "ETag: \"%s\"\r\n",
+                   etag_of(&s->uploads[i].parts[number - 1]).text);
     a->status = 200;
 }
 
@@ -260,8 +275,8 @@ static void complete(struct fake_s3 *s, uint32_t i, const struct http_server_req
         const struct fake_s3_bytes *part = &s->uploads[i].parts[p];
         const size_t at = strlen(expected);
         (void)snprintf(expected + at, sizeof(expected) - at,
-                       "<Part><PartNumber>%u</PartNumber><ETag>&quot;part %u&quot;</ETag></Part>", p + 1,
-                       p + 1);
+                       "<Part><PartNumber>%u</PartNumber><ETag>&quot;%s&quot;</ETag></Part>", p + 1,
+                       etag_of(part).text);
         all.data = realloc(all.data, all.bytes + part->bytes + 1);
         if (!all.data)
             abort();
@@ -280,6 +295,28 @@ static void complete(struct fake_s3 *s, uint32_t i, const struct http_server_req
     http_server_say(a, 200, "<CompleteMultipartUploadResult><Key>x</Key></CompleteMultipartUploadResult>");
 }
 
+/* One part a page. */
+static void list_parts(const struct fake_s3 *s, uint32_t i, const struct http_server_request *r,
+                       struct http_server_answer *a)
+{
+    char marker[16];
+    uint32_t p = http_server_parameter(r, "part-number-marker", marker, sizeof(marker))
+                     ? (uint32_t)strtoul(marker, NULL, 10)
+                     : 0;
+    while (p < FAKE_S3_PARTS_MAX && !s->uploads[i].parts[p].data)
+        p++;
+    const struct fake_s3_bytes *part = p < FAKE_S3_PARTS_MAX ? &s->uploads[i].parts[p] : NULL;
+
+    if (!part)
+        http_server_say(a, 200, "<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>");
+    else
+        http_server_say(a, 200,
+                        "<ListPartsResult><NextPartNumberMarker>%u</NextPartNumberMarker>"
+                        "<IsTruncated>true</IsTruncated><Part><PartNumber>%u</PartNumber>"
+                        "<ETag>&quot;%s&quot;</ETag><Size>%zu</Size></Part></ListPartsResult>",
+                        p + 1, p + 1, etag_of(part).text, part->bytes);
+}
+
 static void handle_upload(struct fake_s3 *s, const char *id, const struct http_server_request *r,
                           struct http_server_answer *a)
 {
@@ -290,6 +327,8 @@ static void handle_upload(struct fake_s3 *s, const char *id, const struct http_s
         put_part(s, i, r, a);
     else if (strcmp(r->method, "POST") == 0)
         complete(s, i, r, a);
+    else if (strcmp(r->method, "GET") == 0)
+        list_parts(s, i, r, a);
     else {
         end_upload(s, i);
         a->status = 204;

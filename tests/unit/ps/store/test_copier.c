@@ -12,6 +12,7 @@
 #include "ps/base/counter.h"
 #include "ps/store/copier.h"
 #include "ps/store/copy.h"
+#include "ps/store/copy_record.h"
 #include "remote_fixture.h"
 #include "tests/unit/ps/chain_fixture.h"
 
@@ -141,6 +142,62 @@ static void a_node_that_was_stopped_goes_on(void **state)
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
 }
 
+/* Stops the node at that request of its copies. */
+static void interrupt_at(struct fixture *x, uint32_t at)
+{
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, at, UINT32_MAX);
+    start(x);
+    while (http_server_count(x->remote.server) < at)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ps_copier_stop(x->copier, 0);
+    x->copier = NULL;
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+}
+
+/* The first request at which a file is known to be whole, and its checkpoint is not there yet. */
+static void what_was_copied_before_a_stop_is_not_sent_again(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_copy_record record;
+    uint32_t at = 12;
+    uint64_t kept = 0;
+    for (; kept == 0 && at < 40; at++) {
+        remote_fixture_clear(&x->remote);
+        ps_copy_record_remove(x->remote.here);
+        interrupt_at(x, at);
+        (void)ps_copy_record_read(x->remote.here, &record);
+        for (uint32_t i = 0; i < record.file_count; i++)
+            kept += record.files[i].is_whole ? record.files[i].mark.bytes : 0;
+        ps_copy_record_clear(&record);
+    }
+    assert_true(kept > 0);
+    memset(&x->counters, 0, sizeof(x->counters));
+    start(x);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    stop(x);
+    assert_int_equal(x->counters.bytes_kept, kept);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
+    assert_false(ps_copy_record_read(x->remote.here, &record));
+}
+
+/* The disk loses a checkpoint whose copy was interrupted: what the store has of it goes, too. */
+static void what_is_not_copied_any_more_is_removed_there(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_copy_record record;
+    interrupt_at(x, 12);
+    assert_true(ps_copy_record_read(x->remote.here, &record));
+    ps_copy_record_clear(&record);
+    assert_non_null(strstr(names_there(x), ".tmp-ckpt-"));
+    for (uint64_t id = 2; id > 0; id--)
+        (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.here, id, ""), PS_MANIFEST_NAME);
+    start(x);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    stop(x);
+    assert_null(strstr(names_there(x), ".tmp-ckpt-"));
+    assert_false(ps_copy_record_read(x->remote.here, &record));
+}
+
 static void old_chains_go_there_too(void **state)
 {
     struct fixture *x = *state;
@@ -250,6 +307,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_store_that_fails_is_tried_until_it_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_was_stopped_goes_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_copied_before_a_stop_is_not_sent_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_not_copied_any_more_is_removed_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),

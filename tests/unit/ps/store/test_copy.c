@@ -5,23 +5,39 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ps/store/copy.h"
+#include "ps/store/copy_record.h"
 #include "remote_fixture.h"
 #include "tests/unit/ps/chain_fixture.h"
 
-enum { LAST = 2 }; /* a full and a delta */
+enum { LAST = 2 };                 /* a full and a delta */
+enum { LARGE = 3, ROWS = 500000 }; /* a checkpoint of files of more than a part */
+
+#define PART_BYTES  ((uint64_t)8 << 20)
+#define LARGE_BYTES ((uint64_t)FIXTURE_CORES * 10 << 20) /* of LARGE, without its MANIFEST */
 
 struct fixture {
     struct remote_fixture remote;
     char text[PS_TEXT_BYTES];
-    uint64_t copied;
+    uint64_t copied, kept, again;
 };
 
 static void count(void *arg, uint64_t bytes)
 {
     ((struct fixture *)arg)->copied += bytes;
+}
+
+static void count_kept(void *arg, uint64_t bytes)
+{
+    ((struct fixture *)arg)->kept += bytes;
+}
+
+static void count_again(void *arg, uint64_t bytes)
+{
+    ((struct fixture *)arg)->again += bytes;
 }
 
 static int set_up(void **state)
@@ -42,17 +58,30 @@ static int tear_down(void **state)
     return remote_fixture_stop(&x->remote);
 }
 
-static enum mr_status push(struct fixture *x, uint64_t id)
+static struct ps_copy copy_there(struct fixture *x, bool keeps_record)
 {
-    const struct ps_copy copy = {.from = ps_store_local(),
-                                 .to = &x->remote.remote->store,
-                                 .from_directory = x->remote.here,
-                                 .to_directory = x->remote.remote->directory,
-                                 .progress = count,
-                                 .arg = x};
-    x->copied = 0;
+    return (struct ps_copy){.from = ps_store_local(),
+                            .to = &x->remote.remote->store,
+                            .from_directory = x->remote.here,
+                            .to_directory = x->remote.remote->directory,
+                            .keeps_record = keeps_record,
+                            .progress = count,
+                            .kept = count_kept,
+                            .again = count_again,
+                            .arg = x};
+}
+
+static enum mr_status push_with(struct fixture *x, uint64_t id, bool keeps_record)
+{
+    const struct ps_copy copy = copy_there(x, keeps_record);
+    x->copied = x->kept = x->again = 0;
     x->text[0] = '\0';
     return ps_copy_chain(&copy, id, x->text);
+}
+
+static enum mr_status push(struct fixture *x, uint64_t id)
+{
+    return push_with(x, id, false);
 }
 
 static enum mr_status pull(struct fixture *x, uint64_t id)
@@ -210,6 +239,224 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
     check_back(x, LAST);
 }
 
+/* ---- copies that go on ---- */
+
+static void check_equal(struct fixture *x, uint64_t id, const char *name)
+{
+    char key[128];
+    const char *path = fixture_path(x->remote.here, id, name);
+    const uint8_t *there = NULL;
+    uint64_t bytes = 0, there_bytes = 0;
+    struct ps_store_file *file;
+    assert_int_equal(ps_store_local()->open(NULL, path, &file, &bytes), 0);
+    uint8_t *here = malloc(bytes);
+    assert_non_null(here);
+    assert_int_equal(ps_store_read_all(ps_store_local(), file, here, bytes, 0), 0);
+    (void)ps_store_local()->close(file);
+    (void)snprintf(key, sizeof(key), "%sads/ckpt-%u/%s", x->remote.kind == PS_STORE_S3 ? "" : "/",
+                   (unsigned)id, name);
+    if (x->remote.kind == PS_STORE_S3) {
+        const struct fake_s3_bytes *object = fake_s3_object(&x->remote.s3, key);
+
+        assert_non_null(object);
+        there = object->data;
+        there_bytes = object->bytes;
+    } else {
+        const uint32_t i = fake_hdfs_find(&x->remote.hdfs, key);
+
+        assert_true(i < FAKE_HDFS_ENTRIES_MAX);
+        there = x->remote.hdfs.entries[i].data;
+        there_bytes = x->remote.hdfs.entries[i].bytes;
+    }
+    assert_int_equal(there_bytes, bytes);
+    assert_memory_equal(there, here, bytes);
+    free(here);
+}
+
+/* LARGE is there, bit by bit, and nothing beside it is left, nor is the record. */
+static void check_large(struct fixture *x)
+{
+    struct ps_copy_record record;
+    check_equal(x, LARGE, "core-000.mrc");
+    check_equal(x, LARGE, "core-001.mrc");
+    check_equal(x, LARGE, PS_MANIFEST_NAME);
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
+                        "ckpt-3 ");
+    assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
+    assert_false(ps_copy_record_read(x->remote.here, &record));
+}
+
+/* Whole parts of uploads that are not ended. */
+static uint64_t bytes_in_parts(const struct fixture *x)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
+        for (uint32_t p = 0; p < FAKE_S3_PARTS_MAX; p++)
+            bytes += x->remote.s3.uploads[i].parts[p].bytes == PART_BYTES ? PART_BYTES : 0;
+    return bytes;
+}
+
+/* Those, and files of cores. */
+static uint64_t bytes_there(const struct fixture *x)
+{
+    uint64_t bytes = bytes_in_parts(x);
+    for (uint32_t i = 0; i < x->remote.s3.object_count; i++)
+        bytes += strstr(x->remote.s3.objects[i].key, "core-") ? x->remote.s3.objects[i].content.bytes : 0;
+    for (uint32_t i = 0; i < FAKE_HDFS_ENTRIES_MAX; i++)
+        bytes += strstr(x->remote.hdfs.entries[i].path, "core-") ? x->remote.hdfs.entries[i].bytes : 0;
+    return bytes;
+}
+
+static void make_large(struct fixture *x)
+{
+    for (uint64_t id = 1; id <= LAST; id++)
+        (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.here, id, ""), PS_MANIFEST_NAME);
+    assert_int_equal(fixture_save(NULL, x->remote.here, LARGE, ROWS).status, MR_OK);
+}
+
+/* The store goes away at request `at`, for this process and the next one. */
+static enum mr_status interrupt_at(struct fixture *x, enum http_server_fault fault, uint32_t at)
+{
+    http_server_fail(x->remote.server, fault, at, UINT32_MAX);
+    const enum mr_status status = push_with(x, LARGE, true);
+    http_server_fail(x->remote.server, fault, 0, 0);
+    remote_fixture_reopen(&x->remote, 1);
+    return status;
+}
+
+/* Nothing is sent again that the store is known to have. Returns false when the copy ended before. */
+static bool goes_on_at(struct fixture *x, enum http_server_fault fault, uint32_t at, uint64_t *kept_most)
+{
+    remote_fixture_clear(&x->remote);
+    if (interrupt_at(x, fault, at) == MR_OK)
+        return false;
+    const uint64_t before = x->copied, there = bytes_there(x), in_parts = bytes_in_parts(x);
+    if (push_with(x, LARGE, true) != MR_OK)
+        fail_msg("fault %d at request %u: it does not go on: %s", (int)fault, at, x->text);
+    const struct ps_copy copy = copy_there(x, true);
+    ps_copy_abandon(&copy); /* where the answer to the last request was lost, there is still a record */
+    check_large(x);
+    if (x->kept + x->copied == 0)
+        return true;
+    assert_int_equal(x->kept + x->copied, LARGE_BYTES);
+    assert_true(x->kept <= there && x->again <= before);
+    if (fault == HTTP_FAULT_503) /* all parts that are there were answered */
+        assert_true(x->kept >= in_parts);
+    *kept_most = x->kept > *kept_most ? x->kept : *kept_most;
+    return true;
+}
+
+static void a_copy_goes_on_at_each_request(void **state)
+{
+    struct fixture *x = *state;
+    uint64_t kept_most = 0;
+    uint32_t at = 1;
+    make_large(x);
+    while (goes_on_at(x, HTTP_FAULT_503, at, &kept_most))
+        at++;
+    assert_in_range(at, 8, 60);
+    assert_int_equal(kept_most, LARGE_BYTES); /* all but the MANIFEST was there */
+    if (x->remote.kind == PS_STORE_S3)        /* uploads that were begun, and nobody knows their names */
+        for (at = 3; at <= 6; at++)
+            assert_true(goes_on_at(x, HTTP_FAULT_CUT_AFTER, at, &kept_most));
+}
+
+/* A copy whose store went away in the middle: S3 has a part of each file, HDFS may have one file. */
+static void interrupt(struct fixture *x)
+{
+    uint32_t at = 8;
+    make_large(x);
+    do {
+        remote_fixture_clear(&x->remote);
+        assert_int_equal(interrupt_at(x, HTTP_FAULT_503, at++), MR_IO_ERROR);
+    } while (bytes_there(x) == 0 || (x->remote.kind == PS_STORE_S3 && bytes_in_parts(x) == 0));
+}
+
+/* What the store has is not what was sent. */
+static void what_was_changed_there_is_sent_again(void **state)
+{
+    struct fixture *x = *state;
+    interrupt(x);
+    for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
+        if (x->remote.s3.uploads[i].parts[0].bytes > 0)
+            x->remote.s3.uploads[i].parts[0].data[70000] ^= 1;
+    for (uint32_t i = 0; i < x->remote.s3.object_count; i++)
+        x->remote.s3.objects[i].content.data[70000] ^= 1;
+    for (uint32_t i = 0; i < FAKE_HDFS_ENTRIES_MAX; i++) {
+        x->remote.hdfs.entries[i].written += 100;
+        if (x->remote.hdfs.entries[i].bytes > 0)
+            x->remote.hdfs.entries[i].data[70000] ^= 1;
+    }
+    if (push_with(x, LARGE, true) != MR_OK)
+        fail_msg("%s", x->text);
+    assert_int_equal(x->kept, 0);
+    assert_true(x->again >= PART_BYTES);
+    check_large(x);
+}
+
+/* The blocks that were sent are not those that are read now, though each of them is good. */
+static void what_was_read_otherwise_is_sent_again(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_copy_record record;
+    interrupt(x);
+    assert_true(ps_copy_record_read(x->remote.here, &record));
+    for (uint32_t core = 0; core < record.file_count; core++)
+        record.files[core].hash.low ^= 1;
+    ps_copy_record_write(x->remote.here, &record);
+    ps_copy_record_clear(&record);
+    if (push_with(x, LARGE, true) != MR_OK)
+        fail_msg("%s", x->text);
+    assert_int_equal(x->copied, LARGE_BYTES);
+    check_large(x);
+}
+
+/* Without its record a copy begins anew, and leaves nothing of the one before. */
+static void a_copy_without_its_record_begins_anew(void **state)
+{
+    struct fixture *x = *state;
+    interrupt(x);
+    ps_copy_record_remove(x->remote.here);
+    if (push_with(x, LARGE, true) != MR_OK)
+        fail_msg("%s", x->text);
+    assert_int_equal(x->kept, 0);
+    check_large(x);
+}
+
+static void assert_nothing_there(struct fixture *x)
+{
+    assert_int_equal(bytes_there(x), 0);
+    assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
+}
+
+static void what_nobody_goes_on_with_is_removed(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_copy_record record;
+    interrupt(x);
+    const struct ps_copy copy = copy_there(x, true);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 1, UINT32_MAX);
+    ps_copy_abandon(&copy); /* it cannot be removed, and is not forgotten */
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    assert_true(bytes_there(x) > 0);
+    ps_copy_abandon(&copy);
+    assert_nothing_there(x);
+    assert_false(ps_copy_record_read(x->remote.here, &record));
+}
+
+static void another_copy_removes_what_is_left_of_one_before(void **state)
+{
+    struct fixture *x = *state;
+    interrupt(x);
+    (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.here, LARGE, ""), PS_MANIFEST_NAME);
+    chain_save_key(x->remote.here, LARGE + 1, 0, 1, 10);
+    if (push_with(x, LARGE + 1, true) != MR_OK)
+        fail_msg("%s", x->text);
+    assert_string_equal(remote_fixture_names(&x->remote.remote->store, x->remote.remote->directory),
+                        "ckpt-4 ");
+    assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +467,12 @@ int main(void)
         TEST_ON_BOTH(damage_is_found_on_the_way_back),
         TEST_ON_BOTH(a_copy_that_has_lost_a_file_is_no_copy),
         TEST_ON_BOTH(another_checkpoint_of_that_number_is_kept),
+        TEST_ON_BOTH(a_copy_goes_on_at_each_request),
+        TEST_ON_BOTH(what_was_changed_there_is_sent_again),
+        TEST_ON_BOTH(what_was_read_otherwise_is_sent_again),
+        TEST_ON_BOTH(a_copy_without_its_record_begins_anew),
+        TEST_ON_BOTH(what_nobody_goes_on_with_is_removed),
+        TEST_ON_BOTH(another_copy_removes_what_is_left_of_one_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

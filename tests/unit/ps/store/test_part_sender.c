@@ -62,7 +62,7 @@ static int set_up(void **state)
 static void create(struct fixture *x, uint32_t buffers)
 {
     const struct ps_part_sender_options options = {
-        .send = send, .arg = x, .room = ROOM, .memory = &x->memory};
+        .send = send, .arg = x, .room = ROOM, .sent = 0, .memory = &x->memory};
     atomic_init(&x->memory, (long long)buffers * ROOM);
     x->part = malloc(ROOM);
     x->sender = ps_part_sender_create(&options);
@@ -93,7 +93,9 @@ static void send_all(struct fixture *x, uint32_t buffers)
     create(x, buffers);
     for (uint32_t number = 1; number <= PARTS; number++)
         assert_int_equal(put(x, number), 0);
+    assert_true(ps_part_sender_sent(x->sender) + PS_PART_SENDER_MAX >= PARTS);
     assert_int_equal(ps_part_sender_finish(x->sender), 0);
+    assert_int_equal(ps_part_sender_sent(x->sender), PARTS);
     for (uint32_t number = 1; number <= PARTS; number++)
         assert_int_equal(x->sent[number], number == PARTS ? LAST_BYTES : ROOM);
     assert_int_equal(atomic_load(&x->memory), (long long)buffers * ROOM);
@@ -121,6 +123,21 @@ static void without_memory_the_caller_sends(void **state)
     assert_int_equal(x->most, 1);
 }
 
+/* Numbers go on after those that were sent before. */
+static void parts_that_were_sent_are_counted(void **state)
+{
+    struct fixture *x = *state;
+    const struct ps_part_sender_options options = {
+        .send = send, .arg = x, .room = ROOM, .sent = PARTS - 1, .memory = &x->memory};
+    atomic_init(&x->memory, 0);
+    x->part = malloc(ROOM);
+    x->sender = ps_part_sender_create(&options);
+    assert_int_equal(ps_part_sender_sent(x->sender), PARTS - 1);
+    assert_int_equal(put(x, PARTS), 0);
+    assert_int_equal(ps_part_sender_sent(x->sender), PARTS);
+    assert_int_equal(x->sent[PARTS], LAST_BYTES);
+}
+
 static void check_failure(struct fixture *x)
 {
     int error = 0;
@@ -133,6 +150,8 @@ static void check_failure(struct fixture *x)
     assert_string_equal(ps_store_explanation(EDQUOT), "the bucket's quota is used up");
     assert_int_equal(put(x, PARTS), -EDQUOT); /* nothing more is sent */
     assert_true(number == PARTS || x->sent[PARTS] == 0);
+    (void)ps_part_sender_finish(x->sender);
+    assert_int_equal(ps_part_sender_sent(x->sender), x->failing - 1);
 }
 
 static void the_first_error_is_kept(void **state)
@@ -165,9 +184,10 @@ static void so_is_one_without_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(parts_are_sent_side_by_side),     TEST(memory_bounds_how_many),
-        TEST(without_memory_the_caller_sends), TEST(the_first_error_is_kept),
-        TEST(so_is_that_of_the_last_part),     TEST(so_is_one_without_threads),
+        TEST(parts_are_sent_side_by_side),      TEST(memory_bounds_how_many),
+        TEST(without_memory_the_caller_sends),  TEST(the_first_error_is_kept),
+        TEST(parts_that_were_sent_are_counted), TEST(so_is_that_of_the_last_part),
+        TEST(so_is_one_without_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

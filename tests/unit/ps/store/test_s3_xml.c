@@ -98,6 +98,34 @@ static void uploads_have_key_and_id(void **state)
     assert_string_equal(uploads, "a=1 ");
 }
 
+static void collect_part(void *arg, uint32_t number, uint64_t bytes, const char *etag)
+{
+    char *parts = arg;
+    const size_t at = strlen(parts);
+    (void)snprintf(parts + at, 200 - at, "%u:%llu:%s ", number, (unsigned long long)bytes, etag);
+}
+
+static void parts_that_are_there_are_read(void **state)
+{
+    char parts[200] = "";
+    (void)state;
+    struct s3_part_page page = s3_xml_listed_parts(
+        "<ListPartsResult><PartNumberMarker>4</PartNumberMarker><NextPartNumberMarker>6"
+        "</NextPartNumberMarker><IsTruncated>true</IsTruncated><Part><PartNumber>5</PartNumber>"
+        "<ETag>&quot;a&quot;</ETag><Size>8388608</Size></Part><Part><Size>9</Size><ETag>b</ETag>"
+        "<PartNumber>6</PartNumber></Part></ListPartsResult>",
+        collect_part, parts);
+    assert_string_equal(parts, "5:8388608:\"a\" 6:9:b ");
+    assert_true(page.is_good);
+    assert_int_equal(page.next, 6);
+    page = s3_xml_listed_parts("<ListPartsResult><NextPartNumberMarker>6</NextPartNumberMarker>"
+                               "<IsTruncated>false</IsTruncated></ListPartsResult>",
+                               collect_part, parts);
+    assert_true(page.is_good);
+    assert_int_equal(page.next, 0);
+    assert_false(s3_xml_listed_parts("<Error/>", collect_part, parts).is_good);
+}
+
 static void parts_are_listed_with_their_etags(void **state)
 {
     const struct s3_part parts[2] = {{"\"a<&\""}, {"b"}};
@@ -117,6 +145,7 @@ int main(void)
         cmocka_unit_test(what_is_no_listing_is_refused),
         cmocka_unit_test(a_key_that_is_too_long_is_left_out),
         cmocka_unit_test(uploads_have_key_and_id),
+        cmocka_unit_test(parts_that_are_there_are_read),
         cmocka_unit_test(parts_are_listed_with_their_etags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
