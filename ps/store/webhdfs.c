@@ -154,6 +154,8 @@ static int explain(const struct ps_http_answer *answer, int error_number, bool *
 {
     char exception[WEBHDFS_WORD_BYTES], message[WEBHDFS_MESSAGE_BYTES];
     if (webhdfs_json_error(answer->error_body, exception, message)) {
+        if (strstr(message, "InvalidToken") || strstr(message, "is expired")) /* a NameNode wraps it */
+            (void)snprintf(exception, sizeof(exception), "InvalidToken");
         if (!ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), exception, &error_number,
                           is_transient, text, text_bytes))
             (void)snprintf(text, text_bytes, "%s: %s", exception, message);
