@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
 
 from cable import environment  # noqa: E402
 from fault_proxy import BUSY, CUT, LOSE, PASS, FaultProxy  # noqa: E402
-from stores import S3, Certificate, Hdfs, S3Proxy, Store, find_classes, why_no_swift  # noqa: E402
+from stores import S3, Certificate, Hdfs, S3Proxy, SecureHdfs, Store, find_classes, why_no_swift  # noqa: E402
 
 import millrace  # noqa: E402
 from millrace import init, optim  # noqa: E402
@@ -58,13 +60,18 @@ def certificate(folder) -> Certificate:
     return Certificate(folder)
 
 
-def started(kind: type[Hdfs] | type[S3Proxy], name: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+def started(
+    kind: type[Hdfs] | type[SecureHdfs] | type[S3Proxy],
+    name: str,
+    request: pytest.FixtureRequest,
+    folder: str = "",
+) -> Iterator[Store]:
     """One of those that Maven has."""
     classes, why = request.getfixturevalue("classes")[name]
     request.getfixturevalue("cable")
     if why:
         pytest.skip(f"no {name}: {why}")
-    directory = os.path.join(request.getfixturevalue("folder"), name)
+    directory = os.path.join(request.getfixturevalue("folder"), folder or name)
     os.makedirs(directory)
     store = kind(directory, classes, request.getfixturevalue("certificate"))
     yield store
@@ -79,6 +86,11 @@ def s3proxy(request) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def hdfs(request) -> Iterator[Store]:
     yield from started(Hdfs, "hadoop", request)
+
+
+@pytest.fixture(scope="module")
+def secure_hdfs(request) -> Iterator[Store]:
+    yield from started(SecureHdfs, "hadoop", request, "secure")
 
 
 @pytest.fixture(params=["s3", "s3proxy", "hdfs"])
@@ -161,50 +173,89 @@ def test_a_checkpoint_goes_there_and_comes_back(store, saved, folder):
     assert same_files(os.path.join(saved, "ckpt-1"), os.path.join(back, "ckpt-1"))
 
 
-def test_a_node_comes_back_from_the_store_on_other_cores(store, new_node):
-    url = store.url("node")
-    node = new_node(2, (f"checkpoint.remote={url}", "checkpoint.deltas=4"), near=True)
-    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60) as client:
+class Trained:
+    """A table and a variable, saved as a full checkpoint and then as a delta; what they hold then."""
+
+    def __init__(self, client: millrace.Client, second: str = "delta") -> None:
         table = client.table("t", 8, optimizer=optim.Adagrad(lr=0.1), initializer=init.uniform(0, 1, seed=1))
         bias = client.variable("bias", 3)
         gradients = np.random.default_rng(2).random((len(KEYS), 8), np.float32)
         table.lookup(KEYS)
         table.push_gradients(KEYS, gradients, step=1)
-        client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S)
+        self.first_rows = table.lookup(KEYS)
+        self.first = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
         table.push_gradients(KEYS[::3], gradients[::3], step=2)
         table.lookup(KEYS + 10000)
         bias.push([1, 2, 3])
-        last = client.wait_for_save(client.save(kind="delta"), timeout_s=WAIT_S).id
-        rows, late = table.lookup(KEYS), table.lookup(KEYS + 10000)
-        wait_copied(client, last)
-        top = [
-            os.environ["MILLRACE_TOOL"],
-            "top",
-            "--server",
-            node.address,
-            "--interval",
-            "0.05",
-            "--count",
-            "1",
-        ]
-        shown = subprocess.run(
-            top, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
-        )
-        assert f"store: all is there, up to checkpoint {last}" in shown.stdout
+        self.last = client.wait_for_save(client.save(kind=second), timeout_s=WAIT_S).id
+        self.rows, self.late = table.lookup(KEYS), table.lookup(KEYS + 10000)
+
+    def check(self, client: millrace.Client) -> None:
+        """All of it is there, bit by bit."""
+        table = client.table("t")
+        assert np.array_equal(table.lookup(KEYS), self.rows)
+        assert np.array_equal(table.lookup(KEYS + 10000), self.late)
+        assert client.variable("bias").pull().tolist() == [1, 2, 3]
+
+
+def tool(*arguments: str) -> str:
+    """Runs millrace; returns what it wrote to stdout."""
+    command = [os.environ["MILLRACE_TOOL"], *arguments]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    return done.stdout
+
+
+def top(node) -> str:
+    """What millrace top shows."""
+    return tool("top", "--server", node.address, "--interval", "0.05", "--count", "1")
+
+
+def test_a_node_comes_back_from_the_store_on_other_cores(store, new_node):
+    url = store.url("node")
+    node = new_node(2, (f"checkpoint.remote={url}", "checkpoint.deltas=4"), near=True)
+    with connected(node) as client:
+        trained = Trained(client)
+        wait_copied(client, trained.last)
+        assert f"store: all is there, up to checkpoint {trained.last}" in top(node)
     node.kill()
     shutil.rmtree(node.checkpoints)
     node.start(cores=3)
-    with millrace.Client(node.address, deadline_s=WAIT_S, connect_s=60) as client:
-        table = client.table("t")
-        assert np.array_equal(table.lookup(KEYS), rows) and np.array_equal(table.lookup(KEYS + 10000), late)
-        assert client.variable("bias").pull().tolist() == [1, 2, 3]
+    with connected(node) as client:
+        trained.check(client)
         after = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
         wait_copied(client, after)
+        tool("ctl", "restore", "--server", node.address, "--directory", url, "--id", str(trained.first))
+        assert np.array_equal(client.table("t").lookup(KEYS), trained.first_rows)
     assert ckpt("list", url).count("delta") == 1
     ckpt("verify", url)
-    there = below(url, f"ckpt-{last}")
+    there = below(url, f"ckpt-{trained.last}")
     ckpt("diff", there, os.path.join(node.checkpoints, f"ckpt-{after}"))  # optimizers' state, too
     ckpt("diff", there, below(url, f"ckpt-{after}"))
+
+
+def test_a_node_without_a_disk_goes_on(store, new_node):
+    """It saves straight to the store and comes back on other cores; and what it saved is served, read only."""
+    url = store.url("straight")
+    node = new_node(2, (f"checkpoint.directory={url}", "checkpoint.deltas=4"), near=True)
+    with connected(node) as client:
+        trained = Trained(client)
+        client.table("t").push_gradients(KEYS, np.ones((len(KEYS), 8), np.float32), step=3)
+    node.kill()
+    node.start(cores=3)
+    with connected(node) as client:
+        trained.check(client)
+        after = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+    node.kill()
+    assert ckpt("list", url).count("delta") == 1
+    ckpt("verify", url)
+    ckpt("diff", below(url, f"ckpt-{trained.last}"), below(url, f"ckpt-{after}"))
+    served = new_node(1, (f"checkpoint.serve={below(url, f'ckpt-{trained.first}')}",), near=True)
+    with connected(served) as client:
+        assert np.array_equal(client.table("t").lookup(KEYS), trained.first_rows)
+        with pytest.raises(millrace.Frozen, match="read only"):
+            client.save()
 
 
 def test_a_wrong_secret_is_refused(s3, saved, monkeypatch):
@@ -216,6 +267,9 @@ def test_a_wrong_secret_is_refused(s3, saved, monkeypatch):
     assert len(ckpt("list", url, code=1).splitlines()) == 1
     monkeypatch.undo()
     assert "make the bucket" in ckpt("list", url.replace("models", "no-bucket"), code=1)
+
+
+SERVERS = {"S3": "efuses If-None-Match", "S3Proxy": "honours If-None-Match", "Hdfs": "Hadoop 3."}
 
 
 def doctor(url: str) -> list[dict[str, str]]:
@@ -230,10 +284,12 @@ def doctor(url: str) -> list[dict[str, str]]:
 def test_doctor_checks_a_store(store, saved, monkeypatch):
     url = store.url("doctor")
     found = doctor(url)
-    assert [f["level"] for f in found] == ["ok", "ok"] and "no checkpoint" in found[0]["what"], found
+    kind = {"S3": "advice", "S3Proxy": "ok", "Hdfs": "ok"}[type(store).__name__]
+    assert [f["level"] for f in found] == ["ok", kind, "ok"] and "no checkpoint" in found[0]["what"], found
+    assert SERVERS[type(store).__name__] in found[1]["what"], found
     ckpt("push", saved, url)
     found = doctor(url)
-    assert "1 checkpoint, the newest is 1" in found[0]["what"] and "clock" in found[1]["check"], found
+    assert "1 checkpoint, the newest is 1" in found[0]["what"] and "clock" in found[2]["check"], found
     ckpt("verify", url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     found = doctor(url.replace("user.name=root", "user.name=nobody"))
@@ -343,6 +399,36 @@ def requests_of_a_save(client: millrace.Client, proxy: FaultProxy) -> int:
     return proxy.count
 
 
+@only(["s3proxy", "hdfs"])
+def test_a_store_that_stalls_holds_up_no_other_call(store, proxy, new_node):
+    """A trainer saves to a store that a list allows, and that says nothing; others go on meanwhile."""
+    url = store.url("stalls", proxy.port)
+    node = new_node(1, (f"checkpoint.allow={url}",), near=True)
+    asked, released = threading.Event(), threading.Event()
+
+    def plan(_i: int) -> str:
+        asked.set()
+        assert released.wait(WAIT_S)
+        return PASS
+
+    with connected(node) as client, connected(node) as other:
+        table = client.table("t", 8)
+        table.lookup(KEYS)
+        proxy.start(plan)
+        save = client.save_async(url)
+        try:
+            assert asked.wait(WAIT_S)
+            other.table("u", 8).lookup(KEYS)
+            table.push_gradients(KEYS, np.ones((len(KEYS), 8), np.float32), step=1)
+            other.wait_for_save(other.save(), timeout_s=WAIT_S)
+            assert "u" in tool("ctl", "list", "--server", node.address)
+            assert not save.done()
+        finally:
+            released.set()
+        client.wait_for_save(save.result(), timeout_s=WAIT_S)
+    assert "ckpt-1: ok" in ckpt("verify", store.url("stalls"))
+
+
 def test_any_request_of_a_save_may_fail(store, proxy, new_node):
     """Each one once, by turns as an overloaded server fails, cut, or done without an answer."""
     node = copying_node(new_node, store, proxy, "fails")
@@ -391,24 +477,6 @@ def test_a_node_killed_at_any_request_of_a_save_leaves_whole_checkpoints(store, 
     assert f"ckpt-{number}: ok" in ckpt("verify", store.url("killed"))
 
 
-def top(node) -> str:
-    """What millrace top shows."""
-    command = [
-        os.environ["MILLRACE_TOOL"],
-        "top",
-        "--server",
-        node.address,
-        "--interval",
-        "0.05",
-        "--count",
-        "1",
-    ]
-    done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
-    )
-    return done.stdout
-
-
 @contextlib.contextmanager
 def refused(store: Store) -> Iterator[str]:
     """For that long the store takes nothing: HDFS has no room, S3 no bucket. Yields what is said of it."""
@@ -448,6 +516,86 @@ def test_a_store_that_refuses_is_reported_and_costs_nothing(store, new_node):
         assert np.array_equal(table.lookup(KEYS), rows)
     assert "succeed again" in node.said()
     assert f"ckpt-{number}: ok" in ckpt("verify", store.url("refused"))
+
+
+def test_a_link_of_hdfs_is_refused(hdfs, saved):
+    ckpt("push", saved, hdfs.url("linked"))
+    hdfs.tell("link /linked /link", "link")
+    hdfs.tell("link /linked/ckpt-1/MANIFEST /linked/ckpt-2/MANIFEST", "link")
+    for says in (
+        ckpt("verify", hdfs.url("link"), code=1),
+        ckpt("push", saved, hdfs.url("link"), code=1),
+        ckpt("info", below(hdfs.url("linked"), "ckpt-2"), code=1),
+    ):
+        assert len(says.splitlines()) == 1 and "link of HDFS" in says, says
+
+
+def test_a_delegation_token_is_taken_until_it_expires(secure_hdfs, saved, monkeypatch):
+    url = secure_hdfs.url("token").replace("auth=negotiate&", "")
+    monkeypatch.setenv("MILLRACE_HDFS_TOKEN", secure_hdfs.tell("token 86400000", "token").split()[1])
+    assert "copied" in ckpt("push", saved, url)
+    monkeypatch.setenv("MILLRACE_HDFS_TOKEN", secure_hdfs.tell("token 1", "token").split()[1])
+    says = ckpt("list", url, code=1) + ckpt("push", saved, url, code=1)
+    assert (
+        len(says.splitlines()) == 2 and says.count("the delegation token has expired: get another one") == 2
+    )
+    assert os.environ["MILLRACE_HDFS_TOKEN"] not in says
+
+
+def test_kerberos_lets_in_whom_it_knows(secure_hdfs, saved, new_node, monkeypatch):
+    """A keytab is enough: libkrb5 gets the tickets."""
+    url = secure_hdfs.url("known")
+    monkeypatch.setenv("KRB5_CONFIG", secure_hdfs.known["KRB5_CONFIG"])
+    says = ckpt("push", saved, url, code=1)
+    assert len(says.splitlines()) == 1 and "Kerberos ticket" in says, says
+    for name, value in secure_hdfs.known.items():
+        monkeypatch.setenv(name, value)
+    assert "copied" in ckpt("push", saved, url)
+    assert "ckpt-1: ok" in ckpt("verify", url)
+    assert doctor(url)[0]["level"] == "ok"
+    node = new_node(1, (f"checkpoint.directory={secure_hdfs.url('node')}",), near=True)
+    with connected(node) as client:
+        trained = Trained(client, "full")
+    node.kill()
+    node.start(cores=2)
+    with connected(node) as client:
+        trained.check(client)
+
+
+def test_a_key_that_may_only_read_does_so(s3, saved, monkeypatch):
+    s3.make_bucket("shared", Container_Read="test:reader")
+    url = s3.url("ads").replace("models", "shared")
+    ckpt("push", saved, url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test:reader")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "reading")
+    assert "ckpt-1: ok" in ckpt("verify", url)
+    says = ckpt("push", saved, url.replace("/ads", "/other"), code=1) + ckpt("list", s3.url("there"), code=1)
+    assert len(says.splitlines()) == 2 and says.count("AccessDenied; allow this key") == 2, says
+    found = doctor(url)[0]
+    assert "cannot write" in found["what"] and "PutObject" in found["mend"], found
+
+
+def test_a_bucket_that_is_full_is_reported(s3, saved):
+    s3.make_bucket("small", Container_Meta_Quota_Bytes="1")
+    says = ckpt("push", saved, s3.url("ads").replace("models", "small"), code=1)
+    assert len(says.splitlines()) == 1 and "quota" in says, says
+
+
+def test_a_wrong_clock_is_named(s3, folder, monkeypatch):
+    library = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+    if not library:
+        pytest.skip("faketime is not installed: run scripts/setup.sh test")
+    late = os.path.join(folder, "late")
+    with open(late, "w", encoding="utf-8") as script:
+        tool_path = os.environ["MILLRACE_TOOL"]
+        script.write(f'#!/bin/sh\nLD_PRELOAD={library[0]} FAKETIME=-1h exec {tool_path} "$@"\n')
+    os.chmod(late, 0o755)
+    monkeypatch.setenv("MILLRACE_TOOL", late)
+    says = ckpt("list", s3.url("clock"), code=1)
+    assert len(says.splitlines()) == 1 and "the clocks of this machine and of the store differ" in says, says
+    found = doctor(s3.url("clock"))
+    assert "timedatectl" in found[0]["mend"], found
+    assert re.search(r"the store's clock is 3[56]\d\d s ahead of this machine's", found[1]["what"]), found
 
 
 def test_hdfs_in_safe_mode_takes_nothing(hdfs, saved):

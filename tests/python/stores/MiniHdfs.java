@@ -5,6 +5,7 @@ import java.util.Deque;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
@@ -17,7 +18,7 @@ import org.apache.hadoop.hdfs.server.namenode.NameNode;
  * second for HTTPS, and then obeys the lines that it reads, with one line for each; it ends with its input.
  *
  * <p>kill: the next DataNode is stopped at once; revive: it is back; safemode on|off; quota PATH BYTES: of a directory, which is made, -1: none;
- * copies PATH: how many DataNodes have every block of a file.
+ * copies PATH: how many DataNodes have every block of a file; link TARGET PATH: a link.
  */
 public final class MiniHdfs {
     private final MiniDFSCluster cluster;
@@ -30,6 +31,7 @@ public final class MiniHdfs {
         conf.set("dfs.http.policy", "HTTP_AND_HTTPS");
         conf.set("dfs.namenode.https-address", "127.0.0.1:0");
         conf.set("dfs.datanode.https.address", "127.0.0.1:0");
+        FileSystem.enableSymlinks();
         cluster = new MiniDFSCluster.Builder(conf).numDataNodes(2).build();
         cluster.waitActive();
     }
@@ -60,6 +62,9 @@ public final class MiniHdfs {
                 cluster.getFileSystem().mkdirs(new Path(words[1]));
                 cluster.getFileSystem().setQuota(new Path(words[1]), HdfsConstants.QUOTA_DONT_SET, Long.parseLong(words[2]));
                 return "quota " + words[2];
+            case "link":
+                cluster.getFileSystem().createSymlink(new Path(words[1]), new Path(words[2]), true);
+                return "link " + words[2];
             case "copies":
                 return copies(words[1]);
             default:

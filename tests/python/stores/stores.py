@@ -61,8 +61,14 @@ class S3(Store):
         super().__init__(directory, command, PYTHONPATH=HERE)
         os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET)
         self.port = SWIFT_PORT
+        self.make_bucket("models")
+
+    def make_bucket(self, name: str, **facts: str) -> None:
+        """With these headers of Swift: Container_Read="test:reader"."""
         known = _ask_swift("GET", "/auth/v1.0", {"X-Auth-User": KEY, "X-Auth-Key": SECRET})
-        _ask_swift("PUT", "/v1/AUTH_test/models", {"X-Auth-Token": known["X-Auth-Token"]})
+        headers = {f"X-{fact.replace('_', '-')}": value for fact, value in facts.items()}
+        headers["X-Auth-Token"] = known["X-Auth-Token"]
+        _ask_swift("PUT", f"/v1/AUTH_test/{name}", headers)
 
     def url(self, name: str, port: int = SWIFT_PORT) -> str:
         """Of a directory; through another server at that port."""
@@ -70,12 +76,12 @@ class S3(Store):
 
 
 class Certificate:
-    """Of 127.0.0.1, signed by itself. keystore: for Java; ca: for those who trust it."""
+    """Of 127.0.0.1 and localhost, signed by itself. keystore: for Java; ca: for those who trust it."""
 
     def __init__(self, directory: str) -> None:
         self.keystore, self.ca = (os.path.join(directory, name) for name in ("store.p12", "ca.pem"))
         of = ["-alias", "store", "-keystore", self.keystore, "-storepass", PASSWORD]
-        name = ["-dname", "CN=store", "-ext", "san=ip:127.0.0.1", "-validity", "30"]
+        name = ["-dname", "CN=store", "-ext", "san=ip:127.0.0.1,dns:localhost", "-validity", "30"]
         run("keytool", "-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *name, *of)
         run("keytool", "-exportcert", "-rfc", "-file", self.ca, *of)
 
@@ -102,17 +108,25 @@ class S3Proxy(Store):
         return f"s3://models/{name}?endpoint=https://127.0.0.1:{self._secure_port}&ca={self._ca}"
 
 
+def hadoop(server: str, directory: str, classes: str, certificate: Certificate) -> list[str]:
+    """The command of one of the Java files here; with its SSL configuration in the directory."""
+    conf = os.path.join(directory, "conf")
+    os.makedirs(conf)
+    with open(os.path.join(conf, "ssl-server.xml"), "w", encoding="utf-8") as out:
+        out.write(_SSL_SERVER.format(keystore=certificate.keystore, password=PASSWORD))
+    opened = [
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    ]
+    return [*JAVA.split(), *opened, "-cp", f"{classes}:{conf}", os.path.join(HERE, server)]
+
+
 class Hdfs(Store):
     """A NameNode and two DataNodes. classes: Hadoop's. MiniHdfs.java says what tell() can ask for."""
 
     def __init__(self, directory: str, classes: str, certificate: Certificate) -> None:
-        conf = os.path.join(directory, "conf")
-        os.makedirs(conf)
-        with open(os.path.join(conf, "ssl-server.xml"), "w", encoding="utf-8") as out:
-            out.write(_SSL_SERVER.format(keystore=certificate.keystore, password=PASSWORD))
-        opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-cp", f"{classes}:{conf}"]
-        arguments = [os.path.join(HERE, "MiniHdfs.java"), os.path.join(directory, "hdfs")]
-        super().__init__(directory, [*JAVA.split(), *opened, *arguments])
+        command = hadoop("MiniHdfs.java", directory, classes, certificate)
+        super().__init__(directory, [*command, os.path.join(directory, "hdfs")])
         self.port, self._secure_port = (int(word) for word in self.ready.split()[1:])
         self._ca = certificate.ca
 
@@ -123,6 +137,22 @@ class Hdfs(Store):
     def secure_url(self, name: str) -> str:
         """The same over HTTPS."""
         return f"swebhdfs://127.0.0.1:{self._secure_port}/{name}?user.name=root&ca={self._ca}"
+
+
+class SecureHdfs(Store):
+    """HDFS that asks for Kerberos. known: the environment of somebody whom it lets in."""
+
+    def __init__(self, directory: str, classes: str, certificate: Certificate) -> None:
+        super().__init__(directory, [*hadoop("SecureHdfs.java", directory, classes, certificate), directory])
+        _, port, krb5 = self.ready.split()
+        keytab = os.path.join(directory, "trainer.keytab")
+        self.known = {"KRB5_CONFIG": krb5, "KRB5_CLIENT_KTNAME": keytab, "KRB5CCNAME": "MEMORY:"}
+        self._place, self._ca = f"swebhdfs://localhost:{port}", certificate.ca
+
+    def url(self, name: str, port: int | None = None) -> str:
+        """Of a directory."""
+        assert port is None
+        return f"{self._place}/ads/{name}?auth=negotiate&ca={self._ca}"
 
 
 def why_no_swift(directory: str) -> str:

@@ -4,7 +4,7 @@ usage: swift_server.py DIRECTORY PORT
 
 Objects are on disk under DIRECTORY. The proxy, which checks signatures, is at 127.0.0.1:PORT; the account,
 container and object servers have the three ports after it. Says "ready" once it serves. The key is
-test:tester, its secret is testing.
+test:tester, its secret is testing; test:reader, whose secret is reading, may do what the other one lets it.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PROXY = """[DEFAULT]
 swift_dir = {etc}
 log_level = ERROR
 [pipeline:main]
-pipeline = catch_errors cache s3api tempauth slo proxy-server
+pipeline = catch_errors cache s3api tempauth container_quotas slo proxy-server
 [filter:catch_errors]
 use = egg:swift#catch_errors
 [filter:cache]
@@ -53,6 +53,9 @@ location = us-east-1
 [filter:tempauth]
 use = egg:swift#tempauth
 user_test_tester = testing .admin
+user_test_reader = reading
+[filter:container_quotas]
+use = egg:swift#container_quotas
 [filter:slo]
 use = egg:swift#slo
 [app:proxy-server]
