@@ -125,7 +125,7 @@ static bool parse_head(char **rest, struct ps_copy_record *r)
     const char *version = strsep(rest, "\n"), *to = strsep(rest, "\n"), *checkpoint = strsep(rest, "\n");
     uint64_t id;
     uint32_t file_count;
-    struct ps_hash hash;
+    struct ps_hash hash = {0};
     return checkpoint && strcmp(version, VERSION_LINE) == 0 && strncmp(to, "to ", 3) == 0 &&
            strlen(to + 3) < PS_PATH_BYTES &&
            sscanf(checkpoint, "checkpoint %" SCNu64 " %" SCNx64 " %" SCNx64 " %u", &id, &hash.low, &hash.high,
