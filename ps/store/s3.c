@@ -3,9 +3,7 @@
  * which puts it there unless there is one already. Files go up in parts, and are there when the last one
  * is. */
 #include <errno.h>
-#include <openssl/sha.h>
 #include <pthread.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +12,9 @@
 #include "ps/store/credentials.h"
 #include "ps/store/part_sender.h"
 #include "ps/store/remote_store.h"
+#include "ps/store/s3_request.h"
 #include "ps/store/s3_xml.h"
 
-#define ANSWER_BYTES   (4u << 20)  /* of XML: a page of a listing */
 #define PAGES_MAX      100000u     /* of one listing */
 #define PART_BYTES_MIN (8u << 20)  /* S3 wants 5 MiB */
 #define PART_BYTES_MAX (16u << 20) /* so that memory has a bound */
@@ -31,11 +29,9 @@ struct held {
 };
 
 struct s3 {
-    char base[PS_HTTP_URL_BYTES];            /* of the bucket: "https://host" or "https://host/bucket" */
-    char token_header[PS_SECRET_BYTES + 32]; /* of a session; "": none */
-    bool is_payload_signed;                  /* what HTTPS does not protect */
-    atomic_llong memory;                     /* that is left of PART_MEMORY; may be below 0 */
-    pthread_mutex_t lock;                    /* of what follows */
+    struct ps_s3_bucket bucket; /* the first member, where requests look for it */
+    atomic_llong memory;        /* that is left of PART_MEMORY; may be below 0 */
+    pthread_mutex_t lock;       /* of what follows */
     struct held held[HELD_MAX];
 };
 
@@ -89,148 +85,6 @@ static bool is_in_temporary(const char *path)
     if (slash)
         *slash = '\0';
     return is_temporary(directory);
-}
-
-/* ---- requests ---- */
-
-struct call {
-    const char *method, *key, *query; /* without "?"; NULL: none */
-    const void *body;
-    size_t body_bytes;
-    bool has_body;
-    const char *header; /* NULL: none further */
-    void *into;
-    size_t into_bytes;
-};
-
-#define HASH_HEADER_BYTES 96u
-
-static void hash_header(const struct s3 *s, const struct call *c, char out[HASH_HEADER_BYTES])
-{
-    unsigned char hash[SHA256_DIGEST_LENGTH];
-    char hex[2 * sizeof(hash) + 1] = "UNSIGNED-PAYLOAD";
-    if (s->is_payload_signed || c->body_bytes == 0) {
-        (void)SHA256(c->body, c->body_bytes, hash);
-        (void)sodium_bin2hex(hex, sizeof(hex), hash, sizeof(hash));
-    }
-    (void)snprintf(out, HASH_HEADER_BYTES, "x-amz-content-sha256: %.64s", hex);
-}
-
-static int perform(const struct ps_remote *r, const struct call *c, struct ps_http_answer *answer)
-{
-    const struct s3 *s = r->kind;
-    char url[PS_HTTP_URL_BYTES], hash[HASH_HEADER_BYTES];
-    url[0] = '\0';
-    if (!ps_store_url_append(url, sizeof(url), s->base) || !ps_store_url_append(url, sizeof(url), "/") ||
-        !ps_store_url_escape(url, sizeof(url), c->key, true))
-        return -ENAMETOOLONG;
-    if (c->query &&
-        (!ps_store_url_append(url, sizeof(url), "?") || !ps_store_url_append(url, sizeof(url), c->query)))
-        return -ENAMETOOLONG;
-    hash_header(s, c, hash);
-    const struct ps_http_request request = {
-        .method = c->method,
-        .url = url,
-        .headers = {hash, s->token_header[0] != '\0' ? s->token_header : NULL, c->header, NULL},
-        .body = c->body,
-        .body_bytes = c->body_bytes,
-        .has_body = c->has_body,
-        .into = c->into,
-        .into_bytes = c->into_bytes};
-    return ps_http_perform(r->http, &request, answer);
-}
-
-/* A request whose answer is XML: *xml is to be freed. */
-static int ask(const struct ps_remote *r, struct call *c, char **xml)
-{
-    struct ps_http_answer answer;
-    *xml = malloc(ANSWER_BYTES);
-    if (!*xml)
-        return -ENOMEM;
-    c->into = *xml;
-    c->into_bytes = ANSWER_BYTES - 1;
-    const int error = perform(r, c, &answer);
-    (*xml)[error == 0 ? answer.body_bytes : 0] = '\0';
-    if (error != -ENOENT || answer.error_body[0] == '<')
-        return error;
-    ps_store_explain(EPROTO, "this is not S3 (HTTP status 404); is the endpoint right?");
-    return -EPROTO;
-}
-
-static int head(const struct ps_remote *r, const char *key, uint64_t *bytes, int64_t *written_s)
-{
-    struct ps_http_answer answer;
-    const struct call c = {.method = "HEAD", .key = key};
-    const int error = perform(r, &c, &answer);
-    if (error == 0) {
-        *bytes = answer.length;
-        *written_s = answer.modified_s;
-    }
-    return error;
-}
-
-/* Its length, and the ETag that it has as long as nobody writes it again. */
-static int head_mark(const struct ps_remote *r, const char *key, struct ps_store_mark *mark)
-{
-    struct ps_http_answer answer;
-    const struct call c = {.method = "HEAD", .key = key};
-    const int error = perform(r, &c, &answer);
-    mark->bytes = error == 0 && answer.etag[0] != '\0' ? answer.length : 0;
-    (void)snprintf(mark->text, sizeof(mark->text), "%s", error == 0 ? answer.etag : "");
-    return error;
-}
-
-static int delete_key(const struct ps_remote *r, const char *key)
-{
-    struct ps_http_answer answer;
-    const struct call c = {.method = "DELETE", .key = key};
-    return perform(r, &c, &answer);
-}
-
-static int put(const struct ps_remote *r, const char *key, const void *data, size_t bytes, const char *header)
-{
-    struct ps_http_answer answer;
-    const struct call c = {
-        .method = "PUT", .key = key, .body = data, .body_bytes = bytes, .has_body = true, .header = header};
-    return perform(r, &c, &answer);
-}
-
-/* ---- what errors mean ---- */
-
-static const struct ps_http_meaning meanings[] = {
-    {"NoSuchBucket", ENXIO, false, "make the bucket, or name another one"},
-    {"NoSuchKey", ENOENT, false, "there is no such object"},
-    {"InvalidAccessKeyId", EACCES, false, "the store does not know this access key: check the credentials"},
-    {"SignatureDoesNotMatch", EACCES, false, "the secret key is wrong, or the region: check both"},
-    {"AccessDenied", EACCES, false, "allow this key s3:ListBucket, GetObject, PutObject and DeleteObject"},
-    {"ExpiredToken", EACCES, false, "the session token has expired: get another one"},
-    {"RequestTimeTooSkewed", EACCES, false,
-     "the clocks of this machine and of the store differ too much: sudo timedatectl set-ntp true"},
-    {"AuthorizationHeaderMalformed", EACCES, false, "the region is wrong: set region in the URL"},
-    {"PermanentRedirect", EXDEV, false, "the bucket is in another region: set region in the URL"},
-    {"TemporaryRedirect", EAGAIN, true, "the bucket is new, and its name not known everywhere yet"},
-    {"QuotaExceeded", EDQUOT, false, "the bucket's quota is used up"},
-    {"RequestTimeout", EIO, true, "the store has waited for our bytes in vain"},
-    {"NotImplemented", EOPNOTSUPP, false, "the store does not know this kind of request"},
-    {"SlowDown", EAGAIN, true, "the store asks to slow down: lower checkpoint.remote_rate_mib_s"},
-};
-
-static int explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
-                   size_t text_bytes)
-{
-    char code[64] = "", message[128] = "";
-    s3_xml_text(answer->error_body, "Code", code, sizeof(code));
-    s3_xml_text(answer->error_body, "Message", message, sizeof(message));
-    if (ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), code, &error_number, is_transient, text,
-                     text_bytes))
-        return error_number;
-    if (code[0] != '\0')
-        (void)snprintf(text, text_bytes, "%s: %s (HTTP status %ld)", code, message, answer->status);
-    else if (error_number == EACCES)
-        (void)snprintf(text, text_bytes,
-                       "not let in (HTTP status %ld); check the credentials, and what they may do",
-                       answer->status);
-    return error_number;
 }
 
 /* ---- listing ---- */
@@ -299,8 +153,8 @@ static int list_keys(struct ps_remote *r, const char *prefix, void (*visit)(void
         if (!fits || !ps_store_url_append(query, sizeof(query), "list-type=2&prefix=") ||
             !ps_store_url_escape(query, sizeof(query), prefix, false))
             return -ENAMETOOLONG;
-        struct call c = {.method = "GET", .key = "", .query = query};
-        int error = ask(r, &c, &xml);
+        struct ps_s3_call c = {.method = "GET", .key = "", .query = query};
+        int error = ps_s3_ask(r, &c, &xml);
         if (error == 0 && !s3_xml_listing(xml, visit, arg, token)) {
             ps_store_explain(EPROTO, "this is no listing of S3; is the endpoint right?");
             error = -EPROTO;
@@ -320,8 +174,8 @@ static int list_uploads(struct ps_remote *r, const char *prefix,
     if (!ps_store_url_escape(query, sizeof(query), prefix, false) ||
         !ps_store_url_append(query, sizeof(query), "&uploads="))
         return -ENAMETOOLONG;
-    struct call c = {.method = "GET", .key = "", .query = query};
-    const int error = ask(r, &c, &xml);
+    struct ps_s3_call c = {.method = "GET", .key = "", .query = query};
+    const int error = ps_s3_ask(r, &c, &xml);
     if (error == 0)
         s3_xml_uploads(xml, visit, arg);
     free(xml);
@@ -351,7 +205,7 @@ static void take_upload(void *arg, const char *key, const char *upload)
     left->last = id;
     (void)snprintf(manifest, sizeof(manifest), "%.*s/%s", (int)(prefix_bytes + strlen(name)), key,
                    PS_MANIFEST_NAME);
-    if (head(left->l->r, manifest, &bytes, &written_s) != -ENOENT)
+    if (ps_s3_head(left->l->r, manifest, &bytes, &written_s) != -ENOENT)
         return;
     (void)snprintf(name, sizeof(name), ".tmp-ckpt-%llu", (unsigned long long)id);
     left->l->visit(left->l->arg, name);
@@ -411,9 +265,9 @@ static void abort_upload(const struct ps_remote *r, const char *key, const char 
 {
     struct ps_http_answer answer;
     char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=";
-    const struct call c = {.method = "DELETE", .key = key, .query = query};
+    const struct ps_s3_call c = {.method = "DELETE", .key = key, .query = query};
     if (ps_store_url_escape(query, sizeof(query), upload, false))
-        (void)perform(r, &c, &answer);
+        (void)ps_s3_perform(r, &c, &answer);
 }
 
 static void sweep_upload(void *arg, const char *key, const char *upload)
@@ -428,7 +282,7 @@ static int s3_make_directory(void *self, const char *path)
     int64_t written_s;
     if (!key_of(self, path, key) || !ps_path_join(key, PS_MANIFEST_NAME, manifest))
         return -ENAMETOOLONG;
-    const int error = head(self, manifest, &bytes, &written_s);
+    const int error = ps_s3_head(self, manifest, &bytes, &written_s);
     return error == 0 ? -EEXIST : error == -ENOENT ? 0 : error;
 }
 
@@ -444,7 +298,7 @@ static int s3_remove(void *self, const char *path)
         return -ENOENT;
     }
     if (!is_temporary(path))
-        return delete_key(r, key);
+        return ps_s3_delete(r, key);
     if (!ps_store_url_append(key, sizeof(key), "/"))
         return -ENAMETOOLONG;
     (void)list_uploads(r, key, sweep_upload, r); /* all that is left of the directory */
@@ -454,7 +308,7 @@ static int s3_remove(void *self, const char *path)
 static int s3_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
 {
     char key[PS_PATH_BYTES];
-    return key_of(self, path, key) ? head(self, key, file_bytes, written_s) : -ENAMETOOLONG;
+    return key_of(self, path, key) ? ps_s3_head(self, key, file_bytes, written_s) : -ENAMETOOLONG;
 }
 
 /* ---- publishing ---- */
@@ -486,8 +340,8 @@ static int compare(struct ps_remote *r, const char *key, const struct held *held
     uint8_t *there = malloc(held->bytes + 1);
     if (!there)
         return -ENOMEM;
-    const struct call c = {.method = "GET", .key = key, .into = there, .into_bytes = held->bytes + 1};
-    int error = perform(r, &c, &answer);
+    const struct ps_s3_call c = {.method = "GET", .key = key, .into = there, .into_bytes = held->bytes + 1};
+    int error = ps_s3_perform(r, &c, &answer);
     if (error == 0 && (answer.body_bytes != held->bytes || memcmp(there, held->data, held->bytes) != 0)) {
         ps_store_explain(EEXIST, "another checkpoint of this number is there: give each node its own prefix");
         error = -EEXIST;
@@ -501,7 +355,7 @@ int ps_s3_condition(struct ps_remote *r, const char *path, enum ps_condition *co
     char key[PS_PATH_BYTES];
     if (!key_of(r, path, key))
         return -ENAMETOOLONG;
-    const int error = put(r, key, "", 0, "If-None-Match: *");
+    const int error = ps_s3_put(r, key, "", 0, "If-None-Match: *");
     *condition = error == 0         ? PS_CONDITION_IGNORED
                  : error == -EEXIST ? PS_CONDITION_HONOURED
                                     : PS_CONDITION_REFUSED;
@@ -513,10 +367,10 @@ static int put_if_absent(struct ps_remote *r, const char *key, const struct held
 {
     uint64_t bytes;
     int64_t written_s;
-    const int error = head(r, key, &bytes, &written_s);
+    const int error = ps_s3_head(r, key, &bytes, &written_s);
     if (error == 0)
         return -EEXIST;
-    return error == -ENOENT ? put(r, key, held->data, held->bytes, NULL) : error;
+    return error == -ENOENT ? ps_s3_put(r, key, held->data, held->bytes, NULL) : error;
 }
 
 static int publish(struct ps_remote *r, const char *key)
@@ -532,7 +386,7 @@ static int publish(struct ps_remote *r, const char *key)
     pthread_mutex_unlock(&s->lock);
     if (!held.data)
         return -ENOENT;
-    int error = put(r, key, held.data, held.bytes, "If-None-Match: *");
+    int error = ps_s3_put(r, key, held.data, held.bytes, "If-None-Match: *");
     if (error == -EOPNOTSUPP)
         error = put_if_absent(r, key, &held);
     if (error == -EEXIST) /* also after a try whose answer was lost */
@@ -548,7 +402,7 @@ static int s3_rename(void *self, const char *from, const char *to)
         return -ENAMETOOLONG;
     if (is_temporary(from) && !is_temporary(to))
         return publish(self, manifest);
-    return is_temporary(to) ? delete_key(self, manifest) : -ENOTSUP;
+    return is_temporary(to) ? ps_s3_delete(self, manifest) : -ENOTSUP;
 }
 
 /* ---- files ---- */
@@ -595,7 +449,7 @@ static int s3_open(void *self, const char *path, struct ps_store_file **file, ui
     struct ps_store_file *f = file_new(self, path);
     if (!f)
         return -ENOMEM;
-    const int error = head(self, f->key, file_bytes, &written_s);
+    const int error = ps_s3_head(self, f->key, file_bytes, &written_s);
     if (error == 0)
         *file = f;
     else
@@ -606,7 +460,7 @@ static int s3_open(void *self, const char *path, struct ps_store_file **file, ui
 static int s3_replace(void *self, const char *path, const void *data, size_t bytes)
 {
     char key[PS_PATH_BYTES];
-    return key_of(self, path, key) ? put(self, key, data, bytes, NULL) : -ENAMETOOLONG;
+    return key_of(self, path, key) ? ps_s3_put(self, key, data, bytes, NULL) : -ENAMETOOLONG;
 }
 
 static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
@@ -615,9 +469,9 @@ static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64
     char range[96];
     (void)snprintf(range, sizeof(range), "Range: bytes=%llu-%llu", (unsigned long long)offset,
                    (unsigned long long)(offset + bytes - 1));
-    const struct call c = {
+    const struct ps_s3_call c = {
         .method = "GET", .key = f->key, .header = range, .into = data, .into_bytes = bytes};
-    const int error = perform(f->remote, &c, &answer);
+    const int error = ps_s3_perform(f->remote, &c, &answer);
     if (error == 0 && answer.status != 206 && offset > 0) {
         ps_store_explain(EPROTO, "the store does not know ranges");
         return -EPROTO;
@@ -655,8 +509,8 @@ static int set_nothing(struct ps_store_file *f, uint64_t bytes)
 static int begin_upload(struct ps_store_file *f)
 {
     char *xml;
-    struct call c = {.method = "POST", .key = f->key, .query = "uploads=", .has_body = true};
-    int error = ask(f->remote, &c, &xml);
+    struct ps_s3_call c = {.method = "POST", .key = f->key, .query = "uploads=", .has_body = true};
+    int error = ps_s3_ask(f->remote, &c, &xml);
     if (error == 0 && !s3_xml_text(xml, "UploadId", f->upload, sizeof(f->upload))) {
         ps_store_explain(EPROTO, "the store does not begin an upload in parts; is it S3?");
         error = -EPROTO;
@@ -673,9 +527,9 @@ static int send_part(void *arg, uint32_t number, const uint8_t *data, size_t byt
     (void)snprintf(query, sizeof(query), "partNumber=%u&uploadId=", number);
     if (!ps_store_url_escape(query, sizeof(query), f->upload, false))
         return -ENAMETOOLONG;
-    const struct call c = {
+    const struct ps_s3_call c = {
         .method = "PUT", .key = f->key, .query = query, .body = data, .body_bytes = bytes, .has_body = true};
-    const int error = perform(f->remote, &c, &answer);
+    const int error = ps_s3_perform(f->remote, &c, &answer);
     if (error == 0)
         (void)snprintf(f->parts[number - 1].etag, sizeof(f->parts->etag), "%s", answer.etag);
     return error;
@@ -735,14 +589,14 @@ static int complete(struct ps_store_file *f)
         free(body);
         return -ENOMEM;
     }
-    struct call c = {.method = "POST",
-                     .key = f->key,
-                     .query = query,
-                     .body = body,
-                     .body_bytes = strlen(body),
-                     .has_body = true,
-                     .header = "Content-Type: application/xml"};
-    int error = ask(f->remote, &c, &xml);
+    struct ps_s3_call c = {.method = "POST",
+                           .key = f->key,
+                           .query = query,
+                           .body = body,
+                           .body_bytes = strlen(body),
+                           .has_body = true,
+                           .header = "Content-Type: application/xml"};
+    int error = ps_s3_ask(f->remote, &c, &xml);
     if (error == 0 &&
         s3_xml_text(xml, "Code", code, sizeof(code))) { /* an error in an answer of status 200 */
         ps_store_explain(EIO, "the upload could not be ended: %s", code);
@@ -750,7 +604,7 @@ static int complete(struct ps_store_file *f)
     }
     free(xml);
     free(body);
-    if (error == -ENOENT && head(f->remote, f->key, &bytes, &written_s) == 0 && bytes == f->written)
+    if (error == -ENOENT && ps_s3_head(f->remote, f->key, &bytes, &written_s) == 0 && bytes == f->written)
         return 0;
     return error;
 }
@@ -763,7 +617,7 @@ static int s3_sync(struct ps_store_file *f)
     if (f->is_held)
         error = hold(f);
     else if (!f->sender)
-        error = put(f->remote, f->key, f->part, f->part_bytes, NULL);
+        error = ps_s3_put(f->remote, f->key, f->part, f->part_bytes, NULL);
     else
         error = f->part_bytes > 0 ? put_part(f) : 0;
     if (error == 0 && f->sender)
@@ -813,7 +667,7 @@ struct upload_mark {
 static int s3_mark(struct ps_store_file *f, struct ps_store_mark *mark)
 {
     if (f->is_complete && !f->is_held)
-        return head_mark(f->remote, f->key, mark);
+        return ps_s3_head_mark(f->remote, f->key, mark);
     uint32_t count = f->sender ? ps_part_sender_sent(f->sender) : 0;
     if (count > f->written / f->part_room) /* the last part, which is shorter */
         count--;
@@ -845,7 +699,7 @@ static int s3_is_marked(void *self, const char *path, const struct ps_store_mark
     char key[PS_PATH_BYTES];
     if (!key_of(self, path, key))
         return -ENAMETOOLONG;
-    const int error = head_mark(self, key, &there);
+    const int error = ps_s3_head_mark(self, key, &there);
     if (error != 0)
         return error == -ENOENT ? -ESTALE : error;
     return mark->bytes > 0 && there.bytes == mark->bytes && strcmp(there.text, mark->text) == 0 ? 0 : -ESTALE;
@@ -878,9 +732,9 @@ static int find_parts(struct ps_store_file *f, const struct upload_mark *wanted)
         if (!ps_store_url_append(query, sizeof(query), "uploadId=") ||
             !ps_store_url_escape(query, sizeof(query), wanted->upload, false))
             return -ENAMETOOLONG;
-        struct call c = {.method = "GET", .key = f->key, .query = query};
+        struct ps_s3_call c = {.method = "GET", .key = f->key, .query = query};
         const uint32_t before = page.next;
-        const int error = ask(f->remote, &c, &xml);
+        const int error = ps_s3_ask(f->remote, &c, &xml);
         page = error == 0 ? s3_xml_listed_parts(xml, check_part, &check) : (struct s3_part_page){0};
         free(xml);
         if (error == -ENOENT || error == -EACCES) /* who may not see the parts sends them again */
@@ -969,13 +823,13 @@ static bool set_base(struct s3 *s, const struct ps_store_url *u, const char *reg
     if (!host)
         return false;
     host += strlen("://");
-    s->is_payload_signed = strncmp(endpoint, "https://", 8) != 0;
+    s->bucket.is_payload_signed = strncmp(endpoint, "https://", 8) != 0;
     const int host_bytes = (int)strcspn(host, "/");
-    const int n = is_in_path ? snprintf(s->base, sizeof(s->base), "%.*s/%s",
+    const int n = is_in_path ? snprintf(s->bucket.base, sizeof(s->bucket.base), "%.*s/%s",
                                         (int)(host - endpoint) + host_bytes, endpoint, u->bucket)
-                             : snprintf(s->base, sizeof(s->base), "%.*s%s.%.*s", (int)(host - endpoint),
-                                        endpoint, u->bucket, host_bytes, host);
-    return n > 0 && (size_t)n < sizeof(s->base);
+                             : snprintf(s->bucket.base, sizeof(s->bucket.base), "%.*s%s.%.*s",
+                                        (int)(host - endpoint), endpoint, u->bucket, host_bytes, host);
+    return n > 0 && (size_t)n < sizeof(s->bucket.base);
 }
 
 static enum mr_status refuse(const struct ps_remote *remote, const char *why, char *text)
@@ -1002,7 +856,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
                                          .password = credentials->secret_key,
                                          .sigv4 = sigv4,
                                          .ca = ps_remote_ca(remote),
-                                         .explain = explain,
+                                         .explain = ps_s3_explain,
                                          .tries = options->tries,
                                          .pause_ms_max = options->pause_ms_max,
                                          .stop = options->stop};
@@ -1013,7 +867,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     pthread_mutex_init(&s->lock, NULL);
     atomic_init(&s->memory, PART_MEMORY);
     if (credentials->session_token[0] != '\0')
-        (void)snprintf(s->token_header, sizeof(s->token_header), "x-amz-security-token: %s",
+        (void)snprintf(s->bucket.token_header, sizeof(s->bucket.token_header), "x-amz-security-token: %s",
                        credentials->session_token);
     if (!set_base(s, u, region))
         return refuse(remote, "AWS_ENDPOINT_URL is no URL: write http(s)://HOST:PORT", text);
@@ -1047,6 +901,6 @@ void ps_s3_close(struct ps_remote *remote)
         clear_held(&s->held[i]);
     if (remote->http)
         pthread_mutex_destroy(&s->lock);
-    explicit_bzero(s->token_header, sizeof(s->token_header));
+    explicit_bzero(s->bucket.token_header, sizeof(s->bucket.token_header));
     free(s);
 }
