@@ -74,9 +74,9 @@ struct mr_named_cut {
     struct mr_named_item items[]; /* a parameter's states follow its values */
 };
 
-/* With the lock: returns everything as it is now, or, if `names` is not NULL, the parameters of these names
- * with their states. Nothing is copied: a step that comes later leaves the versions that the cut holds as they
- * are. NULL: no memory. */
+/* With the lock: returns everything as it is now, or, if `names` is not NULL, the parameters of these
+ * names with their states. Nothing is copied: a step that comes later leaves the versions that the cut
+ * holds as they are. NULL: no memory. */
 struct mr_named_cut *mr_named_cut(struct mr_named_parameters *all, const char (*names)[MR_NAME_BYTES],
                                   uint32_t name_count);
 void mr_named_cut_free(struct mr_named_cut *cut); /* NULL is fine */

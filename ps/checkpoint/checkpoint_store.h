@@ -59,11 +59,12 @@ struct ps_store {
      * or the other, also after a crash. A store that needs several steps for that writes PATH.next first, and
      * in between that alone is there, whole. */
     int (*replace)(void *self, const char *path, const void *data, size_t bytes);
-    /* For writers that go on after an interruption, even in another process. `mark` says how far a file is that
-     * is being written; once it has said that some of it is there, close() leaves that there. After sync it
-     * names the whole file. All three NULL: not offered. */
+    /* For writers that go on after an interruption, even in another process. `mark` says how far a file is
+     * that is being written; once it has said that some of it is there, close() leaves that there. After
+     * sync it names the whole file. All three NULL: not offered. */
     int (*mark)(struct ps_store_file *file, struct ps_store_mark *mark);
-    /* 0: the file is still the one that was marked when it was whole; -ESTALE: there is another one, or none. */
+    /* 0: the file is still the one that was marked when it was whole; -ESTALE: there is another one, or
+     * none. */
     int (*is_marked)(void *self, const char *path, const struct ps_store_mark *mark);
     /* create() that keeps what is there up to the mark, where writing goes on: mark->bytes becomes 0 if it is
      * not there as it was. Whatever else has been begun of this file is removed. */

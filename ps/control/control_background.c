@@ -1,5 +1,5 @@
-/* Stores on other machines may stall. What the control thread asks of one, another thread asks, so that no other
- * call waits for that store, and no trainer that is held at a step. */
+/* Stores on other machines may stall. What the control thread asks of one, another thread asks, so that no
+ * other call waits for that store, and no trainer that is held at a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -250,8 +250,8 @@ static enum mr_status pick_features(const struct ps_control *c, const struct ps_
     return MR_OK;
 }
 
-/* What a save holds in memory: with what its connections take, at most 64 MiB where the store is slow and there
- * are up to six cores. */
+/* What a save holds in memory: with what its connections take, at most 64 MiB where the store is slow and
+ * there are up to six cores. */
 static uint32_t buffers_per_core(const struct ps_node *node, const struct ps_place *place)
 {
     const uint32_t wanted = (uint32_t)node->config->checkpoint_buffers_per_core;

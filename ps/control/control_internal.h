@@ -273,7 +273,8 @@ enum mr_status ps_control_place_partial(const struct ps_config *config, struct p
  * those of ps_checkpoint_next_id(). */
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text);
-/* Asks the configured directory, if it is in a store, for its newest checkpoint, so that no save need do so. */
+/* Asks the configured directory, if it is in a store, for its newest checkpoint, so that no save need do
+ * so. */
 enum mr_status ps_control_learn_ids(struct ps_control *c, char *text);
 /* A number was given, or is there. */
 void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id);

@@ -10,9 +10,9 @@
 
 struct ps_node;
 
-/* "DIR/ckpt-7" is checkpoint 7 of DIR; any other path is a directory of checkpoints, of which the newest that
- * verifies is meant (*id 0). Slashes at the end mean nothing. Of a URL, `directory` keeps the query. False when
- * `directory` has no room. Pure. */
+/* "DIR/ckpt-7" is checkpoint 7 of DIR; any other path is a directory of checkpoints, of which the newest
+ * that verifies is meant (*id 0). Slashes at the end mean nothing. Of a URL, `directory` keeps the query.
+ * False when `directory` has no room. Pure. */
 bool ps_serve_path_parse(const char *path, char *directory, size_t directory_bytes, uint64_t *id);
 /* What of a configuration has no meaning for a node that serves is as if it were not set: where, when and how
  * to save. */

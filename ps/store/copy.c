@@ -529,8 +529,8 @@ static bool is_of(const struct ps_copy_record *record, const struct job *job)
            strcmp(record->to, job->copy->to_directory) == 0;
 }
 
-/* The temporary directory is there, with what has been copied before; in S3 it is not there if this checkpoint
- * has been published. */
+/* The temporary directory is there, with what has been copied before; in S3 it is not there if this
+ * checkpoint has been published. */
 static enum mr_status take_up(struct job *job, char *text)
 {
     const struct ps_store *to = job->copy->to;

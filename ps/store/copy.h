@@ -1,10 +1,11 @@
-/* Copies checkpoints from one store to another: to a remote one, or back to the disk. Every block is checked
- * against its hash on the way, all of a file against the MANIFEST, and MANIFESTs are copied byte by byte, so
- * that a copy is that very checkpoint. Data goes first, then the MANIFEST, then the rename that publishes; a
- * chain goes from its full to the last delta. Whatever fails, what is published is whole.
+/* Copies checkpoints from one store to another: to a remote one, or back to the disk. Every block is
+ * checked against its hash on the way, all of a file against the MANIFEST, and MANIFESTs are copied byte
+ * by byte, so that a copy is that very checkpoint. Data goes first, then the MANIFEST, then the rename
+ * that publishes; a chain goes from its full to the last delta. Whatever fails, what is published is
+ * whole.
  *
- * With a record (ps/store/copy_record.h), a copy that was interrupted goes on: files that are whole there, and
- * what the store keeps of others, are not sent again if they are still what was sent then.
+ * With a record (ps/store/copy_record.h), a copy that was interrupted goes on: files that are whole there,
+ * and what the store keeps of others, are not sent again if they are still what was sent then.
  */
 #ifndef PS_STORE_COPY_H
 #define PS_STORE_COPY_H
@@ -28,8 +29,8 @@ struct ps_copy {
     uint32_t avoid_cpu_count;
     /* Called with how many bytes more were copied, on any of its threads, one at a time; NULL: not. */
     void (*progress)(void *arg, uint64_t bytes);
-    /* Called likewise, if there is a record, with bytes that are there already and not copied, and with those of
-     * the copied ones that had been sent before. NULL: not. */
+    /* Called likewise, if there is a record, with bytes that are there already and not copied, and with
+     * those of the copied ones that had been sent before. NULL: not. */
     void (*kept)(void *arg, uint64_t bytes);
     void (*again)(void *arg, uint64_t bytes);
     void *arg;
@@ -40,8 +41,8 @@ struct ps_copy {
  * MR_CHECKPOINT_CORRUPT: of `from`, or one that was damaged on the way; MR_CHECKPOINT_NEWER, MR_IO_ERROR,
  * MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where. */
 enum mr_status ps_copy_chain(const struct ps_copy *copy, uint64_t id, char *text);
-/* Removes from the store what an interrupted copy has left there and nobody will go on with, and the record with
- * it: to be called when there is nothing to copy. */
+/* Removes from the store what an interrupted copy has left there and nobody will go on with, and the
+ * record with it: to be called when there is nothing to copy. */
 void ps_copy_abandon(const struct ps_copy *copy);
 /* Adds up the bytes that ps_copy_chain() would copy. */
 enum mr_status ps_copy_measure(const struct ps_copy *copy, uint64_t id, uint64_t *bytes, char *text);

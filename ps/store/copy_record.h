@@ -1,7 +1,7 @@
-/* The record of a copy that is under way: which files are whole in the store, and how far the others are. It
- * lies beside the checkpoints on the disk, so that a copy which was interrupted goes on, also in the next
- * process. Nobody relies on it: the store is asked whether it still has what the record says, and a record that
- * is lost, old or damaged only means that more is sent again. So it is written without a sync.
+/* The record of a copy that is under way: which files are whole in the store, and how far the others are.
+ * It lies beside the checkpoints on the disk, so that a copy which was interrupted goes on, also in the
+ * next process. Nobody relies on it: the store is asked whether it still has what the record says, and a
+ * record that is lost, old or damaged only means that more is sent again. So it is written without a sync.
  */
 #ifndef PS_COPY_RECORD_H
 #define PS_COPY_RECORD_H

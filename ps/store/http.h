@@ -73,8 +73,8 @@ struct ps_http_answer {
 struct ps_http *ps_http_create(const struct ps_http_options *options);
 void ps_http_destroy(struct ps_http *http); /* NULL is fine */
 
-/* What the last server that said so calls itself (PS_HTTP_SERVER_BYTES), "" if none did. True: it has told its
- * time, and *ahead_s is how far that was ahead of this machine's. */
+/* What the last server that said so calls itself (PS_HTTP_SERVER_BYTES), "" if none did. True: it has told
+ * its time, and *ahead_s is how far that was ahead of this machine's. */
 bool ps_http_server(struct ps_http *http, char *server, int64_t *ahead_s);
 
 /* What a server's name for an error means. */

@@ -26,9 +26,10 @@ struct ps_part_sender_options {
 
 /* NULL: no memory. */
 struct ps_part_sender *ps_part_sender_create(const struct ps_part_sender_options *options);
-/* Sends *part, a buffer from malloc(), and puts an empty one in its place, which may be the same; all parts
- * but the last have the same length. Waits while PS_PART_SENDER_MAX parts are being sent, or there is no memory
- * for another buffer. Returns 0, or the error of this or an earlier part, with its explanation. */
+/* Sends *part, a buffer from malloc(), and puts an empty one in its place, which may be the same; all
+ * parts but the last have the same length. Waits while PS_PART_SENDER_MAX parts are being sent, or there
+ * is no memory for another buffer. Returns 0, or the error of this or an earlier part, with its
+ * explanation. */
 int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes);
 /* Returns how many parts, from the first on, are known to be sent. */
 uint32_t ps_part_sender_sent(const struct ps_part_sender *s);

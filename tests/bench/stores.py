@@ -3,9 +3,9 @@
 Real servers, in the node's namespace: Hadoop's, and S3Proxy, both from Maven Central (tests/python/stores/).
 curl moves the same file to and from the same server, right before or after, over as many connections: as one
 PUT to HDFS, to S3 in parts of the same size, whose hashes it has been told before; back from both in as many
-ranges, and then onto the disk (fsync), as a pull is. The node's data core has CPU 1, the load CPU 0; the threads
-that copy go where the kernel puts them, and so do the stores, which come after all others (nice): elsewhere they
-would have processors of their own.
+ranges, and then onto the disk (fsync), as a pull is. The node's data core has CPU 1, the load CPU 0; the
+threads that copy go where the kernel puts them, and so do the stores, which come after all others (nice):
+elsewhere they would have processors of their own.
 """
 import contextlib
 import hashlib

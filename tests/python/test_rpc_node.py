@@ -1,4 +1,4 @@
-"""A model that Python trains on a node: what is named there outlives the world and, by a checkpoint, the node."""
+"""A model that Python trains on a node: what is named there outlives the world and, saved, the node."""
 from __future__ import annotations
 
 import os

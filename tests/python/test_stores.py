@@ -236,7 +236,7 @@ def test_a_node_comes_back_from_the_store_on_other_cores(store, new_node):
 
 
 def test_a_node_without_a_disk_goes_on(store, new_node):
-    """It saves straight to the store and comes back on other cores; and what it saved is served, read only."""
+    """It saves straight to the store and comes back on other cores; what it saved is served, read only."""
     url = store.url("no-disk")
     node = new_node(2, (f"checkpoint.directory={url}", "checkpoint.deltas=4"), near=True)
     with connected(node) as client:

@@ -13,7 +13,8 @@ struct ckpt_parameter_order {
     bool with_state;
 };
 
-/* These return the exit code. CSV: a line for each element, with the part that it belongs to and its place. */
+/* These return the exit code. CSV: a line for each element, with the part that it belongs to and its
+ * place. */
 int ckpt_parameter_csv(const struct ckpt_parameter_order *order);
 /* A file for each part, in the directory `out`. */
 int ckpt_parameter_npy_files(const struct ckpt_parameter_order *order);

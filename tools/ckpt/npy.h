@@ -34,10 +34,9 @@ struct tool_npy {
 bool tool_npy_parse(const uint8_t *head, size_t head_bytes, uint64_t file_bytes, struct tool_npy *out,
                     char error[TOOL_NPY_ERROR_BYTES]);
 
-/* What each row of an array holds. A single field without a name is a plain array: [rows], [rows, columns], or
- * with further dimensions [rows, columns, more[0], more[1]].
- * Named fields are a structured array, one record a row, packed in this order. MR_BF16 is written as '<u2',
- * the upper halves of f32. */
+/* What each row of an array holds. A single field without a name is a plain array: [rows], [rows,
+ * columns], or with further dimensions [rows, columns, more[0], more[1]]. Named fields are a structured
+ * array, one record a row, packed in this order. MR_BF16 is written as '<u2', the upper halves of f32. */
 struct tool_npy_field {
     const char *name;
     enum mr_dtype dtype;

@@ -111,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 class FaultProxy(ThreadingHTTPServer):
     """start(plan): plan(i) decides what becomes of the i-th request from then on, from 0. It is called before
-    the server sees the request, of which now.request has method and target. seen: what the server was asked since then: method, path and status.
+    the server sees the request, of which now.request has method and target. seen: what the server was asked
+    since then: method, path and status.
 
     hold(): contents, in either direction, go no further, as over a link that is full, until go(). held: how
     many wait for that."""
