@@ -256,6 +256,15 @@ static uint64_t file_bytes(const struct moving *m)
     return (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES;
 }
 
+/* Nothing of the file is there, but so much was sent before. A thread changes its own file's line alone, and
+ * all of them write the record. */
+static void note_nothing(struct job *job, struct ps_copy_file *noted)
+{
+    pthread_mutex_lock(&job->lock);
+    *noted = (struct ps_copy_file){.sent = noted->sent};
+    pthread_mutex_unlock(&job->lock);
+}
+
 /* Opens it where it can go on, if there is a record: m->kept. */
 static int create(struct moving *m)
 {
@@ -268,7 +277,7 @@ static int create(struct moving *m)
     m->sent = m->recorded = m->noted->sent;
     m->is_stale = m->kept % bytes_of_range(m->job->copy) != 0 || m->kept > file_bytes(m);
     if (m->kept == 0)
-        m->noted->mark.bytes = 0;
+        note_nothing(m->job, m->noted);
     return error;
 }
 
@@ -358,7 +367,7 @@ static enum mr_status look_for_whole(struct job *job, uint32_t core, bool *is_wh
     if (*is_whole)
         report(job, job->copy->kept, f->mark.bytes);
     else
-        *f = (struct ps_copy_file){.sent = f->sent};
+        note_nothing(job, f);
     return MR_OK;
 }
 
@@ -371,7 +380,7 @@ static enum mr_status move_file(struct job *job, uint32_t core, char *text)
     status = move_file_on(job, core, &is_stale, text);
     if (!is_stale)
         return status;
-    job->record.files[core].mark.bytes = 0;
+    note_nothing(job, &job->record.files[core]);
     return move_file_on(job, core, &is_stale, text);
 }
 
