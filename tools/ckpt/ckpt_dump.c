@@ -1,7 +1,6 @@
 /* millrace ckpt dump. */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,12 +27,12 @@ struct dump {
 
 struct csv {
     const struct ckpt_fields *fields;
-    struct ckpt_column column;
+    struct ckpt_text out;
 };
 
 static void put_text(struct csv *csv, const char *text)
 {
-    ckpt_column_put(&csv->column, text, strlen(text));
+    ckpt_column_put(&csv->out.column, text, strlen(text));
 }
 
 static void put_heading(struct csv *csv)
@@ -74,48 +73,27 @@ static enum mr_status csv_rows(void *arg, const struct ckpt_rows *rows)
 {
     struct csv *csv = arg;
     char key[NUMBER_BYTES];
-    for (uint32_t i = 0; i < rows->count && csv->column.error == 0; i++) {
+    for (uint32_t i = 0; i < rows->count && csv->out.column.error == 0; i++) {
         (void)snprintf(key, sizeof(key), "%" PRIu64, rows->keys[i]);
         put_text(csv, key);
         for (uint32_t f = 1; f < csv->fields->count; f++)
             put_elements(csv, csv->fields->list[f].part, rows->rows + (size_t)i * rows->row_bytes);
         put_text(csv, "\n");
     }
-    return csv->column.error == 0 ? MR_OK : MR_IO_ERROR;
-}
-
-static int write_csv(const struct dump *d, const struct ckpt_table_source *source, struct csv *csv)
-{
-    char text[PS_TEXT_BYTES] = "";
-    put_heading(csv);
-    enum mr_status status = ckpt_table_each(source, csv_rows, csv, text);
-    const int error = ckpt_column_close(&csv->column);
-    /* The reader of the pipe has enough, as `| head` does. */
-    if (error == -EPIPE && !d->out)
-        return 0;
-    if (error != 0)
-        return cli_fail(COMMAND, "write %s: %s", d->out ? d->out : "the rows", strerror(-error));
-    return status == MR_OK ? 0 : cli_fail(COMMAND, "%s", text);
+    return csv->out.column.error == 0 ? MR_OK : MR_IO_ERROR;
 }
 
 static int dump_csv(const struct dump *d, const struct ckpt_table_source *source,
                     const struct ckpt_fields *fields)
 {
     struct csv csv = {.fields = fields};
-    struct ckpt_output output = {.fd = -1};
-    int error = d->out ? ckpt_output_create(&output, d->out) : 0;
-    if (error != 0)
-        return cli_fail(COMMAND, "create %s: %s", d->out, strerror(-error));
-    (void)signal(SIGPIPE, SIG_IGN);
-    if (!ckpt_column_open(&csv.column, d->out ? output.fd : STDOUT_FILENO, !d->out, 0)) {
-        ckpt_output_discard(&output);
-        return cli_fail(COMMAND, "no memory");
-    }
-    int exit_code = write_csv(d, source, &csv);
-    if (exit_code == 0 && d->out && (error = ckpt_output_commit(&output)) != 0)
-        exit_code = cli_fail(COMMAND, "write %s: %s", d->out, strerror(-error));
-    ckpt_output_discard(&output);
-    return exit_code;
+    char text[PS_TEXT_BYTES] = "";
+    const int exit_code = ckpt_text_open(&csv.out, COMMAND, d->out);
+    if (exit_code != 0)
+        return exit_code;
+    put_heading(&csv);
+    const enum mr_status status = ckpt_table_each(source, csv_rows, &csv, text);
+    return ckpt_text_close(&csv.out, "the rows", status == MR_OK ? NULL : text);
 }
 
 /* ---- .npy: one file for each field ---- */

@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/format/convert.h"
 
 int ckpt_output_create(struct ckpt_output *o, const char *path)
@@ -89,6 +91,37 @@ int ckpt_column_close(struct ckpt_column *c)
     free(c->buffer);
     c->buffer = NULL;
     return c->error;
+}
+
+/* ---- lines of text ---- */
+
+int ckpt_text_open(struct ckpt_text *t, const char *command, const char *path)
+{
+    *t = (struct ckpt_text){.command = command, .path = path, .output.fd = -1};
+    const int error = path ? ckpt_output_create(&t->output, path) : 0;
+    if (error != 0)
+        return cli_fail(command, "create %s: %s", path, strerror(-error));
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (ckpt_column_open(&t->column, path ? t->output.fd : STDOUT_FILENO, !path, 0))
+        return 0;
+    ckpt_output_discard(&t->output);
+    return cli_fail(command, "no memory");
+}
+
+int ckpt_text_close(struct ckpt_text *t, const char *what, const char *failure)
+{
+    int exit_code = 0;
+    int error = ckpt_column_close(&t->column);
+    if (error == -EPIPE && !t->path)
+        return 0;
+    if (error == 0 && failure)
+        exit_code = cli_fail(t->command, "%s", failure);
+    else if (error == 0 && t->path)
+        error = ckpt_output_commit(&t->output);
+    if (error != 0)
+        exit_code = cli_fail(t->command, "write %s: %s", t->path ? t->path : what, strerror(-error));
+    ckpt_output_discard(&t->output);
+    return exit_code;
 }
 
 /* ---- rows ---- */

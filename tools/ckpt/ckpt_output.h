@@ -41,6 +41,20 @@ void ckpt_column_put(struct ckpt_column *c, const void *bytes, size_t count);
 /* What is left in the buffer; frees it. 0, or the first -errno. */
 int ckpt_column_close(struct ckpt_column *c);
 
+/* Lines of text, to a file or to standard output. */
+struct ckpt_text {
+    const char *command, *path; /* NULL: standard output */
+    struct ckpt_output output;
+    struct ckpt_column column;
+};
+
+/* 0, or an exit code, and the reason was printed. From now on SIGPIPE is ignored. */
+int ckpt_text_open(struct ckpt_text *t, const char *command, const char *path);
+/* Ends it. With `failure` (NULL: none), or after an error of writing, a file is discarded; either is printed,
+ * `what` being the words for what standard output got. Returns the exit code: 0 also if the reader of a pipe
+ * has enough, as `| head` does. */
+int ckpt_text_close(struct ckpt_text *t, const char *what, const char *failure);
+
 /* ---- rows ---- */
 
 #define CKPT_FIELDS_MAX (CKPT_PARTS_MAX + 1u)

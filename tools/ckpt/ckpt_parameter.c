@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,34 +213,18 @@ static void put_line(struct ckpt_column *column, const struct part *part, uint64
     ckpt_column_put(column, text, (size_t)n);
 }
 
-static int write_lines(const struct ckpt_parameter_order *order, const struct parameter *p, int fd)
-{
-    static const char heading[] = "part,index,value\n";
-    struct ckpt_column column;
-    if (!ckpt_column_open(&column, fd, !order->out, 0))
-        return cli_fail(order->command, "no memory");
-    ckpt_column_put(&column, heading, sizeof(heading) - 1);
-    for (uint32_t k = 0; k < p->part_count; k++)
-        for (uint64_t i = 0; i < p->parts[k].elements && column.error == 0; i++)
-            put_line(&column, &p->parts[k], i);
-    const int error = ckpt_column_close(&column);
-    if (error == 0 || (error == -EPIPE && !order->out)) /* the reader of the pipe has enough */
-        return 0;
-    return cli_fail(order->command, "write %s: %s", order->out ? order->out : "the values", strerror(-error));
-}
-
 static int csv(const struct ckpt_parameter_order *order, const struct parameter *p)
 {
-    struct ckpt_output output = {.fd = -1};
-    int error = order->out ? ckpt_output_create(&output, order->out) : 0;
-    if (error != 0)
-        return cli_fail(order->command, "create %s: %s", order->out, strerror(-error));
-    (void)signal(SIGPIPE, SIG_IGN);
-    int exit_code = write_lines(order, p, order->out ? output.fd : STDOUT_FILENO);
-    if (exit_code == 0 && order->out && (error = ckpt_output_commit(&output)) != 0)
-        exit_code = cli_fail(order->command, "write %s: %s", order->out, strerror(-error));
-    ckpt_output_discard(&output);
-    return exit_code;
+    static const char heading[] = "part,index,value\n";
+    struct ckpt_text out;
+    const int exit_code = ckpt_text_open(&out, order->command, order->out);
+    if (exit_code != 0)
+        return exit_code;
+    ckpt_column_put(&out.column, heading, sizeof(heading) - 1);
+    for (uint32_t k = 0; k < p->part_count; k++)
+        for (uint64_t i = 0; i < p->parts[k].elements && out.column.error == 0; i++)
+            put_line(&out.column, &p->parts[k], i);
+    return ckpt_text_close(&out, "the values", NULL);
 }
 
 int ckpt_parameter_csv(const struct ckpt_parameter_order *order)
