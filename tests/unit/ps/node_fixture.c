@@ -350,6 +350,14 @@ const uint64_t *node_wait_saved(struct node_fixture *n)
     }
 }
 
+void node_drop(struct node_fixture *n, const char *name)
+{
+    char names[MR_NAME_BYTES] = {0};
+    (void)snprintf(names, sizeof(names), "%s", name);
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, names);
+    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
+}
+
 uint64_t node_save(struct node_fixture *n)
 {
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);

@@ -77,6 +77,7 @@ void node_check(const struct node_reply *reply, enum mr_status status, const cha
 struct mr_feature node_table(const char *name, float init);
 struct mr_feature node_variable(const char *name, uint32_t elements);
 uint32_t node_create(struct node_fixture *n, const struct mr_feature *feature);
+void node_drop(struct node_fixture *n, const char *name);
 /* The core that owns a key of a table with that seed, and the one that owns a variable. */
 uint32_t node_core_of_key(const struct node_fixture *n, uint64_t key, uint64_t seed);
 uint32_t node_core_of_variable(const struct node_fixture *n, const char *name);

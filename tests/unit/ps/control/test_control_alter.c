@@ -270,8 +270,7 @@ static void a_variable_and_what_was_dropped(void **state)
     after.learning_rate = 8;
     altered(n, &made, &after);
     (void)node_save(n);
-    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, made.name);
-    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
+    node_drop(n, made.name);
     (void)node_create(n, &made);
     assert_int_equal(listed(n).altered, 0);
     die_and_start(n, n->core_count);

@@ -159,14 +159,6 @@ static void the_real_reason_is_told(void **state)
     expect(n, AS_CONFIGURED, 4, FULL, 0);
 }
 
-static void drop(struct node_fixture *n, const char *name)
-{
-    char names[MR_NAME_BYTES] = {0};
-    snprintf(names, sizeof(names), "%s", name);
-    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, names);
-    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
-}
-
 static void make_rows(struct node_fixture *n, uint32_t table)
 {
     for (uint64_t key = 0; key < 100; key++) {
@@ -197,8 +189,8 @@ static void deltas_carry_drops(void **state)
     push(n, gone, 1);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     push(n, table, 1);
-    drop(n, "other");
-    drop(n, "bias");
+    node_drop(n, "other");
+    node_drop(n, "bias");
     push(n, table, 2);
     expect(n, DELTA, 2, DELTA, 1);
     const uint32_t made = node_create(n, &other);
@@ -206,7 +198,7 @@ static void deltas_carry_drops(void **state)
     push(n, made, 1); /* there is no row yet, and so it changes nothing */
     make_rows(n, made);
     expect(n, DELTA, 3, DELTA, 2);
-    drop(n, "other");
+    node_drop(n, "other");
     node_restart(n, 2); /* which leaves it out, and may go on with a delta */
     assert_int_equal(rows_of_all(n), 100);
     assert_float_equal(node_value(n, table, 1), -1, 0);

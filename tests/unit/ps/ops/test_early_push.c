@@ -118,14 +118,6 @@ static void one_that_never_becomes_whole_makes_room_for_the_next(void **state)
     node_call_end(&next.call);
 }
 
-static void drop(struct node_fixture *n, const char *name)
-{
-    char names[MR_NAME_BYTES] = {0};
-    snprintf(names, sizeof(names), "%s", name);
-    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, names);
-    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
-}
-
 static void a_table_dropped_meanwhile_gets_nothing(void **state)
 {
     struct node_fixture *n = *state;
@@ -134,7 +126,7 @@ static void a_table_dropped_meanwhile_gets_nothing(void **state)
     long_hold();
     post_half(n, &a, table);
     fake_dp_release(0);
-    drop(n, "emb");
+    node_drop(n, "emb");
     uint32_t again = long_make_table(n);
     long_make_rows(n, again);
     send_rest(n, &a);

@@ -82,13 +82,6 @@ static void a_node_without_a_disk_goes_on(void **state)
     assert_string_equal(names_there(x), "ckpt-3 history incarnation ");
 }
 
-static void drop_table(struct node_fixture *n)
-{
-    char name[MR_NAME_BYTES] = "emb";
-    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
-    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
-}
-
 /* What lies beside the checkpoints is there, too. */
 static void it_knows_what_was_dropped_and_restored(void **state)
 {
@@ -102,7 +95,7 @@ static void it_knows_what_was_dropped_and_restored(void **state)
     node_check(node_restore(n, 1), MR_OK, NULL);
     node_restart(n, 2);
     check_values(n, table, 99);
-    drop_table(n);
+    node_drop(n, "emb");
     node_restart(n, 1);
     assert_int_equal(make_table(n), table + 1);
     assert_int_equal(node_save(n), 3);
@@ -264,7 +257,7 @@ static void check_saved_to(struct fixture *x, const char *url)
     uint32_t table = make_table(n);
     node_check(save_to(n, url), MR_OK, NULL);
     assert_int_equal(node_wait_saved(n)[6], MR_OK);
-    drop_table(n);
+    node_drop(n, "emb");
     node_check(restore_from(n, url), MR_OK, NULL);
     check_values(n, table, 100);
 }
@@ -335,7 +328,7 @@ static void a_store_that_stalls_holds_up_no_other_call(void **state)
     assert_int_equal(learn(n, table, BATCH(0)), 2);
     assert_int_equal(node_save(n), 1);
     node_check(node_restore(n, 1), MR_OK, NULL);
-    drop_table(n);
+    node_drop(n, "emb");
     node_look(n);
     assert_false(save.is_answered);
     node_stop(n);

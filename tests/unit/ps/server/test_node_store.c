@@ -142,13 +142,6 @@ static void a_number_is_taken_from_the_store(void **state)
     check_values(n, make_table(n), 99);
 }
 
-static void drop_table(struct node_fixture *n)
-{
-    char name[MR_NAME_BYTES] = "emb";
-    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
-    node_check(node_call(n, 0, MR_OP_DROP, 0, &t, 1), MR_OK, NULL);
-}
-
 /* What was dropped, and the numbers that were given, are known on another machine. */
 static void what_was_dropped_stays_away_there_too(void **state)
 {
@@ -158,7 +151,7 @@ static void what_was_dropped_stays_away_there_too(void **state)
     const uint32_t table = make_table(n);
     assert_int_equal(learn(n, table, BATCH(0)), 1);
     assert_int_equal(node_save(n), 1);
-    drop_table(n);
+    node_drop(n, "emb");
     node_stop(n);
     lose_the_disk(x);
     node_start(n, 2);
