@@ -37,6 +37,11 @@ struct ps_hash { /* XXH3-128 */
     uint64_t low, high;
 };
 
+static inline bool ps_hash_equal(struct ps_hash a, struct ps_hash b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
 /* Records inside a block's payload, each 8-byte aligned: a header, then its bytes. */
 enum ps_record_kind {
     PS_RECORD_ROWS = 1,     /* feature, count, stored row bytes; keys u64[count], rows[count] */

@@ -242,7 +242,7 @@ static enum mr_status check_parent(struct ps_manifest *m, const struct ps_manife
                                    const struct ps_hash *expected, char *why)
 {
     char wrong[PS_TEXT_BYTES];
-    if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
+    if (expected && !ps_hash_equal(*expected, parent->hash)) {
         (void)snprintf(why, PS_TEXT_BYTES,
                        "another checkpoint has come in the place of the one that was saved: save a full");
         return MR_CHECKPOINT_CORRUPT;

@@ -358,8 +358,7 @@ static void join_chain(const struct directory *d, uint32_t at)
     if (e->is_broken || e->parent == 0)
         return;
     const struct entry *parent = find(d, e->parent, at);
-    e->is_broken =
-        !parent || parent->hash.low != e->parent_hash.low || parent->hash.high != e->parent_hash.high;
+    e->is_broken = !parent || !ps_hash_equal(parent->hash, e->parent_hash);
     if (e->is_broken)
         return;
     e->root = parent->root;

@@ -120,8 +120,7 @@ const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t chec
         return "it is no checkpoint block";
     if (header->version != version)
         return "it is of another format version";
-    struct ps_hash hash = block_hash(block);
-    if (hash.low != header->hash.low || hash.high != header->hash.high)
+    if (!ps_hash_equal(block_hash(block), header->hash))
         return "its hash does not match its bytes";
     if (header->checkpoint_id != checkpoint_id)
         return "it belongs to another checkpoint";

@@ -444,7 +444,7 @@ static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
     }
     struct ps_hash found = text_hash(canonical);
     free(canonical);
-    if (found.low != expected.low || found.high != expected.high)
+    if (!ps_hash_equal(found, expected))
         refuse(p, "its hash does not match its content");
     return expected;
 }
@@ -787,7 +787,7 @@ static enum mr_status refuse_link(const char *directory, const struct ps_manifes
 static enum mr_status check_parent(const char *directory, const struct ps_manifest *parent,
                                    const struct ps_manifest *child, char *text)
 {
-    if (parent->hash.low != child->parent_hash.low || parent->hash.high != child->parent_hash.high)
+    if (!ps_hash_equal(parent->hash, child->parent_hash))
         return refuse_link(directory, child, "which is not the one that it was written on", text);
     char wrong[PS_TEXT_BYTES];
     if (ps_manifest_follows(parent, child, wrong))

@@ -82,7 +82,7 @@ static enum mr_status check_whose(const struct ps_copier *c, const struct place 
         return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
     status = ps_manifest_read(&c->remote->store, p->there, there, &theirs, text);
     if (status == MR_OK) {
-        if (ours.hash.low != theirs.hash.low || ours.hash.high != theirs.hash.high) {
+        if (!ps_hash_equal(ours.hash, theirs.hash)) {
             (void)snprintf(text, PS_TEXT_BYTES,
                            "%.110s holds another node's checkpoint %" PRIu64 ": set checkpoint.remote to a "
                            "directory of this node's own",

@@ -102,12 +102,18 @@ static enum mr_status check_blocks(struct moving *m, const uint8_t *blocks, uint
     return MR_OK;
 }
 
+/* Of all blocks so far. */
+static struct ps_hash digest(const struct moving *m)
+{
+    const XXH128_hash_t hash = XXH3_128bits_digest(m->hash);
+    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
+}
+
 static enum mr_status check_whole(const struct moving *m, char *text)
 {
     const struct ps_manifest_file *expected = &m->job->manifest->files[m->core];
-    const XXH128_hash_t hash = XXH3_128bits_digest(m->hash);
     if (m->found.payload_bytes == expected->payload_bytes && m->found.records == expected->records &&
-        hash.low64 == expected->hash.low && hash.high64 == expected->hash.high)
+        ps_hash_equal(digest(m), expected->hash))
         return MR_OK;
     return ps_checkpoint_corrupt(text, m->from_path, "its blocks are not those that the MANIFEST names");
 }
@@ -120,21 +126,10 @@ static void report(struct job *job, void (*to)(void *arg, uint64_t bytes), uint6
     pthread_mutex_unlock(&job->lock);
 }
 
-static struct ps_hash digest(const struct moving *m)
-{
-    const XXH128_hash_t hash = XXH3_128bits_digest(m->hash);
-    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
-}
-
-static bool is_same_hash(struct ps_hash a, struct ps_hash b)
-{
-    return a.low == b.low && a.high == b.high;
-}
-
 /* What is there was sent when the hash of all blocks up to there was the same. */
 static bool check_kept(struct moving *m)
 {
-    m->is_stale = !is_same_hash(digest(m), m->noted->hash);
+    m->is_stale = !ps_hash_equal(digest(m), m->noted->hash);
     return !m->is_stale;
 }
 
@@ -358,8 +353,8 @@ static enum mr_status look_for_whole(struct job *job, uint32_t core, bool *is_wh
     ps_file_name(core, name);
     if (!ps_path_join(job->to_path, name, path))
         return ps_checkpoint_fail(text, "open", job->to_path, -ENAMETOOLONG);
-    const bool is_expected =
-        f->mark.bytes == (uint64_t)expected->blocks * PS_BLOCK_BYTES && is_same_hash(f->hash, expected->hash);
+    const bool is_expected = f->mark.bytes == (uint64_t)expected->blocks * PS_BLOCK_BYTES &&
+                             ps_hash_equal(f->hash, expected->hash);
     const int error = is_expected ? to->is_marked(to->self, path, &f->mark) : -ESTALE;
     if (error != 0 && error != -ESTALE)
         return ps_checkpoint_fail(text, "open", path, error);
@@ -473,8 +468,7 @@ static enum mr_status copy_manifest(const struct job *job, char *text)
         return ps_checkpoint_fail(text, "read", from, error);
     enum mr_status status = MR_CHECKPOINT_CORRUPT;
     if (ps_manifest_parse((const char *)data, bytes, &found, text)) {
-        const bool is_same =
-            found.hash.low == job->manifest->hash.low && found.hash.high == job->manifest->hash.high;
+        const bool is_same = ps_hash_equal(found.hash, job->manifest->hash);
         status = is_same ? MR_OK : ps_checkpoint_corrupt(text, from, "it was replaced meanwhile");
         ps_manifest_clear(&found);
     }
@@ -533,7 +527,7 @@ void ps_copy_abandon(const struct ps_copy *copy)
 
 static bool is_of(const struct ps_copy_record *record, const struct job *job)
 {
-    return record->id == job->manifest->id && is_same_hash(record->manifest, job->manifest->hash) &&
+    return record->id == job->manifest->id && ps_hash_equal(record->manifest, job->manifest->hash) &&
            record->file_count == job->manifest->file_count &&
            strcmp(record->to, job->copy->to_directory) == 0;
 }
@@ -549,7 +543,7 @@ static enum mr_status take_up(struct job *job, char *text)
     return error == 0 ? MR_OK : ps_checkpoint_fail(text, "create", job->to_path, error);
 }
 
-/* Goes on where the record says, or begins anew with another record. */
+/* Goes on where the record says, or starts over with another record. */
 static enum mr_status begin(struct job *job, char *text)
 {
     const struct ps_copy *copy = job->copy;
@@ -643,7 +637,7 @@ static enum mr_status look_for(const struct ps_copy *copy, const struct ps_manif
     *is_there = status == MR_OK;
     if (status != MR_OK)
         return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
-    const bool is_same = found.hash.low == wanted->hash.low && found.hash.high == wanted->hash.high;
+    const bool is_same = ps_hash_equal(found.hash, wanted->hash);
     ps_manifest_clear(&found);
     if (is_same)
         return check_files(copy, wanted, text);
