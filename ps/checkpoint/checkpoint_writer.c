@@ -224,7 +224,8 @@ static bool reap(struct ps_writer *w, uint32_t wait_us, struct ps_write_done *do
                      : ps_uring_writer_reap(w->disk, wait_us, done);
 }
 
-/* A store on another machine may bound the length of a file: it is told before the first block. */
+/* A store on another machine may limit the length of a file. It refuses a longer one before the first
+ * block. */
 static void announce(struct ps_writer *w, uint32_t core)
 {
     const struct ps_store *s = w->attempt.store;

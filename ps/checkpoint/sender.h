@@ -1,6 +1,6 @@
 /* Writes whole blocks from a fixed set of buffers to the files of a store on another machine: several files
  * at a time, each on one of its threads, its blocks in their order. So the caller goes on while the store
- * takes its time. put and reap belong to one thread, and so does everything else but the reads of `stop`.
+ * takes its time. All calls belong to one thread.
  *
  * After the first error, or once it is cancelled, what was put and not begun is not written any more.
  */

@@ -39,7 +39,7 @@ struct ps_zookeeper {
     char *buffer;     /* MAP_BYTES_MAX */
 };
 
-/* ---- what is told ---- */
+/* ---- trouble ---- */
 
 static void say(struct ps_zookeeper *z, const char *text)
 {

@@ -255,8 +255,7 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
         {c->checkpoint_remote[0] != '\0' && strstr(c->checkpoint_directory, "://") != NULL &&
              c->checkpoint_serve[0] == '\0',
          "checkpoint.directory is in a store already: leave checkpoint.remote out, or name a directory of "
-         "this "
-         "machine",
+         "this machine",
          {ABOUT(checkpoint_remote), ABOUT(checkpoint_directory)}},
         {c->checkpoint_durable == PS_DURABLE_REMOTE && c->checkpoint_remote[0] == '\0',
          "checkpoint.durable = remote waits for copies in checkpoint.remote: set it",

@@ -219,8 +219,7 @@ enum mr_status ps_control_find_features(const struct ps_control *c, const char *
         if (at == c->catalog.count) {
             snprintf(text, PS_CONTROL_TEXT_BYTES,
                      "there is no table, variable or parameter named %.63s; millrace ctl list shows the "
-                     "tables and "
-                     "variables",
+                     "tables and variables",
                      name);
             return MR_UNKNOWN_TABLE;
         }

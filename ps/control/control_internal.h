@@ -127,10 +127,9 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
 /* ---- stores that may stall (control_background.c) ---- */
 
 /* Does `work`, which asks the store of a place; if that is not on this machine, on another thread, and waits
- * for it. Meanwhile Lists are answered, a save that pushes wait for
- * is cut off when its time is up, and so is a cut at a step; other commands are deferred. It
- * changes nothing of the control thread's but what `arg` points to. Before that thread runs, and after it,
- * it is done here. */
+ * for it. Meanwhile Lists are answered, a save that pushes wait for is cut off when its time is up, and
+ * so is a cut at a step; other commands are deferred. It changes nothing of the control thread's but what
+ * `arg` points to. Before that thread runs, and after it, it is done here. */
 void ps_control_await(struct ps_control *c, const struct ps_place *place, void (*work)(void *arg), void *arg);
 /* Takes the next command, deferred ones first; NULL: there is none. */
 struct ps_command *ps_control_take(struct ps_control *c);

@@ -7,7 +7,7 @@
  * counted so that clients know which of their pushes were taken back by somebody, and are not to be sent
  * again. What it was restored from is where it goes on until it has saved: later checkpoints are those
  * that somebody went back from. Any thread, one at a time.
- * */
+ */
 #ifndef PS_HISTORY_H
 #define PS_HISTORY_H
 

@@ -22,7 +22,7 @@
 struct ps_copy {
     const struct ps_store *from, *to;
     const char *from_directory, *to_directory; /* the latter is made if it is missing */
-    bool keeps_record;        /* in from_directory, which is on the disk; otherwise each copy begins anew */
+    bool keeps_record;        /* in from_directory, which is on the disk; otherwise each copy starts over */
     uint64_t bytes_per_s_max; /* 0: no limit */
     const atomic_bool *stop;  /* true: it fails; NULL: never */
     const int *avoid_cpus;    /* of its threads, see ps/base/cpu_affinity.h */

@@ -1,6 +1,6 @@
 /* Which options of a table or variable can become which: values, the optimizer's state and the stamps of
  * rows stay as they are, in memory and in the checkpoints that deltas build on. Pure, any thread.
- * */
+ */
 #ifndef PS_ALTER_H
 #define PS_ALTER_H
 

@@ -192,12 +192,11 @@ int ckpt_export(int argc, char **argv)
         .program = COMMAND,
         .synopsis = "DIR/ckpt-N --table NAME | --parameter NAME --out FILE [options]",
         .summary =
-            "Writes a table or a parameter to one file. Of a table, a safetensors file has the tensors keys "
-            "[rows] and values\n"
-            "[rows, dim], and one for each part of the optimizer's state, under its name; row i of\n"
-            "all tensors belongs to the same key. An npy file has a structured array, so that\n"
-            "numpy.load(FILE)[\"values\"] returns the values; bf16 is written as u16, the upper halves\n"
-            "of f32.\n"
+            "Writes a table or a parameter to one file. Of a table, a safetensors file has the\n"
+            "tensors keys [rows] and values [rows, dim], and one for each part of the optimizer's\n"
+            "state, under its name; row i of all tensors belongs to the same key. An npy file has\n"
+            "a structured array, so that numpy.load(FILE)[\"values\"] returns the values; bf16 is\n"
+            "written as u16, the upper halves of f32.\n"
             "\n"
             "Of a parameter, a safetensors file has the tensor values in the parameter's shape, and one\n"
             "for each part of an optimizer's state, such as trainer_1.velocity. An npy file has the\n"

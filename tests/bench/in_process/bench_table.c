@@ -1,12 +1,14 @@
 /* Measures tables in process, each next to a bare loop over the same keys and rows: hash, probe,
  * prefetched gather, and nothing else (tests/bench/limits/bare_table.h). One JSON object per line:
- * {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
- * "better": "higher", "target": 0.85} Table and bare loop take turns, and each call's best turn counts:
- * the machine's noise only ever slows down.
+ *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
+ *    "better": "higher", "target": 0.85}
+ * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows
+ * down.
  *
- * bench_table [--optimizer sgd|adagrad] [--only NAME] [--vectors avx512|avx2|baseline] [THOUSANDS_OF_ROWS
- * ...] default: adagrad, all, the widest, 160 1000
- * */
+ * bench_table [--optimizer sgd|adagrad] [--only NAME] [--vectors avx512|avx2|baseline]
+ *             [THOUSANDS_OF_ROWS ...]
+ *   default: adagrad, all, the widest, 160 1000
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>

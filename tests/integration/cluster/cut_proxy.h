@@ -1,4 +1,4 @@
-/* A TCP proxy in the test's own process, one connection at a time, that cuts it when it is told to. For
+/* A TCP proxy in the test's own process, one connection at a time, which it cuts on demand. For
  * cmocka tests. */
 #ifndef TESTS_CUT_PROXY_H
 #define TESTS_CUT_PROXY_H
@@ -25,7 +25,7 @@ void cut_proxy_start(struct cut_proxy *p, uint16_t target_port);
 void cut_proxy_lose_answer(struct cut_proxy *p, const char *needle);
 /* How many connections were cut. */
 unsigned cut_proxy_cuts(struct cut_proxy *p);
-/* Cuts the connection, and lets none through until it is told to again. */
+/* True: cuts the connection, and lets none through. False: lets them through again. */
 void cut_proxy_hold(struct cut_proxy *p, bool holds);
 void cut_proxy_stop(struct cut_proxy *p);
 

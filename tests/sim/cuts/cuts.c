@@ -130,8 +130,7 @@ int main(int argc, char **argv)
         printf(
             "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes in flight; "
             "%llu restores by hand, %llu starts from one, %llu copies put back, %llu losses reported; %llu "
-            "partial "
-            "saves, %llu drops, %llu alterations\n",
+            "partial saves, %llu drops, %llu alterations\n",
             (unsigned long long)atomic_load(&sums->restores), (unsigned long long)atomic_load(&sums->deltas),
             (unsigned long long)atomic_load(&sums->at_steps),
             (unsigned long long)atomic_load(&sums->in_flight),

@@ -411,7 +411,7 @@ static void what_was_read_otherwise_is_sent_again(void **state)
     check_large(x);
 }
 
-/* Without its record a copy begins anew, and leaves nothing of the one before. */
+/* Without its record a copy starts over, and leaves nothing of the one before. */
 static void a_copy_without_its_record_begins_anew(void **state)
 {
     struct fixture *x = *state;

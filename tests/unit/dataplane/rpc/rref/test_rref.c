@@ -417,8 +417,8 @@ static bool somebody_waits(struct net *net, const struct mr_rref *rref)
     return waits;
 }
 
-/* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its end.
- * */
+/* Even when the function that makes the value waits in turn for who waits for it: a worker comes to its
+ * end. */
 static void waits_end_when_the_worker_does(void **state)
 {
     struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
