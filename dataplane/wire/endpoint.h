@@ -137,6 +137,7 @@ struct mr_endpoint_config {
     uint64_t checkpoint;       /* serving side, see mr_endpoint_set_checkpoint() */
     uint16_t core, core_count; /* serving side */
     uint32_t map_version;      /* serving side */
+    bool takes_epochs;         /* serving side: requests may have one, because the node is in a cluster */
     /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until
      * mr_client_session_release(); meanwhile only calls with mr_call_options.ahead go out */
     bool hold_on_restart;
@@ -331,6 +332,7 @@ struct mr_call_options {
     bool ahead; /* is sent before all that wait, whatever their priority, even while the session is held */
     uint16_t table;
     uint16_t flags;
+    uint16_t epoch; /* to a node of a cluster; otherwise 0 */
     uint64_t step;
     /* not 0: the server knows the call by it, so the call is repeatable, whatever its op */
     uint64_t sequence;

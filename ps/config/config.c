@@ -260,6 +260,25 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
         {c->checkpoint_durable == PS_DURABLE_REMOTE && c->checkpoint_remote[0] == '\0',
          "checkpoint.durable = remote waits for copies in checkpoint.remote: set it",
          {ABOUT(checkpoint_durable), ABOUT(checkpoint_remote)}},
+        {c->cluster_name[0] == '\0' &&
+             (c->cluster_zookeeper[0] != '\0' || c->cluster_node[0] != '\0' ||
+              c->cluster_credentials_file[0] != '\0' || c->cluster_address[0] != '\0'),
+         "cluster.name is not set, so that the node is in no cluster: name the cluster, or leave out the "
+         "rest "
+         "of the section",
+         {ABOUT(cluster_zookeeper), ABOUT(cluster_node), ABOUT(cluster_credentials_file),
+          ABOUT(cluster_address)}},
+        {c->cluster_name[0] != '\0' && c->cluster_zookeeper[0] == '\0',
+         "cluster.name is set and cluster.zookeeper is not: name the servers there, as zk1:2181,zk2:2181",
+         {ABOUT(cluster_name)}},
+        {c->cluster_name[0] != '\0' && c->cluster_address[0] == '\0' && c->port_ipv4[0] == '\0' &&
+             c->port_ipv6[0] == '\0',
+         "cluster.address: nobody would know where this node is: set it, or port.ipv4",
+         {ABOUT(cluster_name)}},
+        {c->cluster_name[0] != '\0' && c->checkpoint_serve[0] != '\0',
+         "checkpoint.serve: a node that serves a checkpoint read only is in no cluster: leave out "
+         "cluster.name",
+         {ABOUT(checkpoint_serve), ABOUT(cluster_name)}},
         {c->node_key_file[0] == '\0' && c->node_key_file_next[0] != '\0',
          "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
          {ABOUT(node_key_file_next), ABOUT(node_key_file)}},

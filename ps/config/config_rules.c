@@ -164,6 +164,49 @@ bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
     return inet_pton(AF_INET, address, ip) == 1;
 }
 
+const char *ps_rule_cluster_name(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL)
+            return "letters, digits, -, _ and ., not first";
+    return text[0] != '.' ? NULL : "letters, digits, -, _ and ., not first";
+}
+
+/* One HOST:PORT, which ends at `end`. The host is a name, an IPv4 address, or an IPv6 address in brackets. */
+static bool is_host_port(const char *text, const char *end)
+{
+    char port[8];
+    uint64_t number;
+    size_t host = text[0] == '[' ? strcspn(text, "]") + 1 : strcspn(text, ":,");
+    if (host < (text[0] == '[' ? 3u : 1u) || text + host >= end || text[host] != ':')
+        return false;
+    const char *digits = text + host + 1;
+    if ((size_t)(end - digits) >= sizeof(port) || memchr(text, ' ', (size_t)(end - text)) != NULL)
+        return false;
+    memcpy(port, digits, (size_t)(end - digits));
+    port[end - digits] = '\0';
+    return ps_number_parse(port, &number) && number > 0 && number <= UINT16_MAX;
+}
+
+const char *ps_rule_host_port(const char *text)
+{
+    bool good = text[0] == '\0' || is_host_port(text, text + strlen(text));
+    return good ? NULL : "empty, or a host with its port, as node1:7700";
+}
+
+const char *ps_rule_host_ports(const char *text)
+{
+    for (const char *at = text; text[0] != '\0';) {
+        const char *end = at + strcspn(at, ",");
+        if (!is_host_port(at, end))
+            return "empty, or hosts with their ports, as zk1:2181,zk2:2181";
+        if (*end == '\0')
+            break;
+        at = end + 1;
+    }
+    return NULL;
+}
+
 const char *ps_rule_ipv4_port(const char *text)
 {
     uint8_t ip[4];

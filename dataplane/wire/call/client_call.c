@@ -50,6 +50,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_client_session *s
         .priority = options->priority,
         .table = options->table,
         .flags = options->flags,
+        .epoch = options->epoch,
         .step = options->step,
         .sequence = options->sequence,
     };

@@ -31,7 +31,7 @@ static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *
                    const uint8_t *received, uint32_t reply_bytes)
 {
     mr_call_release_slot(ep, call);
-    if (mr_message_parse(received, reply_bytes, reply, &ep->message)) {
+    if (mr_message_parse(received, reply_bytes, reply, &ep->message) && ep->message.preamble.epoch == 0) {
         mr_call_end(ep, call, (enum mr_status)ep->message.preamble.status, &ep->message);
     } else {
         ep->counters.drop_message++;

@@ -104,8 +104,9 @@ static bool is_allowed(const struct mr_server_session *session, uint32_t op)
 static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                     uint8_t *message, const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
 {
-    bool valid = mr_message_parse(received, message_bytes, message, &ep->message);
     const struct mr_preamble *preamble = &ep->message.preamble;
+    bool valid = mr_message_parse(received, message_bytes, message, &ep->message) &&
+                 (preamble->epoch == 0 || ep->config.takes_epochs);
     slot->op = preamble->op;
     slot->priority = preamble->priority < MR_PRIORITIES ? preamble->priority : 0;
     slot->sequence = 0;

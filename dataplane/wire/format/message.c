@@ -7,7 +7,7 @@ static_assert(offsetof(struct mr_preamble, table) == 2, "table");
 static_assert(offsetof(struct mr_preamble, status) == 4, "status");
 static_assert(offsetof(struct mr_preamble, flags) == 6, "flags");
 static_assert(offsetof(struct mr_preamble, tensor_count) == 8, "tensor_count");
-static_assert(offsetof(struct mr_preamble, reserved) == 10, "reserved");
+static_assert(offsetof(struct mr_preamble, epoch) == 10, "epoch");
 static_assert(offsetof(struct mr_preamble, deadline_ms) == 12, "deadline_ms");
 static_assert(offsetof(struct mr_preamble, step) == 16, "step");
 static_assert(offsetof(struct mr_preamble, sequence) == 24, "sequence");
@@ -175,7 +175,7 @@ static bool parse_any(const uint8_t *message, uint64_t message_bytes, const uint
         return false;
     struct mr_preamble *p = &out->preamble;
     memcpy(p, message, sizeof(*p));
-    if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
+    if (p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
         return false;
     return parse_tensors(message, message_bytes, aligned, out);
 }
@@ -188,7 +188,8 @@ bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint
 
 bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out)
 {
-    return message_bytes <= MR_LONG_MESSAGE_BYTES_MAX && parse_any(message, message_bytes, message, out);
+    return message_bytes <= MR_LONG_MESSAGE_BYTES_MAX && parse_any(message, message_bytes, message, out) &&
+           out->preamble.epoch == 0;
 }
 
 bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out)

@@ -26,7 +26,9 @@ struct mr_preamble {
     uint16_t status;  /* enum mr_status; 0 in requests */
     uint16_t flags;   /* of the operation; 0 unless the operation defines flags */
     uint16_t tensor_count;
-    uint16_t reserved; /* zero */
+    /* request to a node of a cluster: the low bits of the epoch of the map that its keys were split by
+     * (cluster.h); otherwise 0 */
+    uint16_t epoch;
     union {
         uint32_t deadline_ms; /* request: time left for this call when it was sent; 0 = no deadline */
         uint32_t restores;    /* reply: restores by call on the server when the reply was begun */
@@ -70,7 +72,7 @@ uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_
  * their data. */
 void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_tensor *tensors,
                           uint32_t tensor_count, uint64_t offset, uint32_t bytes, uint8_t *out);
-/* Does what mr_message_parse() does, for a long message that is whole and 64-byte aligned. */
+/* Does what mr_message_parse() does, for a long message that is whole and 64-byte aligned; its epoch is 0. */
 bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out);
 
 /* Lays the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and
@@ -88,7 +90,7 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
     p->status = preamble->status;
     p->flags = preamble->flags;
     p->tensor_count = (uint16_t)tensor_count;
-    p->reserved = 0;
+    p->epoch = preamble->epoch;
     p->deadline_ms = preamble->deadline_ms;
     p->step = preamble->step;
     p->sequence = preamble->sequence;
@@ -99,7 +101,7 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
  * copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written are
  * slow. Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is then valid
  * if the message is long enough to have one, and the rest is undefined. The tensors' contents are not
- * checked: the packets' tags protect them. */
+ * checked, because the packets' tags protect them, and neither is the epoch, which members of clusters take. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
                       struct mr_message *out);
 

@@ -56,7 +56,8 @@ extern "C" {
     X(FUNCTION_FAILED, 39, "the function ended with an error of its own")                                    \
     X(WORKER_DIED, 40, "the worker died, or has not been heard of for too long")                             \
     X(CHECKPOINT_NEWER, 41, "the checkpoint was written by a newer version")                                 \
-    X(FORKED, 42, "the handle belongs to the process that this one was forked from")
+    X(FORKED, 42, "the handle belongs to the process that this one was forked from")                         \
+    X(WRONG_OWNER, 43, "the node does not own these keys (any more): read the map again")
 
 enum mr_status {
 #define MR_STATUS_ENUM(name, value, text) MR_##name = (value),

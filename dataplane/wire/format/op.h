@@ -29,7 +29,8 @@ enum mr_role {
  * docs/protocol.md explains the words of the replies.
  *
  * NODE_INFO          nothing -> u32[4] {core count, map version, base port, message bytes max}, u16[4096]
- *                    core of each partition
+ *                    core of each partition; from a member of a cluster, also u64[8], u8[n, 160], u8[4096]
+ *                    (cluster.h)
  * ECHO               any -> the same tensors
  * CREATE             u8[n, sizeof(mr_feature)] -> u32[n] feature ids. To core 0, which creates them on every
  *                    core

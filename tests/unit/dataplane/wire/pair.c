@@ -295,8 +295,12 @@ void pair_open(struct pair *p)
 void pair_call(struct pair *p, struct pair_call *out, uint8_t op, struct mr_tensor *tensors, uint32_t count,
                uint64_t deadline_us)
 {
-    struct mr_call_options options = {
-        .op = op, .ahead = out->ahead, .sequence = out->sequence, .deadline_us = deadline_us, .user = out};
+    struct mr_call_options options = {.op = op,
+                                      .ahead = out->ahead,
+                                      .epoch = out->epoch,
+                                      .sequence = out->sequence,
+                                      .deadline_us = deadline_us,
+                                      .user = out};
     enum mr_status status =
         mr_call_begin(p->ends[PAIR_CLIENT].ep, p->session, &options, tensors, count, &out->call);
     assert(status == MR_OK);

@@ -37,6 +37,7 @@ typedef enum pair_verdict (*pair_filter)(struct pair *p, enum pair_side from, ui
 
 struct pair_call {
     uint64_t sequence; /* of the request; set before pair_call */
+    uint16_t epoch;    /* of the request; set before pair_call */
     uint64_t reply_sequence;
     struct mr_call *call;
     struct mr_tensor tensors[4];

@@ -434,6 +434,44 @@ static void keys_of_stores_are_checked_against_each_other(void **state)
     refused_together("[checkpoint]\ndirectory = /ckpt\n\ndurable = remote\n", 4, "checkpoint.remote: set it");
 }
 
+static void keys_of_clusters_are_checked_against_each_other(void **state)
+{
+    (void)state;
+    refused_together("[cluster]\nzookeeper = zk1:2181\n", 2, "cluster.name is not set");
+    refused_together("[cluster]\n\nnode = a\n", 3, "cluster.name is not set");
+    refused_together("[cluster]\nname = ads\n", 2, "name the servers there, as zk1:2181,zk2:2181");
+    refused_together("[cluster]\nname = ads\nzookeeper = zk1:2181\n", 2, "set it, or port.ipv4");
+    refused_together(
+        "[checkpoint]\nserve = /c/ckpt-1\n[cluster]\nname = ads\nzookeeper = zk1:2181\naddress = a:1\n", 2,
+        "leave out cluster.name");
+    refused("[cluster]\nname = a/b\n", 2, "letters, digits, -, _ and .");
+    refused("[cluster]\nnode = ..\n", 2, "letters, digits, -, _ and ., not first");
+    refused("[cluster]\nzookeeper = zk1\n", 2, "hosts with their ports, as zk1:2181,zk2:2181");
+    refused("[cluster]\nzookeeper = zk1:2181,\n", 2, "hosts with their ports");
+    refused("[cluster]\nzookeeper = zk1:2181, zk2:2181\n", 2, "hosts with their ports");
+    refused("[cluster]\naddress = node1:0\n", 2, "a host with its port, as node1:7700");
+    refused("[cluster]\naddress = :7700\n", 2, "a host with its port");
+    refused("[cluster]\naddress = []:7700\n", 2, "a host with its port");
+    refused("[cluster]\naddress = a:7700,b:7700\n", 2, "a host with its port");
+    refused("[cluster]\nnodes = 33\n", 2, "a whole number from 1 to 32");
+}
+
+static void a_member_of_a_cluster(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    snprintf(config.port_device, sizeof(config.port_device), "mr0");
+    assert_int_equal(load("[cluster]\nname = ads-1.eu\nzookeeper = 10.0.0.1:2181,[fd00::1]:2181,zk3:2181\n"
+                          "address = [fd00::7]:7700\n",
+                          &config, error),
+                     MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+    assert_string_equal(config.cluster_zookeeper, "10.0.0.1:2181,[fd00::1]:2181,zk3:2181");
+    assert_int_equal(config.cluster_session_ms, 10000);
+}
+
 static void keys_of_rpc_are_checked_against_each_other(void **state)
 {
     (void)state;
@@ -493,6 +531,8 @@ int main(void)
         cmocka_unit_test(a_list_is_read),
         cmocka_unit_test(a_list_has_an_end),
         cmocka_unit_test(keys_of_stores_are_checked_against_each_other),
+        cmocka_unit_test(keys_of_clusters_are_checked_against_each_other),
+        cmocka_unit_test(a_member_of_a_cluster),
         cmocka_unit_test(keys_of_rpc_are_checked_against_each_other),
         cmocka_unit_test(lists_of_cpus),
     };

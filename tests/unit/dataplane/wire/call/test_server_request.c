@@ -83,6 +83,19 @@ static void executes_each_id_once(void **state)
                      2 + 2 + 5); /* handshake, its ping, what the path carries, the replies */
 }
 
+static void only_members_of_clusters_take_epochs(void **state)
+{
+    for (int takes = 0; takes < 2; takes++) {
+        struct pair_call got = {.epoch = 7};
+        server()->config.takes_epochs = takes == 1;
+        pair_call(&p, &got, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+        pair_run(&p, 100000);
+        assert_int_equal(got.ended, 1);
+        assert_int_equal(got.status, takes == 1 ? MR_OK : MR_BAD_MESSAGE);
+    }
+    assert_int_equal(served()->drop_message, 1);
+}
+
 static void an_older_id_is_stale(void **state)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
@@ -402,6 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(executes_each_id_once, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(only_members_of_clusters_take_epochs, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(an_older_id_is_stale, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(ids_may_leave_some_out, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, pair_opened, pair_ended),

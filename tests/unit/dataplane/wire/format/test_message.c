@@ -131,7 +131,6 @@ static void ill_formed_fields_are_refused(void **state)
 {
     static const struct change changes[] = {
         {1, 8},       /* priority */
-        {10, 1},      /* reserved */
         {8, 2},       /* fewer tensors than bytes */
         {8, 4},       /* more tensors than bytes */
         {9, 1},       /* 259 tensors */
@@ -156,6 +155,18 @@ static void ill_formed_fields_are_refused(void **state)
         assert_false(parses(m, bytes));
         free(m);
     }
+}
+
+static void an_epoch_is_carried(void **state)
+{
+    struct mr_message out;
+    uint8_t *m = room(sizeof(struct mr_preamble));
+    mr_message_layout(m, &(struct mr_preamble){.op = 1, .epoch = 0x1234}, NULL, 0);
+    assert_int_equal(m[10], 0x34);
+    assert_true(mr_message_parse(m, sizeof(struct mr_preamble), m, &out));
+    assert_int_equal(out.preamble.epoch, 0x1234);
+    assert_false(mr_message_parse_long(m, sizeof(struct mr_preamble), &out));
+    free(m);
 }
 
 /* dims whose product is `bytes` modulo 2^64 only. */
@@ -277,6 +288,7 @@ int main(void)
         cmocka_unit_test(tensors_without_data_are_filled_in_later),
         cmocka_unit_test(every_other_length_is_refused),
         cmocka_unit_test(ill_formed_fields_are_refused),
+        cmocka_unit_test(an_epoch_is_carried),
         cmocka_unit_test(products_that_overflow_are_refused),
         cmocka_unit_test(ill_formed_tensors_have_no_length),
         cmocka_unit_test(limits_hold),

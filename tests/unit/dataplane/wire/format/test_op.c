@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/op.h"
 
 static void every_op_has_a_name_of_its_own(void **state)
@@ -89,6 +90,18 @@ static void batch_ids_split_into_stream_and_sequence(void **state)
     assert_true(mr_batch_sequence(UINT64_C(0x0007ffffffffffff)) == UINT64_C(0xffffffffffff));
 }
 
+static void an_epoch_is_the_nearest_of_its_low_bits(void **state)
+{
+    assert_true(mr_epoch_near(5, 5) == 5);
+    assert_true(mr_epoch_near(0, 0x8000) == 0);
+    assert_true(mr_epoch_near(0xffff, 0x10001) == 0xffff);
+    assert_true(mr_epoch_near(0x0002, 0xffff) == 0x10002);
+    assert_true(mr_epoch_near(0x0007, 0x2fff8) == 0x30007);
+    assert_true(mr_epoch_near(0xfff8, 0x30007) == 0x2fff8);
+    assert_true(mr_epoch_near(0xfff8, 7) == 0xfff8); /* there is none before 0 */
+    assert_true(mr_epoch_near(9, UINT64_C(0x1234567890008)) == UINT64_C(0x1234567890009));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +112,7 @@ int main(void)
         cmocka_unit_test(who_may_call_what),
         cmocka_unit_test(roles_have_names),
         cmocka_unit_test(batch_ids_split_into_stream_and_sequence),
+        cmocka_unit_test(an_epoch_is_the_nearest_of_its_low_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,42 @@
+/* What a node that is a member of a cluster adds to the answer to NODE_INFO, and epochs in requests. */
+#ifndef MR_CLUSTER_H
+#define MR_CLUSTER_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define MR_CLUSTER_NODES_MAX  32u
+#define MR_CLUSTER_NAME_BYTES 64u
+#define MR_CLUSTER_NO_NODE    0xffu /* nobody owns the partition yet */
+
+/* The tensors after those of a node by itself: u64[MR_CLUSTER_WORDS], u8[n, sizeof(struct mr_cluster_node)],
+ * u8[MR_PARTITION_COUNT] index of the node that owns each partition, or MR_CLUSTER_NO_NODE. */
+#define MR_CLUSTER_TENSORS 3u
+enum mr_cluster_word {
+    MR_CLUSTER_EPOCH,    /* of the map that the other tensors show; 0: the node has none yet */
+    MR_CLUSTER_SELF,     /* index of the node that answers, or MR_CLUSTER_NO_NODE: the map lacks it */
+    MR_CLUSTER_NODES,    /* n */
+    MR_CLUSTER_LEASE_US, /* an answer to a lookup or push that comes later after its request is not believed */
+    MR_CLUSTER_WORDS = 8 /* the rest is 0 */
+};
+
+enum mr_cluster_node_flag { MR_CLUSTER_NODE_PRESENT = 1u << 0 /* it has a session with the coordinator */ };
+struct mr_cluster_node {
+    char name[MR_CLUSTER_NAME_BYTES];    /* NUL-padded */
+    char address[MR_CLUSTER_NAME_BYTES]; /* HOST:PORT of core 0; core i has that port plus i */
+    uint32_t core_count;
+    uint32_t flags;    /* enum mr_cluster_node_flag */
+    uint64_t start_id; /* as in ACCEPT */
+    uint64_t zero[2];
+};
+static_assert(sizeof(struct mr_cluster_node) == 160, "cluster node size");
+
+/* Returns the epoch whose low 16 bits a request carries: of all such, the one nearest to an epoch that the
+ * reader knows. */
+static inline uint64_t mr_epoch_near(uint16_t low, uint64_t known)
+{
+    const int16_t distance = (int16_t)(uint16_t)(low - (uint16_t)known);
+    return distance < 0 && (uint64_t)-distance > known ? low : known + (uint64_t)(int64_t)distance;
+}
+
+#endif
