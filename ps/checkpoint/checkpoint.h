@@ -181,7 +181,7 @@ void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
 struct ps_reader; /* of a chain: link 0 is its full, the last link the checkpoint that was asked for */
-struct ps_chain;  /* of ps/checkpoint/checkpoint_manifest.h */
+struct ps_chain;  /* of ps/checkpoint/checkpoint_chain.h */
 struct ps_manifest;
 
 #define PS_CHAIN_LINKS_MAX 1024u

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
 struct ps_attempt {

@@ -2,21 +2,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+#include "ps/checkpoint/manifest_json.h"
 
 #define FORMAT_NAME  "millrace-checkpoint"
-#define HASH_DIGITS  32u
 #define START_DIGITS 16u
-
-/* The form that is hashed: no spaces, sorted keys, 17 digits, which hold a double exactly. */
-#define CANONICAL (JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
-#define READABLE  (JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
 
 /* Fields of a feature by type, for both printing and parsing. X(field) */
 #define U32_FIELDS(X) X(kind) X(dtype) X(initializer) X(optimizer) X(pooling) X(admission) X(eviction)
@@ -43,17 +36,6 @@ void ps_ancestry_begin(struct ps_ancestry *ancestry, const struct ps_ancestry *o
 }
 
 /* ---- printing ---- */
-
-static json_t *hash_json(struct ps_hash hash)
-{
-    return json_sprintf("%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
-}
-
-static struct ps_hash text_hash(const char *text)
-{
-    XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
-    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
-}
 
 static json_t *feature_json(const struct mr_feature *f, uint32_t id)
 {
@@ -98,7 +80,7 @@ static json_t *file_json(const struct ps_manifest_file *file, uint32_t core)
     ps_file_name(core, name);
     return json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name, "blocks", (json_int_t)file->blocks,
                      "payload_bytes", (json_int_t)file->payload_bytes, "records", (json_int_t)file->records,
-                     "hash", hash_json(file->hash));
+                     "hash", ps_json_hash(file->hash));
 }
 
 static int print_chain(json_t *root, const struct ps_manifest *m)
@@ -109,7 +91,7 @@ static int print_chain(json_t *root, const struct ps_manifest *m)
     if (m->is_partial)
         bad |= json_object_set_new(root, "partial", json_true());
     if (m->parent != 0)
-        bad |= json_object_set_new(root, "parent_hash", hash_json(m->parent_hash));
+        bad |= json_object_set_new(root, "parent_hash", ps_json_hash(m->parent_hash));
     if (m->dropped_count > 0) {
         json_t *dropped = json_array();
         for (uint32_t i = 0; i < m->dropped_count; i++)
@@ -177,14 +159,7 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
         bad |= print_clock(root, m) | print_ancestry(root, &m->ancestry);
     if (m->version > PS_FORMAT_VERSION_4 && m->parameter_count > 0)
         bad |= print_parameters(root, m);
-    char *text = NULL;
-    if (root && !bad) {
-        char *canonical = json_dumps(root, CANONICAL);
-        *hash = canonical ? text_hash(canonical) : (struct ps_hash){0};
-        if (canonical && json_object_set_new(root, "hash", hash_json(*hash)) == 0)
-            text = json_dumps(root, READABLE);
-        free(canonical);
-    }
+    char *text = root && !bad ? ps_json_seal(root, hash) : NULL;
     json_decref(root);
     return text;
 }
@@ -202,114 +177,47 @@ char *ps_manifest_seal(struct ps_manifest *m)
 
 /* ---- parsing ---- */
 
-struct parse {
-    char *text; /* PS_TEXT_BYTES */
-    bool bad;
-};
-
-static void __attribute__((format(printf, 2, 3))) refuse(struct parse *p, const char *format, ...)
-{
-    if (p->bad)
-        return;
-    p->bad = true;
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(p->text, PS_TEXT_BYTES, format, args);
-    va_end(args);
-}
-
-static uint64_t parse_integer(struct parse *p, const json_t *o, const char *key, uint64_t low, uint64_t high)
-{
-    const json_t *v = json_object_get(o, key);
-    json_int_t n = json_integer_value(v);
-    if (json_is_integer(v) && n >= 0 && (uint64_t)n >= low && (uint64_t)n <= high)
-        return (uint64_t)n;
-    refuse(p, "\"%s\" must be a whole number from %" PRIu64 " to %" PRIu64, key, low, high);
-    return low;
-}
-
-static float parse_float_value(struct parse *p, const json_t *v, const char *key)
+static float parse_float_value(struct ps_json_parse *p, const json_t *v, const char *key)
 {
     double d = json_number_value(v);
     float f = (float)d;
     if (json_is_number(v) && isfinite(f) && (double)f == d)
         return f;
-    refuse(p, "\"%s\" must be a number that a float holds exactly", key);
+    ps_json_refuse(p, "\"%s\" must be a number that a float holds exactly", key);
     return 0.0f;
 }
 
-static const char *parse_string(struct parse *p, const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    if (json_is_string(v))
-        return json_string_value(v);
-    refuse(p, "\"%s\" must be a string", key);
-    return "";
-}
-
-static uint64_t parse_u64(struct parse *p, const json_t *o, const char *key)
-{
-    const char *s = parse_string(p, o, key);
-    char again[24];
-    uint64_t n = strtoull(s, NULL, 10);
-    (void)snprintf(again, sizeof(again), "%" PRIu64, n);
-    if (strcmp(s, again) != 0)
-        refuse(p, "\"%s\" must be a 64-bit decimal number in quotes", key);
-    return n;
-}
-
-static struct ps_hash parse_hash(struct parse *p, const json_t *o, const char *key)
-{
-    const char *s = parse_string(p, o, key);
-    if (strlen(s) != HASH_DIGITS || strspn(s, "0123456789abcdef") != HASH_DIGITS) {
-        refuse(p, "\"%s\" must be 32 lower-case hexadecimal digits", key);
-        return (struct ps_hash){0, 0};
-    }
-    char high[HASH_DIGITS / 2 + 1] = {0};
-    memcpy(high, s, HASH_DIGITS / 2);
-    return (struct ps_hash){.low = strtoull(s + HASH_DIGITS / 2, NULL, 16), .high = strtoull(high, NULL, 16)};
-}
-
-static const json_t *parse_array(struct parse *p, const json_t *o, const char *key, size_t low, size_t high)
-{
-    const json_t *v = json_object_get(o, key);
-    if (json_is_array(v) && json_array_size(v) >= low && json_array_size(v) <= high)
-        return v;
-    refuse(p, "\"%s\" must be a list of %zu to %zu entries", key, low, high);
-    return NULL;
-}
-
 /* Returns how many there are. */
-static uint32_t parse_dims(struct parse *p, const json_t *o, uint32_t dims[MR_RANK_MAX])
+static uint32_t parse_dims(struct ps_json_parse *p, const json_t *o, uint32_t dims[MR_RANK_MAX])
 {
-    const json_t *list = parse_array(p, o, "dims", 0, MR_RANK_MAX);
+    const json_t *list = ps_json_array(p, o, "dims", 0, MR_RANK_MAX);
     for (uint32_t i = 0; i < json_array_size(list); i++) {
         const json_t *dim = json_array_get(list, i);
         json_int_t n = json_integer_value(dim);
         if (!json_is_integer(dim) || n < 0 || n > UINT32_MAX)
-            refuse(p, "\"dims\" must hold whole numbers below 2^32");
+            ps_json_refuse(p, "\"dims\" must hold whole numbers below 2^32");
         else
             dims[i] = (uint32_t)n;
     }
     return (uint32_t)json_array_size(list);
 }
 
-static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f, uint32_t *id)
+static void parse_feature(struct ps_json_parse *p, const json_t *o, struct mr_feature *f, uint32_t *id)
 {
-    *id = (uint32_t)parse_integer(p, o, "id", 0, PS_FEATURE_ID_MAX);
-    const char *name = parse_string(p, o, "name");
+    *id = (uint32_t)ps_json_integer(p, o, "id", 0, PS_FEATURE_ID_MAX);
+    const char *name = ps_json_string(p, o, "name");
     if (strlen(name) >= sizeof(f->name)) {
-        refuse(p, "a feature's name is longer than %zu bytes", sizeof(f->name) - 1);
+        ps_json_refuse(p, "a feature's name is longer than %zu bytes", sizeof(f->name) - 1);
         return;
     }
     memcpy(f->name, name, strlen(name));
-    const json_t *args = parse_array(p, o, "optimizer_args", OPTIMIZER_ARGS, OPTIMIZER_ARGS);
+    const json_t *args = ps_json_array(p, o, "optimizer_args", OPTIMIZER_ARGS, OPTIMIZER_ARGS);
     f->rank = parse_dims(p, o, f->dims);
     for (size_t i = 0; i < json_array_size(args); i++)
         f->optimizer_args[i] = parse_float_value(p, json_array_get(args, i), "optimizer_args");
-#define PARSE_U32(field)   f->field = (uint32_t)parse_integer(p, o, #field, 0, UINT32_MAX);
+#define PARSE_U32(field)   f->field = (uint32_t)ps_json_integer(p, o, #field, 0, UINT32_MAX);
 #define PARSE_FLOAT(field) f->field = parse_float_value(p, json_object_get(o, #field), #field);
-#define PARSE_U64(field)   f->field = parse_u64(p, o, #field);
+#define PARSE_U64(field)   f->field = ps_json_u64(p, o, #field);
     U32_FIELDS(PARSE_U32)
     FLOAT_FIELDS(PARSE_FLOAT)
     U64_FIELDS(PARSE_U64)
@@ -329,18 +237,18 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
     if (wrong) {
         char text[MR_FEATURE_TEXT_BYTES];
         mr_feature_explain(f, wrong, text, sizeof(text));
-        refuse(p, "feature \"%.*s\": %s", MR_NAME_BYTES, f->name, text);
+        ps_json_refuse(p, "feature \"%.*s\": %s", MR_NAME_BYTES, f->name, text);
     }
 }
 
-static void parse_features(struct parse *p, const json_t *root, struct ps_manifest *m)
+static void parse_features(struct ps_json_parse *p, const json_t *root, struct ps_manifest *m)
 {
-    const json_t *list = parse_array(p, root, "features", 0, MR_FEATURE_MAX);
+    const json_t *list = ps_json_array(p, root, "features", 0, MR_FEATURE_MAX);
     const size_t count = json_array_size(list);
     m->features = calloc(count + 1, sizeof(*m->features));
     m->feature_ids = calloc(count + 1, sizeof(*m->feature_ids));
     if (!m->features || !m->feature_ids) {
-        refuse(p, "no memory for its features");
+        ps_json_refuse(p, "no memory for its features");
         return;
     }
     for (size_t i = 0; i < count && !p->bad; i++) {
@@ -348,38 +256,38 @@ static void parse_features(struct parse *p, const json_t *root, struct ps_manife
         for (size_t j = 0; j < i; j++)
             if (m->feature_ids[i] == m->feature_ids[j] ||
                 strcmp(m->features[i].name, m->features[j].name) == 0)
-                refuse(p, "feature \"%s\" is named twice", m->features[i].name);
+                ps_json_refuse(p, "feature \"%s\" is named twice", m->features[i].name);
     }
     m->feature_count = (uint32_t)count;
 }
 
 /* A name of a parameter or an optimizer: the same as those of features. */
-static void parse_name(struct parse *p, const json_t *o, const char *key, char out[MR_NAME_BYTES])
+static void parse_name(struct ps_json_parse *p, const json_t *o, const char *key, char out[MR_NAME_BYTES])
 {
     const uint32_t one = 1;
-    const char *name = parse_string(p, o, key);
+    const char *name = ps_json_string(p, o, key);
     const struct mr_feature f = mr_feature_variable(name, 1, &one);
     if (strlen(name) >= MR_NAME_BYTES || mr_feature_check(&f))
-        refuse(p, "\"%s\" of a parameter must be 1 to %d of the characters A-Z a-z 0-9 _ . / : -", key,
-               MR_NAME_BYTES - 1);
+        ps_json_refuse(p, "\"%s\" of a parameter must be 1 to %d of the characters A-Z a-z 0-9 _ . / : -",
+                       key, MR_NAME_BYTES - 1);
     else
         (void)snprintf(out, MR_NAME_BYTES, "%s", name);
 }
 
-static void parse_parameter(struct parse *p, const json_t *o, struct ps_saved_parameter *out)
+static void parse_parameter(struct ps_json_parse *p, const json_t *o, struct ps_saved_parameter *out)
 {
     parse_name(p, o, "name", out->name);
     out->rank = parse_dims(p, o, out->dims);
-    out->step = parse_u64(p, o, "step");
+    out->step = ps_json_u64(p, o, "step");
     if (json_object_get(o, "optimizer")) {
         parse_name(p, o, "optimizer", out->optimizer);
-        out->rule = (uint32_t)parse_integer(p, o, "rule", 1, MR_OPT_LAST);
+        out->rule = (uint32_t)ps_json_integer(p, o, "rule", 1, MR_OPT_LAST);
     }
     uint64_t floats = 1;
     for (uint32_t i = 0; i < out->rank; i++)
         floats = floats > PS_PARAMETER_FLOATS_MAX ? floats : floats * out->dims[i];
     if (floats > PS_PARAMETER_FLOATS_MAX)
-        refuse(p, "parameter \"%s\" is too large", out->name);
+        ps_json_refuse(p, "parameter \"%s\" is too large", out->name);
 }
 
 /* Names rise, so none comes twice; a state follows the values of its parameter. */
@@ -392,70 +300,51 @@ static bool is_in_order(const struct ps_saved_parameter *before, const struct ps
     return is_state ? names == 0 && strcmp(before->optimizer, p->optimizer) < 0 : names < 0;
 }
 
-static void parse_parameters(struct parse *p, const json_t *root, struct ps_manifest *m)
+static void parse_parameters(struct ps_json_parse *p, const json_t *root, struct ps_manifest *m)
 {
     if (!json_object_get(root, "parameters"))
         return;
-    const json_t *list = parse_array(p, root, "parameters", 1, PS_PARAMETERS_MAX);
+    const json_t *list = ps_json_array(p, root, "parameters", 1, PS_PARAMETERS_MAX);
     const size_t count = json_array_size(list);
     m->parameters = calloc(count + 1, sizeof(*m->parameters));
     if (!m->parameters) {
-        refuse(p, "no memory for its parameters");
+        ps_json_refuse(p, "no memory for its parameters");
         return;
     }
     m->parameter_count = (uint32_t)count;
     for (size_t i = 0; i < count && !p->bad; i++) {
         parse_parameter(p, json_array_get(list, i), &m->parameters[i]);
         if (!is_in_order(i == 0 ? NULL : &m->parameters[i - 1], &m->parameters[i]))
-            refuse(p, "parameter \"%s\" is not in its place in the list", m->parameters[i].name);
+            ps_json_refuse(p, "parameter \"%s\" is not in its place in the list", m->parameters[i].name);
     }
 }
 
-static void parse_files(struct parse *p, const json_t *root, struct ps_manifest *m)
+static void parse_files(struct ps_json_parse *p, const json_t *root, struct ps_manifest *m)
 {
-    const json_t *list = parse_array(p, root, "files", 1, MR_CORE_MAX);
+    const json_t *list = ps_json_array(p, root, "files", 1, MR_CORE_MAX);
     m->file_count = (uint32_t)json_array_size(list);
     for (uint32_t i = 0; i < m->file_count; i++) {
         const json_t *o = json_array_get(list, i);
         char name[PS_FILE_NAME_BYTES];
         ps_file_name(i, name);
-        if (strcmp(parse_string(p, o, "name"), name) != 0)
-            refuse(p, "file %" PRIu32 " must be named \"%s\"", i, name);
+        if (strcmp(ps_json_string(p, o, "name"), name) != 0)
+            ps_json_refuse(p, "file %" PRIu32 " must be named \"%s\"", i, name);
         struct ps_manifest_file *file = &m->files[i];
-        file->blocks = (uint32_t)parse_integer(p, o, "blocks", 0, PS_BLOCKS_MAX);
+        file->blocks = (uint32_t)ps_json_integer(p, o, "blocks", 0, PS_BLOCKS_MAX);
         file->payload_bytes =
-            parse_integer(p, o, "payload_bytes", 0, (uint64_t)file->blocks * PS_PAYLOAD_BYTES);
-        file->records = parse_integer(p, o, "records", 0, file->payload_bytes / sizeof(struct ps_record));
-        file->hash = parse_hash(p, o, "hash");
+            ps_json_integer(p, o, "payload_bytes", 0, (uint64_t)file->blocks * PS_PAYLOAD_BYTES);
+        file->records = ps_json_integer(p, o, "records", 0, file->payload_bytes / sizeof(struct ps_record));
+        file->hash = ps_json_get_hash(p, o, "hash");
     }
 }
 
-/* Removes "hash" from `root`, so that the rest can be hashed as the writer hashed it. */
-static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
+static void parse_dropped(struct ps_json_parse *p, const json_t *root, struct ps_manifest *m)
 {
-    struct ps_hash expected = parse_hash(p, root, "hash");
-    if (p->bad)
-        return expected;
-    json_object_del(root, "hash");
-    char *canonical = json_dumps(root, CANONICAL);
-    if (!canonical) {
-        refuse(p, "no memory to check its hash");
-        return expected;
-    }
-    struct ps_hash found = text_hash(canonical);
-    free(canonical);
-    if (!ps_hash_equal(found, expected))
-        refuse(p, "its hash does not match its content");
-    return expected;
-}
-
-static void parse_dropped(struct parse *p, const json_t *root, struct ps_manifest *m)
-{
-    const json_t *list = parse_array(p, root, "dropped", 1, MR_FEATURE_MAX);
+    const json_t *list = ps_json_array(p, root, "dropped", 1, MR_FEATURE_MAX);
     const size_t count = json_array_size(list);
     m->dropped = calloc(count + 1, sizeof(*m->dropped));
     if (!m->dropped) {
-        refuse(p, "no memory for what was dropped");
+        ps_json_refuse(p, "no memory for what was dropped");
         return;
     }
     for (size_t i = 0; i < count && !p->bad; i++) {
@@ -464,39 +353,39 @@ static void parse_dropped(struct parse *p, const json_t *root, struct ps_manifes
         const bool is_good = json_is_integer(id) && n >= 0 && n <= (json_int_t)PS_FEATURE_ID_MAX;
         m->dropped[i] = is_good ? (uint32_t)n : 0;
         if (!is_good || ps_manifest_feature_kind(m, m->dropped[i]) != 0)
-            refuse(p, "\"dropped\" must hold numbers that \"features\" does not have");
+            ps_json_refuse(p, "\"dropped\" must hold numbers that \"features\" does not have");
     }
     m->dropped_count = (uint32_t)count;
 }
 
-static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest *m)
+static void parse_chain(struct ps_json_parse *p, const json_t *root, struct ps_manifest *m)
 {
-    m->parent = parse_integer(p, root, "parent", 0, m->id - 1);
-    m->step = parse_u64(p, root, "step");
+    m->parent = ps_json_integer(p, root, "parent", 0, m->id - 1);
+    m->step = ps_json_u64(p, root, "step");
     const json_t *at_step = json_object_get(root, "at_step");
     if (!json_is_boolean(at_step))
-        refuse(p, "\"at_step\" must be true or false");
+        ps_json_refuse(p, "\"at_step\" must be true or false");
     m->is_at_step = json_is_true(at_step);
     m->is_partial = json_is_true(json_object_get(root, "partial"));
     if (m->is_partial && m->parent != 0)
-        refuse(p, "\"partial\" and a parent exclude each other");
+        ps_json_refuse(p, "\"partial\" and a parent exclude each other");
     if (m->parent != 0)
-        m->parent_hash = parse_hash(p, root, "parent_hash");
+        m->parent_hash = ps_json_get_hash(p, root, "parent_hash");
     if (m->parent != 0 && json_object_get(root, "dropped"))
         parse_dropped(p, root, m);
 }
 
-static void parse_ancestry(struct parse *p, const json_t *root, struct ps_ancestry *a)
+static void parse_ancestry(struct ps_json_parse *p, const json_t *root, struct ps_ancestry *a)
 {
-    const json_t *starts = parse_array(p, root, "ancestry", 0, PS_STARTS_MAX);
+    const json_t *starts = ps_json_array(p, root, "ancestry", 0, PS_STARTS_MAX);
     a->count = (uint32_t)json_array_size(starts);
     for (uint32_t i = 0; i < a->count; i++) {
         const json_t *o = json_array_get(starts, i);
-        const char *id = parse_string(p, o, "start");
+        const char *id = ps_json_string(p, o, "start");
         if (strlen(id) != START_DIGITS || strspn(id, "0123456789abcdef") != START_DIGITS)
-            refuse(p, "\"start\" must be %u lower-case hexadecimal digits", START_DIGITS);
+            ps_json_refuse(p, "\"start\" must be %u lower-case hexadecimal digits", START_DIGITS);
         a->starts[i].id = strtoull(id, NULL, 16);
-        a->starts[i].from = parse_integer(p, o, "from", 0, (uint64_t)PS_CHECKPOINT_ID_MAX);
+        a->starts[i].from = ps_json_integer(p, o, "from", 0, (uint64_t)PS_CHECKPOINT_ID_MAX);
     }
 }
 
@@ -505,59 +394,45 @@ static void parse_ancestry(struct parse *p, const json_t *root, struct ps_ancest
 static uint32_t version_of(const char *json, size_t json_bytes)
 {
     char ignored[PS_TEXT_BYTES];
-    struct parse p = {.text = ignored};
+    struct ps_json_parse p = {.text = ignored};
     json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, NULL);
-    bool is_manifest = strcmp(parse_string(&p, root, "format"), FORMAT_NAME) == 0;
-    uint32_t version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, UINT32_MAX);
+    bool is_manifest = strcmp(ps_json_string(&p, root, "format"), FORMAT_NAME) == 0;
+    uint32_t version = (uint32_t)ps_json_integer(&p, root, "version", PS_FORMAT_VERSION_1, UINT32_MAX);
     json_decref(root);
     return is_manifest && !p.bad ? version : 0;
 }
 
-/* Checks that the text is byte by byte as it was written: two decimals can mean the same double, and spaces
- * mean nothing, so the hash alone would miss such changes. */
-static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)
-{
-    if (p->bad)
-        return;
-    char *again = ps_manifest_print(m);
-    if (!again)
-        refuse(p, "no memory to check its text");
-    else if (strlen(again) != json_bytes || memcmp(again, json, json_bytes) != 0)
-        refuse(p, "its text is not as it was written");
-    free(again);
-}
-
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text)
 {
-    struct parse p = {0};
+    struct ps_json_parse p = {0};
     p.text = text;
     json_error_t error;
     json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
     struct ps_manifest m = {0};
     if (!root) {
-        refuse(&p, "line %d: %s", error.line, error.text);
+        ps_json_refuse(&p, "line %d: %s", error.line, error.text);
         return false;
     }
-    if (strcmp(parse_string(&p, root, "format"), FORMAT_NAME) != 0)
-        refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
-    m.version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
-    m.hash = parse_own_hash(&p, root);
+    if (strcmp(ps_json_string(&p, root, "format"), FORMAT_NAME) != 0)
+        ps_json_refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
+    m.version = (uint32_t)ps_json_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
+    m.hash = ps_json_own_hash(&p, root);
     if (!p.bad) {
-        m.id = parse_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
-        m.incarnation = (uint32_t)parse_integer(&p, root, "incarnation", 0, UINT32_MAX);
+        m.id = ps_json_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
+        m.incarnation = (uint32_t)ps_json_integer(&p, root, "incarnation", 0, UINT32_MAX);
         parse_files(&p, root, &m);
         parse_features(&p, root, &m);
         if (m.version > PS_FORMAT_VERSION_2)
             parse_chain(&p, root, &m);
         if (m.version > PS_FORMAT_VERSION_3) {
-            m.clock_s = (uint32_t)parse_integer(&p, root, "clock_s", 0, UINT32_MAX);
+            m.clock_s = (uint32_t)ps_json_integer(&p, root, "clock_s", 0, UINT32_MAX);
             parse_ancestry(&p, root, &m.ancestry);
         }
         if (m.version > PS_FORMAT_VERSION_4)
             parse_parameters(&p, root, &m);
     }
     json_decref(root);
-    parse_again(&p, &m, json, json_bytes);
+    ps_json_same(&p, p.bad ? NULL : ps_manifest_print(&m), json, json_bytes);
     if (p.bad)
         ps_manifest_clear(&m);
     else
@@ -749,147 +624,4 @@ const char *ps_manifest_block_check(const struct ps_manifest *manifest, const ui
         at += ps_record_space(record->bytes);
     }
     return NULL;
-}
-
-/* ---- a chain ---- */
-
-/* Appends the checkpoint to the links read so far, which come newest first. */
-static enum mr_status read_link(struct ps_chain *c, const char *directory, uint64_t id, char *text)
-{
-    struct ps_chain_link *link = calloc(1, sizeof(*link));
-    struct ps_chain_link **links = realloc(c->links, (c->count + 1u) * sizeof(struct ps_chain_link *));
-    if (links)
-        c->links = links;
-    enum mr_status status = MR_OK;
-    if (!link || !links)
-        status = ps_checkpoint_fail(text, "open", directory, -ENOMEM);
-    else if (!ps_path_published(directory, id, link->path))
-        status = ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
-    else
-        status = ps_manifest_read(c->store, directory, id, &link->manifest, text);
-    if (status == MR_OK && links)
-        links[c->count++] = link;
-    else
-        free(link);
-    return status;
-}
-
-static enum mr_status refuse_link(const char *directory, const struct ps_manifest *child, const char *what,
-                                  char *text)
-{
-    char why[PS_TEXT_BYTES];
-    (void)snprintf(why, sizeof(why), "checkpoint %" PRIu64 " is a delta on %" PRIu64 ", %.120s", child->id,
-                   child->parent, what);
-    return ps_checkpoint_corrupt(text, directory, why);
-}
-
-/* Checks that the parent is the one that the child was written on. */
-static enum mr_status check_parent(const char *directory, const struct ps_manifest *parent,
-                                   const struct ps_manifest *child, char *text)
-{
-    if (!ps_hash_equal(parent->hash, child->parent_hash))
-        return refuse_link(directory, child, "which is not the one that it was written on", text);
-    char wrong[PS_TEXT_BYTES];
-    if (ps_manifest_follows(parent, child, wrong))
-        return MR_OK;
-    return refuse_link(directory, child, wrong, text);
-}
-
-static enum mr_status read_parent(struct ps_chain *c, const char *directory, char *text)
-{
-    const struct ps_manifest *child = &c->links[c->count - 1]->manifest;
-    char why[PS_TEXT_BYTES];
-    if (c->count == PS_CHAIN_LINKS_MAX)
-        return refuse_link(directory, child, "and its chain is longer than can be read", text);
-    enum mr_status status = read_link(c, directory, child->parent, why);
-    if (status == MR_CHECKPOINT_NOT_FOUND)
-        return refuse_link(directory, child, "which is missing", text);
-    if (status != MR_OK) {
-        (void)snprintf(text, PS_TEXT_BYTES, "checkpoint %" PRIu64 " is a delta on %" PRIu64 ": %.190s",
-                       child->id, child->parent, why);
-        return status;
-    }
-    return check_parent(directory, &c->links[c->count - 1]->manifest, child, text);
-}
-
-static void reverse(struct ps_chain *c)
-{
-    for (uint32_t i = 0; i < c->count / 2; i++) {
-        struct ps_chain_link *link = c->links[i];
-        c->links[i] = c->links[c->count - 1 - i];
-        c->links[c->count - 1 - i] = link;
-    }
-}
-
-enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
-                             struct ps_chain *out, char *text)
-{
-    struct ps_chain c = {.store = store};
-    enum mr_status status = read_link(&c, directory, id, text);
-    while (status == MR_OK && c.links != NULL && c.links[c.count - 1]->manifest.parent != 0)
-        status = read_parent(&c, directory, text);
-    if (status != MR_OK || c.links == NULL) {
-        ps_chain_close(&c);
-        return status;
-    }
-    reverse(&c);
-    /* Reading works without the claim, too: what is removed meanwhile is found to be missing. */
-    c.claimed = ps_store_claim(store, c.links[0]->path, true, &c.claim) == 0;
-    *out = c;
-    return MR_OK;
-}
-
-bool ps_chain_drops(const struct ps_chain *c)
-{
-    uint32_t i = 0;
-    while (i < c->count && c->links[i]->manifest.dropped_count == 0)
-        i++;
-    return i < c->count;
-}
-
-uint64_t ps_chain_bytes(const struct ps_chain *c)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < c->count; i++)
-        bytes += ps_manifest_bytes(&c->links[i]->manifest);
-    return bytes;
-}
-
-static enum mr_status check_file(const struct ps_store *store, const struct ps_chain_link *link,
-                                 uint32_t core, char *text)
-{
-    char name[PS_FILE_NAME_BYTES], path[PS_PATH_BYTES];
-    struct ps_store_file *file;
-    uint64_t bytes;
-    ps_file_name(core, name);
-    int error = ps_path_join(link->path, name, path) ? 0 : -ENAMETOOLONG;
-    if (error == 0)
-        error = store->open(store->self, path, &file, &bytes);
-    if (error != 0)
-        return ps_checkpoint_fail(text, "open", path, error);
-    (void)store->close(file);
-    if (bytes != (uint64_t)link->manifest.files[core].blocks * PS_BLOCK_BYTES)
-        return ps_checkpoint_corrupt(text, path, PS_WRONG_LENGTH);
-    return MR_OK;
-}
-
-enum mr_status ps_chain_check_files(const struct ps_chain *c, char *text)
-{
-    enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < c->count; i++)
-        for (uint32_t core = 0; core < c->links[i]->manifest.file_count && status == MR_OK; core++)
-            status = check_file(c->store, c->links[i], core, text);
-    return status;
-}
-
-void ps_chain_close(struct ps_chain *c)
-{
-    if (c->claimed)
-        ps_store_release(c->store, c->claim);
-    for (uint32_t i = 0; c->links != NULL && i < c->count; i++) {
-        ps_manifest_clear(&c->links[i]->manifest);
-        free(c->links[i]);
-    }
-    free(c->links);
-    *c = (struct ps_chain){0};
 }

@@ -8,7 +8,7 @@
 
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
 #define VERIFY_BATCH 4u /* blocks */

@@ -15,7 +15,7 @@
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 
 #define BATCH 4u /* blocks at a time */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/base/log.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/control/control_internal.h"
 #include "ps/restore/restore.h"
 #include "ps/restore/restore_plan.h"

@@ -7,6 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/block_stream.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/core/core.h"
 #include "ps/restore/applied_batches_merge.h"

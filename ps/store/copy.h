@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 
 #define PS_COPY_THREADS 3u         /* files of a checkpoint at a time */
 #define PS_COPY_BUFFERS 6u         /* of all of them: ranges that are read ahead or being written */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "tools/ckpt/ckpt_map.h"
 #include "tools/ckpt/ckpt_progress.h"
 #include "tools/ckpt/ckpt_row.h"

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };

@@ -25,7 +25,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"

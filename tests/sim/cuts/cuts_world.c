@@ -10,7 +10,7 @@
 #include "cuts_net.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_store.h"
 #include "ps/server/server.h"
 #include "tests/property/random.h"

@@ -3,7 +3,7 @@
 #define TESTS_READER_EACH_H
 
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 
 struct reader_each {
     enum mr_status (*visit)(void *arg, const struct ps_record *record, const uint8_t *bytes);

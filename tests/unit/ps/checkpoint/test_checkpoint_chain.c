@@ -13,7 +13,7 @@
 
 #include "chain_fixture.h"
 #include "ps/checkpoint/block_stream.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 
 /* Keys 0..9 change in every way that there is. */
 static const uint8_t full[CHAIN_KEYS] = {1, 1, 1, 1, 1, 1, [20] = 1, [21] = 1, [62] = 1, [63] = 1};

@@ -17,7 +17,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "ps/base/byte_rate.h"
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 
 #define ROWS 200000u
 

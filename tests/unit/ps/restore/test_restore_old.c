@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <cmocka.h>
-#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/row/row_layout.h"
 #include "restore_fixture.h"
 #include "tests/unit/ps/reader_each.h"
