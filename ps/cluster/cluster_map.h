@@ -8,7 +8,12 @@
  * Whoever becomes the owner of a partition gets it by a grant, whose number is never used again: that of
  * the move by which it came, or a new one. State that came by a move is only valid under that move's
  * grant; a node that has a grant and no such state loads the partition from the newest checkpoint of the
- * cluster. */
+ * cluster.
+ *
+ * The map's places are slots. A slot is a partition's number with its bits in reverse (van der Corput's
+ * sequence): so any run of slots is spread evenly over all partitions, and with them over the cores of its
+ * owner, whose slices of partitions are contiguous. Elsewhere in this folder partitions are named by their
+ * slots; ps_cluster_slot() leads from one to the other. */
 #ifndef PS_CLUSTER_MAP_H
 #define PS_CLUSTER_MAP_H
 
@@ -55,6 +60,15 @@ struct ps_cluster_map {
     uint64_t cut;                    /* the checkpoint that is being made; 0: none */
     uint64_t cut_step;               /* at which every node cuts */
 };
+
+/* Returns the slot of a partition, and likewise the partition of a slot, of MR_PARTITION_COUNT. */
+static inline uint32_t ps_cluster_slot(uint32_t number)
+{
+    uint32_t reverse = 0;
+    for (uint32_t bit = 1; bit < MR_PARTITION_COUNT; bit <<= 1)
+        reverse = reverse << 1 | ((number & bit) != 0);
+    return reverse;
+}
 
 /* A map without nodes. partition_count: at most PS_CLUSTER_PARTITIONS_MAX. */
 void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count);

@@ -46,7 +46,7 @@ struct ps_member {
     const struct ps_member_ops *ops;
     void *context;
     struct ps_cluster_node self;
-    uint64_t session_us;
+    uint64_t session_us;  /* as the coordinator has granted it */
     uint64_t hold_us_max; /* a move that holds calls for longer is given up */
     struct ps_cluster_map map;
     uint64_t session;   /* with the coordinator; 0: none that it knows of */

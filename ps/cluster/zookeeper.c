@@ -67,10 +67,11 @@ static void refused(struct ps_zookeeper *z, const char *what, const char *path, 
         error == ZINVALIDSTATE || error == ZCLOSING || error == ZSESSIONMOVED)
         return;
     if (error == ZNOAUTH)
-        trouble(z,
-                "ZooKeeper lets us not %s %s, which belongs to other credentials: set cluster.credentials to "
-                "those that the cluster was made with, or choose another cluster.name",
-                what, path);
+        trouble(
+            z,
+            "ZooKeeper lets us not %s %s, which belongs to other credentials: put those that the cluster was "
+            "made with into cluster.credentials_file, or choose another cluster.name",
+            what, path);
     else
         trouble(z, "ZooKeeper does not %s %s: %s", what, path, zerror(error));
 }
@@ -128,7 +129,8 @@ static bool is_connected(struct ps_zookeeper *z)
         close_session(z);
         z->options.events->expired(z->options.context);
     } else if (z->handle && state == ZOO_AUTH_FAILED_STATE) {
-        trouble(z, "ZooKeeper refuses cluster.credentials: they are USER:PASSWORD of its digest scheme");
+        trouble(z, "ZooKeeper refuses what is in cluster.credentials_file: it is USER:PASSWORD of its digest "
+                   "scheme");
         close_session(z);
         return false;
     }
@@ -355,7 +357,7 @@ static void go_round(struct ps_zookeeper *z)
     const uint64_t sent_us = mr_clock_boot_us();
     if (!announce(z))
         return;
-    o->events->confirmed(o->context, session_of(z), sent_us);
+    o->events->confirmed(o->context, session_of(z), (uint64_t)zoo_recv_timeout(z->handle) * 1000u, sent_us);
     write_next(z);
     if (!read_map(z) || !read_nodes(z, nodes, &view.registered_count) || !read_leader(z, &view.leads))
         return;

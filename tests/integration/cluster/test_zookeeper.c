@@ -25,7 +25,7 @@ struct node {
     pthread_mutex_t lock;
     pthread_cond_t heard;
     struct ps_zookeeper *zookeeper;
-    uint64_t session, confirmed_count, confirmed_us;
+    uint64_t session, session_us, confirmed_count, confirmed_us;
     unsigned expired_count, view_count, written_count;
     enum ps_member_written outcome;
     struct ps_cluster_map map;
@@ -52,9 +52,10 @@ static void heard(struct node *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-static void confirmed(void *context, uint64_t session, uint64_t sent_us)
+static void confirmed(void *context, uint64_t session, uint64_t session_us, uint64_t sent_us)
 {
     struct node *n = hear(context);
+    n->session_us = session_us;
     n->session = session;
     n->confirmed_us = sent_us;
     n->confirmed_count++;
@@ -208,6 +209,7 @@ static void test_a_node_alone(void **state)
     const uint64_t count = a.confirmed_count, sent_us = a.confirmed_us;
     WAIT_FOR(&a, a.confirmed_count >= count + 3);
     assert_true(a.confirmed_us > sent_us);
+    assert_int_equal(a.session_us, SESSION_MS * 1000u);
     assert_string_equal(a.trouble, "");
     stop(&a);
 

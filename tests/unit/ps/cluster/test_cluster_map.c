@@ -202,10 +202,35 @@ static void test_a_drained_node_ends_empty(void **state)
     assert_false(ps_cluster_map_next_move(&map, all, &first, &count, &to)); /* nowhere to go */
 }
 
+/* A node has a run of slots: its cores' slices of the partitions get equal shares of it. */
+static void test_slots_spread_a_run_over_all_cores(void **state)
+{
+    (void)state;
+    bool seen[MR_PARTITION_COUNT] = {false};
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
+        assert_false(seen[ps_cluster_slot(slot)]);
+        seen[ps_cluster_slot(slot)] = true;
+        assert_int_equal(ps_cluster_slot(ps_cluster_slot(slot)), slot);
+    }
+    assert_int_equal(ps_cluster_slot(1), 2048);
+    for (uint32_t nodes = 1; nodes <= 32; nodes++)
+        for (uint32_t node = 0; node < nodes; node++)
+            for (uint32_t cores = 1; cores <= 16; cores++) {
+                const uint32_t first = node * MR_PARTITION_COUNT / nodes;
+                const uint32_t end = (node + 1) * MR_PARTITION_COUNT / nodes;
+                uint32_t of_core[16] = {0};
+                for (uint32_t slot = first; slot < end; slot++)
+                    of_core[ps_cluster_slot(slot) * cores / MR_PARTITION_COUNT]++;
+                for (uint32_t core = 0; core < cores; core++)
+                    assert_in_range(of_core[core] + 12, (end - first) / cores, (end - first) / cores + 24);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_partitions_are_spread_by_cores, two_nodes),
+        cmocka_unit_test(test_slots_spread_a_run_over_all_cores),
         cmocka_unit_test_setup(test_a_process_joins_once, two_nodes),
         cmocka_unit_test_setup(test_a_new_session_is_a_change_and_ends_nothing, two_nodes),
         cmocka_unit_test_setup(test_a_new_process_ends_its_moves_and_the_cut, two_nodes),
