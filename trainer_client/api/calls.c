@@ -5,26 +5,23 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 
-uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
+uint32_t mrc_cores(struct mr_client *client)
 {
     uint32_t changes;
-    return mrc_cores_of_map(client, partition_core, &changes);
+    return mrc_cores_of_map(client, &changes);
 }
 
-uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
-                          uint32_t *changes)
+uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes)
 {
     *changes = 0;
     if (mrc_is_inherited(client)) /* the call itself reports that */
         return 1;
     pthread_mutex_lock(&client->lock);
-    uint32_t core_count = client->node.core_count;
+    uint32_t count = client->owners->count;
 
-    if (core_count > 1 && partition_core != NULL)
-        memcpy(partition_core, client->node.partition_core, MR_PARTITION_COUNT);
-    *changes = client->node.changes;
+    *changes = client->owners->changes;
     pthread_mutex_unlock(&client->lock);
-    return core_count;
+    return count;
 }
 
 bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
@@ -35,7 +32,7 @@ bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_
         return true;
     if (status == MR_OK || !mr_op_repeatable(op) || mr_clock_us() >= attempt->deadline_us)
         return false;
-    (void)mrc_cores_of_map(client, NULL, &changes);
+    (void)mrc_cores_of_map(client, &changes);
     return changes != attempt->map_changes;
 }
 
@@ -88,10 +85,9 @@ enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_option
     return MR_OK;
 }
 
-uint16_t mrc_variable_core(const struct mr_feature *variable,
-                           const uint8_t partition_core[MR_PARTITION_COUNT])
+uint16_t mrc_variable_owner(const struct mr_feature *variable, const uint16_t owners[MR_PARTITION_COUNT])
 {
-    return partition_core[mr_variable_partition(variable->name)];
+    return owners[mr_variable_partition(variable->name)];
 }
 
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count)

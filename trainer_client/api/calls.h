@@ -9,9 +9,8 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 
-/* Returns how many cores the node has; if there are several, copies the map to `partition_core` (may be
- * NULL). Takes the lock. */
-uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT]);
+/* Returns how many cores the nodes have, all together. Takes the lock. */
+uint32_t mrc_cores(struct mr_client *client);
 
 /* Finds the feature with this number; asks the node if the client does not know it. MR_UNKNOWN_TABLE or
  * MR_UNKNOWN_VARIABLE (by `kind`), or why asking failed. Takes the lock. */
@@ -22,9 +21,8 @@ enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_op
                                     uint32_t id, struct mr_feature *out);
 /* Stores all features of a LIST reply; false: the reply is malformed. Under the lock. */
 bool mrc_learn_features(const struct mr_future *f);
-/* Does what mrc_cores() does, and also returns the number of the map's changes so far. */
-uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
-                          uint32_t *changes);
+/* Does the same, and also returns the number of the map's changes so far. */
+uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes);
 /* A repeatable call that is split by the node's map is made again when the map changes under it, with the
  * same deadline. */
 struct mrc_attempt {
@@ -34,9 +32,8 @@ struct mrc_attempt {
 /* Returns whether the map has changed during the call, and there is time to make it again. Takes the lock. */
 bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
                       enum mr_status status);
-/* Returns the core that owns a variable, if there are several cores. */
-uint16_t mrc_variable_core(const struct mr_feature *variable,
-                           const uint8_t partition_core[MR_PARTITION_COUNT]);
+/* Returns the owner of a variable. `owners`: of each partition. */
+uint16_t mrc_variable_owner(const struct mr_feature *variable, const uint16_t owners[MR_PARTITION_COUNT]);
 
 /* Returns MR_INVALID_ARGUMENT unless offsets[0] is 0 and no offset is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);

@@ -60,31 +60,30 @@ static enum mr_status check_feed(const struct mr_client *client, const struct mr
     return MR_OK;
 }
 
-static void fill_feed(struct mr_future *f, const struct feed_table *table)
+static void fill_feed(struct mr_future *f, struct feed_table *table)
 {
     const struct mr_batch_keys *k = table->keys;
-    uint64_t *keys[MR_CORE_MAX] = {NULL};
-    uint32_t *offsets[MR_CORE_MAX] = {NULL};
-    float *weights[MR_CORE_MAX] = {NULL};
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *tensors = &f->parts[i].tensors[table->first];
-        keys[i] = tensors[1].data;
-        offsets[i] = tensors[2].data;
-        weights[i] = k->weights != NULL ? tensors[3].data : NULL;
+        struct mrc_share *share = &table->shard.shares[i];
+        share->keys = tensors[1].data;
+        share->offsets = tensors[2].data;
+        if (k->weights != NULL)
+            share->weights = tensors[3].data;
         if (table->averages)
             mrc_divisors(table->pooling, k->weights, k->offsets, bag_count_of(k),
                          tensors[k->weights != NULL ? 4 : 3].data);
     }
-    mrc_shard_split_csr(&table->shard, k->keys, k->offsets, bag_count_of(k), keys, offsets, f->part_count);
+    mrc_shard_split_csr(&table->shard, k->keys, k->offsets, bag_count_of(k));
     if (k->weights != NULL)
-        mrc_shard_split_floats(&table->shard, k->weights, weights);
+        mrc_shard_split_weights(&table->shard, k->weights);
 }
 
 static void describe_table(struct mr_future *f, uint32_t i, struct feed_table *table, const uint32_t head[4])
 {
     const struct mr_batch_keys *k = table->keys;
     bool whole = table->shard.memory == NULL;
-    uint32_t bags = bag_count_of(k), keys = whole ? k->offsets[bags] : table->shard.keys[i];
+    uint32_t bags = bag_count_of(k), keys = whole ? k->offsets[bags] : table->shard.shares[i].key_count;
     table->first = f->parts[i].tensor_count;
     mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, head));
     mrc_part_add(f, i, mr_tensor_1d(MR_U64, keys, whole ? k->keys : NULL));
@@ -115,7 +114,7 @@ static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32
 
 static enum mr_status split_tables(struct mr_client *client, const struct mr_options *options,
                                    struct feed_table *tables, uint32_t table_count,
-                                   const uint8_t *partition_core)
+                                   const struct mrc_owners *owners)
 {
     for (uint32_t t = 0; t < table_count; t++) {
         const struct mr_batch_keys *k = tables[t].keys;
@@ -127,7 +126,8 @@ static enum mr_status split_tables(struct mr_client *client, const struct mr_opt
             return status;
         tables[t].pooling = table.pooling;
         tables[t].averages = mr_pooling_averages(table.pooling);
-        if (!mrc_shard_keys(&tables[t].shard, partition_core, table.seed, k->keys, key_count, false))
+        if (!mrc_shard_keys(&tables[t].shard, owners->of_partition, owners->count, table.seed, k->keys,
+                            key_count, false))
             return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", key_count);
     }
     return MR_OK;
@@ -147,50 +147,61 @@ static enum mr_status check_tensor_count(const struct feed_table *tables, uint32
                      table_count, tensors, MR_TENSORS_MAX);
 }
 
+/* Describes the tables and runs the call; `owners` NULL: the call itself reports why. */
+static enum mr_status feed(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                           struct feed_table *feeds, uint32_t table_count, bool read_only,
+                           const struct mrc_owners *owners)
+{
+    const uint32_t part_count = owners == NULL ? 1 : owners->count;
+    struct mr_future *f;
+    enum mr_status status = MR_OK;
+    if (part_count > 1)
+        status = split_tables(client, options, feeds, table_count, owners);
+    if (status == MR_OK)
+        status = check_tensor_count(feeds, table_count);
+    if (status == MR_OK)
+        status = mrc_future_new(client, options, MR_OP_FEED_SAMPLE, 0, part_count,
+                                1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
+    if (status != MR_OK)
+        return status;
+    struct feed_context *context = f->context;
+
+    context->batch_id[0] = batch_id;
+    context->batch_id_words = mrc_add_plan(options, context->batch_id);
+    describe_feed(f, feeds, table_count, read_only);
+    status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    for (uint32_t t = 0; t < table_count && part_count > 1; t++)
+        fill_feed(f, &feeds[t]);
+    return mrc_future_run(f, options, NULL);
+}
+
 enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
                               const struct mr_batch_keys *tables, uint32_t table_count, bool read_only)
 {
-    uint8_t partition_core[MR_PARTITION_COUNT];
     struct feed_table feeds[BATCH_TABLES_MAX];
-    struct mr_future *f = NULL;
     enum mr_status status = check_feed(client, tables, table_count);
     if (status != MR_OK)
         return status;
     for (uint32_t t = 0; t < table_count; t++)
         feeds[t] = (struct feed_table){.keys = &tables[t]};
+    struct mrc_owners *owners = mrc_owners_hold(client);
 
-    uint32_t core_count = mrc_cores(client, partition_core);
-
-    if (core_count > 1)
-        status = split_tables(client, options, feeds, table_count, partition_core);
-    if (status == MR_OK)
-        status = check_tensor_count(feeds, table_count);
-    if (status == MR_OK)
-        status = mrc_future_new(client, options, MR_OP_FEED_SAMPLE, 0, core_count,
-                                1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
-    if (status == MR_OK) {
-        struct feed_context *context = f->context;
-        context->batch_id[0] = batch_id;
-        context->batch_id_words = mrc_add_plan(options, context->batch_id);
-        describe_feed(f, feeds, table_count, read_only);
-        status = mrc_future_begin(f);
-    }
-    for (uint32_t t = 0; t < table_count; t++) {
-        if (status == MR_OK && core_count > 1)
-            fill_feed(f, &feeds[t]);
+    status = feed(client, options, batch_id, feeds, table_count, read_only, owners);
+    mrc_owners_release(owners);
+    for (uint32_t t = 0; t < table_count; t++)
         free(feeds[t].shard.memory);
-    }
-    if (status == MR_OK)
-        return mrc_future_run(f, options, NULL);
-    if (f != NULL)
-        mrc_future_free(f);
     return status;
 }
 
 /* ---- lookup ---- */
 
 struct lookup_context {
-    enum mr_dtype dtype; /* of the rows that come */
+    enum mr_dtype dtype;      /* of the rows that come */
+    struct mrc_rows shares[]; /* of each part, once they are there */
 };
 
 static void add_up(float *total, const float *share, uint64_t floats)
@@ -230,8 +241,8 @@ static enum mr_status expand_shares(const struct mr_tensor *like, const struct m
 /* Every core answers with its share of each bag. */
 static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct lookup_context *context = f->context;
-    struct mrc_rows shares[MR_CORE_MAX];
+    struct lookup_context *context = f->context;
+    struct mrc_rows *shares = context->shares;
     const struct mr_tensor *first = mrc_part_rows(f, 0, context->dtype, 3, &shares[0]);
     if (first == NULL)
         return mrc_part_garbled(f, 0);
@@ -247,13 +258,15 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
     return expand_shares(first, shares, f->part_count, reply);
 }
 
-/* Makes a call with the same tensors to every core; the sources must stay valid until it is run. */
+/* Makes a call with the same tensors to every core; the sources must stay valid until it is run. The context
+ * has `context_bytes`, and `part_bytes` more for each part. */
 static enum mr_status new_for_all(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                   uint32_t feature, struct mr_tensor tensor, size_t context_bytes,
-                                  struct mr_future **out)
+                                  size_t part_bytes, struct mr_future **out)
 {
-    uint32_t core_count = mrc_cores(client, NULL);
-    enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1, context_bytes, out);
+    uint32_t core_count = mrc_cores(client);
+    enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1,
+                                           context_bytes + core_count * part_bytes, out);
     for (uint32_t i = 0; status == MR_OK && i < core_count; i++)
         mrc_part_add(*out, i, tensor);
     return status;
@@ -270,7 +283,7 @@ enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options
 
     if (status == MR_OK)
         status = new_for_all(client, options, MR_OP_LOOKUP_BATCH, table, mr_tensor_1d(MR_U64, 1, &batch_id),
-                             sizeof(struct lookup_context), &f);
+                             sizeof(struct lookup_context), sizeof(struct mrc_rows), &f);
     if (status != MR_OK)
         return status;
     ((struct lookup_context *)f->context)->dtype = dtype;
@@ -367,7 +380,7 @@ static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradi
 /* Assigns the gradients to cores: a table's goes to all, a variable's to its owner. */
 static enum mr_status describe_push(struct mr_future *f, const struct mr_options *options,
                                     const struct mr_batch_gradient *gradients, uint32_t count,
-                                    const uint8_t *partition_core, bool *narrow)
+                                    const struct mrc_owners *owners, bool *narrow)
 {
     struct push_context *context = f->context;
     uint16_t owner = 0;
@@ -386,7 +399,7 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
             if (status != MR_OK)
                 return status;
             everywhere = feature.kind == MR_TABLE;
-            owner = everywhere || f->part_count == 1 ? 0 : mrc_variable_core(&feature, partition_core);
+            owner = everywhere || f->part_count == 1 ? 0 : mrc_variable_owner(&feature, owners->of_partition);
             narrow[g] = is_narrow(context->dtype, &feature);
         }
         if (narrow[g] && rows[0].rank != 3)
@@ -406,42 +419,51 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
     return MR_OK;
 }
 
-enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,
-                                       uint64_t batch_id, const struct mr_batch_gradient *gradients,
-                                       uint32_t count, bool *applied)
+/* `owners` NULL: the call itself reports why. */
+static enum mr_status push_batch(struct mr_client *client, const struct mr_options *options,
+                                 const struct push_context *push, const struct mr_batch_gradient *gradients,
+                                 uint32_t count, const struct mrc_owners *owners)
 {
-    uint8_t partition_core[MR_PARTITION_COUNT];
     bool narrow[BATCH_GRADIENTS_MAX];
-    enum mr_dtype dtype;
     struct mr_future *f;
-    enum mr_status status = check_push(client, gradients, count);
-    if (status == MR_OK)
-        status = mrc_wire_dtype("mr_push_gradients_batch", options, &dtype);
-    if (status == MR_OK && dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
-        status = mrc_error(MR_INVALID_ARGUMENT,
-                           "mr_push_gradients_batch: %u gradients; as i8 up to %u go into a call", count,
-                           (MR_TENSORS_MAX - 1) / 3);
-    if (status == MR_OK)
-        status = mrc_future_new(client, options, MR_OP_PUSH_GRAD_BATCH, 0, mrc_cores(client, partition_core),
-                                1 + 3 * count, sizeof(struct push_context), &f);
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_PUSH_GRAD_BATCH, 0, owners == NULL ? 1 : owners->count,
+                       1 + 3 * count, sizeof(*push), &f);
     if (status != MR_OK)
         return status;
-    struct push_context *context = f->context;
-
-    context->batch_id = batch_id;
-    context->applied = applied;
-    context->dtype = dtype;
+    *(struct push_context *)f->context = *push;
     f->finish = finish_push;
-    status = describe_push(f, options, gradients, count, partition_core, narrow);
-    if (status == MR_OK && dtype != MR_F32)
+    status = describe_push(f, options, gradients, count, owners, narrow);
+    if (status == MR_OK && push->dtype != MR_F32)
         status = mrc_future_begin(f);
     if (status != MR_OK) {
         mrc_future_free(f);
         return status;
     }
-    if (dtype != MR_F32)
+    if (push->dtype != MR_F32)
         fill_push(f, gradients, count, narrow);
     return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,
+                                       uint64_t batch_id, const struct mr_batch_gradient *gradients,
+                                       uint32_t count, bool *applied)
+{
+    struct push_context push = {.batch_id = batch_id, .applied = applied};
+    enum mr_status status = check_push(client, gradients, count);
+    if (status == MR_OK)
+        status = mrc_wire_dtype("mr_push_gradients_batch", options, &push.dtype);
+    if (status == MR_OK && push.dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
+        status = mrc_error(MR_INVALID_ARGUMENT,
+                           "mr_push_gradients_batch: %u gradients; as i8 up to %u go into a call", count,
+                           (MR_TENSORS_MAX - 1) / 3);
+    if (status != MR_OK)
+        return status;
+    struct mrc_owners *owners = mrc_owners_hold(client);
+
+    status = push_batch(client, options, &push, gradients, count, owners);
+    mrc_owners_release(owners);
+    return status;
 }
 
 enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
@@ -453,7 +475,7 @@ enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_optio
     if (batch_ids == NULL && count > 0)
         return mrc_bad_argument("mr_forget_batches", "batch_ids is NULL");
     enum mr_status status =
-        new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids), 0, &f);
+        new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids), 0, 0, &f);
 
     return status != MR_OK ? status : mrc_future_run(f, options, NULL);
 }

@@ -8,21 +8,22 @@ struct state_context {
     uint64_t *watermark;
     uint64_t **bitmap;
     uint32_t *bitmap_words;
+    struct mrc_applied_batches applied[]; /* of each part, once they are there */
 };
 
 static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct state_context *context = f->context;
-    struct mrc_applied_batches applied[MR_CORE_MAX], all;
+    struct state_context *context = f->context;
+    struct mrc_applied_batches all;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *head = mrc_part_tensor(f, i, 0, MR_U64, 1);
         const struct mr_tensor *bits = mrc_part_tensor(f, i, 1, MR_U64, 1);
         if (head == NULL || bits == NULL || head->dims[0] < 1)
             return mrc_part_garbled(f, i);
-        applied[i] = (struct mrc_applied_batches){
+        context->applied[i] = (struct mrc_applied_batches){
             .watermark = *(const uint64_t *)head->data, .bitmap = bits->data, .words = bits->dims[0]};
     }
-    if (!mrc_applied_by_all(applied, f->part_count, &all))
+    if (!mrc_applied_by_all(context->applied, f->part_count, &all))
         return mrc_error(MR_NO_MEMORY, "mr_batch_state: no memory for the bitmap");
     *context->watermark = all.watermark;
     *context->bitmap = all.bitmap;
@@ -38,8 +39,10 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
         return mrc_bad_argument("mr_batch_state", "client is NULL");
     if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
         return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
-    enum mr_status status = mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, mrc_cores(client, NULL), 1,
-                                           sizeof(struct state_context), &f);
+    const uint32_t cores = mrc_cores(client);
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, cores, 1,
+                       sizeof(struct state_context) + cores * sizeof(struct mrc_applied_batches), &f);
 
     if (status != MR_OK)
         return status;

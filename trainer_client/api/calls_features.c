@@ -21,7 +21,7 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
         return status;
     pthread_mutex_lock(&f->client->lock);
     for (uint32_t i = 0; i < context->count; i++)
-        mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &context->features[i],
+        mrc_survey_meet(f->parts[0].link->node, ((const uint32_t *)ids->data)[i], &context->features[i],
                         f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     memcpy(context->ids, ids->data, context->count * sizeof(*context->ids));
@@ -172,10 +172,10 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 
     pthread_mutex_lock(&f->client->lock);
     if (f->parts[0].start_id ==
-        f->client->node.start_id) /* otherwise the node was restarted after this answer */
+        f->parts[0].link->node->start_id) /* otherwise the node was restarted after this answer */
         (void)mrc_learn_features(f);
     for (uint32_t i = 0; i < count && context->infos != NULL; i++)
-        mrc_survey_meet(f->client, ids[i], &features[i], f->parts[0].start_id);
+        mrc_survey_meet(f->parts[0].link->node, ids[i], &features[i], f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     if (context->infos == NULL)
         return MR_OK;

@@ -68,7 +68,7 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
     struct mr_future *f;
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
-    uint32_t map_changes, cores = mrc_cores_of_map(client, NULL, &map_changes);
+    uint32_t map_changes, cores = mrc_cores_of_map(client, &map_changes);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, cores, 0, sizeof(struct heartbeat_context), &f);
 
@@ -120,7 +120,7 @@ static enum mr_status check_core(const char *call, struct mr_client *client, uin
         return mrc_bad_argument(call, "client is NULL");
     if (mrc_is_inherited(client))
         return mrc_check_process(client, call);
-    uint32_t core_count = mrc_cores_of_map(client, NULL, map_changes);
+    uint32_t core_count = mrc_cores_of_map(client, map_changes);
 
     if (core >= core_count)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
@@ -141,7 +141,7 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
     if (status != MR_OK)
         return status;
     *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
-    f->parts[0].core = (uint16_t)core;
+    f->parts[0].owner = (uint16_t)core;
     f->finish = finish_stats;
     return run_by_map(f, map_changes, options, NULL);
 }
@@ -189,7 +189,7 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
     if (status != MR_OK)
         return status;
     *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
-    f->parts[0].core = (uint16_t)core;
+    f->parts[0].owner = (uint16_t)core;
     f->finish = finish_memory;
     return run_by_map(f, map_changes, options, NULL);
 }
@@ -233,7 +233,7 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
     status = mrc_future_new(client, options, MR_OP_ECHO, 0, 1, count, 0, &f);
     if (status != MR_OK)
         return status;
-    f->parts[0].core = (uint16_t)core;
+    f->parts[0].owner = (uint16_t)core;
     for (uint32_t t = 0; t < count; t++)
         mrc_part_add(f, 0, tensors[t]);
     return run_by_map(f, map_changes, options, reply);

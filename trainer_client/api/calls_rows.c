@@ -1,9 +1,9 @@
 /* Rows by key: lookups and gradient pushes, of single keys and of bags. Gradients and rows travel in the
  * options' wire_dtype; callers see f32.
  *
- * With one core a request is what the caller gave and the reply is a view, unless rows travel in another
- * type. With several, each core that owns one of the keys gets its share, and the waiting thread joins the
- * answers. */
+ * With one owner (owners.h) a request is what the caller gave and the reply is a view, unless rows travel in
+ * another type. With several, each one that owns one of the keys gets its share, and the waiting thread joins
+ * the answers. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
@@ -29,8 +29,8 @@ struct rows_call {
     const float *gradients; /* pushes; NULL: lookup */
     /* set by run_rows(); zero to begin with */
     enum mr_dtype dtype; /* of rows in messages */
-    bool averages;       /* several cores, and bags are divided by something */
-    uint32_t pooling;    /* enum mr_pooling; several cores */
+    bool averages;       /* several owners, and bags are divided by something */
+    uint32_t pooling;    /* enum mr_pooling; several owners */
     struct mrc_attempt attempt;
 };
 
@@ -65,16 +65,15 @@ static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
     return mrc_rows_give(out, values, reply);
 }
 
-/* Finds each core's rows. Returns their length, which is the same for all cores; 0 if an answer is
- * malformed. */
-static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_CORE_MAX])
+/* Finds each owner's rows. Returns their length, which is the same for all; 0 if an answer is malformed. */
+static uint32_t take_rows(const struct mr_future *f)
 {
     const struct rows_context *context = f->context;
     uint32_t dim = 0;
     for (uint32_t i = 0; i < f->part_count; i++) {
-        uint32_t core = f->parts[i].core;
-        uint32_t wanted = context->has_bags ? context->shard.bags[core] : context->shard.keys[core];
-        const struct mr_tensor *t = mrc_part_rows(f, i, context->dtype, 2, &rows[core]);
+        struct mrc_share *share = &context->shard.shares[f->parts[i].owner];
+        uint32_t wanted = context->has_bags ? share->bag_count : share->key_count;
+        const struct mr_tensor *t = mrc_part_rows(f, i, context->dtype, 2, &share->rows);
         if (t == NULL || t->dims[0] != wanted || t->dims[1] == 0 || (i > 0 && t->dims[1] != dim))
             return 0;
         dim = t->dims[1];
@@ -82,23 +81,18 @@ static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_COR
     return dim;
 }
 
-static void add_bags(const struct mr_future *f, const struct mrc_rows rows[], uint32_t dim, float *scratch,
-                     float *out)
+static void add_bags(const struct mr_future *f, uint32_t dim, float *scratch, float *out)
 {
     const struct rows_context *context = f->context;
     memset(out, 0, (size_t)context->bag_count * dim * sizeof(*out));
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        uint32_t core = f->parts[i].core;
-        mrc_shard_add_bag_rows(&context->shard, core, &rows[core], dim, scratch, out);
-    }
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_shard_add_bag_rows(&context->shard, f->parts[i].owner, dim, scratch, out);
 }
 
 static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct rows_context *context = f->context;
-    struct mrc_rows rows[MR_CORE_MAX] = {0};
-    uint32_t dim = take_rows(f, rows),
-             count = context->has_bags ? context->bag_count : context->shard.key_count;
+    struct rows_context *context = f->context;
+    uint32_t dim = take_rows(f), count = context->has_bags ? context->bag_count : context->shard.key_count;
     if (dim == 0)
         return mrc_part_garbled(f, 0);
     if (reply == NULL)
@@ -109,9 +103,9 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
     if (out == NULL)
         return MR_NO_MEMORY;
     if (context->has_bags)
-        add_bags(f, rows, dim, out + (size_t)count * dim, out);
+        add_bags(f, dim, out + (size_t)count * dim, out);
     else
-        mrc_shard_join_rows(&context->shard, rows, dim, out);
+        mrc_shard_join_rows(&context->shard, dim, out);
     const struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
 
     return mrc_rows_give(out, &shape, reply);
@@ -119,32 +113,23 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
 
 /* ---- requests ---- */
 
-/* Where a part's tensors are after its request was begun. */
-struct places {
-    uint64_t *keys;
-    uint32_t *offsets;
-    struct mrc_rows gradients;
-    float *weights, *divisors;
-};
-
-static struct places places_of(const struct rows_call *c, const struct mrc_part *part)
+/* Sets where a part's tensors are, after its request was begun. */
+static void find_places(const struct rows_call *c, const struct mrc_part *part, struct mrc_share *share)
 {
     struct mr_tensor *t = part->tensors;
-    struct places p = {0};
     if (c->gradients != NULL)
         t++; /* the head */
-    p.keys = (t++)->data;
+    share->keys = (t++)->data;
     if (c->offsets != NULL || c->gradients != NULL)
-        p.offsets = (t++)->data;
+        share->offsets = (t++)->data;
     if (c->gradients != NULL) {
-        p.gradients = mrc_rows_of(t);
+        share->rows = mrc_rows_of(t);
         t += c->dtype == MR_I8 ? 2 : 1;
     }
     if (c->weights != NULL)
-        p.weights = (t++)->data;
+        share->weights = (t++)->data;
     if (c->averages)
-        p.divisors = t->data;
-    return p;
+        share->divisors = t->data;
 }
 
 /* Describes part i with this many keys and bags; `whole`: with the caller's own, otherwise with room for
@@ -201,8 +186,8 @@ static enum mr_status new_future(const struct rows_call *c, uint32_t part_count,
     return MR_OK;
 }
 
-/* Runs a call whose keys are all on one core: bags are whole, and the core divides them by itself. */
-static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_reply **reply)
+/* Runs a call whose keys all have one owner: bags are whole, and the owner divides them by itself. */
+static enum mr_status run_whole(struct rows_call *c, uint32_t owner, struct mr_reply **reply)
 {
     struct mr_future *f;
     c->averages = false;
@@ -210,7 +195,7 @@ static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_re
 
     if (status != MR_OK)
         return status;
-    f->parts[0].core = core;
+    f->parts[0].owner = (uint16_t)owner;
     describe_part(c, f, 0, c->key_count, c->bag_count, true);
     if (c->gradients == NULL && c->dtype != MR_F32)
         f->finish = finish_whole;
@@ -222,65 +207,43 @@ static enum mr_status run_whole(struct rows_call *c, uint16_t core, struct mr_re
         return status;
     }
     const struct mrc_rows from = mrc_rows_f32(c->gradients);
-    struct places to = places_of(c, &f->parts[0]);
+    struct mrc_share to = {0};
 
-    mrc_rows_move(&to.gradients, 0, &from, 0, c->offsets == NULL ? c->key_count : c->bag_count, c->dim);
+    find_places(c, &f->parts[0], &to);
+    mrc_rows_move(&to.rows, 0, &from, 0, c->offsets == NULL ? c->key_count : c->bag_count, c->dim);
     return mrc_future_run(f, c->options, reply);
 }
 
-static void fill_bags(const struct rows_call *c, struct mr_future *f, const struct places places[])
+static void fill_bags(const struct rows_call *c, struct mr_future *f)
 {
-    const struct rows_context *context = f->context;
+    struct rows_context *context = f->context;
     const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
     for (uint32_t i = 0; i < f->part_count; i++) {
-        uint32_t core = f->parts[i].core;
+        const uint32_t owner = f->parts[i].owner;
         if (c->gradients != NULL)
-            mrc_shard_split_bag_rows(&context->shard, core, &gradients, c->dim, &places[core].gradients);
+            mrc_shard_split_bag_rows(&context->shard, owner, &gradients, c->dim);
         if (c->averages)
-            mrc_shard_divisors(&context->shard, core, c->pooling, c->weights, c->offsets,
-                               places[core].divisors);
+            mrc_shard_divisors(&context->shard, owner, c->pooling, c->weights, c->offsets,
+                               context->shard.shares[owner].divisors);
     }
 }
 
 static void fill_parts(const struct rows_call *c, struct mr_future *f)
 {
-    struct rows_context *context = f->context;
-    struct places places[MR_CORE_MAX];
-    uint64_t *keys[MR_CORE_MAX] = {NULL};
-    uint32_t *offsets[MR_CORE_MAX] = {NULL};
-    float *weights[MR_CORE_MAX] = {NULL};
-    struct mrc_rows rows[MR_CORE_MAX] = {0};
+    struct mrc_shard *shard = &((struct rows_context *)f->context)->shard;
     const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        uint32_t core = f->parts[i].core;
-        places[core] = places_of(c, &f->parts[i]);
-        keys[core] = places[core].keys;
-        offsets[core] = places[core].offsets;
-        weights[core] = places[core].weights;
-        rows[core] = places[core].gradients;
-    }
+    for (uint32_t i = 0; i < f->part_count; i++)
+        find_places(c, &f->parts[i], &shard->shares[f->parts[i].owner]);
     if (c->weights != NULL)
-        mrc_shard_split_floats(&context->shard, c->weights, weights);
+        mrc_shard_split_weights(shard, c->weights);
     if (c->offsets != NULL) {
-        mrc_shard_split_bags(&context->shard, c->keys, c->offsets, c->bag_count, keys, offsets);
-        fill_bags(c, f, places);
+        mrc_shard_split_bags(shard, c->keys, c->offsets, c->bag_count);
+        fill_bags(c, f);
         return;
     }
-    mrc_shard_split_keys(&context->shard, c->keys, keys);
+    mrc_shard_split_keys(shard, c->keys);
     if (c->gradients != NULL)
-        mrc_shard_split_rows(&context->shard, &gradients, c->dim, rows);
-}
-
-static uint32_t owners(const struct mrc_shard *shard, uint16_t *last)
-{
-    uint32_t count = 0;
-    for (uint16_t core = 0; core < MR_CORE_MAX; core++) {
-        if (shard->keys[core] > 0) {
-            *last = core;
-            count++;
-        }
-    }
-    return count;
+        mrc_shard_split_rows(shard, &gradients, c->dim);
 }
 
 static enum mr_status run_split(const struct rows_call *c, const struct mrc_shard *shard, uint32_t part_count,
@@ -300,11 +263,12 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
         mrc_shard_bags(&context->shard, c->offsets, c->bag_count);
     if (c->gradients == NULL)
         f->finish = finish_split;
-    for (uint32_t core = 0, i = 0; core < MR_CORE_MAX; core++) {
-        if (shard->keys[core] == 0)
+    for (uint32_t owner = 0, i = 0; owner < shard->owner_count; owner++) {
+        const struct mrc_share *share = &shard->shares[owner];
+        if (share->key_count == 0)
             continue;
-        f->parts[i].core = (uint16_t)core;
-        describe_part(c, f, i++, shard->keys[core], context->shard.bags[core], false);
+        f->parts[i].owner = (uint16_t)owner;
+        describe_part(c, f, i++, share->key_count, share->bag_count, false);
     }
     status = mrc_future_begin(f);
     if (status != MR_OK) {
@@ -315,31 +279,38 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
     return mrc_future_run(f, c->options, reply);
 }
 
-static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
+/* Runs a call when there are several owners. */
+static enum mr_status run_among(struct rows_call *c, const struct mrc_owners *owners, struct mr_reply **reply)
 {
-    uint8_t partition_core[MR_PARTITION_COUNT];
     struct mr_feature table;
     struct mrc_shard shard;
-    uint16_t core = 0;
-    if (mrc_cores_of_map(c->client, partition_core, &c->attempt.map_changes) <= 1)
-        return run_whole(c, 0, reply);
-
+    uint32_t owner = 0;
     enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->table, MR_TABLE, &table);
-
     if (status != MR_OK)
         return status;
-    if (!mrc_shard_keys(&shard, partition_core, table.seed, c->keys, c->key_count, c->offsets != NULL))
+    if (!mrc_shard_keys(&shard, owners->of_partition, owners->count, table.seed, c->keys, c->key_count,
+                        c->offsets != NULL))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to split %u keys", mr_op_name(c->op), c->key_count);
 
-    uint32_t part_count = owners(&shard, &core);
+    uint32_t part_count = mrc_shard_owners(&shard, &owner);
 
     if (part_count <= 1) {
         free(shard.memory);
-        return run_whole(c, core, reply);
+        return run_whole(c, owner, reply);
     }
     c->pooling = table.pooling;
     c->averages = c->offsets != NULL && mr_pooling_averages(table.pooling);
     return run_split(c, &shard, part_count, reply);
+}
+
+static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
+{
+    struct mrc_owners *owners = mrc_owners_hold(c->client);
+    c->attempt.map_changes = owners == NULL ? 0 : owners->changes;
+    enum mr_status status =
+        owners == NULL || owners->count == 1 ? run_whole(c, 0, reply) : run_among(c, owners, reply);
+    mrc_owners_release(owners);
+    return status;
 }
 
 /* ---- lookups that are made again ---- */

@@ -25,7 +25,7 @@ struct save_context {
 static uint64_t start_of(struct mr_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    uint64_t start_id = client->node.start_id;
+    uint64_t start_id = client->nodes[0]->start_id;
 
     pthread_mutex_unlock(&client->lock);
     return start_id;
@@ -64,8 +64,7 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     char why[MRC_ERROR_BYTES];
     const struct mr_options wait = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
     struct mr_future *f;
-    enum mr_status status =
-        mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, 0, &f);
+    enum mr_status status = mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client), 0, 0, &f);
     if (status != MR_OK)
         return status;
     f->finish = take_any;

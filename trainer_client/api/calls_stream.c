@@ -80,7 +80,7 @@ enum mr_status mr_streams(struct mr_client *client, const struct mr_options *opt
         return mrc_bad_argument("mr_streams", "client is NULL");
     if (streams == NULL || count == NULL)
         return mrc_bad_argument("mr_streams", "streams and count must both be given");
-    enum mr_status status = mrc_future_new(client, options, MR_OP_STREAMS, 0, mrc_cores(client, NULL), 0,
+    enum mr_status status = mrc_future_new(client, options, MR_OP_STREAMS, 0, mrc_cores(client), 0,
                                            sizeof(struct streams_context), &f);
 
     if (status != MR_OK)
@@ -103,8 +103,8 @@ enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_optio
         return mrc_bad_argument("mr_forget_streams", "streams is NULL");
     if (count > MR_STREAMS_MAX)
         return mrc_bad_argument("mr_forget_streams", "there are no more than 65536 streams");
-    enum mr_status status = mrc_future_new(client, options, MR_OP_FORGET_STREAM, 0, mrc_cores(client, NULL),
-                                           1, (count + 1) * sizeof(uint64_t), &f);
+    enum mr_status status = mrc_future_new(client, options, MR_OP_FORGET_STREAM, 0, mrc_cores(client), 1,
+                                           (count + 1) * sizeof(uint64_t), &f);
 
     if (status != MR_OK)
         return status;

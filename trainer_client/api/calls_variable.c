@@ -18,18 +18,17 @@ static uint64_t elements(const struct mr_feature *variable)
     return n;
 }
 
-/* The core that owns a variable, and the map that says so. */
+/* The owner of a variable, and the map that says so. */
 struct place {
     struct mr_feature variable;
     struct mrc_attempt attempt;
-    uint16_t core;
+    uint16_t owner;
 };
 
 /* Finds the variable and its core, and checks the range; *count 0 becomes all from `first` on. */
 static enum mr_status find_place(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                  uint32_t id, uint64_t first, uint64_t *count, struct place *place)
 {
-    uint8_t partition_core[MR_PARTITION_COUNT];
     struct mr_feature *variable = &place->variable;
     enum mr_status status = mrc_find_feature(client, options, op, id, MR_VARIABLE, variable);
     if (status != MR_OK)
@@ -43,9 +42,13 @@ static enum mr_status find_place(struct mr_client *client, const struct mr_optio
                          (first + *count));
     if (*count == 0)
         *count = all - first;
-    bool is_split = mrc_cores_of_map(client, partition_core, &place->attempt.map_changes) > 1;
+    struct mrc_owners *owners = mrc_owners_hold(client);
 
-    place->core = is_split ? mrc_variable_core(variable, partition_core) : 0;
+    if (owners != NULL) { /* otherwise the call itself reports that */
+        place->owner = mrc_variable_owner(variable, owners->of_partition);
+        place->attempt.map_changes = owners->changes;
+    }
+    mrc_owners_release(owners);
     return MR_OK;
 }
 
@@ -55,7 +58,7 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
     enum mr_status status =
         mrc_future_new(client, options, op, feature, 1, 4, sizeof(struct variable_context), out);
     if (status == MR_OK) {
-        (*out)->parts[0].core = place->core;
+        (*out)->parts[0].owner = place->owner;
         (*out)->map_changes = place->attempt.map_changes;
         (*out)->options.deadline_us = place->attempt.deadline_us;
     }
@@ -65,7 +68,7 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
 static struct place begin(struct mr_client *client, const struct mr_options *options)
 {
     struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-    (void)mrc_cores_of_map(client, NULL, &place.attempt.map_changes);
+    (void)mrc_cores_of_map(client, &place.attempt.map_changes);
     return place;
 }
 

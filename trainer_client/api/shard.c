@@ -4,115 +4,129 @@
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
 
-bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITION_COUNT], uint64_t seed,
-                    const uint64_t *keys, uint32_t key_count, bool with_bags)
+bool mrc_shard_keys(struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count,
+                    uint64_t seed, const uint64_t *keys, uint32_t key_count, bool with_bags)
 {
-    size_t n = key_count == 0 ? 1 : key_count;
-    size_t bag_bytes = with_bags ? sizeof(*s->bag_of) : 0;
-    void *memory = malloc(n * (bag_bytes + 1));
+    const size_t shares_bytes = owner_count * sizeof(*s->shares);
+    const size_t bag_bytes = with_bags ? sizeof(*s->bag_of) : 0;
+    uint8_t *memory = malloc(shares_bytes + key_count * (bag_bytes + sizeof(*s->owner_of)));
     if (memory == NULL)
         return false;
-    *s = (struct mrc_shard){.key_count = key_count, .memory = memory};
-    if (with_bags) {
-        s->bag_of = memory;
-        memory = s->bag_of + n;
-    }
-    s->core_of = memory;
+    *s = (struct mrc_shard){.key_count = key_count,
+                            .owner_count = owner_count,
+                            .shares = (struct mrc_share *)(void *)memory,
+                            .memory = memory};
+    memset(s->shares, 0, shares_bytes);
+    memory += shares_bytes;
+    if (with_bags)
+        s->bag_of = (uint32_t *)(void *)memory;
+    s->owner_of = (uint16_t *)(void *)(memory + key_count * bag_bytes);
     for (uint32_t i = 0; i < key_count; i++) {
-        uint8_t core = partition_core[mr_partition_of(mr_key_hash(keys[i], seed))];
-        s->core_of[i] = core;
-        s->keys[core]++;
+        const uint16_t owner = owners[mr_partition_of(mr_key_hash(keys[i], seed))];
+        s->owner_of[i] = owner;
+        s->shares[owner].key_count++;
     }
     return true;
 }
 
-void mrc_shard_split_keys(const struct mrc_shard *s, const uint64_t *keys, uint64_t *const out[])
+uint32_t mrc_shard_owners(const struct mrc_shard *s, uint32_t *last)
 {
-    uint32_t next[MR_CORE_MAX] = {0};
+    uint32_t count = 0;
+    for (uint32_t o = 0; o < s->owner_count; o++) {
+        if (s->shares[o].key_count > 0) {
+            *last = o;
+            count++;
+        }
+    }
+    return count;
+}
+
+/* Each share begins again. */
+static void rewind_shares(struct mrc_shard *s)
+{
+    for (uint32_t o = 0; o < s->owner_count; o++)
+        s->shares[o].next_key = s->shares[o].next_bag = 0;
+}
+
+void mrc_shard_split_keys(struct mrc_shard *s, const uint64_t *keys)
+{
+    rewind_shares(s);
     for (uint32_t i = 0; i < s->key_count; i++) {
-        uint8_t core = s->core_of[i];
-        out[core][next[core]++] = keys[i];
+        struct mrc_share *share = &s->shares[s->owner_of[i]];
+        share->keys[share->next_key++] = keys[i];
     }
 }
 
-void mrc_shard_split_floats(const struct mrc_shard *s, const float *values, float *const out[])
+void mrc_shard_split_weights(struct mrc_shard *s, const float *weights)
 {
-    uint32_t next[MR_CORE_MAX] = {0};
+    rewind_shares(s);
     for (uint32_t i = 0; i < s->key_count; i++) {
-        uint8_t core = s->core_of[i];
-        out[core][next[core]++] = values[i];
+        struct mrc_share *share = &s->shares[s->owner_of[i]];
+        share->weights[share->next_key++] = weights[i];
     }
 }
 
-void mrc_shard_split_rows(const struct mrc_shard *s, const struct mrc_rows *rows, uint32_t dim,
-                          const struct mrc_rows out[])
+void mrc_shard_split_rows(struct mrc_shard *s, const struct mrc_rows *rows, uint32_t dim)
 {
-    uint32_t next[MR_CORE_MAX] = {0};
+    rewind_shares(s);
     for (uint32_t i = 0; i < s->key_count; i++) {
-        uint8_t core = s->core_of[i];
-        mrc_rows_move(&out[core], next[core]++, rows, i, 1, dim);
+        struct mrc_share *share = &s->shares[s->owner_of[i]];
+        mrc_rows_move(&share->rows, share->next_key++, rows, i, 1, dim);
     }
 }
 
-void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], uint32_t dim, float *out)
+void mrc_shard_join_rows(struct mrc_shard *s, uint32_t dim, float *out)
 {
     const struct mrc_rows whole = mrc_rows_f32(out);
-    uint32_t next[MR_CORE_MAX] = {0};
+    rewind_shares(s);
     for (uint32_t i = 0; i < s->key_count; i++) {
-        uint8_t core = s->core_of[i];
-        mrc_rows_move(&whole, i, &in[core], next[core]++, 1, dim);
+        struct mrc_share *share = &s->shares[s->owner_of[i]];
+        mrc_rows_move(&whole, i, &share->rows, share->next_key++, 1, dim);
     }
 }
 
 void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_count)
 {
-    uint32_t last[MR_CORE_MAX] = {0}; /* the last bag counted for the core, from 1 */
-    memset(s->bags, 0, sizeof(s->bags));
+    rewind_shares(s);
+    for (uint32_t o = 0; o < s->owner_count; o++)
+        s->shares[o].bag_count = 0;
     for (uint32_t b = 0; b < bag_count; b++) {
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
-            uint8_t core = s->core_of[i];
-            if (last[core] != b + 1) {
-                last[core] = b + 1;
-                s->bags[core]++;
+            struct mrc_share *share = &s->shares[s->owner_of[i]];
+            if (share->next_bag != b + 1) { /* the last one counted, from 1 */
+                share->next_bag = b + 1;
+                share->bag_count++;
             }
         }
     }
-}
-
-/* Returns where a core's entries of bag_of begin. */
-static uint32_t first_bag(const struct mrc_shard *s, uint32_t core)
-{
-    uint32_t first = 0;
-    for (uint32_t c = 0; c < core; c++)
-        first += s->bags[c];
-    return first;
+    for (uint32_t o = 0, sum = 0; o < s->owner_count; o++) {
+        s->shares[o].first_bag = sum;
+        sum += s->shares[o].bag_count;
+    }
 }
 
 void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
-                          uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[])
+                          uint32_t bag_count)
 {
-    uint32_t next_key[MR_CORE_MAX] = {0}, next_bag[MR_CORE_MAX] = {0}, first[MR_CORE_MAX];
-    for (uint32_t c = 0, sum = 0; c < MR_CORE_MAX; c++) {
-        first[c] = sum;
-        sum += s->bags[c];
-        if (s->keys[c] > 0)
-            offsets_out[c][0] = 0;
-    }
+    rewind_shares(s);
+    for (uint32_t o = 0; o < s->owner_count; o++)
+        if (s->shares[o].key_count > 0)
+            s->shares[o].offsets[0] = 0;
     for (uint32_t b = 0; b < bag_count; b++) {
-        uint32_t begin = offsets[b], end = offsets[b + 1];
+        const uint32_t begin = offsets[b], end = offsets[b + 1];
         for (uint32_t i = begin; i < end; i++) {
-            uint8_t core = s->core_of[i];
-            keys_out[core][next_key[core]++] = keys[i];
+            struct mrc_share *share = &s->shares[s->owner_of[i]];
+            share->keys[share->next_key++] = keys[i];
         }
-        /* Close the bag on every core that got a key of it; a second visit finds nothing new. */
+        /* Close the bag at every owner that got a key of it; a second visit finds nothing new. */
         for (uint32_t i = begin; i < end; i++) {
-            uint8_t core = s->core_of[i];
-            uint32_t bag = next_bag[core];
-            if (bag == s->bags[core] || offsets_out[core][bag] == next_key[core])
+            struct mrc_share *share = &s->shares[s->owner_of[i]];
+            const uint32_t bag = share->next_bag;
+            if (bag == share->bag_count || share->offsets[bag] == share->next_key)
                 continue;
-            s->bag_of[first[core] + bag] = b;
-            offsets_out[core][bag + 1] = next_key[core];
-            next_bag[core]++;
+            s->bag_of[share->first_bag + bag] = b;
+            share->offsets[bag + 1] = share->next_key;
+            share->next_bag++;
         }
     }
 }
@@ -123,39 +137,39 @@ static float divisor_of(uint32_t pooling, const float *weights, const uint32_t *
     return mr_bag_divisor(pooling, weights == NULL ? NULL : weights + first, offsets[bag + 1] - first);
 }
 
-void mrc_shard_divisors(const struct mrc_shard *s, uint32_t core, uint32_t pooling, const float *weights,
+void mrc_shard_divisors(const struct mrc_shard *s, uint32_t owner, uint32_t pooling, const float *weights,
                         const uint32_t *offsets, float *out)
 {
-    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-    for (uint32_t j = 0; j < s->bags[core]; j++)
-        out[j] = divisor_of(pooling, weights, offsets, bag_of[j]);
+    const struct mrc_share *share = &s->shares[owner];
+    for (uint32_t j = 0; j < share->bag_count; j++)
+        out[j] = divisor_of(pooling, weights, offsets, s->bag_of[share->first_bag + j]);
 }
 
-void mrc_shard_split_bag_floats(const struct mrc_shard *s, uint32_t core, const float *values, float *out)
+void mrc_shard_split_bag_floats(const struct mrc_shard *s, uint32_t owner, const float *values, float *out)
 {
-    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-    for (uint32_t j = 0; j < s->bags[core]; j++)
-        out[j] = values[bag_of[j]];
+    const struct mrc_share *share = &s->shares[owner];
+    for (uint32_t j = 0; j < share->bag_count; j++)
+        out[j] = values[s->bag_of[share->first_bag + j]];
 }
 
-void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
-                              uint32_t dim, const struct mrc_rows *out)
+void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t owner, const struct mrc_rows *rows,
+                              uint32_t dim)
 {
-    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
-    for (uint32_t j = 0; j < s->bags[core]; j++)
-        mrc_rows_move(out, j, rows, bag_of[j], 1, dim);
+    const struct mrc_share *share = &s->shares[owner];
+    for (uint32_t j = 0; j < share->bag_count; j++)
+        mrc_rows_move(&share->rows, j, rows, s->bag_of[share->first_bag + j], 1, dim);
 }
 
-void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
-                            uint32_t dim, float *scratch, float *out)
+void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t owner, uint32_t dim, float *scratch,
+                            float *out)
 {
-    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
+    const struct mrc_share *share = &s->shares[owner];
     const struct mrc_rows expanded = mrc_rows_f32(scratch);
-    for (uint32_t j = 0; j < s->bags[core]; j++) {
-        const float *in = (const float *)rows->values + (size_t)j * dim;
-        float *sum = out + (size_t)bag_of[j] * dim;
-        if (rows->dtype != MR_F32) {
-            mrc_rows_move(&expanded, 0, rows, j, 1, dim);
+    for (uint32_t j = 0; j < share->bag_count; j++) {
+        const float *in = (const float *)share->rows.values + (size_t)j * dim;
+        float *sum = out + (size_t)s->bag_of[share->first_bag + j] * dim;
+        if (share->rows.dtype != MR_F32) {
+            mrc_rows_move(&expanded, 0, &share->rows, j, 1, dim);
             in = scratch;
         }
         for (uint32_t d = 0; d < dim; d++)
@@ -163,21 +177,20 @@ void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const stru
     }
 }
 
-void mrc_shard_split_csr(const struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
-                         uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[],
-                         uint32_t core_count)
+void mrc_shard_split_csr(struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
+                         uint32_t bag_count)
 {
-    uint32_t next[MR_CORE_MAX] = {0};
+    rewind_shares(s);
     for (uint32_t b = 0; b < bag_count; b++) {
-        for (uint32_t c = 0; c < core_count; c++)
-            offsets_out[c][b] = next[c];
+        for (uint32_t o = 0; o < s->owner_count; o++)
+            s->shares[o].offsets[b] = s->shares[o].next_key;
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
-            uint8_t core = s->core_of[i];
-            keys_out[core][next[core]++] = keys[i];
+            struct mrc_share *share = &s->shares[s->owner_of[i]];
+            share->keys[share->next_key++] = keys[i];
         }
     }
-    for (uint32_t c = 0; c < core_count; c++)
-        offsets_out[c][bag_count] = next[c];
+    for (uint32_t o = 0; o < s->owner_count; o++)
+        s->shares[o].offsets[bag_count] = s->shares[o].next_key;
 }
 
 void mrc_divisors(uint32_t pooling, const float *weights, const uint32_t *offsets, uint32_t bag_count,

@@ -73,7 +73,7 @@ static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid
 }
 
 static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
-                                   char *error, size_t error_bytes)
+                                   struct mr_address *address, char *error, size_t error_bytes)
 {
     struct mrc_link_config *config = &client->link_config;
     if (options == NULL || options->server == NULL) {
@@ -96,14 +96,14 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
         status = read_key(options, client, error, error_bytes);
     if (status != MR_OK)
         return status;
-    status = mr_address_resolve(options->server, false, &client->address, error, error_bytes);
+    status = mr_address_resolve(options->server, false, address, error, error_bytes);
     if (status != MR_OK)
         return status;
-    if (client->address.port == 0) {
+    if (address->port == 0) {
         snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", options->server);
         return MR_INVALID_ARGUMENT;
     }
-    mr_address_text(&client->address, client->server);
+    mr_address_text(address, client->server);
     return MR_OK;
 }
 
@@ -123,26 +123,27 @@ enum mr_status mrc_check_process(const struct mr_client *client, const char *wha
         client->server, what, (int)client->process);
 }
 
-enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes)
+bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link)
 {
-    struct mr_address address = client->address;
-    struct mrc_link *link;
-    uint16_t core = (uint16_t)client->link_count;
-    address.port = (uint16_t)(address.port + core);
-    enum mr_status status =
-        mrc_link_create(client, &client->link_config, core, &address, &link, error, error_bytes);
+    struct mrc_link **links = realloc(client->links, (client->link_count + 1) * sizeof(struct mrc_link *));
+    if (links == NULL)
+        return false;
+    client->links = links;
+    if (mrc_progress_watch(&client->progress, link->socket.fd) != MR_OK)
+        return false;
+    client->links[client->link_count++] = link;
+    return true;
+}
 
-    if (status != MR_OK)
-        return status;
-    if (mrc_progress_watch(&client->progress, link->socket.fd) != MR_OK) {
-        snprintf(error, error_bytes, "%s: cannot wait for the socket", link->name);
-        mrc_link_close(link, mr_clock_us());
-        mrc_link_destroy(link);
+/* Adds a node, and the link to its core 0. Under the lock. */
+static enum mr_status add_node(struct mr_client *client, const struct mr_address *address, char *error,
+                               size_t error_bytes)
+{
+    struct mrc_node *node = mrc_node_create(client, address);
+    if (node == NULL)
         return MR_NO_MEMORY;
-    }
-    client->links[core] = link;
-    client->link_count++;
-    return MR_OK;
+    client->nodes[client->node_count++] = node;
+    return mrc_node_add_link(node, error, error_bytes);
 }
 
 static bool should_stop(const void *arg)
@@ -164,10 +165,13 @@ static void free_client(struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++)
         mrc_link_destroy(client->links[i]);
+    free(client->links);
+    for (uint32_t n = 0; n < client->node_count; n++)
+        mrc_node_destroy(client->nodes[n]);
+    mrc_owners_release(client->owners);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
     mrc_features_free(&client->met);
-    mrc_remap_fini(client);
     mrc_keys_close(&client->keys);
     pthread_mutex_destroy(&client->lock);
     free(client);
@@ -177,17 +181,17 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
                                 char *error, size_t error_bytes)
 {
     char text[MRC_ERROR_BYTES] = "";
+    struct mr_address address;
     enum mr_status status = MR_NO_MEMORY;
     struct mr_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
         goto failed;
     c->forks = mrc_forks();
     c->process = getpid();
-    mrc_remap_init(c);
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    status = read_options(options, c, text, sizeof(text));
+    status = read_options(options, c, &address, text, sizeof(text));
     if (status != MR_OK)
         goto failed;
     status = mrc_progress_init(&c->progress);
@@ -197,9 +201,9 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     uint64_t connect_ms = or_default(options->connect_ms, MRC_CONNECT_MS_DEFAULT);
 
     pthread_mutex_lock(&c->lock);
-    status = mrc_client_add_link(c, text, sizeof(text));
+    status = add_node(c, &address, text, sizeof(text));
     if (status == MR_OK)
-        status = mrc_node_connect(c, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
+        status = mrc_nodes_connect(c, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
     pthread_mutex_unlock(&c->lock);
     if (status != MR_OK)
         goto failed;
@@ -284,7 +288,7 @@ uint32_t mr_client_core_count(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t core_count = c->node.core_count;
+    uint32_t core_count = c->owners->count;
 
     pthread_mutex_unlock(&c->lock);
     return core_count;
@@ -296,7 +300,7 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t incarnation = c->node.incarnation;
+    uint32_t incarnation = c->nodes[0]->incarnation;
 
     pthread_mutex_unlock(&c->lock);
     return incarnation;
@@ -308,7 +312,7 @@ uint64_t mr_client_start_id(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint64_t start_id = c->node.start_id;
+    uint64_t start_id = c->nodes[0]->start_id;
 
     pthread_mutex_unlock(&c->lock);
     return start_id;

@@ -1,5 +1,5 @@
-/* A client: its links to the node's cores, what it knows about the node, and the lock that protects all of
- * it. */
+/* A client: the nodes that it calls, its links to their cores, what it knows about them, and the lock that
+ * protects all of it. */
 #ifndef MRC_CLIENT_H
 #define MRC_CLIENT_H
 
@@ -14,10 +14,8 @@
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/call/node.h"
+#include "trainer_client/call/owners.h"
 #include "trainer_client/call/progress.h"
-#include "trainer_client/replay/ancestry.h"
-#include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/survey.h"
 
 #define MRC_DEADLINE_MS_DEFAULT 10000u
 #define MRC_CONNECT_MS_DEFAULT  10000u
@@ -25,13 +23,13 @@
     (256u << 20) /* a request and a reply of the largest length, and others besides */
 #define MRC_BUSY_POLL_US_DEFAULT 50u
 #define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
+#define MRC_NODES_MAX            32u
 
 struct mr_client {
     /* set at creation */
     uint32_t forks; /* mrc_forks() then */
     pid_t process;
     char server[MR_ADDRESS_TEXT_BYTES];
-    struct mr_address address; /* of core 0 */
     struct mrc_link_config link_config;
     uint32_t deadline_ms;
     uint32_t busy_poll_us;
@@ -44,20 +42,19 @@ struct mr_client {
     pthread_mutex_t lock; /* of everything below, and of all futures and calls */
     struct mrc_progress progress;
     struct mrc_keys keys;
-    struct mrc_node node;
-    struct mrc_features features; /* of the node, as it is now */
+    struct mrc_features features; /* of the nodes, as they are now */
     struct mrc_features met;      /* numbers that the caller may use, with what they named when it got them */
-    struct mrc_survey survey;
-    struct mrc_ancestry ancestry;
-    struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
+    struct mrc_node *nodes[MRC_NODES_MAX];
+    uint32_t node_count;
+    struct mrc_link *
+        *links; /* of all nodes, in the order in which they were made; set by the driving thread */
     uint32_t link_count;
-    struct mrc_remap remap;
-    uint64_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
-    uint32_t calls_held;   /* begun and not freed, including views that the caller holds */
-    uint64_t room_made;    /* rises when a call ends or is freed */
-    uint32_t room_waiters; /* threads that wait for that */
-    bool stopping;         /* the progress thread must end */
-    bool closed;           /* destroyed by its owner; the last reply to be freed frees it */
+    struct mrc_owners *owners; /* NULL: not known yet */
+    uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
+    uint64_t room_made;        /* rises when a call ends or is freed */
+    uint32_t room_waiters;     /* threads that wait for that */
+    bool stopping;             /* the progress thread must end */
+    bool closed;               /* destroyed by its owner; the last reply to be freed frees it */
 };
 
 /* Returns whether the client was made by a process that this one was forked from. Only what was set at
@@ -66,8 +63,8 @@ bool mrc_is_inherited(const struct mr_client *client);
 /* Returns MR_FORKED, reported by mrc_error(), for such a client. `what` is the name of the call. */
 enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
-/* Adds the link to the next core, link_count. By the driving thread. */
-enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);
+/* Adds a new link to the list, and watches its socket. False: no memory. By the driving thread. */
+bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link);
 
 /* Frees the memory of an ended call. Under the lock. */
 void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call);

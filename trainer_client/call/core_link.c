@@ -39,7 +39,7 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
         link->up = true;
         link->refused = false;
         watch_offload_anew(link);
-        mrc_node_session_up(link->client, link, &info);
+        mrc_node_session_up(link, &info);
         mrc_resend_session_up(link, &info, event == MR_SESSION_RESTARTED);
     }
 }
@@ -72,7 +72,7 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     return mr_endpoint_create(&ec, &link->ep);
 }
 
-enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_config *config, uint16_t core,
+enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_config *config, uint16_t core,
                                const struct mr_address *address, struct mrc_link **out, char *error,
                                size_t error_bytes)
 {
@@ -81,7 +81,8 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     struct mrc_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         goto no_memory;
-    link->client = client;
+    link->client = node->client;
+    link->node = node;
     link->core = core;
     link->port_us = UINT64_MAX;
     mr_list_init(&link->parts);

@@ -1,4 +1,4 @@
-/* A link: one core of the node, with its own socket, endpoint and session. Everything but mrc_link_receive()
+/* A link: one core of a node, with its own socket, endpoint and session. Everything but mrc_link_receive()
  * runs under the client's lock; mrc_link_receive() belongs to the thread that drives the client (see
  * progress.h). */
 #ifndef MRC_CORE_LINK_H
@@ -20,6 +20,7 @@
 #define MRC_CALLS_AHEAD     128u /* more of them, for the library's own */
 
 struct mr_client;
+struct mrc_node;
 
 struct mrc_link_config {
     struct mr_udp_options socket;
@@ -34,6 +35,7 @@ struct mrc_link_config {
 
 struct mrc_link {
     struct mr_client *client;
+    struct mrc_node *node;
     uint16_t core;
     struct mr_address address;
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
@@ -75,7 +77,7 @@ struct mrc_link {
 };
 
 /* Opens the socket and begins the handshake. MR_UNREACHABLE (no route), MR_NO_MEMORY, MR_INVALID_ARGUMENT. */
-enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_config *config, uint16_t core,
+enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_config *config, uint16_t core,
                                const struct mr_address *address, struct mrc_link **out, char *error,
                                size_t error_bytes);
 /* Ends its calls with MR_CANCELLED and the session; ended calls keep their replies. */

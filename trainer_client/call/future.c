@@ -74,7 +74,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     }
     for (uint32_t i = 0; i < part_count; i++) {
         f->parts[i] = (struct mrc_part){.future = f,
-                                        .core = (uint16_t)i,
+                                        .owner = (uint16_t)i,
                                         .tensors = tensors + (size_t)i * tensors_max,
                                         .sources = sources + (size_t)i * tensors_max};
     }
@@ -96,10 +96,10 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
 static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
 {
     struct mr_client *client = f->client;
-    struct mrc_link *link = part->core < client->link_count ? client->links[part->core] : NULL;
+    struct mrc_link *link = part->to != NULL ? part->to : mrc_owners_link(client, part->owner);
     if (link == NULL || link->session == NULL)
         return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
-                         mr_op_name(f->options.op), part->core);
+                         mr_op_name(f->options.op), part->owner);
     f->options.user = part;
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
@@ -283,7 +283,7 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
 
 bool mrc_map_has_changed(const struct mr_future *f)
 {
-    return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
+    return f->map_changes != UINT32_MAX && f->map_changes != mrc_owners_changes(f->client);
 }
 
 /* Returns whether a part has lost its number. */
@@ -442,7 +442,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     request_ended(part);
     mrc_resend_ended(part, reply);
     if (reply != NULL) {
-        mrc_survey_answered(client, reply->preamble.restores);
+        mrc_survey_answered(part->link->node, reply->preamble.restores);
         mrc_answer_note(&client->progress.answers, f->options.op, part->request_bytes,
                         part->link->processed_us - f->sent_us);
     }

@@ -20,7 +20,8 @@
 struct mrc_part {
     struct mr_future *future;
     struct mrc_link *link; /* NULL until begun */
-    uint16_t core;
+    struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (owners.h) */
+    uint16_t owner;
     uint16_t tensor_count;
     struct mr_tensor *tensors; /* of the request: `data` is copied; NULL = room to be filled in */
     const void **sources;      /* where they are copied from */
@@ -74,12 +75,12 @@ struct mr_future {
     uint32_t part_count, parts_pending;
     int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
     uint64_t sent_us;
-    uint32_t map_changes; /* of the map by which the parts were split; UINT32_MAX = any */
+    uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
     struct mrc_part parts[];
 };
 
-/* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to core i unless
+/* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to owner i unless
  * changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a number),
  * reported by mrc_error(). */
 enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,

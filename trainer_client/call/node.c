@@ -1,6 +1,7 @@
 #include "trainer_client/call/node.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
@@ -11,27 +12,66 @@
 #define ASK_PAUSE_MAX_US 1000000u
 #define INFO_WORDS       4u /* core count, map version, base port, message bytes max */
 
-void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
-                         const struct mr_client_session_info *info)
+struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_address *address)
 {
-    struct mrc_node *node = &client->node;
+    struct mrc_node *node = calloc(1, sizeof(*node));
+    if (node == NULL)
+        return NULL;
+    node->client = client;
+    node->address = *address;
+    mrc_remap_init(node);
+    return node;
+}
+
+void mrc_node_destroy(struct mrc_node *node)
+{
+    mrc_remap_fini(node);
+    free(node);
+}
+
+enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t error_bytes)
+{
+    struct mr_client *client = node->client;
+    struct mr_address address = node->address;
+    struct mrc_link *link;
+    const uint16_t core = (uint16_t)node->link_count;
+    address.port = (uint16_t)(address.port + core);
+    enum mr_status status =
+        mrc_link_create(node, &client->link_config, core, &address, &link, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    if (!mrc_client_add_link(client, link)) {
+        snprintf(error, error_bytes, "%s: cannot wait for the socket", link->name);
+        mrc_link_close(link, mr_clock_us());
+        mrc_link_destroy(link);
+        return MR_NO_MEMORY;
+    }
+    node->links[core] = link;
+    node->link_count++;
+    return MR_OK;
+}
+
+void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info)
+{
+    struct mrc_node *node = link->node;
     bool first = node->core_count == 0, started = info->start_id != node->start_id;
     node->incarnation = info->incarnation;
     if (started) {
         node->start_id = info->start_id;
         if (!first) {
             /* Numbers and descriptors may have changed. */
-            mrc_features_clear(&client->features);
+            mrc_features_clear(&node->client->features);
             node->stale = true;
         }
     }
-    mrc_survey_session_up(client, info, started && !first);
+    mrc_survey_session_up(node, info, started && !first);
     if (link->core != 0)
         return;
     if (info->core_count == 1 && (first || node->core_count == 1)) {
         /* One core owns everything, so there is nothing to ask. A hub is such a node, too. */
         node->core_count = 1; /* the map is all zeros from the start */
-        node->stale = false;
+        node->stale = first && !mrc_owners_renew(node->client);
     } else if (first || info->map_version != node->map_version) {
         node->stale = true;
     }
@@ -52,15 +92,11 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (owner[p] >= info[0])
             return false;
-    uint8_t cores[MR_PARTITION_COUNT];
-
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        cores[p] = (uint8_t)owner[p];
-    if (node->core_count != info[0] || memcmp(cores, node->partition_core, sizeof(cores)) != 0)
-        node->changes++;
+    node->unlisted |=
+        node->core_count != info[0] || memcmp(owner, node->partition_core, sizeof(node->partition_core)) != 0;
     node->core_count = info[0];
     node->map_version = info[1];
-    memcpy(node->partition_core, cores, sizeof(cores));
+    memcpy(node->partition_core, owner, sizeof(node->partition_core));
     return true;
 }
 
@@ -72,28 +108,37 @@ static void ask_later(struct mrc_node *node)
     node->ask_us = mr_clock_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
 }
 
+/* Shows what is known of the node's partitions to calls. */
+static void list_owners(struct mrc_node *node)
+{
+    node->unlisted = !mrc_owners_renew(node->client);
+    if (node->unlisted)
+        ask_later(node);
+}
+
 static void info_came(struct mr_future *f)
 {
-    struct mr_client *client = f->client;
-    struct mrc_node *node = &client->node;
+    struct mrc_node *node = f->parts[0].link->node;
     node->asking = false;
     if (f->parts[0].status == MR_OK) {
         node->garbled = !read_info(node, f);
         node->asked_in_vain = 0;
+        if (node->unlisted)
+            list_owners(node);
     } else if (f->parts[0].status != MR_CANCELLED) {
         ask_later(node);
     }
     mrc_future_free_locked(f);
 }
 
-static void ask(struct mr_client *client)
+static void ask(struct mrc_node *node)
 {
-    struct mrc_node *node = &client->node;
     struct mr_future *f;
-    if (mrc_future_new(client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK) {
+    if (mrc_future_new(node->client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK) {
         ask_later(node);
         return;
     }
+    f->parts[0].to = node->links[0];
     f->on_end = info_came;
     f->options.ahead = true; /* held sessions are released once the map is known */
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -106,61 +151,83 @@ static void ask(struct mr_client *client)
 }
 
 /* Opens links to new cores, and closes those to cores that the node no longer has. */
-static void match_links(struct mr_client *client)
+static void match_links(struct mrc_node *node)
 {
-    uint32_t core_count = client->node.core_count;
     uint64_t now_us = mr_clock_us();
     char error[128];
-    while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof(error)) == MR_OK) {
+    while (node->link_count < node->core_count && mrc_node_add_link(node, error, sizeof(error)) == MR_OK) {
     }
-    for (uint32_t i = 1; i < client->link_count; i++) {
-        struct mrc_link *link = client->links[i];
-        if (i >= core_count)
+    for (uint32_t i = 1; i < node->link_count; i++) {
+        struct mrc_link *link = node->links[i];
+        if (i >= node->core_count)
             mrc_link_close(link, now_us);
         else if (link->session == NULL)
             (void)mrc_link_reopen(link, now_us);
     }
 }
 
-void mrc_node_look_after(struct mr_client *client)
+void mrc_node_look_after(struct mrc_node *node)
 {
-    struct mrc_node *node = &client->node;
     if (node->stale && !node->asking && node->ask_us <= mr_clock_us())
-        ask(client);
+        ask(node);
     if (node->core_count == 0)
         return;
-    mrc_remap_begin(client);
-    match_links(client);
-    mrc_survey_look_after(client);
-    mrc_remap_go_on(client);
+    mrc_remap_begin(node);
+    match_links(node);
+    mrc_survey_look_after(node);
+    mrc_remap_go_on(node);
 }
 
-uint64_t mrc_node_next_us(const struct mr_client *client)
+uint64_t mrc_node_next_us(const struct mrc_node *node)
 {
-    const struct mrc_node *node = &client->node;
     if (node->asking)
         return UINT64_MAX;
-    uint64_t survey_us = mrc_survey_next_us(client),
-             next_us = node->stale ? node->ask_us : mrc_remap_next_us(client);
+    uint64_t survey_us = mrc_survey_next_us(node),
+             next_us = node->stale ? node->ask_us : mrc_remap_next_us(node);
 
     return survey_us < next_us ? survey_us : next_us;
 }
 
+/* ---- the first time ---- */
+
+static bool is_ready(const struct mrc_link *link)
+{
+    return link->up && link->path_known;
+}
+
+/* Returns a link that is not ready; NULL: all are. */
+static const struct mrc_link *find_unready(const struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->link_count; i++)
+        if (!is_ready(client->links[i]))
+            return client->links[i];
+    return NULL;
+}
+
+static bool is_complete(const struct mrc_node *node)
+{
+    if (node->core_count == 0 || node->link_count < node->core_count)
+        return false;
+    for (uint32_t i = 0; i < node->core_count; i++)
+        if (!is_ready(node->links[i]))
+            return false;
+    return true;
+}
+
+/* Also when there is nothing to wait for any more. */
 static bool connected(const void *arg)
 {
     const struct mr_client *client = arg;
-    uint32_t core_count = client->node.core_count;
-    if (client->node.garbled)
-        return true;
-    if (core_count == 0 || client->link_count < core_count)
-        return false;
-    for (uint32_t i = 0; i < core_count; i++) {
+    for (uint32_t i = 0; i < client->link_count; i++)
         if (client->links[i]->path_narrow)
             return true;
-        if (!client->links[i]->up || !client->links[i]->path_known)
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->garbled)
+            return true;
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (!is_complete(client->nodes[n]))
             return false;
-    }
-    return true;
+    return client->owners != NULL;
 }
 
 static bool find_narrow(const struct mr_client *client, char *error, size_t error_bytes)
@@ -176,34 +243,30 @@ static bool find_narrow(const struct mr_client *client, char *error, size_t erro
     return false;
 }
 
-enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
-                                size_t error_bytes)
+static bool find_garbled(const struct mr_client *client, char *error, size_t error_bytes)
 {
-    uint64_t begin_us = mr_clock_us();
-    const struct mrc_link *silent = client->links[0];
-    if (mrc_wait(client, connected, client, deadline_us)) {
-        if (find_narrow(client, error, error_bytes))
-            return MR_UNREACHABLE;
-        if (!client->node.garbled)
-            return MR_OK;
-        snprintf(error, error_bytes, "%s: answered, but not with a partition map: another version?",
-                 client->server);
-        return MR_BAD_MESSAGE;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        char text[MR_ADDRESS_TEXT_BYTES];
+        if (!client->nodes[n]->garbled)
+            continue;
+        mr_address_text(&client->nodes[n]->address, text);
+        snprintf(error, error_bytes, "%s: answered, but not with a partition map: another version?", text);
+        return true;
     }
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        if (!client->links[i]->up || !client->links[i]->path_known) {
-            silent = client->links[i];
-            break;
-        }
-    }
-    double waited_s = (double)(mr_clock_us() - begin_us) * 1e-6;
-    char text[MRC_PATH_TEXT_BYTES];
+    return false;
+}
 
+static enum mr_status describe_unready(const struct mr_client *client, double waited_s, char *error,
+                                       size_t error_bytes)
+{
+    const struct mrc_link *silent = find_unready(client);
+    char text[MRC_PATH_TEXT_BYTES];
+    if (silent == NULL)
+        silent = client->links[0];
     if (mrc_link_describe_version(silent, text, sizeof(text))) {
         snprintf(error, error_bytes, "%s: %s", silent->name, text);
         return MR_VERSION_MISMATCH;
     }
-
     if (silent->refused)
         snprintf(error, error_bytes,
                  "%s: nothing listens there (tried for %.1f s): start the server, or correct the address",
@@ -216,4 +279,15 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
             silent->name, waited_s, client->link_config.has_psk ? "one is set" : "none is set",
             MR_PROTOCOL_VERSION);
     return MR_UNREACHABLE;
+}
+
+enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,
+                                 size_t error_bytes)
+{
+    uint64_t begin_us = mr_clock_us();
+    if (!mrc_wait(client, connected, client, deadline_us))
+        return describe_unready(client, (double)(mr_clock_us() - begin_us) * 1e-6, error, error_bytes);
+    if (find_narrow(client, error, error_bytes))
+        return MR_UNREACHABLE;
+    return find_garbled(client, error, error_bytes) ? MR_BAD_MESSAGE : MR_OK;
 }

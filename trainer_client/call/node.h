@@ -1,6 +1,6 @@
-/* The node as the client knows it: its cores, where they listen, and which core owns which partition. The
- * client asks for this after the first core accepts it, and again after each restart of the node. Everything
- * is under the client's lock. */
+/* A node as the client knows it: the links to its cores, which core owns which partition, and what must be sent
+ * again to it after a restart. The client asks for the partitions after the first core accepts it, and again
+ * after each restart of the node. Everything is under the client's lock. */
 #ifndef MRC_NODE_H
 #define MRC_NODE_H
 
@@ -8,34 +8,52 @@
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/udp/address.h"
+#include "trainer_client/call/core_link.h"
+#include "trainer_client/replay/ancestry.h"
+#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/survey.h"
 
 struct mr_client;
-struct mrc_link;
 struct mr_future;
 
 struct mrc_node {
+    struct mr_client *client;
+    struct mr_address address;           /* of core 0 */
+    struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
+    uint32_t link_count;
     uint32_t core_count;  /* 0 = not known yet */
     uint32_t incarnation; /* the last one seen, for people */
     uint64_t start_id;    /* of the start that was seen last */
     uint32_t map_version;
-    uint32_t changes; /* of the map, since the client was made */
-    bool asking;      /* NODE_INFO is in flight */
-    bool stale;       /* the node must be asked (again) ... */
-    uint64_t ask_us;  /* ... but not before */
+    bool asking;     /* NODE_INFO is in flight */
+    bool stale;      /* the node must be asked (again) ... */
+    uint64_t ask_us; /* ... but not before */
     uint32_t asked_in_vain;
-    bool garbled; /* the node's answer was no partition map */
-    uint8_t partition_core[MR_PARTITION_COUNT];
+    bool garbled;  /* the node's answer was no partition map */
+    bool unlisted; /* the client's owners do not show its partitions yet (owners.h) */
+    uint16_t partition_core[MR_PARTITION_COUNT];
+    struct mrc_survey survey;
+    struct mrc_ancestry ancestry;
+    struct mrc_remap remap;
+    uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
 };
 
+/* Makes a node without links. NULL: no memory. */
+struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_address *address);
+/* Its links must have been freed. */
+void mrc_node_destroy(struct mrc_node *node);
+/* Adds the link to the next core, link_count. By the driving thread. */
+enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t error_bytes);
+
 /* Notes that a core has accepted the client, for the first time or again. */
-void mrc_node_session_up(struct mr_client *client, struct mrc_link *link,
-                         const struct mr_client_session_info *info);
+void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info);
 /* Asks when that is due. By the driving thread (see progress.h), because the set of links may change. */
-void mrc_node_look_after(struct mr_client *client);
+void mrc_node_look_after(struct mrc_node *node);
 /* Returns when mrc_node_look_after() is due. */
-uint64_t mrc_node_next_us(const struct mr_client *client);
-/* Waits until the node's cores are known and each of them has accepted the client. */
-enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
-                                size_t error_bytes);
+uint64_t mrc_node_next_us(const struct mrc_node *node);
+/* Waits until the nodes' cores are known and each of them has accepted the client. */
+enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,
+                                 size_t error_bytes);
 
 #endif

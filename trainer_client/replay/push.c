@@ -119,71 +119,70 @@ static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_f
     struct parts p = parts_of(push);
     if (push->tensors[2].dims[0] > 0 && mr_pooling_averages(table->pooling))
         p.head.flags |= MR_BAG_DIVISORS;
-    p.keys = shard->keys[core];
-    p.bags = shard->bags[core];
+    p.keys = shard->shares[core].key_count;
+    p.bags = shard->shares[core].bag_count;
     return new_push(push, &p);
 }
 
 static void fill_bag_share(const struct mrc_shard *shard, uint32_t core, uint32_t pooling,
-                           const struct parts *whole, const struct parts *share)
+                           const struct parts *whole)
 {
-    mrc_shard_split_bag_rows(shard, core, &whole->gradients, whole->dim, &share->gradients);
-    if (share->divisors == NULL)
+    float *divisors = shard->shares[core].divisors;
+    mrc_shard_split_bag_rows(shard, core, &whole->gradients, whole->dim);
+    if (divisors == NULL)
         return;
     if (whole->divisors != NULL)
-        mrc_shard_split_bag_floats(shard, core, whole->divisors, share->divisors);
+        mrc_shard_split_bag_floats(shard, core, whole->divisors, divisors);
     else
-        mrc_shard_divisors(shard, core, pooling, whole->weights, whole->offsets, share->divisors);
+        mrc_shard_divisors(shard, core, pooling, whole->weights, whole->offsets, divisors);
 }
 
 static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct mrc_push *push,
                         struct mrc_push *const shares[])
 {
-    struct parts whole = parts_of(push), parts[MR_CORE_MAX];
-    uint64_t *keys[MR_CORE_MAX] = {NULL};
-    uint32_t *offsets[MR_CORE_MAX] = {NULL};
-    float *weights[MR_CORE_MAX] = {NULL};
-    struct mrc_rows gradients[MR_CORE_MAX] = {0};
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+    const struct parts whole = parts_of(push);
+    for (uint32_t core = 0; core < shard->owner_count; core++) {
+        struct mrc_share *share = &shard->shares[core];
         if (shares[core] == NULL)
             continue;
-        parts[core] = parts_of(shares[core]);
-        keys[core] = parts[core].key;
-        offsets[core] = parts[core].offsets;
-        weights[core] = parts[core].weights;
-        gradients[core] = parts[core].gradients;
+        const struct parts parts = parts_of(shares[core]);
+        share->keys = parts.key;
+        share->offsets = parts.offsets;
+        share->weights = parts.weights;
+        share->divisors = parts.divisors;
+        share->rows = parts.gradients;
     }
     if (whole.weights != NULL)
-        mrc_shard_split_floats(shard, whole.weights, weights);
+        mrc_shard_split_weights(shard, whole.weights);
     if (push->tensors[2].dims[0] == 0) {
-        mrc_shard_split_keys(shard, whole.key, keys);
-        mrc_shard_split_rows(shard, &whole.gradients, whole.dim, gradients);
+        mrc_shard_split_keys(shard, whole.key);
+        mrc_shard_split_rows(shard, &whole.gradients, whole.dim);
         return;
     }
-    mrc_shard_split_bags(shard, whole.key, whole.offsets, whole.bags, keys, offsets);
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++)
+    mrc_shard_split_bags(shard, whole.key, whole.offsets, whole.bags);
+    for (uint32_t core = 0; core < shard->owner_count; core++)
         if (shares[core] != NULL)
-            fill_bag_share(shard, core, pooling, &whole, &parts[core]);
+            fill_bag_share(shard, core, pooling, &whole);
 }
 
-bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR_PARTITION_COUNT],
-                    const struct mr_feature *table, struct mrc_push *shares[MR_CORE_MAX])
+bool mrc_push_split(const struct mrc_push *push, const uint16_t partition_core[MR_PARTITION_COUNT],
+                    uint32_t core_count, const struct mr_feature *table, struct mrc_push *shares[])
 {
     const struct mr_tensor *t = push->tensors;
     struct mrc_shard shard;
     bool ok = true, bags = t[2].dims[0] > 0;
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++)
+    for (uint32_t core = 0; core < core_count; core++)
         shares[core] = NULL;
-    if (!mrc_shard_keys(&shard, partition_core, table->seed, t[1].data, t[1].dims[0], bags))
+    if (!mrc_shard_keys(&shard, partition_core, core_count, table->seed, t[1].data, t[1].dims[0], bags))
         return false;
     if (bags)
         mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
-    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++)
-        if (shard.keys[core] > 0)
+    for (uint32_t core = 0; core < core_count && ok; core++)
+        if (shard.shares[core].key_count > 0)
             ok = (shares[core] = new_share(push, table, &shard, core)) != NULL;
     if (ok)
         fill_shares(&shard, table->pooling, push, shares);
-    for (uint32_t core = 0; core < MR_CORE_MAX && !ok; core++) {
+    for (uint32_t core = 0; core < core_count && !ok; core++) {
         mrc_push_free(shares[core]);
         shares[core] = NULL;
     }

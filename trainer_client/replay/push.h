@@ -57,10 +57,10 @@ uint32_t mrc_push_feature(const struct mrc_push *push);
 /* Of one that is in no buffer; NULL is fine. */
 void mrc_push_free(struct mrc_push *push);
 
-/* The shares of a push of rows for each core of a map; NULL for a core that owns none of its keys. False when
- * memory is short: there are none then. */
-bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR_PARTITION_COUNT],
-                    const struct mr_feature *table, struct mrc_push *shares[MR_CORE_MAX]);
+/* The shares of a push of rows for each core of a map, [core_count]; NULL for a core that owns none of its
+ * keys. False when memory is short: there are none then. */
+bool mrc_push_split(const struct mrc_push *push, const uint16_t partition_core[MR_PARTITION_COUNT],
+                    uint32_t core_count, const struct mr_feature *table, struct mrc_push *shares[]);
 /* One push of rows out of several of the same table. NULL when memory is short. */
 struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count);
 

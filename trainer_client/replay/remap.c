@@ -23,9 +23,9 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane)
     return NULL;
 }
 
-bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane)
+bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint16_t lane)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = &node->remap;
     struct mrc_lane_mark *mark = mrc_remap_mark(remap, lane);
     if (mark == NULL) {
         mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*mark));
@@ -39,19 +39,19 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
     own->lane = lane;
     own->next = mark->next;
     mrc_gone_move(&own->gone, &mark->gone);
-    own->whole = client->survey.restores;
+    own->whole = node->survey.restores;
     return true;
 }
 
-void mrc_remap_init(struct mr_client *client)
+void mrc_remap_init(struct mrc_node *node)
 {
-    mr_list_init(&client->remap.movers);
-    client->remap.era = 1;
+    mr_list_init(&node->remap.movers);
+    node->remap.era = 1;
 }
 
-void mrc_remap_fini(struct mr_client *client)
+void mrc_remap_fini(struct mrc_node *node)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = &node->remap;
     for (uint32_t i = 0; i < remap->lane_count; i++) {
         mrc_replay_fini(remap->lanes[i]);
         free(remap->lanes[i]);
@@ -65,15 +65,14 @@ void mrc_remap_fini(struct mr_client *client)
 static bool own_has_moved(const struct mrc_link *link)
 {
     const struct mrc_replay *own = &link->own;
-    return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
+    return own->lane != 0 && own->lane != mrc_resend_lane(link);
 }
 
 /* Returns whether what is kept at this link belongs to another map: its own pushes, or those of earlier
  * maps. */
 static bool has_moved(const struct mrc_link *link)
 {
-    return own_has_moved(link) ||
-           (link->former_count > 0 && link->former_cores != link->client->node.core_count);
+    return own_has_moved(link) || (link->former_count > 0 && link->former_cores != link->node->core_count);
 }
 
 /* Callers wait for these pushes until they have settled elsewhere. The caller of a request that was not sent
@@ -95,7 +94,7 @@ static void end_asked(struct mrc_link *link)
         }
         if (push->op != MR_OP_PUSH_GRAD_BATCH) {
             part->moved = mrc_replay_sequence(own, push);
-            mr_list_append(&link->client->remap.movers, &part->mover);
+            mr_list_append(&link->node->remap.movers, &part->mover);
         }
         mr_call_cancel(link->ep, part->call);
     }
@@ -103,7 +102,7 @@ static void end_asked(struct mrc_link *link)
 
 static bool take_lane(struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_remap *remap = &link->node->remap;
     struct mrc_replay *lane = malloc(sizeof(*lane));
     if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
         free(lane);
@@ -119,22 +118,22 @@ static bool take_lane(struct mrc_link *link)
 
 static void take_former(struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_remap *remap = &link->node->remap;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < link->former_count; i++) {
-        mrc_remap_note_gone(link->client, link->former[i]);
+        mrc_remap_note_gone(link->node, link->former[i]);
         if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
             link->former[kept++] = link->former[i];
     }
     link->former_count = kept;
 }
 
-void mrc_remap_begin(struct mr_client *client)
+void mrc_remap_begin(struct mrc_node *node)
 {
-    uint32_t links = client->link_count;
+    uint32_t links = node->link_count;
     bool moved = false;
     for (uint32_t i = 0; i < links; i++) {
-        struct mrc_link *link = client->links[i];
+        struct mrc_link *link = node->links[i];
         if (!has_moved(link))
             continue;
         moved = true;
@@ -143,44 +142,43 @@ void mrc_remap_begin(struct mr_client *client)
         take_former(link);
     }
     for (uint32_t i = 0; i < links; i++)
-        if (own_has_moved(client->links[i]))
-            (void)take_lane(client->links[i]); /* without memory: repeated in the next round */
-    client->remap.era += moved;
+        if (own_has_moved(node->links[i]))
+            (void)take_lane(node->links[i]); /* without memory: repeated in the next round */
+    node->remap.era += moved;
 }
 
 /* ---- giving it to the links ---- */
 
-void mrc_remap_go_on(struct mr_client *client)
+void mrc_remap_go_on(struct mrc_node *node)
 {
-    struct mrc_remap *remap = &client->remap;
-    if ((remap->lane_count == 0 && !remap->asks) || client->node.stale || client->node.asking ||
-        !mrc_survey_is_over(client))
+    struct mrc_remap *remap = &node->remap;
+    if ((remap->lane_count == 0 && !remap->asks) || node->stale || node->asking || !mrc_survey_is_over(node))
         return;
-    if (client->link_count < client->node.core_count) { /* without descriptors or memory */
+    if (node->link_count < node->core_count) { /* without descriptors or memory */
         remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
         return;
     }
-    if (remap->lane_count > 0 && client->node.core_count > 1 && !client->features.complete) {
-        mrc_survey_want(client);
+    if (remap->lane_count > 0 && node->core_count > 1 && !node->client->features.complete) {
+        mrc_survey_want(node);
         return;
     }
-    mrc_remap_split(client);
-    remap->asks = !mrc_remap_ask(client);
+    mrc_remap_split(node);
+    remap->asks = !mrc_remap_ask(node);
     if (remap->asks)
         remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
-    client->room_made++;
+    node->client->room_made++;
 }
 
-uint64_t mrc_remap_next_us(const struct mr_client *client)
+uint64_t mrc_remap_next_us(const struct mrc_node *node)
 {
-    const struct mrc_remap *remap = &client->remap;
+    const struct mrc_remap *remap = &node->remap;
     const bool waits = remap->lane_count > 0 || remap->asks;
-    return waits && mrc_survey_is_over(client) ? remap->ask_us : UINT64_MAX;
+    return waits && mrc_survey_is_over(node) ? remap->ask_us : UINT64_MAX;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
 {
-    if (link->client->remap.lane_count > 0 || has_moved(link))
+    if (link->node->remap.lane_count > 0 || has_moved(link))
         return false;
     for (uint32_t i = 0; i < link->former_count; i++)
         if (!mrc_replay_caught_up(link->former[i]))
@@ -190,9 +188,9 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 
 /* ---- callers that wait ---- */
 
-void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
+void mrc_remap_failed(struct mrc_node *node, uint64_t sequence, enum mr_status status)
 {
-    struct mr_link *movers = &client->remap.movers;
+    struct mr_link *movers = &node->remap.movers;
     for (struct mr_link *l = movers->next; l != movers; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
         if (part->moved == sequence)
@@ -208,7 +206,7 @@ void mrc_remap_leave(struct mrc_part *part)
 }
 
 struct settling {
-    const struct mr_client *client;
+    const struct mrc_node *node;
     uint64_t sequence;
 };
 
@@ -217,10 +215,10 @@ static bool has_settled(const void *arg)
     const struct settling *s = arg;
     uint16_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
-    if (s->client->remap.lane_count > 0)
+    if (s->node->remap.lane_count > 0)
         return false;
-    for (uint32_t i = 0; i < s->client->link_count; i++) {
-        const struct mrc_link *link = s->client->links[i];
+    for (uint32_t i = 0; i < s->node->link_count; i++) {
+        const struct mrc_link *link = s->node->links[i];
         for (uint32_t l = 0; l < link->former_count; l++)
             if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
                 return false;
@@ -232,8 +230,12 @@ bool mrc_remap_has_settled(const struct mr_future *f)
 {
     bool settled = true;
     for (uint32_t i = 0; i < f->part_count && settled; i++) {
-        struct settling settling = {.client = f->client, .sequence = f->parts[i].moved};
-        settled = settling.sequence == 0 || has_settled(&settling);
+        const struct mrc_part *part = &f->parts[i];
+        struct settling settling = {.sequence = part->moved};
+        if (part->moved == 0)
+            continue;
+        settling.node = part->link->node;
+        settled = has_settled(&settling);
     }
     return settled || mr_clock_us() >= f->options.deadline_us;
 }
@@ -242,9 +244,10 @@ void mrc_remap_settle(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-        struct settling settling = {.client = f->client, .sequence = part->moved};
+        struct settling settling = {.sequence = part->moved};
         if (part->moved == 0)
             continue;
+        settling.node = part->link->node;
         pthread_mutex_lock(&f->client->lock);
         if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
             part->status = part->moved_status;

@@ -3,7 +3,7 @@
  *
  * A push keeps its lane and its number: the server knows the lanes of all maps. When a push is split again,
  * its parts share them. Pushes of batches are dropped, because the hub hands those batches out again.
- * Everything is under the client's lock, except mrc_remap_settle().
+ * Everything is per node, and under the client's lock, except mrc_remap_settle().
  */
 #ifndef MRC_REMAP_H
 #define MRC_REMAP_H
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include "trainer_client/replay/replay.h"
 
-struct mr_client;
+struct mrc_node;
 struct mr_future;
 struct mrc_link;
 struct mrc_part;
@@ -39,17 +39,17 @@ struct mrc_remap {
 
 /* If the map has changed, ends the calls in flight of the old map, and takes what is kept from the links. By
  * the driving thread, before links are closed. */
-void mrc_remap_begin(struct mr_client *client);
+void mrc_remap_begin(struct mrc_node *node);
 /* Gives what was taken to the links of the new map, after the survey (survey.h). */
-void mrc_remap_go_on(struct mr_client *client);
+void mrc_remap_go_on(struct mrc_node *node);
 /* Returns when mrc_remap_go_on() is due. */
-uint64_t mrc_remap_next_us(const struct mr_client *client);
+uint64_t mrc_remap_next_us(const struct mrc_node *node);
 /* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
 bool mrc_remap_is_over(const struct mrc_link *link);
 /* Returns what is remembered of a lane; NULL: this client has not used it. */
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember the lane. */
-bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
+bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint16_t lane);
 
 /* Returns whether the pushes of an ended call that were split again have been answered. Under the lock. */
 bool mrc_remap_has_settled(const struct mr_future *f);
@@ -58,11 +58,11 @@ bool mrc_remap_has_settled(const struct mr_future *f);
 void mrc_remap_settle(struct mr_future *f);
 
 /* Notes that a piece of a push will not be applied: the call that waits for it ends with `status`. */
-void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
+void mrc_remap_failed(struct mrc_node *node, uint64_t sequence, enum mr_status status);
 /* Notes that nobody waits for the part's push any more. */
 void mrc_remap_leave(struct mrc_part *part);
 
-void mrc_remap_init(struct mr_client *client);
-void mrc_remap_fini(struct mr_client *client);
+void mrc_remap_init(struct mrc_node *node);
+void mrc_remap_fini(struct mrc_node *node);
 
 #endif

@@ -6,17 +6,17 @@
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_split.h"
 
-void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
+void mrc_remap_note_gone(struct mrc_node *node, struct mrc_replay *lane)
 {
-    struct mrc_lane_mark *mark = mrc_remap_mark(&client->remap, lane->lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(&node->remap, lane->lane);
     if (mark != NULL)
         mrc_gone_move(&mark->gone, &lane->gone);
 }
 
-void mrc_remap_restored(struct mr_client *client, uint32_t whole)
+void mrc_remap_restored(struct mrc_node *node, uint32_t whole)
 {
-    for (uint32_t i = 0; i < client->remap.mark_count; i++)
-        mrc_gone_restored(&client->remap.marks[i].gone, whole);
+    for (uint32_t i = 0; i < node->remap.mark_count; i++)
+        mrc_gone_restored(&node->remap.marks[i].gone, whole);
 }
 
 /* Returns where the lane's partitions begin. */
@@ -26,11 +26,11 @@ static uint32_t first_partition(uint16_t lane, uint32_t core)
     return (core * MR_PARTITION_COUNT + cores - 1) / cores;
 }
 
-static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t lane)
+static bool owns_keys_of(const struct mrc_node *node, uint32_t core, uint16_t lane)
 {
     const uint32_t old = mr_push_lane_core(lane), end = first_partition(lane, old + 1);
     for (uint32_t p = first_partition(lane, old); p < end; p++)
-        if (client->node.partition_core[p] == core)
+        if (node->partition_core[p] == core)
             return true;
     return false;
 }
@@ -38,7 +38,7 @@ static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t
 /* Of a lane of a former map. */
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
-    struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->client->survey.restores);
+    struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->node->survey.restores);
     struct mrc_gone gone = mark->gone;
     if (to == NULL)
         return false;
@@ -56,32 +56,32 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 }
 
 /* Returns the current core whose lane it is; NULL: it is a lane of a former map. */
-static struct mrc_link *link_of(const struct mr_client *client, uint16_t lane)
+static struct mrc_link *link_of(const struct mrc_node *node, uint16_t lane)
 {
-    for (uint32_t core = 0; core < client->node.core_count; core++)
-        if (client->links[core]->own.lane == lane)
-            return client->links[core];
+    for (uint32_t core = 0; core < node->core_count; core++)
+        if (node->links[core]->own.lane == lane)
+            return node->links[core];
     return NULL;
 }
 
-static bool ask_owners(struct mr_client *client, struct mrc_lane_mark *mark)
+static bool ask_owners(struct mrc_node *node, struct mrc_lane_mark *mark)
 {
     bool asked = true;
-    for (uint32_t core = 0; core < client->node.core_count; core++)
-        if (owns_keys_of(client, core, mark->lane))
-            asked &= ask_link(client->links[core], mark);
+    for (uint32_t core = 0; core < node->core_count; core++)
+        if (owns_keys_of(node, core, mark->lane))
+            asked &= ask_link(node->links[core], mark);
     if (asked)
         mrc_gone_init(&mark->gone); /* the links have it now */
     return asked;
 }
 
-bool mrc_remap_ask(struct mr_client *client)
+bool mrc_remap_ask(struct mrc_node *node)
 {
-    const bool lacks = mrc_ancestry_lacks(&client->ancestry, client->node.start_id);
+    const bool lacks = mrc_ancestry_lacks(&node->ancestry, node->start_id);
     bool asked = true;
-    for (uint32_t i = 0; i < client->remap.mark_count; i++) {
-        struct mrc_lane_mark *mark = &client->remap.marks[i];
-        struct mrc_link *own = link_of(client, mark->lane);
+    for (uint32_t i = 0; i < node->remap.mark_count; i++) {
+        struct mrc_lane_mark *mark = &node->remap.marks[i];
+        struct mrc_link *own = link_of(node, mark->lane);
         if (lacks)
             mrc_gone_suspect(&mark->gone);
         if (mark->gone.to == 0)
@@ -89,7 +89,7 @@ bool mrc_remap_ask(struct mr_client *client)
         if (own != NULL)
             mrc_gone_move(&own->own.gone, &mark->gone);
         else if (mark->gone.is_suspect || mark->gone.given_up_to > 0)
-            asked &= ask_owners(client, mark);
+            asked &= ask_owners(node, mark);
     }
     return asked;
 }

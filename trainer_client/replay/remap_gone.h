@@ -9,16 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mr_client;
+struct mrc_node;
 struct mrc_replay;
 
 /* Notes what is gone of a lane of a former map that is about to leave its link. */
-void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane);
+void mrc_remap_note_gone(struct mrc_node *node, struct mrc_replay *lane);
 /* Notes that everything was restored by call, for the `whole`-th time: what was gone before that is no
  * loss. */
-void mrc_remap_restored(struct mr_client *client, uint32_t whole);
+void mrc_remap_restored(struct mrc_node *node, uint32_t whole);
 /* Handles a restart of the node: if it may lack something of a lane, the links of the current map ask for it.
  * False when memory is short: to be repeated later. */
-bool mrc_remap_ask(struct mr_client *client);
+bool mrc_remap_ask(struct mrc_node *node);
 
 #endif

@@ -30,14 +30,14 @@ struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number,
     }
     mrc_replay_init(lane, number, link->client->replay_bytes);
     lane->whole = whole;
-    link->former_cores = link->client->node.core_count;
+    link->former_cores = link->node->core_count;
     return lane;
 }
 
-static bool give(struct mr_client *client, uint32_t core, const struct mrc_replay *from,
-                 struct mrc_push *push, uint64_t number, uint64_t after)
+static bool give(struct mrc_node *node, uint32_t core, const struct mrc_replay *from, struct mrc_push *push,
+                 uint64_t number, uint64_t after)
 {
-    struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
+    struct mrc_replay *to = mrc_remap_former_lane(node->links[core], from->lane, from->whole);
     if (to == NULL || number < to->next) {
         mrc_push_free(push);
         return false;
@@ -46,40 +46,39 @@ static bool give(struct mr_client *client, uint32_t core, const struct mrc_repla
     return true;
 }
 
-static bool split_rows(struct mr_client *client, const struct mrc_replay *from, const struct mrc_push *push,
+static bool split_rows(struct mrc_node *node, const struct mrc_replay *from, const struct mrc_push *push,
                        const struct mr_feature *table)
 {
     struct mrc_push *shares[MR_CORE_MAX];
-    bool ok = mrc_push_split(push, client->node.partition_core, table, shares), given = true;
-    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++)
+    bool ok = mrc_push_split(push, node->partition_core, node->core_count, table, shares), given = true;
+    for (uint32_t core = 0; core < node->core_count && ok; core++)
         if (shares[core] != NULL)
-            given &= give(client, core, from, shares[core], push->number, push->after);
+            given &= give(node, core, from, shares[core], push->number, push->after);
     return ok && given;
 }
 
 /* Removes a push that will not be applied, as a whole or in part; that is reported to its caller, or to that
  * of the next push. */
-static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
+static void lose(struct mrc_node *node, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
-    mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
+    mrc_remap_failed(node, mrc_replay_sequence(from, push), why);
     mrc_replay_drop(from, push, why);
 }
 
 /* Moves the push itself: nothing has to be split. */
-static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+static void hand_over(struct mrc_node *node, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
 {
     uint64_t number = push->number, step = push->step;
     mrc_replay_withdraw(from, push);
-    if (give(client, core, from, push, number, push->after))
+    if (give(node, core, from, push, number, push->after))
         return;
     mrc_replay_add_loss(from, 1, step, step, MR_NO_MEMORY);
     from->dropped++;
-    mrc_remap_failed(client, mr_push_sequence(from->lane, number), MR_NO_MEMORY);
+    mrc_remap_failed(node, mr_push_sequence(from->lane, number), MR_NO_MEMORY);
 }
 
-static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
+static void split_push(struct mrc_node *node, struct mrc_replay *from, struct mrc_push *push)
 {
-    const struct mrc_node *node = &client->node;
     if (push->tensor_count == 0) { /* a mark: a new one is made below */
         mrc_replay_withdraw(from, push);
         mrc_push_free(push);
@@ -91,21 +90,21 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
         return;
     }
     if (node->core_count == 1) {
-        hand_over(client, 0, from, push);
+        hand_over(node, 0, from, push);
         return;
     }
     uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
-    const struct mr_feature *feature = mrc_features_get(&client->features, id);
+    const struct mr_feature *feature = mrc_features_get(&node->client->features, id);
 
     if (feature == NULL) {
-        lose(client, from, push, MR_UNKNOWN_TABLE);
+        lose(node, from, push, MR_UNKNOWN_TABLE);
     } else if (push->tensor_count < MRC_ROWS_TENSORS) {
-        hand_over(client, mrc_variable_core(feature, node->partition_core), from, push);
-    } else if (split_rows(client, from, push, feature)) {
+        hand_over(node, mrc_variable_owner(feature, node->partition_core), from, push);
+    } else if (split_rows(node, from, push, feature)) {
         mrc_replay_withdraw(from, push); /* its shares remain */
         mrc_push_free(push);
     } else {
-        lose(client, from, push, MR_NO_MEMORY);
+        lose(node, from, push, MR_NO_MEMORY);
     }
 }
 
@@ -132,8 +131,7 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
 }
 
 /* Joins all pieces of a number into one push of one of the lanes, and returns that lane. */
-static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[], uint32_t at[],
-                      uint32_t count)
+static uint32_t unite(struct mrc_node *node, struct mrc_replay *const lanes[], uint32_t at[], uint32_t count)
 {
     struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
     for (uint32_t i = 0; i < count; i++)
@@ -154,7 +152,7 @@ static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[]
     uint64_t number = pieces[0]->number, after = pieces[0]->after;
 
     if (whole == NULL)
-        mrc_remap_failed(client, mrc_replay_sequence(lanes[at[0]], pieces[0]), MR_NO_MEMORY);
+        mrc_remap_failed(node, mrc_replay_sequence(lanes[at[0]], pieces[0]), MR_NO_MEMORY);
     for (uint32_t i = 0; i < count; i++) {
         mrc_replay_drop(lanes[at[i]], pieces[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
         lanes[at[i]]->dropped -= whole != NULL;
@@ -166,48 +164,48 @@ static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[]
 
 /* Cores that got nothing of a number are also sent the number, so that their record of the lane has no
  * gaps. */
-static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
+static void mark_elsewhere(struct mrc_node *node, const struct mrc_replay *from, uint64_t number)
 {
-    if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
+    if (mr_push_lane_cores(from->lane) == node->core_count) /* the lane's own core has all of it */
         return;
-    for (uint32_t core = 0; core < client->node.core_count; core++) {
-        const struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
+    for (uint32_t core = 0; core < node->core_count; core++) {
+        const struct mrc_replay *to = mrc_remap_former_lane(node->links[core], from->lane, from->whole);
         struct mrc_push *empty;
         if (to == NULL || to->next > number)
             continue;
         empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
         if (empty != NULL)
-            (void)give(client, core, from, empty, number, 0);
+            (void)give(node, core, from, empty, number, 0);
     }
 }
 
 /* Splits what the links had of one lane. */
-static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], uint32_t count)
+static void split_lanes(struct mrc_node *node, struct mrc_replay *lanes[], uint32_t count)
 {
     uint32_t at[MR_CORE_MAX + 1], found;
     while ((found = find_pieces(lanes, count, at)) > 0) {
         if (found > 1)
-            at[0] = unite(client, lanes, at, found);
+            at[0] = unite(node, lanes, at, found);
         struct mrc_push *push = oldest(lanes[at[0]]);
 
         if (push == NULL) /* no memory for it: reported as a loss */
             continue;
         uint64_t number = push->number;
 
-        split_push(client, lanes[at[0]], push);
-        mark_elsewhere(client, lanes[at[0]], number);
+        split_push(node, lanes[at[0]], push);
+        mark_elsewhere(node, lanes[at[0]], number);
     }
     for (uint32_t i = 0; i < count; i++) {
-        mrc_replay_retire(lanes[i], &client->links[0]->own);
+        mrc_replay_retire(lanes[i], &node->links[0]->own);
         free(lanes[i]);
     }
 }
 
 /* Splits the lanes in the order in which they were begun. A lane has been at most once on each link, and once
  * more as its own. */
-void mrc_remap_split(struct mr_client *client)
+void mrc_remap_split(struct mrc_node *node)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = &node->remap;
     struct mrc_replay *lanes[MR_CORE_MAX + 1];
     for (uint32_t m = 0; m < remap->mark_count; m++) {
         uint32_t count = 0;
@@ -218,7 +216,7 @@ void mrc_remap_split(struct mr_client *client)
             lanes[count++] = lane;
             remap->lanes[i] = NULL; /* freed after it is split */
         }
-        split_lanes(client, lanes, count);
+        split_lanes(node, lanes, count);
     }
     remap->lane_count = 0;
 }

@@ -107,8 +107,9 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        add_loss(&sum, client->remap.lanes[i]);
+    for (uint32_t n = 0; n < client->node_count; n++)
+        for (uint32_t i = 0; i < client->nodes[n]->remap.lane_count; i++)
+            add_loss(&sum, client->nodes[n]->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         add_loss(&sum, &client->links[i]->own);
         for (uint32_t l = 0; l < client->links[i]->former_count; l++)
@@ -117,9 +118,9 @@ static struct mrc_loss take_losses(struct mr_client *client)
     return sum;
 }
 
-uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core)
+uint16_t mrc_resend_lane(const struct mrc_link *link)
 {
-    return mr_push_lane_of(client->node.core_count, core);
+    return mr_push_lane_of(link->node->core_count, link->core);
 }
 
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
@@ -130,12 +131,11 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->own.lane == 0 &&
-        !mrc_remap_start_lane(f->client, &link->own, mrc_resend_lane(f->client, link->core)))
+    if (link->own.lane == 0 && !mrc_remap_start_lane(link->node, &link->own, mrc_resend_lane(link)))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
-    part->push->era = f->client->remap.era;
-    part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : f->client->looked_up_in;
+    part->push->era = link->node->remap.era;
+    part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : link->node->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
@@ -200,7 +200,7 @@ void mrc_resend_all_ended(struct mr_future *f)
 /* Relies on what the reply reports as being on disk, once that start of the node is judged. */
 static uint64_t take_floor(const struct mrc_part *part)
 {
-    struct mrc_ancestry *ancestry = &part->future->client->ancestry;
+    struct mrc_ancestry *ancestry = &part->link->node->ancestry;
     const uint64_t floor = mr_push_number(part->sequence);
     if (!mrc_ancestry_knows(ancestry, part->start_id))
         return MRC_FLOOR_UNKNOWN;
@@ -218,7 +218,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     struct mrc_push *push = part->push;
     if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
         part->replied && part->status == MR_OK)
-        part->link->looked_up_in = part->future->client->looked_up_in = part->link->start_id;
+        part->link->looked_up_in = part->link->node->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;
     if (reply != NULL)
@@ -232,11 +232,11 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     }
 }
 
-bool mrc_resend_in_flight(const struct mr_client *client)
+bool mrc_resend_in_flight(const struct mrc_node *node)
 {
     bool in_flight = false;
-    for (uint32_t i = 0; i < client->link_count; i++)
-        in_flight |= !mr_list_empty(&client->links[i]->resends);
+    for (uint32_t i = 0; i < node->link_count; i++)
+        in_flight |= !mr_list_empty(&node->links[i]->resends);
     return in_flight;
 }
 
@@ -264,7 +264,7 @@ static void resend_ended(struct mr_future *f)
             resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mr_clock_us());
         if (resend->lane->dropped != dropped)
-            mrc_remap_failed(f->client, f->options.sequence, part->status);
+            mrc_remap_failed(part->link->node, f->options.sequence, part->status);
     } else {
         mrc_replay_unanswered(resend->lane, resend->push);
     }
@@ -284,11 +284,11 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     struct resend *resend = f->context;
 
     *resend = (struct resend){.future = f, .lane = lane, .push = push};
-    f->parts[0].core = link->core;
+    f->parts[0].to = link;
     f->options.deadline_us = UINT64_MAX;
     f->options.sequence = mrc_replay_sequence(lane, push);
     f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
-                                  (uint8_t)link->client->survey.restores << MR_PUSH_RESTORES_SHIFT);
+                                  (uint8_t)link->node->survey.restores << MR_PUSH_RESTORES_SHIFT);
     f->options.ahead = true;
     f->on_end = resend_ended;
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -320,10 +320,9 @@ static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t er
 /* Returns whether the node has reported its map since this link's core restarted. */
 static bool map_is_known(const struct mrc_link *link)
 {
-    const struct mrc_node *node = &link->client->node;
-    return !node->stale && !node->asking && node->start_id == link->start_id &&
-           link->client->remap.lane_count == 0 && !link->client->remap.asks &&
-           mrc_survey_is_over(link->client);
+    const struct mrc_node *node = link->node;
+    return !node->stale && !node->asking && node->start_id == link->start_id && node->remap.lane_count == 0 &&
+           !node->remap.asks && mrc_survey_is_over(node);
 }
 
 /* False: this lane has not caught up; nothing of a later era may be sent. */
@@ -363,7 +362,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             link->former[left++] = lane;
             continue;
         }
-        mrc_remap_note_gone(link->client, lane);
+        mrc_remap_note_gone(link->node, lane);
         mrc_replay_retire(lane, &link->own);
         free(lane);
     }
@@ -378,7 +377,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     if (link->session == NULL)
         return;
     mr_client_session_info(link->session, &info);
-    if (!info.up || (link->held && !map_is_known(link)) || !mrc_survey_is_over(link->client))
+    if (!info.up || (link->held && !map_is_known(link)) || !mrc_survey_is_over(link->node))
         return;
     if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
         return;
@@ -419,8 +418,9 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        add_lane(info, client->remap.lanes[i]);
+    for (uint32_t n = 0; n < client->node_count; n++)
+        for (uint32_t i = 0; i < client->nodes[n]->remap.lane_count; i++)
+            add_lane(info, client->nodes[n]->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
         info->replaying |= link->held;
@@ -466,7 +466,7 @@ static void mark_asked(const struct mrc_link *link)
 static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 {
     mrc_replay_restart(lane);
-    if (mrc_ancestry_lacks(&link->client->ancestry, link->start_id))
+    if (mrc_ancestry_lacks(&link->node->ancestry, link->start_id))
         mrc_gone_suspect(&lane->gone);
 }
 
@@ -481,7 +481,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
         return;
     mrc_resend_stop(link);
     mark_asked(link);
-    link->client->remap.asks = true;
+    link->node->remap.asks = true;
     restart_lane(link, &link->own);
     for (uint32_t i = 0; i < link->former_count; i++)
         restart_lane(link, link->former[i]);

@@ -15,8 +15,8 @@
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/call/future.h"
 
-/* The lane of a core's pushes in the current map. */
-uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core);
+/* The lane of pushes to this core in its node's current map. */
+uint16_t mrc_resend_lane(const struct mrc_link *link);
 /* Whether calls of this op are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 
@@ -44,8 +44,8 @@ void mrc_resend_keep(struct mrc_part *part);
 void mrc_resend_free(struct mr_future *f);
 /* True while a push of the client waits for an answer. */
 bool mrc_resend_pending(const struct mr_client *client);
-/* Whether a push that is sent again waits for its answer. */
-bool mrc_resend_in_flight(const struct mr_client *client);
+/* Whether a push that is sent again to this node waits for its answer. */
+bool mrc_resend_in_flight(const struct mrc_node *node);
 
 /* The core has accepted the client: `again` by a server that had lost its session. */
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again);

@@ -14,66 +14,66 @@
 /* ---- when ---- */
 
 /* Each lane that was ever pushed to has a mark. */
-static bool has_pushed(const struct mr_client *client)
+static bool has_pushed(const struct mrc_node *node)
 {
-    return client->remap.mark_count > 0;
+    return node->remap.mark_count > 0;
 }
 
-void mrc_survey_want(struct mr_client *client)
+void mrc_survey_want(struct mrc_node *node)
 {
-    if (client->survey.due)
+    if (node->survey.due)
         return;
-    client->survey.due = true;
-    client->survey.ask_us = 0;
+    node->survey.due = true;
+    node->survey.ask_us = 0;
 }
 
-void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started)
+void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session_info *info, bool started)
 {
-    struct mrc_survey *s = &client->survey;
+    struct mrc_survey *s = &node->survey;
     s->lineage_now = info->lineage;
     if (!s->has_met) {
         s->has_met = true;
         s->lineage = info->lineage;
         s->restores = info->restores;
-        mrc_ancestry_meet(&client->ancestry, info->start_id);
+        mrc_ancestry_meet(&node->ancestry, info->start_id);
     }
-    if (started && (client->met.count > 0 || has_pushed(client)))
-        mrc_survey_want(client);
+    if (started && (node->client->met.count > 0 || has_pushed(node)))
+        mrc_survey_want(node);
     else if (started)
-        mrc_ancestry_meet(&client->ancestry, info->start_id);
+        mrc_ancestry_meet(&node->ancestry, info->start_id);
     if (!started)
-        mrc_survey_answered(client, info->restores);
+        mrc_survey_answered(node, info->restores);
 }
 
-void mrc_survey_answered(struct mr_client *client, uint32_t restores)
+void mrc_survey_answered(struct mrc_node *node, uint32_t restores)
 {
-    if (restores != client->survey.restores)
-        mrc_survey_want(client);
+    if (restores != node->survey.restores)
+        mrc_survey_want(node);
 }
 
-bool mrc_survey_is_over(const struct mr_client *client)
+bool mrc_survey_is_over(const struct mrc_node *node)
 {
-    return !client->survey.due && !client->survey.asking;
+    return !node->survey.due && !node->survey.asking;
 }
 
-uint64_t mrc_survey_next_us(const struct mr_client *client)
+uint64_t mrc_survey_next_us(const struct mrc_node *node)
 {
-    const bool waits = client->survey.due && !client->survey.asking && !mrc_resend_in_flight(client);
-    return waits ? client->survey.ask_us : UINT64_MAX;
+    const bool waits = node->survey.due && !node->survey.asking && !mrc_resend_in_flight(node);
+    return waits ? node->survey.ask_us : UINT64_MAX;
 }
 
 /* ---- numbers ---- */
 
-void mrc_survey_meet(struct mr_client *client, uint32_t id, const struct mr_feature *feature,
-                     uint64_t start_id)
+void mrc_survey_meet(struct mrc_node *node, uint32_t id, const struct mr_feature *feature, uint64_t start_id)
 {
+    struct mr_client *client = node->client;
     (void)mrc_features_add(&client->met, id, feature); /* without memory it is not checked */
     /* An answer from before the restart holds only after the node has confirmed it. */
-    mrc_features_set_void(&client->met, id, start_id != client->node.start_id);
-    if (start_id == client->node.start_id)
+    mrc_features_set_void(&client->met, id, start_id != node->start_id);
+    if (start_id == node->start_id)
         (void)mrc_features_add(&client->features, id, feature);
     else
-        mrc_survey_want(client);
+        mrc_survey_want(node);
 }
 
 static void check_met(struct mr_client *client)
@@ -146,7 +146,7 @@ static bool end_one_void(struct mrc_link *link)
 /* ---- what is kept ---- */
 
 struct review {
-    const struct mr_client *client;
+    const struct mrc_node *node;
     const uint32_t *ids, *taken_back; /* of the features that there are */
     uint32_t count, restores, whole;
     bool same_lineage;
@@ -172,7 +172,7 @@ static enum mrc_verdict judge(void *arg, struct mrc_push *push)
         if (!r->same_lineage || push->restores > r->restores)
             push->restores = r->restores;
     }
-    return mrc_features_is_void(&r->client->met, mrc_push_feature(push)) ? MRC_VOID : MRC_KEEP;
+    return mrc_features_is_void(&r->node->client->met, mrc_push_feature(push)) ? MRC_VOID : MRC_KEEP;
 }
 
 static void review_lane(struct mrc_replay *lane, struct review *r)
@@ -180,28 +180,28 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     mrc_replay_review(lane, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
-    if (lane->restarted && mrc_ancestry_lacks(&r->client->ancestry, r->client->node.start_id))
+    if (lane->restarted && mrc_ancestry_lacks(&r->node->ancestry, r->node->start_id))
         mrc_gone_suspect(&lane->gone);
 }
 
-static void review_kept(struct mr_client *client, struct review *r)
+static void review_kept(struct mrc_node *node, struct review *r)
 {
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        review_lane(client->remap.lanes[i], r);
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        struct mrc_link *link = client->links[i];
+    for (uint32_t i = 0; i < node->remap.lane_count; i++)
+        review_lane(node->remap.lanes[i], r);
+    for (uint32_t i = 0; i < node->link_count; i++) {
+        struct mrc_link *link = node->links[i];
         review_lane(&link->own, r);
         for (uint32_t l = 0; l < link->former_count; l++)
             review_lane(link->former[l], r);
         link->resend_us = 0;
     }
     if (r->same_lineage)
-        mrc_remap_restored(client, r->whole);
+        mrc_remap_restored(node, r->whole);
 }
 
 /* ---- asking ---- */
 
-static bool read_origin(struct mr_future *f, struct review *r)
+static bool read_origin(struct mrc_node *node, struct mr_future *f, struct review *r)
 {
     const struct mr_tensor *starts = mrc_part_tensor(f, 0, 4, MR_U64, 2);
     if (starts == NULL || starts->dims[1] != MR_LIST_START_WORDS)
@@ -212,11 +212,11 @@ static bool read_origin(struct mr_future *f, struct review *r)
                                       .restores = r->restores,
                                       .whole = r->whole};
 
-    mrc_ancestry_judge(&f->client->ancestry, f->parts[0].start_id, &origin);
+    mrc_ancestry_judge(&node->ancestry, f->parts[0].start_id, &origin);
     return true;
 }
 
-static bool read_review(struct mr_future *f, struct review *r)
+static bool read_review(struct mrc_node *node, struct mr_future *f, struct review *r)
 {
     const struct mr_tensor *ids = mrc_part_tensor(f, 0, 1, MR_U32, 1),
                            *words = mrc_part_tensor(f, 0, 3, MR_U32, 1);
@@ -225,38 +225,38 @@ static bool read_review(struct mr_future *f, struct review *r)
         return false;
     const uint32_t *history = words->data;
 
-    *r = (struct review){.client = f->client,
+    *r = (struct review){.node = node,
                          .ids = ids->data,
                          .taken_back = history + MR_LIST_HISTORY_WORDS,
                          .count = ids->dims[0],
                          .restores = history[MR_LIST_RESTORES],
                          .whole = history[MR_LIST_WHOLE],
-                         .same_lineage = f->client->survey.lineage == f->client->survey.lineage_now};
-    return read_origin(f, r);
+                         .same_lineage = node->survey.lineage == node->survey.lineage_now};
+    return read_origin(node, f, r);
 }
 
-static void take_over(struct mr_client *client, struct review *r)
+static void take_over(struct mrc_node *node, struct review *r)
 {
-    struct mrc_survey *s = &client->survey;
-    check_met(client);
-    review_kept(client, r);
+    struct mrc_survey *s = &node->survey;
+    check_met(node->client);
+    review_kept(node, r);
     s->lineage = s->lineage_now;
     s->restores = r->restores;
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        while (end_one_void(client->links[i])) {
+    for (uint32_t i = 0; i < node->link_count; i++) {
+        while (end_one_void(node->links[i])) {
         }
     }
 }
 
 static void answer_came(struct mr_future *f)
 {
-    struct mr_client *client = f->client;
-    struct mrc_survey *s = &client->survey;
+    struct mrc_node *node = f->parts[0].link->node;
+    struct mrc_survey *s = &node->survey;
     struct review review;
     s->asking = false;
-    if (f->parts[0].status == MR_OK && f->parts[0].start_id == client->node.start_id &&
-        read_review(f, &review)) {
-        take_over(client, &review);
+    if (f->parts[0].status == MR_OK && f->parts[0].start_id == node->start_id &&
+        read_review(node, f, &review)) {
+        take_over(node, &review);
     } else {
         s->due = true;
         s->ask_us = mr_clock_us() + ASK_AGAIN_US;
@@ -264,17 +264,18 @@ static void answer_came(struct mr_future *f)
     mrc_future_free_locked(f);
 }
 
-void mrc_survey_look_after(struct mr_client *client)
+void mrc_survey_look_after(struct mrc_node *node)
 {
-    struct mrc_survey *s = &client->survey;
+    struct mrc_survey *s = &node->survey;
     struct mr_future *f;
-    if (!s->due || s->asking || client->node.core_count == 0 || mr_clock_us() < s->ask_us)
+    if (!s->due || s->asking || node->core_count == 0 || mr_clock_us() < s->ask_us)
         return;
-    if (mrc_resend_in_flight(client)) /* a push that comes back unapplied must not miss the review */
+    if (mrc_resend_in_flight(node)) /* a push that comes back unapplied must not miss the review */
         return;
     s->ask_us = mr_clock_us() + ASK_AGAIN_US;
-    if (mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
+    if (mrc_future_new(node->client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
         return;
+    f->parts[0].to = node->links[0];
     f->on_end = answer_came;
     f->options.ahead = true; /* held sessions are released once this is known */
     s->asking = mrc_future_send_locked(f) == MR_OK;

@@ -16,6 +16,7 @@
 #include "dataplane/wire/format/mr_status.h"
 
 struct mr_client;
+struct mrc_node;
 struct mr_future;
 struct mrc_part;
 
@@ -30,23 +31,22 @@ struct mrc_survey {
 };
 
 /* Notes that a core has accepted the client; `started`: the node was restarted. */
-void mrc_survey_session_up(struct mr_client *client, const struct mr_client_session_info *info, bool started);
+void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session_info *info, bool started);
 /* Handles the restore count of an answer. If it is lower than the known one, the call was executed before a
  * restore, and may have been in flight during the last survey. */
-void mrc_survey_answered(struct mr_client *client, uint32_t restores);
+void mrc_survey_answered(struct mrc_node *node, uint32_t restores);
 /* Makes a survey due, unless one is. */
-void mrc_survey_want(struct mr_client *client);
+void mrc_survey_want(struct mrc_node *node);
 /* Returns whether there is no survey to wait for. */
-bool mrc_survey_is_over(const struct mr_client *client);
+bool mrc_survey_is_over(const struct mrc_node *node);
 /* Asks when that is due. By the driving thread. */
-void mrc_survey_look_after(struct mr_client *client);
+void mrc_survey_look_after(struct mrc_node *node);
 /* Returns when mrc_survey_look_after() is due. */
-uint64_t mrc_survey_next_us(const struct mr_client *client);
+uint64_t mrc_survey_next_us(const struct mrc_node *node);
 
-/* Notes that the caller knows the feature by this number from now on. `start_id`: of the server that reported
- * it. */
-void mrc_survey_meet(struct mr_client *client, uint32_t id, const struct mr_feature *feature,
-                     uint64_t start_id);
+/* Notes that the caller knows the feature by this number from now on. `start_id`: of the node's start that
+ * reported it. */
+void mrc_survey_meet(struct mrc_node *node, uint32_t id, const struct mr_feature *feature, uint64_t start_id);
 /* Returns MR_UNKNOWN_TABLE, reported by mrc_error(), if the call names a number that belongs to another
  * feature now. */
 enum mr_status mrc_survey_check(const struct mr_future *f);

@@ -22,23 +22,20 @@ static uint64_t next_random(void)
 
 /* One round's input, and room for every core's part of it. */
 struct round {
-    uint8_t partition_core[MR_PARTITION_COUNT];
+    uint16_t owners[MR_PARTITION_COUNT];
     uint64_t keys[KEYS];
     uint32_t key_count, bag_count;
     uint32_t offsets[BAGS + 1];
     uint64_t core_keys[CORES][KEYS];
     uint32_t core_offsets[CORES][BAGS + 1];
     float core_rows[CORES][KEYS * DIM];
-    uint64_t *keys_out[CORES];
-    uint32_t *offsets_out[CORES];
-    float *rows_out[CORES];
 };
 
 static void make_round(struct round *r)
 {
     memset(r, 0, sizeof(*r));
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        r->partition_core[p] = (uint8_t)(next_random() % CORES);
+        r->owners[p] = (uint16_t)(next_random() % CORES);
     r->bag_count = (uint32_t)(next_random() % (BAGS + 1));
     for (uint32_t b = 0; b < r->bag_count; b++) {
         uint32_t n = (uint32_t)(next_random() % 5);
@@ -46,16 +43,22 @@ static void make_round(struct round *r)
             r->keys[r->key_count++] = next_random() % 40; /* repeats, in a bag, too */
         r->offsets[b + 1] = r->key_count;
     }
+}
+
+/* Finds the owners, and points their shares to the round's room. */
+static void split(struct round *r, struct mrc_shard *s, uint64_t seed, bool with_bags)
+{
+    assert_true(mrc_shard_keys(s, r->owners, CORES, seed, r->keys, r->key_count, with_bags));
     for (uint32_t c = 0; c < CORES; c++) {
-        r->keys_out[c] = r->core_keys[c];
-        r->offsets_out[c] = r->core_offsets[c];
-        r->rows_out[c] = r->core_rows[c];
+        s->shares[c].keys = r->core_keys[c];
+        s->shares[c].offsets = r->core_offsets[c];
+        s->shares[c].rows = mrc_rows_f32(r->core_rows[c]);
     }
 }
 
-static uint8_t owner(const struct round *r, uint64_t seed, uint64_t key)
+static uint16_t owner(const struct round *r, uint64_t seed, uint64_t key)
 {
-    return r->partition_core[mr_key_hash(key, seed) >> 52];
+    return r->owners[mr_key_hash(key, seed) >> 52];
 }
 
 static float value(uint64_t key, uint32_t d)
@@ -70,31 +73,33 @@ static void test_keys(void **state)
     for (uint32_t n = 0; n < ROUNDS; n++) {
         struct mrc_shard s;
         uint64_t seed = next_random();
-        uint32_t total = 0, next[CORES] = {0};
+        uint32_t total = 0, next[CORES] = {0}, with_keys = 0, last = 0, last_with_keys = 0;
         make_round(&r);
-        assert_true(mrc_shard_keys(&s, r.partition_core, seed, r.keys, r.key_count, false));
-        mrc_shard_split_keys(&s, r.keys, r.keys_out);
+        split(&r, &s, seed, false);
+        mrc_shard_split_keys(&s, r.keys);
         for (uint32_t i = 0; i < r.key_count; i++) {
-            uint8_t c = owner(&r, seed, r.keys[i]);
+            uint16_t c = owner(&r, seed, r.keys[i]);
             assert_int_equal(r.core_keys[c][next[c]], r.keys[i]);
             next[c]++;
             for (uint32_t d = 0; d < DIM; d++)
                 rows[i * DIM + d] = value(r.keys[i], d);
         }
         for (uint32_t c = 0; c < CORES; c++) {
-            assert_int_equal(s.keys[c], next[c]);
-            total += s.keys[c];
+            assert_int_equal(s.shares[c].key_count, next[c]);
+            total += next[c];
+            with_keys += next[c] > 0;
+            last_with_keys = next[c] > 0 ? c : last_with_keys;
         }
         assert_int_equal(total, r.key_count);
-        struct mrc_rows from = mrc_rows_f32(rows), shares[MR_CORE_MAX] = {0};
+        assert_int_equal(mrc_shard_owners(&s, &last), with_keys);
+        assert_int_equal(last, last_with_keys);
+        struct mrc_rows from = mrc_rows_f32(rows);
 
+        mrc_shard_split_rows(&s, &from, DIM);
         for (uint32_t c = 0; c < CORES; c++)
-            shares[c] = mrc_rows_f32(r.core_rows[c]);
-        mrc_shard_split_rows(&s, &from, DIM, shares);
-        for (uint32_t c = 0; c < CORES; c++)
-            for (uint32_t i = 0; i < s.keys[c]; i++)
+            for (uint32_t i = 0; i < next[c]; i++)
                 assert_true(r.core_rows[c][i * DIM + 1] == value(r.core_keys[c][i], 1));
-        mrc_shard_join_rows(&s, shares, DIM, joined);
+        mrc_shard_join_rows(&s, DIM, joined);
         assert_memory_equal(joined, rows, r.key_count * DIM * sizeof(float));
         free(s.memory);
     }
@@ -130,34 +135,32 @@ static void check_bags(uint32_t pooling)
     static struct round r;
     static float expected[BAGS * DIM], got[BAGS * DIM], weights[KEYS], core_weights[CORES][KEYS];
     float divisors[BAGS], core_divisors[CORES][BAGS], scratch[DIM];
-    float *weights_out[CORES];
     struct mrc_shard s;
     make_round(&r);
-    for (uint32_t c = 0; c < CORES; c++)
-        weights_out[c] = core_weights[c];
     for (uint32_t i = 0; i < KEYS; i++)
         weights[i] = (float)(i % 5) * 0.25f + 0.5f;
-    assert_true(mrc_shard_keys(&s, r.partition_core, 1, r.keys, r.key_count, true));
+    split(&r, &s, 1, true);
+    for (uint32_t c = 0; c < CORES; c++)
+        s.shares[c].weights = core_weights[c];
     mrc_shard_bags(&s, r.offsets, r.bag_count);
-    mrc_shard_split_bags(&s, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out);
-    mrc_shard_split_floats(&s, weights, weights_out);
+    mrc_shard_split_bags(&s, r.keys, r.offsets, r.bag_count);
+    mrc_shard_split_weights(&s, weights);
     mrc_divisors(pooling, weights, r.offsets, r.bag_count, divisors);
     memset(got, 0, sizeof(got));
     for (uint32_t c = 0; c < CORES; c++) {
-        struct mrc_rows rows = mrc_rows_f32(r.core_rows[c]);
+        const uint32_t bags = s.shares[c].bag_count;
         float again[BAGS];
-        if (s.keys[c] == 0)
+        if (s.shares[c].key_count == 0)
             continue;
         assert_int_equal(r.core_offsets[c][0], 0);
-        assert_int_equal(r.core_offsets[c][s.bags[c]], s.keys[c]);
-        for (uint32_t b = 0; b < s.bags[c]; b++)
+        assert_int_equal(r.core_offsets[c][bags], s.shares[c].key_count);
+        for (uint32_t b = 0; b < bags; b++)
             assert_true(r.core_offsets[c][b] < r.core_offsets[c][b + 1]); /* no empty ones */
         mrc_shard_divisors(&s, c, pooling, weights, r.offsets, core_divisors[c]);
         mrc_shard_split_bag_floats(&s, c, divisors, again);
-        assert_memory_equal(core_divisors[c], again, s.bags[c] * sizeof(float));
-        reduce(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
-               r.core_rows[c]);
-        mrc_shard_add_bag_rows(&s, c, &rows, DIM, scratch, got);
+        assert_memory_equal(core_divisors[c], again, bags * sizeof(float));
+        reduce(r.core_keys[c], r.core_offsets[c], bags, core_weights[c], core_divisors[c], r.core_rows[c]);
+        mrc_shard_add_bag_rows(&s, c, DIM, scratch, got);
     }
     reduce(r.keys, r.offsets, r.bag_count, weights, divisors, expected);
     for (uint32_t i = 0; i < r.bag_count * DIM; i++)
@@ -165,19 +168,18 @@ static void check_bags(uint32_t pooling)
 
     /* A bag's gradient, split and spread by each core, gives each key the bits that it would have got
      * undivided. */
-    float gradients[BAGS * DIM], whole[40][DIM] = {{0}}, split[40][DIM] = {{0}};
+    float gradients[BAGS * DIM], whole[40][DIM] = {{0}}, shared[40][DIM] = {{0}};
     const struct mrc_rows from = mrc_rows_f32(gradients);
 
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(i % 17) - 8.0f;
     spread(r.keys, r.offsets, r.bag_count, weights, divisors, gradients, whole);
     for (uint32_t c = 0; c < CORES; c++) {
-        const struct mrc_rows to = mrc_rows_f32(r.core_rows[c]);
-        mrc_shard_split_bag_rows(&s, c, &from, DIM, &to);
-        spread(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
-               r.core_rows[c], split);
+        mrc_shard_split_bag_rows(&s, c, &from, DIM);
+        spread(r.core_keys[c], r.core_offsets[c], s.shares[c].bag_count, core_weights[c], core_divisors[c],
+               r.core_rows[c], shared);
     }
-    assert_memory_equal(whole, split, sizeof(whole));
+    assert_memory_equal(whole, shared, sizeof(whole));
     free(s.memory);
 }
 
@@ -196,8 +198,8 @@ static void test_csr(void **state)
     for (uint32_t n = 0; n < ROUNDS; n++) {
         struct mrc_shard s;
         make_round(&r);
-        assert_true(mrc_shard_keys(&s, r.partition_core, 9, r.keys, r.key_count, false));
-        mrc_shard_split_csr(&s, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out, CORES);
+        split(&r, &s, 9, false);
+        mrc_shard_split_csr(&s, r.keys, r.offsets, r.bag_count);
         for (uint32_t c = 0; c < CORES; c++) {
             uint32_t at = 0;
             for (uint32_t b = 0; b < r.bag_count; b++) {
@@ -207,7 +209,7 @@ static void test_csr(void **state)
                         assert_int_equal(r.core_keys[c][at++], r.keys[i]);
             }
             assert_int_equal(r.core_offsets[c][r.bag_count], at);
-            assert_int_equal(s.keys[c], at);
+            assert_int_equal(s.shares[c].key_count, at);
         }
         free(s.memory);
     }

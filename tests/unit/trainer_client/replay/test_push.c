@@ -9,7 +9,7 @@
 
 enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };
 
-static uint8_t map[MR_PARTITION_COUNT];
+static uint16_t map[MR_PARTITION_COUNT];
 static uint64_t keys[KEYS];
 static float rows[KEYS * DIM];
 static uint32_t offsets[BAGS + 1];
@@ -19,7 +19,7 @@ static int set_up(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        map[p] = (uint8_t)(p * 7 % CORES);
+        map[p] = (uint16_t)(p * 7 % CORES);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = i * 7919u;
     for (uint32_t i = 0; i < KEYS * DIM; i++)
@@ -57,15 +57,13 @@ static void add_up(const struct mrc_push *push, float sums[KEYS])
 static void check_split_and_join(uint32_t bags, uint32_t pooling)
 {
     struct mr_feature table = mr_feature_table("t", DIM);
-    struct mrc_push *push = new_push(bags), *shares[MR_CORE_MAX], *whole;
+    struct mrc_push *push = new_push(bags), *shares[CORES], *whole;
     float expected[KEYS] = {0}, split[KEYS] = {0}, joined[KEYS] = {0};
     table.pooling = pooling;
     add_up(push, expected);
-    assert_true(mrc_push_split(push, map, &table, shares));
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
-        assert_true((shares[core] != NULL) == (core < CORES));
-        if (shares[core] == NULL)
-            continue;
+    assert_true(mrc_push_split(push, map, CORES, &table, shares));
+    for (uint32_t core = 0; core < CORES; core++) {
+        assert_non_null(shares[core]);
         const uint64_t *key = shares[core]->tensors[1].data;
 
         for (uint32_t i = 0; i < shares[core]->tensors[1].dims[0]; i++)
@@ -104,7 +102,7 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
 {
     struct mr_feature table = mr_feature_table("t", DIM);
     struct mr_push_head words = {.feature = 1, .flags = MR_BAG_WEIGHTS, .learning_rate = 0.5f};
-    struct mrc_push *shares[MR_CORE_MAX], *again[MR_CORE_MAX], *whole;
+    struct mrc_push *shares[CORES], *again[CORES], *whole;
     float weights[KEYS], scales[BAGS];
     int8_t gradients[BAGS * DIM];
     uint32_t bag_count = 0;
@@ -125,10 +123,10 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 5, tensors, 6);
 
     assert_non_null(push);
-    assert_true(mrc_push_split(push, map, &table, shares));
+    assert_true(mrc_push_split(push, map, CORES, &table, shares));
     whole = mrc_push_join(shares, CORES);
     assert_non_null(whole);
-    assert_true(mrc_push_split(whole, map, &table, again));
+    assert_true(mrc_push_split(whole, map, CORES, &table, again));
     for (uint32_t core = 0; core < CORES; core++) {
         const struct mr_tensor *t = again[core]->tensors;
         const uint32_t *offset = t[2].data;

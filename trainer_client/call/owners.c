@@ -1,0 +1,64 @@
+#include "trainer_client/call/owners.h"
+
+#include <stdlib.h>
+#include "trainer_client/call/client.h"
+
+struct mrc_owners *mrc_owners_hold(struct mr_client *client)
+{
+    if (mrc_is_inherited(client))
+        return NULL;
+    pthread_mutex_lock(&client->lock);
+    struct mrc_owners *owners = client->owners;
+
+    atomic_fetch_add_explicit(&owners->holders, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&client->lock);
+    return owners;
+}
+
+void mrc_owners_release(struct mrc_owners *owners)
+{
+    if (owners != NULL && atomic_fetch_sub_explicit(&owners->holders, 1, memory_order_acq_rel) == 1)
+        free(owners);
+}
+
+/* Assigns a node's partitions to its owners, which begin at `first`. */
+static void add_node(struct mrc_owners *owners, uint32_t first, struct mrc_node *node)
+{
+    for (uint16_t core = 0; core < node->core_count; core++)
+        owners->owners[first + core] = (struct mrc_owner){.node = node, .core = core};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        owners->of_partition[p] = (uint16_t)(first + node->partition_core[p]);
+}
+
+bool mrc_owners_renew(struct mr_client *client)
+{
+    uint32_t count = 0;
+    for (uint32_t n = 0; n < client->node_count; n++)
+        count += client->nodes[n]->core_count;
+    struct mrc_owners *owners = calloc(1, sizeof(*owners) + count * sizeof(*owners->owners));
+
+    if (owners == NULL)
+        return false;
+    atomic_init(&owners->holders, 1);
+    owners->changes = client->owners == NULL ? 0 : client->owners->changes + 1;
+    owners->count = count;
+    for (uint32_t n = 0, first = 0; n < client->node_count; first += client->nodes[n++]->core_count)
+        add_node(owners, first, client->nodes[n]);
+    mrc_owners_release(client->owners);
+    client->owners = owners;
+    return true;
+}
+
+struct mrc_link *mrc_owners_link(const struct mr_client *client, uint32_t owner)
+{
+    if (client->owners == NULL || owner >= client->owners->count)
+        return NULL;
+    const struct mrc_owner *o = &client->owners->owners[owner];
+
+    return o->core < o->node->link_count ? o->node->links[o->core] : NULL;
+}
+
+uint32_t mrc_owners_changes(const struct mr_client *client)
+{
+    return client->owners == NULL ? 0 : client->owners->changes;
+}
