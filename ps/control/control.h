@@ -12,13 +12,14 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
+#include "ps/cluster/feature_rules.h"
 #include "ps/control/save_log.h"
 #include "ps/core/core.h"
 #include "ps/restore/restore_plan.h"
 #include "ps/save/save_policy.h"
 #include "ps/store/stores.h"
 
-#define PS_CONTROL_TEXT_BYTES 400
+#define PS_CONTROL_TEXT_BYTES PS_RULES_TEXT_BYTES
 #define PS_REPLY_TENSORS_MAX  5u
 
 /* A call for the control thread: its arguments, and later its answer. Everything is a copy. */

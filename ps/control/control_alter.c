@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "ps/base/log.h"
+#include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/table/alter.h"
 
@@ -18,13 +19,10 @@ static void alter_on_core(struct ps_core *core, void *arg)
     ps_feature_alter(ps_core_feature(core, a->id), &a->after);
 }
 
-/* Finds out what the feature is to be. What differs between the two descriptors of the call is changed,
- * whatever the others have become since the caller saw them. */
 static enum mr_status plan(const struct ps_control *c, const struct ps_command *command, struct alteration *a,
                            char *text)
 {
     const struct mr_feature *before = &command->features[0], *after = &command->features[1];
-    char wrong[MR_FEATURE_TEXT_BYTES];
     a->at = ps_catalog_find(&c->catalog, before->name);
     if (a->at == c->catalog.count) {
         snprintf(text, PS_CONTROL_TEXT_BYTES,
@@ -33,24 +31,8 @@ static enum mr_status plan(const struct ps_control *c, const struct ps_command *
         return MR_UNKNOWN_TABLE;
     }
     a->id = c->catalog.ids[a->at];
-    a->is = a->after = c->catalog.features[a->at];
-    const char *field = mr_feature_alter(&a->after, before, after);
-    if (field != NULL) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.63s: %s cannot be altered: %s", a->is.name, field,
-                 mr_feature_why_fixed(field));
-        return MR_UNSUPPORTED;
-    }
-    field = mr_feature_check(&a->after);
-    if (field != NULL) {
-        mr_feature_explain(&a->after, field, wrong, sizeof(wrong));
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.63s: %.300s", a->is.name, wrong);
-        return MR_INVALID_ARGUMENT;
-    }
-    if (!ps_alter_check(&a->is, &a->after, wrong, sizeof(wrong))) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.63s: %.300s", a->is.name, wrong);
-        return MR_UNSUPPORTED;
-    }
-    return MR_OK;
+    a->is = c->catalog.features[a->at];
+    return ps_rules_alter(&a->is, before, after, ps_alter_check, &a->after, text);
 }
 
 /* Is on disk when it returns, before any call meets it. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
+#include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
 
 /* ---- Create ---- */
@@ -44,31 +45,13 @@ static bool create_everywhere(struct ps_control *c, struct ps_command *command,
     return true;
 }
 
-/* Checks that a feature is well-formed, and agrees with a feature of the same name on the node or earlier in
- * the list. */
 static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
 {
-    const struct mr_feature *f = &command->features[index];
-    char text[MR_FEATURE_TEXT_BYTES];
-    const char *field = mr_feature_check(f);
-    if (field != NULL) {
-        mr_feature_explain(f, field, text, sizeof(text));
-        ps_command_fail(command, MR_INVALID_ARGUMENT, "feature %u (%.63s): %s", index, f->name, text);
-        return false;
-    }
-    uint32_t known = ps_catalog_find(&c->catalog, f->name);
-    const struct mr_feature *other = known < c->catalog.count ? &c->catalog.features[known] : NULL;
-    for (uint32_t i = 0; i < index && other == NULL; i++)
-        if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0)
-            other = &command->features[i];
-    field = other != NULL ? mr_feature_conflict(f, other) : NULL;
-    if (field != NULL) {
-        mr_feature_explain_diff(f, other, field, text, sizeof(text));
-        ps_command_fail(command, MR_FEATURE_MISMATCH,
-                        "%.63s exists with %s; millrace ctl list shows its options", f->name, text);
-        return false;
-    }
-    return true;
+    const uint32_t known = ps_catalog_find(&c->catalog, command->features[index].name);
+    command->status =
+        ps_rules_create(command->features, index,
+                        known < c->catalog.count ? &c->catalog.features[known] : NULL, command->text);
+    return command->status == MR_OK;
 }
 
 /* Reserves numbers for new features, which are never used again, whatever happens to this node. Returns the
