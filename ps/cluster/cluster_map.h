@@ -28,6 +28,7 @@
 #define PS_CLUSTER_MOVES_MAX  16u
 #define PS_CLUSTER_NO_NODE    0xffu
 #define PS_CLUSTER_NAME_BYTES 64u
+#define PS_CLUSTER_TEXT_BYTES 256u /* of a line that says what is wrong */
 
 struct ps_cluster_node {
     char name[PS_CLUSTER_NAME_BYTES];    /* as configured; outlives the process */

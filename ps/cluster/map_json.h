@@ -6,9 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "ps/cluster/cluster_map.h"
-
-#define PS_CLUSTER_MAP_FORMAT 1 /* rises when older nodes would misread it */
-#define PS_CLUSTER_TEXT_BYTES 256u
+#include "ps/cluster/report.h"
 
 /* The caller frees it; NULL: no memory. */
 char *ps_cluster_map_json(const struct ps_cluster_map *map);
@@ -18,11 +16,11 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map);
 bool ps_cluster_map_parse(const char *json, size_t bytes, struct ps_cluster_map *map,
                           char text[PS_CLUSTER_TEXT_BYTES]);
 
-/* A node by itself, without its session, as it registers. */
-char *ps_cluster_node_json(const struct ps_cluster_node *node);
+/* A node by itself, without its session, as it registers, and what it says of its work. */
+char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_cluster_report *report);
 /* Reads what ps_cluster_node_json() made; its name and its session stand elsewhere and are set to nothing.
  * Errors as ps_cluster_map_parse(). */
 bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_node *node,
-                           char text[PS_CLUSTER_TEXT_BYTES]);
+                           struct ps_cluster_report *report, char text[PS_CLUSTER_TEXT_BYTES]);
 
 #endif

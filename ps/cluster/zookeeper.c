@@ -8,32 +8,37 @@
 #include <string.h>
 #include <zookeeper/zookeeper.h>
 #include "dataplane/wire/base/clock.h"
+#include "ps/cluster/catalog_json.h"
 
 #define ROOT            "/millrace"
 #define PATH_BYTES      (sizeof(ROOT) + 2 * PS_CLUSTER_NAME_BYTES + 16)
-#define MAP_BYTES_MAX   (1u << 20) /* ZooKeeper's own limit of a znode */
-#define ENTRY_BYTES_MAX 1024u
+#define MAP_BYTES_MAX   (1u << 20) /* ZooKeeper's own limit of a znode, the map's and the catalogue's */
+#define ENTRY_BYTES_MAX 2048u
 #define ROUNDS          6u       /* in the time after which a session is dead */
 #define AWAY_US         1000000u /* without a connection for longer: trouble */
 #define OPEN_AGAIN_US   1000000u
 
 struct ps_zookeeper {
     struct ps_zookeeper_options options;
-    char cluster_path[PATH_BYTES], map_path[PATH_BYTES], nodes_path[PATH_BYTES], self_path[PATH_BYTES],
-        leader_path[PATH_BYTES];
+    char cluster_path[PATH_BYTES], map_path[PATH_BYTES], catalog_path[PATH_BYTES], nodes_path[PATH_BYTES],
+        self_path[PATH_BYTES], leader_path[PATH_BYTES];
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows, up to `next` */
+    pthread_mutex_t lock; /* of what follows, up to `report` */
     pthread_cond_t changed;
     bool is_woken;
     bool stops;
     bool writes; /* `next` is to be written */
     struct ps_cluster_map next;
+    struct ps_cluster_catalog *next_catalog; /* to be written; NULL: nothing is */
+    struct ps_cluster_report report;
     /* The thread's own. */
     zhandle_t *handle; /* NULL: none */
     bool is_registered;
     uint64_t away_since_us; /* 0: connected */
     struct ps_cluster_map map;
     int map_version; /* of the znode, when `map` was read */
+    struct ps_cluster_catalog *catalog;
+    struct Stat catalog_stat; /* of the znode, when `catalog` was read; czxid 0: it was not there */
     char trouble[PS_CLUSTER_TEXT_BYTES];
     bool is_troubled; /* in this round */
     char *buffer;     /* MAP_BYTES_MAX */
@@ -180,12 +185,13 @@ static bool is_own_entry(struct ps_zookeeper *z)
     int bytes = sizeof(json);
     struct Stat stat;
     struct ps_cluster_node other;
+    struct ps_cluster_report report;
     char text[PS_CLUSTER_TEXT_BYTES];
     if (zoo_get(z->handle, z->self_path, 0, json, &bytes, &stat) != ZOK)
         return false;
     if ((uint64_t)stat.ephemeralOwner == session_of(z))
         return true;
-    const bool is_read = bytes > 0 && ps_cluster_node_parse(json, (size_t)bytes, &other, text);
+    const bool is_read = bytes > 0 && ps_cluster_node_parse(json, (size_t)bytes, &other, &report, text);
     if (is_read && other.start_id == z->options.self.start_id)
         return false; /* this process's session before this one: it ends by itself */
     trouble(
@@ -200,7 +206,10 @@ static bool is_own_entry(struct ps_zookeeper *z)
 /* Writes the entry; true: the answer shows that the session lives. */
 static bool announce(struct ps_zookeeper *z)
 {
-    char *json = ps_cluster_node_json(&z->options.self);
+    pthread_mutex_lock(&z->lock);
+    const struct ps_cluster_report report = z->report;
+    pthread_mutex_unlock(&z->lock);
+    char *json = ps_cluster_node_json(&z->options.self, &report);
     if (!json)
         return false;
     int error = z->is_registered ? zoo_set(z->handle, z->self_path, json, (int)strlen(json), -1) : ZNONODE;
@@ -287,10 +296,77 @@ static bool read_map(struct ps_zookeeper *z)
     return true;
 }
 
+/* ---- the catalogue ---- */
+
+static enum ps_member_written write_catalog(struct ps_zookeeper *z, const struct ps_cluster_catalog *next,
+                                            const char *json)
+{
+    int error;
+    if (next->version != z->catalog->version + 1)
+        return PS_NOT_WRITTEN;
+    if (z->catalog->version == 0)
+        error = create(z, z->catalog_path, json, ZOO_PERSISTENT);
+    else
+        error = zoo_set(z->handle, z->catalog_path, json, (int)strlen(json), z->catalog_stat.version);
+    if (error == ZOK)
+        return PS_WRITTEN;
+    if (error == ZBADVERSION || error == ZNODEEXISTS)
+        return PS_NOT_WRITTEN;
+    refused(z, "write", z->catalog_path, error);
+    return PS_PERHAPS_WRITTEN;
+}
+
+static void write_next_catalog(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    struct ps_cluster_catalog *next = z->next_catalog;
+    z->next_catalog = NULL;
+    pthread_mutex_unlock(&z->lock);
+    if (!next)
+        return;
+    char *json = ps_cluster_catalog_json(next);
+    const enum ps_member_written outcome = json ? write_catalog(z, next, json) : PS_NOT_WRITTEN;
+    free(json);
+    z->options.events->catalog_written(z->options.context, next, outcome);
+    free(next);
+}
+
+/* Much larger than the map, and changes seldom: its version is asked for first. */
+static bool read_catalog(struct ps_zookeeper *z)
+{
+    int bytes = MAP_BYTES_MAX;
+    struct Stat stat;
+    char text[PS_CLUSTER_TEXT_BYTES];
+    int error = zoo_wexists(z->handle, z->catalog_path, session_changed, z, &stat);
+    if (error == ZNONODE) {
+        z->catalog->version = 0;
+        z->catalog->count = z->catalog->last_feature = z->catalog->freeze = z->catalog->taken_back_count = 0;
+        z->catalog_stat = (struct Stat){0};
+        return true;
+    }
+    if (error == ZOK && stat.czxid == z->catalog_stat.czxid && stat.version == z->catalog_stat.version)
+        return true;
+    z->catalog_stat = (struct Stat){0};
+    if (error == ZOK)
+        error = zoo_get(z->handle, z->catalog_path, 0, z->buffer, &bytes, &stat);
+    if (error != ZOK) {
+        refused(z, "read", z->catalog_path, error);
+        return false;
+    }
+    if (bytes < 0 || !ps_cluster_catalog_parse(z->buffer, (size_t)bytes, z->catalog, text)) {
+        trouble(z, "%s in ZooKeeper is no catalogue that this version reads: %s", z->catalog_path,
+                bytes < 0 ? "it is empty" : text);
+        return false;
+    }
+    z->catalog_stat = stat;
+    return true;
+}
+
 /* ---- who is there, and who leads ---- */
 
 /* False: the entry is gone, or no node's. */
-static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_cluster_node *node)
+static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_cluster_node *node,
+                       struct ps_cluster_report *report)
 {
     char path[PATH_BYTES + PS_CLUSTER_NAME_BYTES];
     char json[ENTRY_BYTES_MAX];
@@ -302,7 +378,7 @@ static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_clust
     (void)snprintf(path, sizeof(path), "%s/%s", z->nodes_path, name);
     if (zoo_get(z->handle, path, 0, json, &bytes, &stat) != ZOK)
         return false;
-    if (bytes < 0 || !ps_cluster_node_parse(json, (size_t)bytes, node, text)) {
+    if (bytes < 0 || !ps_cluster_node_parse(json, (size_t)bytes, node, report, text)) {
         trouble(z, "%s in ZooKeeper is no node that this version reads: %s", path,
                 bytes < 0 ? "it is empty" : text);
         return false;
@@ -312,7 +388,8 @@ static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_clust
     return true;
 }
 
-static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes, uint32_t *count)
+static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
+                       struct ps_cluster_report *reports, uint32_t *count)
 {
     struct String_vector names;
     const int error = zoo_wget_children(z->handle, z->nodes_path, session_changed, z, &names);
@@ -322,7 +399,7 @@ static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes, ui
     }
     *count = 0;
     for (int32_t i = 0; i < names.count && *count < PS_CLUSTER_NODES_MAX; i++)
-        *count += read_entry(z, names.data[i], &nodes[*count]);
+        *count += read_entry(z, names.data[i], &nodes[*count], &reports[*count]);
     if ((uint32_t)names.count > PS_CLUSTER_NODES_MAX)
         trouble(z, "cluster %s has more than %u nodes, which is all that this version can do",
                 z->options.cluster, PS_CLUSTER_NODES_MAX);
@@ -350,7 +427,9 @@ static void go_round(struct ps_zookeeper *z)
 {
     const struct ps_zookeeper_options *o = &z->options;
     struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
-    struct ps_zookeeper_view view = {.map = &z->map, .registered = nodes};
+    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
+    struct ps_zookeeper_view view = {
+        .map = &z->map, .catalog = z->catalog, .registered = nodes, .reports = reports};
     z->is_troubled = false;
     if (!is_connected(z))
         return;
@@ -359,10 +438,14 @@ static void go_round(struct ps_zookeeper *z)
         return;
     o->events->confirmed(o->context, session_of(z), (uint64_t)zoo_recv_timeout(z->handle) * 1000u, sent_us);
     write_next(z);
-    if (!read_map(z) || !read_nodes(z, nodes, &view.registered_count) || !read_leader(z, &view.leads))
+    write_next_catalog(z);
+    if (!read_map(z) || !read_catalog(z) || !read_nodes(z, nodes, reports, &view.registered_count) ||
+        !read_leader(z, &view.leads))
         return;
     if (!z->is_troubled)
         say(z, "");
+    while (view.self < view.registered_count && nodes[view.self].session != session_of(z))
+        view.self++;
     o->events->viewed(o->context, &view);
 }
 
@@ -398,6 +481,8 @@ static void destroy(struct ps_zookeeper *z)
 {
     pthread_cond_destroy(&z->changed);
     pthread_mutex_destroy(&z->lock);
+    free(z->next_catalog);
+    free(z->catalog);
     free(z->buffer);
     free(z);
 }
@@ -408,9 +493,15 @@ enum mr_status ps_zookeeper_start(const struct ps_zookeeper_options *options, st
     struct ps_zookeeper *z = calloc(1, sizeof(*z));
     pthread_condattr_t monotonic;
     *out = NULL;
-    if (z)
+    if (z) {
         z->buffer = malloc(MAP_BYTES_MAX);
-    if (!z || !z->buffer) {
+        z->catalog = calloc(1, sizeof(*z->catalog));
+    }
+    if (!z || !z->buffer || !z->catalog) {
+        if (z) {
+            free(z->buffer);
+            free(z->catalog);
+        }
         free(z);
         (void)snprintf(text, PS_CLUSTER_TEXT_BYTES, "no memory");
         return MR_NO_MEMORY;
@@ -418,6 +509,7 @@ enum mr_status ps_zookeeper_start(const struct ps_zookeeper_options *options, st
     z->options = *options;
     (void)snprintf(z->cluster_path, PATH_BYTES, ROOT "/%s", options->cluster);
     (void)snprintf(z->map_path, PATH_BYTES, ROOT "/%s/map", options->cluster);
+    (void)snprintf(z->catalog_path, PATH_BYTES, ROOT "/%s/catalog", options->cluster);
     (void)snprintf(z->nodes_path, PATH_BYTES, ROOT "/%s/nodes", options->cluster);
     (void)snprintf(z->self_path, PATH_BYTES, ROOT "/%s/nodes/%s", options->cluster, options->self.name);
     (void)snprintf(z->leader_path, PATH_BYTES, ROOT "/%s/leader", options->cluster);
@@ -442,6 +534,30 @@ void ps_zookeeper_write_map(struct ps_zookeeper *z, const struct ps_cluster_map 
     pthread_mutex_lock(&z->lock);
     z->next = *next;
     z->writes = true;
+    z->is_woken = true;
+    pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+}
+
+void ps_zookeeper_write_catalog(struct ps_zookeeper *z, const struct ps_cluster_catalog *next)
+{
+    struct ps_cluster_catalog *copy = malloc(sizeof(*copy));
+    if (copy)
+        ps_cluster_catalog_copy(copy, next);
+    else
+        z->options.events->catalog_written(z->options.context, next, PS_NOT_WRITTEN);
+    pthread_mutex_lock(&z->lock);
+    free(z->next_catalog);
+    z->next_catalog = copy;
+    z->is_woken = true;
+    pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+}
+
+void ps_zookeeper_report(struct ps_zookeeper *z, const struct ps_cluster_report *report)
+{
+    pthread_mutex_lock(&z->lock);
+    z->report = *report;
     z->is_woken = true;
     pthread_cond_signal(&z->changed);
     pthread_mutex_unlock(&z->lock);

@@ -2,11 +2,12 @@
  * keeps there, under /millrace/CLUSTER:
  *
  *   map          the cluster's map (map_json.h)
- *   nodes/NAME   ephemeral, one for each node that has a session: what it is
+ *   catalog      its catalogue (catalog_json.h)
+ *   nodes/NAME   ephemeral, one for each node that has a session: what it is, and what it says of its work
  *   leader       ephemeral: the name of the node that leads
  *
  * A thread of its own goes round: it writes the node's entry, which takes a majority of the servers, then
- * reads the map, then who is there, then who leads. The order matters.
+ * reads the map and the catalogue, then who is there, then who leads. The order matters.
  * - A read is answered by whichever server one is connected to, which may lag behind. After a write of the
  *   same session it knows at least that write. So what is read is never older than the round's beginning,
  *   and a change of the map whose answer was lost has been made by then, or never will be: ZooKeeper
@@ -16,6 +17,8 @@
  * - The map is read before who is there. So if a node has no entry, the session that this map names for
  *   it is dead; and if the node has come back since, the map has changed, and what is made of this one is
  *   not written.
+ * - The catalogue is read after the node's own entry is written, and before the others' entries are read. So
+ *   of a change of the catalogue and a node that says which version it has, one sees the other.
  *
  * Source: ZooKeeper Programmer's Guide, "Consistency Guarantees" and "ZooKeeper Sessions". */
 #ifndef PS_CLUSTER_ZOOKEEPER_H
@@ -23,6 +26,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "ps/cluster/catalog.h"
 #include "ps/cluster/cluster_map.h"
 #include "ps/cluster/map_json.h"
 #include "ps/cluster/member.h"
@@ -32,13 +36,17 @@ struct ps_zookeeper;
 
 /* What the coordinator knew at one time. */
 struct ps_zookeeper_view {
-    const struct ps_cluster_map *map; /* epoch 0: there is none yet */
+    const struct ps_cluster_map *map;         /* epoch 0: there is none yet */
+    const struct ps_cluster_catalog *catalog; /* version 0: there is none yet */
     const struct ps_cluster_node *registered;
+    const struct ps_cluster_report *reports; /* of `registered` */
     uint32_t registered_count;
-    bool leads; /* this node does */
+    uint32_t self; /* the index of this node; registered_count: it is not there any more */
+    bool leads;    /* this node does */
 };
 
-/* Called on the coordinator's thread, one at a time. They may call ps_zookeeper_write_map(). */
+/* Called on the coordinator's thread, one at a time. They may call
+ * ps_zookeeper_write_map(), ps_zookeeper_write_catalog() and ps_zookeeper_report(). */
 struct ps_zookeeper_events {
     /* A request of this session was answered that had been sent at that time (mr_clock_boot_us()). The servers
      * declare the session dead session_us after they last heard of it. */
@@ -48,6 +56,9 @@ struct ps_zookeeper_events {
     void (*viewed)(void *context, const struct ps_zookeeper_view *view);
     /* What became of ps_zookeeper_write_map(next); of what was perhaps written the next view tells. */
     void (*written)(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome);
+    /* The same of ps_zookeeper_write_catalog(next). */
+    void (*catalog_written)(void *context, const struct ps_cluster_catalog *next,
+                            enum ps_member_written outcome);
     /* Something is wrong, in words that say what and how to fix it; NULL: no longer. Once for each
      * change. */
     void (*troubled)(void *context, const char *text);
@@ -71,6 +82,10 @@ enum mr_status ps_zookeeper_start(const struct ps_zookeeper_options *options, st
 /* Writes *next if the coordinator's map is still the one before it (next->epoch - 1). One at a time: the
  * next after `written`. Any thread. */
 void ps_zookeeper_write_map(struct ps_zookeeper *z, const struct ps_cluster_map *next);
+/* The same with the catalogue, and `catalog_written`. */
+void ps_zookeeper_write_catalog(struct ps_zookeeper *z, const struct ps_cluster_catalog *next);
+/* Sets what the node's entry says of its work, from the next round on, which begins at once. Any thread. */
+void ps_zookeeper_report(struct ps_zookeeper *z, const struct ps_cluster_report *report);
 /* Goes round at once. Any thread. */
 void ps_zookeeper_wake(struct ps_zookeeper *z);
 /* Ends the thread and the session, by which everybody learns at once that the node is gone. Nothing is

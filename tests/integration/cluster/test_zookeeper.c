@@ -29,7 +29,10 @@ struct node {
     unsigned expired_count, view_count, written_count;
     enum ps_member_written outcome;
     struct ps_cluster_map map;
+    struct ps_cluster_catalog catalog;
+    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
     struct ps_cluster_node registered[PS_CLUSTER_NODES_MAX];
+    uint32_t self;
     uint32_t registered_count;
     bool leads;
     char trouble[PS_CLUSTER_TEXT_BYTES];
@@ -73,6 +76,9 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
 {
     struct node *n = hear(context);
     n->map = *view->map;
+    ps_cluster_catalog_copy(&n->catalog, view->catalog);
+    memcpy(n->reports, view->reports, view->registered_count * sizeof(*view->reports));
+    n->self = view->self;
     memcpy(n->registered, view->registered, view->registered_count * sizeof(*view->registered));
     n->registered_count = view->registered_count;
     n->leads = view->leads;
@@ -89,6 +95,16 @@ static void written(void *context, const struct ps_cluster_map *next, enum ps_me
     heard(n);
 }
 
+static void catalog_written(void *context, const struct ps_cluster_catalog *next,
+                            enum ps_member_written outcome)
+{
+    struct node *n = hear(context);
+    (void)next;
+    n->outcome = outcome;
+    n->written_count++;
+    heard(n);
+}
+
 static void troubled(void *context, const char *text)
 {
     struct node *n = hear(context);
@@ -96,8 +112,12 @@ static void troubled(void *context, const char *text)
     heard(n);
 }
 
-static const struct ps_zookeeper_events events = {
-    .confirmed = confirmed, .expired = expired, .viewed = viewed, .written = written, .troubled = troubled};
+static const struct ps_zookeeper_events events = {.confirmed = confirmed,
+                                                  .expired = expired,
+                                                  .viewed = viewed,
+                                                  .written = written,
+                                                  .catalog_written = catalog_written,
+                                                  .troubled = troubled};
 
 /* Waits until it holds, and then has the node's lock. */
 #define WAIT_FOR(n, condition)                                                                               \
@@ -154,6 +174,21 @@ static uint64_t propose(struct node *n, uint32_t by)
     pthread_mutex_unlock(&n->lock);
     ps_zookeeper_write_map(n->zookeeper, &next);
     return next.epoch;
+}
+
+/* The same of the catalogue. */
+static uint64_t propose_feature(struct node *n, const char *name)
+{
+    static struct ps_cluster_catalog next;
+    pthread_mutex_lock(&n->lock);
+    ps_cluster_catalog_copy(&next, &n->catalog);
+    next.version++;
+    next.features[next.count++] = (struct ps_cluster_feature){
+        .id = ++next.last_feature, .since = next.version, .feature = mr_feature_table(name, 8)};
+    n->written_count = 0;
+    pthread_mutex_unlock(&n->lock);
+    ps_zookeeper_write_catalog(n->zookeeper, &next);
+    return next.version;
 }
 
 static enum ps_member_written outcome_of(struct node *n)
@@ -321,6 +356,72 @@ static void test_credentials(void **state)
     stop(&a);
 }
 
+static void test_the_catalogue(void **state)
+{
+    static struct node a, b;
+    (void)state;
+    start(&a, "a", 1, server.port, "features", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    start(&b, "b", 2, server.port, "features", "");
+    WAIT_FOR(&b, b.registered_count == 2);
+    WAIT_FOR(&a, a.registered_count == 2);
+    assert_int_equal(a.catalog.version, 0);
+    assert_false(a.reports[0].has_catalog);
+
+    /* of two changes of one catalogue, one is made */
+    propose_feature(&a, "of_a");
+    propose_feature(&b, "of_b");
+    const enum ps_member_written of_a = outcome_of(&a), of_b = outcome_of(&b);
+    assert_true((of_a == PS_WRITTEN) != (of_b == PS_WRITTEN));
+    assert_true((of_a == PS_NOT_WRITTEN) != (of_b == PS_NOT_WRITTEN));
+    WAIT_FOR(&a, a.catalog.version == 1);
+    WAIT_FOR(&b, b.catalog.version == 1);
+    assert_string_equal(a.catalog.features[0].feature.name, of_a == PS_WRITTEN ? "of_a" : "of_b");
+    assert_memory_equal(&a.catalog.features[0], &b.catalog.features[0], sizeof(a.catalog.features[0]));
+    propose_feature(&b, "second");
+    assert_int_equal(outcome_of(&b), PS_WRITTEN);
+    WAIT_FOR(&a, a.catalog.version == 2 && a.catalog.count == 2);
+
+    /* everybody reads what a node says of its work, when it looks */
+    const struct ps_cluster_report report = {.has_catalog = true,
+                                             .catalog = 2,
+                                             .failed = 1,
+                                             .failed_status = MR_OUT_OF_MEMORY,
+                                             .failed_text = "no room"};
+    ps_zookeeper_report(a.zookeeper, &report);
+    WAIT_FOR(&a, a.reports[a.self].has_catalog);
+    assert_int_equal(a.reports[a.self].catalog, 2);
+    ps_zookeeper_wake(b.zookeeper);
+    WAIT_FOR(&b, b.reports[1 - b.self].failed == 1);
+    assert_string_equal(b.reports[1 - b.self].failed_text, "no room");
+    assert_false(b.reports[b.self].has_catalog);
+    stop(&a);
+    stop(&b);
+}
+
+static void test_a_lost_answer_about_the_catalogue(void **state)
+{
+    static struct node a;
+    struct cut_proxy proxy;
+    (void)state;
+    cut_proxy_start(&proxy, server.port);
+    start(&a, "a", 1, proxy.port, "lost_features", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    for (uint64_t version = 1; version <= 3; version++) {
+        char name[16], needle[32];
+        (void)snprintf(name, sizeof(name), "f%llu", (unsigned long long)version);
+        (void)snprintf(needle, sizeof(needle), "\"version\":%llu,", (unsigned long long)version);
+        cut_proxy_lose_answer(&proxy, needle);
+        assert_int_equal(propose_feature(&a, name), version);
+        assert_int_equal(outcome_of(&a), PS_PERHAPS_WRITTEN);
+        WAIT_FOR(&a, a.catalog.version == version);
+        assert_int_equal(cut_proxy_cuts(&proxy), version);
+    }
+    assert_int_equal(a.catalog.count, 3);
+    stop(&a);
+    cut_proxy_stop(&proxy);
+}
+
 static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
     (void)handle;
@@ -331,7 +432,7 @@ static void ignore_event(zhandle_t *handle, int type, int state, const char *pat
 }
 
 /* As an operator may do by hand. */
-static void overwrite_map(const char *path, const char *text)
+static void overwrite(const char *path, const char *text)
 {
     char where[32];
     int error = ZCONNECTIONLOSS;
@@ -352,10 +453,21 @@ static void test_what_is_no_map(void **state)
     WAIT_FOR(&a, a.view_count > 0);
     propose(&a, 1);
     assert_int_equal(outcome_of(&a), PS_WRITTEN);
-    overwrite_map("/millrace/broken/map", "{\"format\":7}");
+    overwrite("/millrace/broken/map", "{\"format\":7}");
     WAIT_FOR(&a, a.trouble[0] != '\0');
     assert_non_null(strstr(a.trouble, "/millrace/broken/map in ZooKeeper is no map that this version reads: "
                                       "format: is 7, and this version of millraced reads 1"));
+    stop(&a);
+
+    start(&a, "a", 2, server.port, "torn", "");
+    WAIT_FOR(&a, a.view_count > 0);
+    propose_feature(&a, "user");
+    assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    overwrite("/millrace/torn/catalog", "{\"format\":1,");
+    WAIT_FOR(&a, a.trouble[0] != '\0');
+    assert_non_null(strstr(a.trouble,
+                           "/millrace/torn/catalog in ZooKeeper is no catalogue that this version reads: "
+                           "not JSON"));
     stop(&a);
 }
 
@@ -413,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_a_node_alone),   cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_a_lost_answer),  cmocka_unit_test(test_a_name_is_one_process_s),
         cmocka_unit_test(test_credentials),    cmocka_unit_test(test_what_is_no_map),
+        cmocka_unit_test(test_the_catalogue),  cmocka_unit_test(test_a_lost_answer_about_the_catalogue),
         cmocka_unit_test(test_a_session_dies), cmocka_unit_test(test_the_server_goes_and_comes),
     };
     zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);

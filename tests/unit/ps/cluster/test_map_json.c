@@ -99,15 +99,30 @@ static void test_the_largest_map_fits_a_znode(void **state)
 static void test_nodes_are_read_as_they_were_written(void **state)
 {
     struct ps_cluster_node node;
+    struct ps_cluster_report report = {.has_catalog = false}, said;
     (void)state;
-    char *json = ps_cluster_node_json(&map.nodes[0]);
-    assert_true(ps_cluster_node_parse(json, strlen(json), &node, text));
+    char *json = ps_cluster_node_json(&map.nodes[0], &report);
+    assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
     free(json);
     assert_string_equal(node.address, "10.0.0.1:7700");
     assert_int_equal(node.core_count, 1);
     assert_true(node.start_id == UINT64_C(0xfedcba9876543210));
     assert_string_equal(node.name, "");
     assert_int_equal(node.session, 0);
+    assert_memory_equal(&said, &report, sizeof(said));
+
+    report.has_catalog = true;
+    report.failed = 7;
+    report.failed_status = MR_OUT_OF_MEMORY;
+    memset(report.failed_text, '"', sizeof(report.failed_text) - 1);
+    json = ps_cluster_node_json(&map.nodes[0], &report);
+    assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
+    free(json);
+    assert_memory_equal(&said, &report, sizeof(said));
+    const char *longer = "{\"format\":1,\"address\":\"h:1\",\"cores\":1,\"start_id\":\"0000000000000001\","
+                         "\"failed\":{\"since\":1,\"status\":999,\"text\":\"\"}}";
+    assert_false(ps_cluster_node_parse(longer, strlen(longer), &node, &said, text));
+    assert_string_equal(text, "status: is no number that it can be");
 }
 
 #define NODES                                                                                                \

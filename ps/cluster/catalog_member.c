@@ -1,0 +1,210 @@
+#include "ps/cluster/catalog_member.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ps_catalog_member_init(struct ps_catalog_member *m, const struct ps_catalog_member_ops *ops,
+                            void *context)
+{
+    *m = (struct ps_catalog_member){.ops = ops, .context = context};
+    m->catalog = calloc(1, sizeof(*m->catalog));
+    m->proposal = calloc(1, sizeof(*m->proposal));
+    if (m->catalog != NULL && m->proposal != NULL)
+        return true;
+    ps_catalog_member_destroy(m);
+    return false;
+}
+
+void ps_catalog_member_destroy(struct ps_catalog_member *m)
+{
+    free(m->catalog);
+    free(m->proposal);
+    m->catalog = m->proposal = NULL;
+}
+
+/* ---- the node itself ---- */
+
+/* The features that failed are not final: others have to settle it, and trying again changes nothing. */
+static bool has_failed_for_now(const struct ps_catalog_member *m)
+{
+    for (uint32_t i = 0; i < m->catalog->count && m->own.failed != 0; i++)
+        if (m->catalog->features[i].since == m->own.failed)
+            return !m->catalog->features[i].is_final;
+    return false;
+}
+
+/* Nobody waits for a node that does not serve and lacks something. */
+static void apply(struct ps_catalog_member *m)
+{
+    const struct ps_cluster_report before = m->own;
+    if (!m->ops->apply(m->context, m->catalog, &m->own))
+        return;
+    m->is_applied = m->own.failed == 0;
+    m->own.has_catalog = m->serves || m->is_applied;
+    if (memcmp(&before, &m->own, sizeof(before)) != 0)
+        m->ops->report(m->context, &m->own);
+}
+
+static void set_serves(struct ps_catalog_member *m, bool serves)
+{
+    if (m->serves == serves)
+        return;
+    m->serves = serves;
+    m->ops->serve(m->context, serves);
+}
+
+/* ---- what was asked for ---- */
+
+static void answer(struct ps_catalog_member *m, struct ps_catalog_wish *wish, enum mr_status status,
+                   const char *text)
+{
+    struct ps_catalog_wish **at = &m->wishes;
+    while (*at != wish)
+        at = &(*at)->next;
+    *at = wish->next;
+    if (m->proposed == wish)
+        m->proposed = NULL;
+    m->ops->answer(m->context, wish, status, text);
+}
+
+static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+{
+    char text[PS_RULES_TEXT_BYTES];
+    (void)snprintf(
+        text, sizeof(text), "%s",
+        !m->has_view ? "the cluster's coordinator does not answer: are ZooKeeper's servers running, and can "
+                       "this node reach them?"
+                     : "not every node of the cluster has answered in time; millrace ctl nodes shows "
+                       "which do");
+    answer(m, wish, MR_DEADLINE_EXCEEDED, text);
+}
+
+static void write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+{
+    m->writes = true;
+    m->proposed = wish;
+    m->ops->write(m->context, m->proposal);
+}
+
+/* Looks at one wish; it may be answered, and gone. */
+static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+{
+    char text[PS_RULES_TEXT_BYTES];
+    enum mr_status status;
+    if (!wish->is_made && m->proposed == wish)
+        return;
+    if (!wish->is_made) {
+        const bool was_written = wish->wish.was_written;
+        const uint64_t written_as = wish->wish.written_as;
+        switch (ps_cluster_catalog_wish(m->catalog, &wish->wish, m->proposal, &status, text)) {
+        case PS_WISH_FAILED:
+            answer(m, wish, status, text);
+            return;
+        case PS_WISH_WAITS:
+            return;
+        case PS_WISH_WRITES:
+            if (!m->writes && !m->asks) {
+                write(m, wish);
+            } else {
+                wish->wish.was_written = was_written;
+                wish->wish.written_as = written_as;
+            }
+            return;
+        case PS_WISH_MADE:
+            wish->is_made = true;
+            wish->made_in = wish->wish.kind == PS_WISH_CREATE ? 0 : m->catalog->version;
+            break;
+        }
+    }
+    if (ps_cluster_catalog_is_everywhere(wish->made_in, m->reports, m->report_count))
+        answer(m, wish, MR_OK, "");
+}
+
+/* What is not final is settled first: others wait for it. */
+static void go_on(struct ps_catalog_member *m, uint64_t now_us)
+{
+    if (m->has_view && m->serves) {
+        if ((m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
+            ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
+            write(m, NULL);
+        for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL; wish = next) {
+            next = wish->next;
+            pursue(m, wish);
+        }
+    }
+    for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL; wish = next) {
+        next = wish->next;
+        if (now_us >= wish->deadline_us)
+            answer_late(m, wish);
+    }
+}
+
+void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_wish *wish, uint64_t now_us)
+{
+    struct ps_catalog_wish **at = &m->wishes;
+    while (*at != NULL)
+        at = &(*at)->next;
+    wish->next = NULL;
+    wish->is_made = false;
+    *at = wish;
+    go_on(m, now_us);
+}
+
+bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catalog_view *view,
+                              uint64_t now_us)
+{
+    if (view->catalog->version < m->catalog->version)
+        return false;
+    const bool is_new = view->catalog->version > m->catalog->version;
+    if (is_new) {
+        ps_cluster_catalog_copy(m->catalog, view->catalog);
+        m->is_applied = false;
+    }
+    m->has_view = true;
+    m->asks = false;
+    m->leads = view->leads;
+    m->report_count = view->report_count < PS_CLUSTER_NODES_MAX ? view->report_count : PS_CLUSTER_NODES_MAX;
+    memcpy(m->reports, view->reports, m->report_count * sizeof(m->reports[0]));
+    if (!m->is_applied && (is_new || !has_failed_for_now(m)))
+        apply(m);
+    const struct ps_cluster_report *own = view->own < m->report_count ? &m->reports[view->own] : NULL;
+    if (own != NULL && own->has_catalog && own->catalog == m->catalog->version)
+        set_serves(m, true);
+    go_on(m, now_us);
+    return true;
+}
+
+void ps_catalog_member_written(struct ps_catalog_member *m, const struct ps_cluster_catalog *next,
+                               enum ps_member_written outcome, uint64_t now_us)
+{
+    struct ps_catalog_wish *wish = m->proposed;
+    m->writes = false;
+    m->proposed = NULL;
+    m->asks = true; /* the next view tells */
+    if (wish != NULL && outcome == PS_NOT_WRITTEN) {
+        wish->wish.was_written = false;
+        wish->wish.written_as = wish->wish.written_as == next->version ? 0 : wish->wish.written_as;
+    }
+    go_on(m, now_us);
+}
+
+void ps_catalog_member_expired(struct ps_catalog_member *m)
+{
+    m->has_view = m->leads = m->is_applied = m->own.has_catalog = false;
+    m->asks = true;
+    set_serves(m, false);
+    m->ops->report(m->context, &m->own);
+}
+
+void ps_catalog_member_tick(struct ps_catalog_member *m, uint64_t now_us)
+{
+    if (m->has_view && !m->is_applied && !has_failed_for_now(m))
+        apply(m);
+    go_on(m, now_us);
+}
+
+bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m)
+{
+    return m->wishes != NULL || !m->serves || (m->leads && ps_cluster_catalog_is_open(m->catalog));
+}

@@ -1,0 +1,22 @@
+/* What a node's entry at the coordinator says of its work. It ends with the node's session. */
+#ifndef PS_CLUSTER_REPORT_H
+#define PS_CLUSTER_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/format/mr_status.h"
+
+#define PS_CLUSTER_FAILED_BYTES 160u
+
+struct ps_cluster_report {
+    /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves
+     * nothing, and nobody waits for it. */
+    bool has_catalog;
+    uint64_t catalog;
+    /* The features that came with this version cannot be created on it; 0: all could. */
+    uint64_t failed;
+    enum mr_status failed_status;
+    char failed_text[PS_CLUSTER_FAILED_BYTES];
+};
+
+#endif

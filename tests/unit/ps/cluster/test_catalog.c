@@ -1,0 +1,288 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/format/op.h"
+#include "ps/cluster/catalog.h"
+
+static struct ps_cluster_catalog catalog, next;
+static uint32_t ids[8];
+static enum mr_status status;
+static char text[PS_RULES_TEXT_BYTES];
+
+static bool may_alter(const struct mr_feature *is, const struct mr_feature *after, char *why, size_t bytes)
+{
+    (void)is;
+    if (after->learning_rate < 1)
+        return true;
+    (void)snprintf(why, bytes, "too fast");
+    return false;
+}
+
+static struct ps_cluster_wish create_wish(const struct mr_feature *features, uint32_t count)
+{
+    return (struct ps_cluster_wish){
+        .kind = PS_WISH_CREATE, .feature_count = count, .features = features, .ids = ids};
+}
+
+static enum ps_wish_state ask(struct ps_cluster_wish *wish)
+{
+    return ps_cluster_catalog_wish(&catalog, wish, &next, &status, text);
+}
+
+static void take(void)
+{
+    assert_int_equal(next.version, catalog.version + 1);
+    ps_cluster_catalog_copy(&catalog, &next);
+}
+
+static struct ps_cluster_report at(uint64_t version)
+{
+    return (struct ps_cluster_report){.has_catalog = true, .catalog = version};
+}
+
+static struct ps_cluster_report failing(uint64_t version)
+{
+    return (struct ps_cluster_report){.has_catalog = true,
+                                      .catalog = version - 1,
+                                      .failed = version,
+                                      .failed_status = MR_OUT_OF_MEMORY,
+                                      .failed_text = "node b: no room"};
+}
+
+static void settle(void)
+{
+    const struct ps_cluster_report all = at(catalog.version);
+    assert_true(ps_cluster_catalog_settle(&catalog, &all, 1, &next));
+    take();
+}
+
+/* user 1, item 2: final, version 2 */
+static int begin(void **state)
+{
+    const struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("item", 4)};
+    struct ps_cluster_wish wish = create_wish(features, 2);
+    (void)state;
+    memset(&catalog, 0, sizeof(catalog));
+    if (ask(&wish) != PS_WISH_WRITES)
+        return -1;
+    take();
+    settle();
+    return ask(&wish) == PS_WISH_MADE ? 0 : -1;
+}
+
+static void test_create(void **state)
+{
+    const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4),
+                                          mr_feature_table("ad", 8)};
+    struct ps_cluster_wish wish = create_wish(features, 3);
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(catalog.count, 2);
+    take();
+    assert_int_equal(catalog.count, 3);
+    assert_int_equal(catalog.last_feature, 3);
+    assert_int_equal(catalog.features[2].id, 3);
+    assert_int_equal(catalog.features[2].since, 3);
+    assert_false(catalog.features[2].is_final);
+    assert_int_equal(ask(&wish), PS_WISH_WAITS);
+    settle();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(ids[0], 3);
+    assert_int_equal(ids[1], 2);
+    assert_int_equal(ids[2], 3);
+}
+
+static void test_create_is_all_or_nothing(void **state)
+{
+    const struct mr_feature features[] = {mr_feature_table("new", 8), mr_feature_table("item", 5)};
+    struct ps_cluster_wish wish = create_wish(features, 2);
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_FEATURE_MISMATCH);
+    assert_string_equal(text, "item exists with dim 4, not 5; millrace ctl list shows its options");
+    struct mr_feature wrong[] = {mr_feature_table("new", 8), mr_feature_table("new", 9)};
+    wish = create_wish(wrong, 2);
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_FEATURE_MISMATCH);
+    wrong[0].learning_rate = -1;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_INVALID_ARGUMENT);
+}
+
+static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
+{
+    const struct mr_feature features[] = {mr_feature_table("a", 8), mr_feature_table("b", 8)};
+    const struct mr_feature other[] = {mr_feature_table("c", 8)};
+    struct ps_cluster_wish wish = create_wish(features, 2), third = create_wish(other, 1);
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&third), PS_WISH_WRITES);
+    take();
+    const struct ps_cluster_report reports[] = {at(4), failing(3), {.has_catalog = false}};
+    assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
+    take();
+    assert_int_equal(catalog.count, 3); /* c waits for the one that failed at what came before */
+    assert_int_equal(catalog.features[2].id, 5);
+    assert_false(catalog.features[2].is_final);
+    assert_false(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
+    assert_int_equal(ask(&third), PS_WISH_WAITS);
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_OUT_OF_MEMORY);
+    assert_string_equal(text, "node b: no room; no feature was created");
+
+    wish.written_as = 0; /* asked again: with new numbers */
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ids[0], 6);
+    take();
+    settle();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+}
+
+static void test_only_the_last_failures_are_kept(void **state)
+{
+    const struct mr_feature f = mr_feature_table("a", 8);
+    (void)state;
+    for (uint32_t i = 0; i < PS_CLUSTER_TAKEN_BACK_MAX + 3; i++) {
+        struct ps_cluster_wish wish = create_wish(&f, 1);
+        assert_int_equal(ask(&wish), PS_WISH_WRITES);
+        take();
+        const struct ps_cluster_report report = failing(catalog.version);
+        assert_true(ps_cluster_catalog_settle(&catalog, &report, 1, &next));
+        take();
+        assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    }
+    assert_int_equal(catalog.taken_back_count, PS_CLUSTER_TAKEN_BACK_MAX);
+    assert_int_equal(catalog.taken_back[PS_CLUSTER_TAKEN_BACK_MAX - 1].since, catalog.version - 1);
+    assert_int_equal(catalog.last_feature, 2 + PS_CLUSTER_TAKEN_BACK_MAX + 3);
+}
+
+static void test_what_decides(void **state)
+{
+    const struct mr_feature f = mr_feature_table("a", 8);
+    struct ps_cluster_wish wish = create_wish(&f, 1);
+    (void)state;
+    assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    take();
+    struct ps_cluster_report reports[] = {at(3), at(2), {.has_catalog = false}};
+    assert_false(ps_cluster_catalog_settle(&catalog, reports, 3, &next));     /* the second lacks it */
+    assert_false(ps_cluster_catalog_settle(&catalog, reports + 2, 1, &next)); /* nobody has tried it */
+    assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
+    reports[1] = at(3);
+    assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
+    assert_true(next.features[2].is_final);
+    reports[2].failed = 3; /* it would never serve */
+    assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
+    assert_int_equal(next.count, 2);
+}
+
+static void test_limits(void **state)
+{
+    struct mr_feature f = mr_feature_table("x", 1);
+    struct ps_cluster_wish wish = create_wish(&f, 1);
+    (void)state;
+    for (uint32_t i = 2; i < PS_CLUSTER_FEATURES_MAX; i++) {
+        catalog.features[i] =
+            (struct ps_cluster_feature){.id = i + 1, .is_final = true, .since = 2, .feature = f};
+        (void)snprintf(catalog.features[i].feature.name, MR_NAME_BYTES, "f%u", i);
+    }
+    catalog.count = catalog.last_feature = PS_CLUSTER_FEATURES_MAX;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_string_equal(
+        text, "a cluster has at most 2048 features, and has 2048: drop some, or run another cluster");
+    catalog.count--;
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    catalog.last_feature = MR_FEATURE_ID_MAX;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_INVALID_ARGUMENT);
+}
+
+static struct ps_cluster_wish drop_wish(const char names[][MR_NAME_BYTES], uint32_t count)
+{
+    return (struct ps_cluster_wish){.kind = PS_WISH_DROP, .name_count = count, .names = names[0], .ids = ids};
+}
+
+static void test_drop(void **state)
+{
+    static const char names[3][MR_NAME_BYTES] = {"item", "user", "item"};
+    static const char unknown[2][MR_NAME_BYTES] = {"user", "who"};
+    struct ps_cluster_wish wish = drop_wish(unknown, 2);
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_UNKNOWN_TABLE);
+    wish = drop_wish(names, 3);
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(next.count, 0);
+    assert_int_equal(wish.id_count, 2);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[1], 2);
+
+    /* somebody creates one of that name meanwhile: it is another feature */
+    take();
+    const struct mr_feature f = mr_feature_table("item", 4);
+    uint32_t id;
+    struct ps_cluster_wish again = create_wish(&f, 1);
+    again.ids = &id;
+    assert_int_equal(ask(&again), PS_WISH_WRITES);
+    assert_int_equal(id, 3);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    struct ps_cluster_wish other = drop_wish(names, 1);
+    assert_int_equal(ask(&other), PS_WISH_WAITS);
+    settle();
+    assert_int_equal(ask(&other), PS_WISH_WRITES);
+}
+
+static void test_alter(void **state)
+{
+    struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("user", 8)};
+    features[1].learning_rate = 0.5f;
+    struct ps_cluster_wish wish = {
+        .kind = PS_WISH_ALTER, .feature_count = 2, .features = features, .may_alter = may_alter};
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_true(wish.is.learning_rate == 0.5f && catalog.features[0].feature.learning_rate == 0.5f);
+    features[1].learning_rate = 2;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_string_equal(text, "user: too fast");
+    features[1] = features[0];
+    features[1].dims[0] = 9;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_UNSUPPORTED);
+    features[0] = mr_feature_table("who", 8);
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_UNKNOWN_TABLE);
+}
+
+static void test_freeze(void **state)
+{
+    struct ps_cluster_wish wish = {.kind = PS_WISH_FREEZE, .freeze = MR_FREEZE_ADMIT};
+    (void)state;
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(catalog.freeze, MR_FREEZE_ADMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_create, begin),
+        cmocka_unit_test_setup(test_create_is_all_or_nothing, begin),
+        cmocka_unit_test_setup(test_a_create_that_fails_somewhere_is_taken_back, begin),
+        cmocka_unit_test_setup(test_only_the_last_failures_are_kept, begin),
+        cmocka_unit_test_setup(test_what_decides, begin),
+        cmocka_unit_test_setup(test_limits, begin),
+        cmocka_unit_test_setup(test_drop, begin),
+        cmocka_unit_test_setup(test_alter, begin),
+        cmocka_unit_test_setup(test_freeze, begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

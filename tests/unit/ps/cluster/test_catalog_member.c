@@ -1,0 +1,364 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/format/op.h"
+#include "ps/cluster/catalog_member.h"
+
+#define DEADLINE_US 1000u
+
+/* The coordinator's catalogue, the other node's report, and what the member asked for. */
+static struct ps_cluster_catalog catalog, written;
+static struct ps_cluster_report own, other;
+static struct ps_catalog_member m;
+static bool fails, must_wait;
+static uint32_t ids[4];
+static struct asked {
+    uint32_t writes, applied, reports, answers;
+    bool serves;
+    struct ps_catalog_wish *answered;
+    enum mr_status status;
+    char text[PS_RULES_TEXT_BYTES];
+} asked;
+
+static void write_catalog(void *context, const struct ps_cluster_catalog *next)
+{
+    (void)context;
+    asked.writes++;
+    ps_cluster_catalog_copy(&written, next);
+}
+
+static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_cluster_report *report)
+{
+    (void)context;
+    if (must_wait)
+        return false;
+    asked.applied++;
+    report->catalog = fails ? c->version - 1 : c->version;
+    report->failed = fails ? c->version : 0;
+    report->failed_status = fails ? MR_OUT_OF_MEMORY : MR_OK;
+    (void)snprintf(report->failed_text, sizeof(report->failed_text), "%s", fails ? "no room" : "");
+    return true;
+}
+
+static void report_is(void *context, const struct ps_cluster_report *report)
+{
+    (void)context;
+    asked.reports++;
+    own = *report;
+}
+
+static void serve(void *context, bool serves)
+{
+    (void)context;
+    asked.serves = serves;
+}
+
+static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
+{
+    (void)context;
+    asked.answers++;
+    asked.answered = wish;
+    asked.status = status;
+    (void)snprintf(asked.text, sizeof(asked.text), "%s", text);
+}
+
+static const struct ps_catalog_member_ops ops = {
+    .write = write_catalog, .apply = apply, .report = report_is, .serve = serve, .answer = answer};
+
+/* A round of the coordinator: the node's entry is written, then all is read. */
+static bool view_at(uint64_t now_us, bool leads)
+{
+    const struct ps_cluster_report reports[] = {other, own};
+    const struct ps_catalog_view view = {
+        .catalog = &catalog, .reports = reports, .report_count = 2, .own = 1, .leads = leads};
+    return ps_catalog_member_viewed(&m, &view, now_us);
+}
+
+static bool view(void)
+{
+    return view_at(0, false);
+}
+
+/* The coordinator takes what the member proposed, and tells it. */
+static void take_written(void)
+{
+    assert_int_equal(written.version, catalog.version + 1);
+    ps_cluster_catalog_copy(&catalog, &written);
+    ps_catalog_member_written(&m, &written, PS_WRITTEN, 0);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    memset(&catalog, 0, sizeof(catalog));
+    memset(&own, 0, sizeof(own));
+    other = (struct ps_cluster_report){.has_catalog = true};
+    asked = (struct asked){0};
+    fails = must_wait = false;
+    return ps_catalog_member_init(&m, &ops, NULL) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    ps_catalog_member_destroy(&m);
+    return 0;
+}
+
+static void serve_now(void)
+{
+    assert_true(view());
+    assert_true(view());
+    assert_true(asked.serves);
+}
+
+static struct ps_catalog_wish freeze_wish(uint32_t level)
+{
+    return (struct ps_catalog_wish){.wish = {.kind = PS_WISH_FREEZE, .freeze = level},
+                                    .deadline_us = DEADLINE_US};
+}
+
+static struct ps_catalog_wish create_wish(const struct mr_feature *f)
+{
+    return (struct ps_catalog_wish){
+        .wish = {.kind = PS_WISH_CREATE, .feature_count = 1, .features = f, .ids = ids},
+        .deadline_us = DEADLINE_US};
+}
+
+static void test_serves_once_its_entry_says_what_the_catalogue_says(void **state)
+{
+    (void)state;
+    assert_true(ps_catalog_member_is_waiting(&m));
+    assert_true(view());
+    assert_int_equal(asked.applied, 1);
+    assert_false(asked.serves); /* nobody knew that it is to be waited for */
+    catalog.version = 1;
+    assert_true(view());
+    assert_false(asked.serves);
+    assert_int_equal(own.catalog, 1);
+    assert_true(view());
+    assert_true(asked.serves);
+    assert_int_equal(asked.applied, 2);
+    assert_false(ps_catalog_member_is_waiting(&m));
+
+    ps_catalog_member_expired(&m);
+    assert_false(asked.serves);
+    assert_false(own.has_catalog);
+    catalog.version = 2;
+    assert_true(view());
+    assert_false(asked.serves);
+    assert_true(view());
+    assert_true(asked.serves);
+}
+
+static void test_a_node_that_lacks_something_does_not_serve(void **state)
+{
+    (void)state;
+    catalog.version = 1;
+    fails = true;
+    assert_true(view());
+    assert_true(view());
+    assert_false(asked.serves);
+    assert_false(own.has_catalog);
+    assert_int_equal(own.failed, 1);
+    fails = false;
+    ps_catalog_member_tick(&m, 0);
+    assert_true(own.has_catalog);
+    assert_true(view());
+    assert_true(asked.serves);
+}
+
+static void test_an_older_catalogue_changes_nothing(void **state)
+{
+    (void)state;
+    catalog.version = 3;
+    serve_now();
+    catalog.version = 2;
+    assert_false(view());
+    assert_int_equal(m.catalog->version, 3);
+    assert_int_equal(asked.applied, 1);
+}
+
+static void test_a_change_is_answered_when_everybody_has_it(void **state)
+{
+    struct ps_catalog_wish wish = freeze_wish(MR_FREEZE_ALL);
+    (void)state;
+    ps_catalog_member_ask(&m, &wish, 0);
+    assert_int_equal(asked.writes, 0);
+    serve_now();
+    assert_int_equal(asked.writes, 1);
+    assert_int_equal(written.freeze, MR_FREEZE_ALL);
+    assert_true(view());
+    assert_int_equal(asked.writes, 1); /* one at a time */
+    take_written();
+    assert_true(view());
+    assert_int_equal(asked.answers, 0);
+    assert_true(view());
+    assert_int_equal(asked.answers, 0);
+    assert_true(ps_catalog_member_is_waiting(&m));
+    other.catalog = 1;
+    assert_true(view());
+    assert_int_equal(asked.answers, 1);
+    assert_int_equal(asked.status, MR_OK);
+    assert_ptr_equal(asked.answered, &wish);
+    assert_false(ps_catalog_member_is_waiting(&m));
+}
+
+static void test_a_change_that_came_too_late_is_made_again(void **state)
+{
+    struct ps_catalog_wish wish = freeze_wish(MR_FREEZE_ALL);
+    (void)state;
+    serve_now();
+    ps_catalog_member_ask(&m, &wish, 0);
+    catalog.version = 1;
+    ps_catalog_member_written(&m, &written, PS_NOT_WRITTEN, 0);
+    assert_int_equal(asked.writes, 1);
+    assert_true(view());
+    assert_int_equal(asked.writes, 2);
+    assert_int_equal(written.version, 2);
+}
+
+static void test_a_drop_whose_answer_was_lost(void **state)
+{
+    static const char name[1][MR_NAME_BYTES] = {"user"};
+    struct ps_catalog_wish wish = {
+        .wish = {.kind = PS_WISH_DROP, .name_count = 1, .names = name[0], .ids = ids},
+        .deadline_us = DEADLINE_US};
+    (void)state;
+    catalog.version = catalog.last_feature = catalog.count = 1;
+    catalog.features[0] = (struct ps_cluster_feature){
+        .id = 1, .is_final = true, .since = 1, .feature = mr_feature_table("user", 4)};
+    serve_now();
+    ps_catalog_member_ask(&m, &wish, 0);
+    assert_int_equal(asked.writes, 1);
+    ps_catalog_member_written(&m, &written, PS_PERHAPS_WRITTEN, 0);
+    assert_int_equal(asked.answers, 0);
+    ps_cluster_catalog_copy(&catalog, &written);
+    other.catalog = 2;
+    assert_true(view());
+    assert_true(view());
+    assert_int_equal(asked.status, MR_OK);
+    assert_int_equal(asked.answers, 1);
+    assert_int_equal(asked.writes, 1);
+}
+
+static void test_create(void **state)
+{
+    const struct mr_feature f = mr_feature_table("user", 4);
+    struct ps_catalog_wish wish = create_wish(&f);
+    (void)state;
+    serve_now();
+    ps_catalog_member_ask(&m, &wish, 0);
+    take_written();
+    assert_true(view());
+    assert_true(view());
+    assert_int_equal(asked.writes, 1);
+    other.catalog = 1;
+    assert_true(view()); /* whoever waits for it settles it */
+    assert_int_equal(asked.writes, 2);
+    assert_true(written.features[0].is_final);
+    assert_int_equal(asked.answers, 0);
+    take_written();
+    assert_true(view());
+    assert_int_equal(asked.status, MR_OK);
+    assert_int_equal(asked.answers, 1);
+    assert_int_equal(ids[0], 1);
+}
+
+static void test_a_create_that_fails_here(void **state)
+{
+    const struct mr_feature f = mr_feature_table("user", 4);
+    struct ps_catalog_wish wish = create_wish(&f);
+    (void)state;
+    serve_now();
+    const uint32_t applied = asked.applied;
+    ps_catalog_member_ask(&m, &wish, 0);
+    take_written();
+    fails = true;
+    assert_true(view());
+    assert_true(own.has_catalog); /* it serves, and others wait for it */
+    assert_int_equal(own.catalog, 0);
+    assert_int_equal(own.failed, 1);
+    assert_true(view());
+    ps_catalog_member_tick(&m, 0);
+    assert_int_equal(asked.applied, applied + 1); /* trying again would change nothing */
+    assert_int_equal(asked.writes, 2);
+    assert_int_equal(written.count, 0);
+    fails = false;
+    take_written();
+    assert_true(view());
+    assert_int_equal(own.failed, 0);
+    assert_int_equal(asked.status, MR_OUT_OF_MEMORY);
+    assert_string_equal(asked.text, "no room; no feature was created");
+}
+
+static void test_the_leader_settles_what_others_began(void **state)
+{
+    (void)state;
+    catalog.version = catalog.last_feature = catalog.count = 1;
+    catalog.features[0] =
+        (struct ps_cluster_feature){.id = 1, .since = 1, .feature = mr_feature_table("user", 4)};
+    other.catalog = 1;
+    serve_now();
+    assert_true(view());
+    assert_int_equal(asked.writes, 0);
+    assert_true(view_at(0, true));
+    assert_int_equal(asked.writes, 1);
+    assert_true(written.features[0].is_final);
+    assert_true(ps_catalog_member_is_waiting(&m));
+}
+
+static void test_what_must_wait_is_tried_again(void **state)
+{
+    (void)state;
+    serve_now();
+    must_wait = true;
+    catalog.version = 1;
+    assert_true(view());
+    assert_int_equal(own.catalog, 0);
+    must_wait = false;
+    ps_catalog_member_tick(&m, 0);
+    assert_int_equal(own.catalog, 1);
+}
+
+static void test_every_call_ends(void **state)
+{
+    struct ps_catalog_wish early = freeze_wish(MR_FREEZE_ALL), late = freeze_wish(MR_FREEZE_ADMIT);
+    (void)state;
+    ps_catalog_member_ask(&m, &early, 0);
+    ps_catalog_member_tick(&m, DEADLINE_US - 1);
+    assert_int_equal(asked.answers, 0);
+    ps_catalog_member_tick(&m, DEADLINE_US);
+    assert_int_equal(asked.answers, 1);
+    assert_int_equal(asked.status, MR_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(asked.text, "coordinator does not answer"));
+    serve_now();
+    ps_catalog_member_ask(&m, &late, 0);
+    take_written();
+    assert_true(view());
+    assert_true(view_at(DEADLINE_US, false));
+    assert_int_equal(asked.answers, 2);
+    assert_non_null(strstr(asked.text, "not every node"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_node_that_lacks_something_does_not_serve, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_older_catalogue_changes_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_change_is_answered_when_everybody_has_it, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_change_that_came_too_late_is_made_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_drop_whose_answer_was_lost, begin, end),
+        cmocka_unit_test_setup_teardown(test_create, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_create_that_fails_here, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_leader_settles_what_others_began, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_must_wait_is_tried_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_every_call_ends, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
