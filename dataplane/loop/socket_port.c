@@ -1,4 +1,5 @@
 #include "dataplane/loop/socket_port.h"
+#include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -15,17 +16,22 @@
 
 #define BUFFER_BYTES (16u << 20) /* of a socket, each way */
 /* Segments of long answers wait for each other while more of them come: one run of 60 KB costs little more
- * than a run of a few. */
+ * than a run of a few. Everything else goes before them. */
 #define RUN_BYTES     60000u
 #define CALLS_AT_ONCE 4u /* large ones whose packets all fit in the buffer */
 
 struct dp_socket_port {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
-    struct mr_udp_sender *sender;
-    uint32_t written;    /* datagrams since the last flush */
-    uint32_t long_bytes; /* of the last datagram of a long answer */
-    bool urgent;         /* one of those that wait in the sender is no part of a run */
+    struct mr_udp_sender *shorts;   /* whole messages and reports, which never wait */
+    struct mr_udp_sender *segments; /* of long messages */
+    struct mr_udp_sender *open;     /* the one that has the open datagram */
+    struct mr_address open_to;
+    uint8_t *open_bytes;
+    uint32_t written;          /* datagrams since the last flush */
+    uint32_t segments_written; /* among them */
+    uint32_t segment_bytes;    /* of the last one that did not end its message */
+    bool message_ended;        /* by one of them */
     bool full;
 };
 
@@ -138,10 +144,11 @@ static bool open_socket(struct dp_socket_port *port, const struct dp_config *con
                  config->device, strerror(errno));
         return false;
     }
-    port->long_bytes = port->socket.udp_bytes_max;
+    port->segment_bytes = port->socket.udp_bytes_max;
     port->receiver = mr_udp_receiver_create(&port->socket);
-    port->sender = mr_udp_sender_create(&port->socket, true);
-    if (port->receiver == NULL || port->sender == NULL) {
+    port->shorts = mr_udp_sender_create(&port->socket, true);
+    port->segments = mr_udp_sender_create(&port->socket, true);
+    if (port->receiver == NULL || port->shorts == NULL || port->segments == NULL) {
         snprintf(error, DP_ERROR_BYTES, "memory: none left for the buffers of a socket");
         return false;
     }
@@ -168,7 +175,8 @@ void dp_socket_port_close(struct dp_socket_port *port)
 {
     if (port == NULL)
         return;
-    mr_udp_sender_destroy(port->sender);
+    mr_udp_sender_destroy(port->shorts);
+    mr_udp_sender_destroy(port->segments);
     mr_udp_receiver_destroy(port->receiver);
     mr_udp_close(&port->socket);
     free(port);
@@ -184,22 +192,57 @@ int dp_socket_port_fd(const struct dp_socket_port *port)
 static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_socket_port *port = self;
-    uint8_t *room = mr_udp_send_begin(port->sender, to, bytes_max);
-    port->full |= room == NULL;
-    return room;
+    port->open = bytes_max < MR_UDP_BYTES_MIN ? port->shorts : port->segments;
+    port->open_to = *to;
+    port->open_bytes = mr_udp_send_begin(port->open, to, bytes_max);
+    port->full |= port->open_bytes == NULL;
+    return port->open_bytes;
+}
+
+static bool is_segment(const struct mr_packet_header *header)
+{
+    return header->type == MR_PACKET_DATA && header->segment_bytes != 0;
+}
+
+static bool ends_message(const struct mr_packet_header *header)
+{
+    uint32_t offset = (uint32_t)header->segment_number * header->segment_bytes;
+    return offset + header->payload_bytes >= header->message_bytes;
+}
+
+/* Moves the open datagram, whose length was no sign of what it is: a bundle, or the end of a long message.
+ * Where there is no room it goes out with the others. */
+static struct mr_udp_sender *move_to(struct dp_socket_port *port, struct mr_udp_sender *to, uint32_t bytes)
+{
+    uint8_t *room = mr_udp_send_begin(to, &port->open_to, bytes);
+    if (room == NULL)
+        return port->open;
+    memcpy(room, port->open_bytes, bytes);
+    mr_udp_send_end(port->open, 0);
+    return to;
 }
 
 static void end(void *self, uint32_t bytes)
 {
     struct dp_socket_port *port = self;
-    mr_udp_send_end(port->sender, bytes);
+    struct mr_packet_header header;
     if (bytes == 0)
         return;
+    assert(bytes >= sizeof(header));
+    memcpy(&header, port->open_bytes, sizeof(header));
+    struct mr_udp_sender *sender = is_segment(&header) ? port->segments : port->shorts;
+
+    if (sender != port->open)
+        sender = move_to(port, sender, bytes);
+    mr_udp_send_end(sender, bytes);
     port->written++;
-    if (bytes >= MR_UDP_BYTES_MIN)
-        port->long_bytes = bytes;
+    if (!is_segment(&header))
+        return;
+    port->segments_written++;
+    if (ends_message(&header))
+        port->message_ended = true;
     else
-        port->urgent = true;
+        port->segment_bytes = bytes;
 }
 
 void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config)
@@ -228,20 +271,27 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
     return count;
 }
 
+static bool flush_segments(struct dp_socket_port *port)
+{
+    bool more = port->segments_written > 0;
+    port->segments_written = 0;
+    if (more && !port->message_ended && mr_udp_send_waiting_bytes(port->segments) < RUN_BYTES)
+        return true;
+    port->message_ended = false;
+    return mr_udp_send_flush(port->segments);
+}
+
 uint32_t dp_socket_port_flush(struct dp_socket_port *port)
 {
     uint32_t written = port->written;
     port->written = 0;
-    if (written > 0 && !port->urgent && mr_udp_send_waiting_bytes(port->sender) < RUN_BYTES)
-        return written;
-    port->full = !mr_udp_send_flush(port->sender);
-    port->urgent &= port->full;
+    port->full = !mr_udp_send_flush(port->shorts) || !flush_segments(port);
     return written;
 }
 
 uint32_t dp_socket_port_run_datagrams(const struct dp_socket_port *port)
 {
-    return mr_udp_run_datagrams(port->long_bytes);
+    return mr_udp_run_datagrams(port->segment_bytes);
 }
 
 bool dp_socket_port_is_full(const struct dp_socket_port *port)

@@ -1,0 +1,171 @@
+/* A core's socket on loopback: short datagrams go before segments of long messages, which wait for a run. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/loop/socket_port.h"
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_socket.h"
+#include "dataplane/wire/endpoint.h"
+
+#define SEGMENT_BYTES  1408u
+#define DATAGRAM_BYTES (MR_HEADER_BYTES + SEGMENT_BYTES)
+#define MESSAGE_BYTES  (100u * SEGMENT_BYTES + 40u)
+
+struct fixture {
+    struct dp_socket_port *port;
+    struct mr_endpoint_io io;
+    struct mr_udp_socket client;
+    struct mr_udp_receiver *in;
+    struct mr_address to;
+};
+
+static void open_port(struct fixture *f)
+{
+    static const struct dp_config config;
+    const struct dp_net net = {.has_ipv4 = true, .ipv4 = {127, 0, 0, 1}, .mtu = 1500, .core_count = 1};
+    struct mr_endpoint_config endpoint;
+    char error[DP_ERROR_BYTES];
+    f->port = dp_socket_port_open(&config, &net, 0, error);
+    assert_non_null(f->port);
+    dp_socket_port_configure(f->port, &endpoint);
+    f->io = endpoint.io;
+}
+
+static void open_client(struct fixture *f)
+{
+    const struct mr_udp_socket server_socket = {.fd = dp_socket_port_fd(f->port)};
+    const struct mr_udp_options options = {0};
+    struct mr_address server;
+    char error[DP_ERROR_BYTES];
+    mr_udp_local(&server_socket, &server);
+    assert_int_equal(mr_udp_connect(&server, &options, &f->client, error, sizeof(error)), MR_OK);
+    mr_udp_local(&f->client, &f->to);
+    f->in = mr_udp_receiver_create(&f->client);
+    assert_non_null(f->in);
+}
+
+static int set_up(void **state)
+{
+    static struct fixture f;
+    open_port(&f);
+    open_client(&f);
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    mr_udp_receiver_destroy(f->in);
+    mr_udp_close(&f->client);
+    dp_socket_port_close(f->port);
+    return 0;
+}
+
+/* As the transport does: room for `bytes_max`, of which `bytes` are sent. */
+static void write_datagram(struct fixture *f, const struct mr_packet_header *header, uint32_t bytes_max,
+                           uint32_t bytes)
+{
+    uint8_t *datagram = f->io.tx_begin(f->io.self, &f->to, bytes_max);
+    assert_non_null(datagram);
+    memset(datagram, 0, bytes);
+    memcpy(datagram, header, sizeof(*header));
+    f->io.tx_end(f->io.self, bytes);
+}
+
+static void write_segment(struct fixture *f, uint16_t number)
+{
+    uint32_t left = MESSAGE_BYTES - number * SEGMENT_BYTES;
+    uint32_t payload_bytes = left < SEGMENT_BYTES ? left : SEGMENT_BYTES;
+    const struct mr_packet_header header = {.type = MR_PACKET_DATA,
+                                            .payload_bytes = (uint16_t)payload_bytes,
+                                            .message_bytes = MESSAGE_BYTES,
+                                            .segment_bytes = SEGMENT_BYTES,
+                                            .segment_number = number};
+    write_datagram(f, &header, MR_HEADER_BYTES + payload_bytes, MR_HEADER_BYTES + payload_bytes);
+}
+
+static void write_short(struct fixture *f, uint32_t bytes_max, uint32_t bytes)
+{
+    const struct mr_packet_header header = {.type = MR_PACKET_DATA,
+                                            .payload_bytes = (uint16_t)(bytes - MR_HEADER_BYTES),
+                                            .message_bytes = bytes - MR_HEADER_BYTES};
+    write_datagram(f, &header, bytes_max, bytes);
+}
+
+static void expect_datagram(struct fixture *f, uint32_t bytes)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t got;
+    while (!mr_udp_receive_next(f->in, &from, &datagram, &got)) {
+        struct pollfd pollfd = {.fd = f->client.fd, .events = POLLIN};
+        assert_int_equal(poll(&pollfd, 1, 10000), 1);
+        (void)mr_udp_receive(f->in);
+    }
+    assert_int_equal(got, bytes);
+}
+
+/* Loopback keeps the order: what went out with the first flush arrives before what went with the second. */
+static void short_ones_go_first_while_segments_wait_for_a_run(void **state)
+{
+    struct fixture *f = *state;
+    write_segment(f, 0);
+    write_segment(f, 1);
+    write_short(f, 96, 96);
+    assert_int_equal(dp_socket_port_flush(f->port), 3);
+    write_short(f, 104, 104);
+    assert_int_equal(dp_socket_port_flush(f->port), 1);
+    expect_datagram(f, 96);
+    expect_datagram(f, 104);
+    expect_datagram(f, DATAGRAM_BYTES);
+    expect_datagram(f, DATAGRAM_BYTES);
+    assert_int_equal(dp_socket_port_run_datagrams(f->port), 65000 / DATAGRAM_BYTES);
+    assert_false(dp_socket_port_is_full(f->port));
+}
+
+static void the_end_of_a_message_does_not_wait_and_stays_last(void **state)
+{
+    struct fixture *f = *state;
+    write_segment(f, 98);
+    write_segment(f, 99);
+    write_segment(f, 100);
+    assert_int_equal(dp_socket_port_flush(f->port), 3);
+    write_segment(f, 0);
+    write_short(f, 96, 96);
+    assert_int_equal(dp_socket_port_flush(f->port), 2);
+    assert_int_equal(dp_socket_port_flush(f->port), 0);
+    expect_datagram(f, DATAGRAM_BYTES);
+    expect_datagram(f, DATAGRAM_BYTES);
+    expect_datagram(f, MR_HEADER_BYTES + 40);
+    expect_datagram(f, 96);
+    expect_datagram(f, DATAGRAM_BYTES);
+}
+
+/* The transport asks for a segment's room before it knows how many messages a bundle will have. */
+static void bundles_go_first_too(void **state)
+{
+    struct fixture *f = *state;
+    write_segment(f, 0);
+    write_short(f, DATAGRAM_BYTES, 200);
+    write_segment(f, 1);
+    assert_int_equal(dp_socket_port_flush(f->port), 3);
+    assert_int_equal(dp_socket_port_flush(f->port), 0);
+    expect_datagram(f, 200);
+    expect_datagram(f, DATAGRAM_BYTES);
+    expect_datagram(f, DATAGRAM_BYTES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(short_ones_go_first_while_segments_wait_for_a_run, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_end_of_a_message_does_not_wait_and_stays_last, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bundles_go_first_too, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
