@@ -7,20 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/store/credentials.h"
-#include "ps/store/part_sender.h"
 #include "ps/store/remote_store.h"
 #include "ps/store/s3_request.h"
+#include "ps/store/s3_upload.h"
 #include "ps/store/s3_xml.h"
 
-#define PAGES_MAX      100000u     /* of one listing */
-#define PART_BYTES_MIN (8u << 20)  /* S3 wants 5 MiB */
-#define PART_BYTES_MAX (16u << 20) /* so that memory has a bound */
-#define PARTS_MAX      9000u       /* S3 allows 10000 */
-#define PART_MEMORY    (24u << 20) /* of all files together; each has one part, whatever that comes to */
-#define HELD_MAX       4u          /* MANIFESTs that wait for their rename */
+#define PAGES_MAX 100000u /* of one listing */
+#define HELD_MAX  4u      /* MANIFESTs that wait for their rename */
 
 struct held {
     char key[PS_PATH_BYTES]; /* "": free */
@@ -30,7 +25,7 @@ struct held {
 
 struct s3 {
     struct ps_s3_bucket bucket; /* the first member, where requests look for it */
-    atomic_llong memory;        /* that is left of PART_MEMORY; may be below 0 */
+    atomic_llong memory;        /* that is left of PS_S3_PART_MEMORY; may be below 0 */
     pthread_mutex_t lock;       /* of what follows */
     struct held held[HELD_MAX];
 };
@@ -40,14 +35,7 @@ struct ps_store_file {
     char key[PS_PATH_BYTES];
     /* of one that is being written: */
     bool is_new, is_held, is_complete;
-    bool stays; /* what has gone up is left there for another time */
-    uint8_t *part;
-    size_t part_bytes, part_room;
-    uint64_t written;
-    char upload[S3_UPLOAD_ID_BYTES]; /* "": no part has gone up */
-    struct s3_part *parts;
-    uint32_t part_count;
-    struct ps_part_sender *sender; /* NULL: no part has gone up */
+    struct ps_s3_upload upload; /* a MANIFEST that is held back has its part alone */
 };
 
 /* ---- keys ---- */
@@ -166,22 +154,6 @@ static int list_keys(struct ps_remote *r, const char *prefix, void (*visit)(void
     return -EOVERFLOW;
 }
 
-/* Uploads that were begun and not ended, by key. */
-static int list_uploads(struct ps_remote *r, const char *prefix,
-                        void (*visit)(void *arg, const char *key, const char *upload), void *arg)
-{
-    char query[PS_HTTP_URL_BYTES] = "prefix=", *xml;
-    if (!ps_store_url_escape(query, sizeof(query), prefix, false) ||
-        !ps_store_url_append(query, sizeof(query), "&uploads="))
-        return -ENAMETOOLONG;
-    struct ps_s3_call c = {.method = "GET", .key = "", .query = query};
-    const int error = ps_s3_ask(r, &c, &xml);
-    if (error == 0)
-        s3_xml_uploads(xml, visit, arg);
-    free(xml);
-    return error;
-}
-
 struct left {
     struct listing *l;
     uint64_t last;
@@ -230,7 +202,7 @@ static int s3_list(void *self, const char *path, void (*visit)(void *arg, const 
     struct left left = {.l = &l};
     /* Who only reads need not be allowed to see uploads. */
     if (!l.is_checkpoint)
-        (void)list_uploads(self, l.prefix, take_upload, &left);
+        (void)ps_s3_list_uploads(self, l.prefix, take_upload, &left);
     return 0;
 }
 
@@ -261,18 +233,9 @@ static void forget_held(struct s3 *s, const char *key)
 
 /* ---- names ---- */
 
-static void abort_upload(const struct ps_remote *r, const char *key, const char *upload)
-{
-    struct ps_http_answer answer;
-    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=";
-    const struct ps_s3_call c = {.method = "DELETE", .key = key, .query = query};
-    if (ps_store_url_escape(query, sizeof(query), upload, false))
-        (void)ps_s3_perform(r, &c, &answer);
-}
-
 static void sweep_upload(void *arg, const char *key, const char *upload)
 {
-    abort_upload(arg, key, upload);
+    ps_s3_abort_upload(arg, key, upload);
 }
 
 static int s3_make_directory(void *self, const char *path)
@@ -301,7 +264,7 @@ static int s3_remove(void *self, const char *path)
         return ps_s3_delete(r, key);
     if (!ps_store_url_append(key, sizeof(key), "/"))
         return -ENAMETOOLONG;
-    (void)list_uploads(r, key, sweep_upload, r); /* all that is left of the directory */
+    (void)ps_s3_list_uploads(r, key, sweep_upload, r); /* all that is left of the directory */
     return 0;
 }
 
@@ -325,9 +288,9 @@ static int hold(struct ps_store_file *f)
         held = find_held(s, "");
     if (held) {
         memcpy(held->key, f->key, sizeof(held->key));
-        held->data = f->part;
-        held->bytes = f->part_bytes;
-        f->part = NULL;
+        held->data = f->upload.part;
+        held->bytes = f->upload.part_bytes;
+        f->upload.part = NULL;
     }
     pthread_mutex_unlock(&s->lock);
     return held ? 0 : -EBUSY;
@@ -419,11 +382,6 @@ static struct ps_store_file *file_new(struct ps_remote *r, const char *path)
     return NULL;
 }
 
-static atomic_llong *memory_of(const struct ps_store_file *f)
-{
-    return &((struct s3 *)f->remote->kind)->memory;
-}
-
 static int s3_create(void *self, const char *path, bool direct, struct ps_store_file **file)
 {
     (void)direct;
@@ -432,15 +390,15 @@ static int s3_create(void *self, const char *path, bool direct, struct ps_store_
         return -ENOMEM;
     f->is_new = true;
     f->is_held = is_manifest(f->key) && is_in_temporary(path);
-    f->part_room = f->is_held ? PS_MANIFEST_BYTES_MAX : PART_BYTES_MIN;
-    f->part = malloc(f->part_room);
-    if (!f->part) {
+    f->upload = (struct ps_s3_upload){
+        .remote = f->remote, .key = f->key, .memory = &((struct s3 *)f->remote->kind)->memory};
+    const int error =
+        ps_s3_upload_open(&f->upload, f->is_held ? PS_MANIFEST_BYTES_MAX : PS_S3_PART_BYTES_MIN);
+    if (error == 0)
+        *file = f;
+    else
         free(f);
-        return -ENOMEM;
-    }
-    atomic_fetch_sub(memory_of(f), (long long)f->part_room);
-    *file = f;
-    return 0;
+    return error;
 }
 
 static int s3_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
@@ -479,24 +437,9 @@ static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64
     return error != 0 ? error : (int64_t)answer.body_bytes;
 }
 
-/* Room that was announced: parts are as long as their number asks for. */
 static int s3_reserve(struct ps_store_file *f, uint64_t bytes)
 {
-    const uint64_t wanted = bytes / PARTS_MAX + 1;
-    if (wanted > PART_BYTES_MAX) {
-        ps_store_explain(EFBIG, "a file of a core may have at most %llu GiB in S3: use more cores",
-                         (unsigned long long)PART_BYTES_MAX * PARTS_MAX >> 30);
-        return -EFBIG;
-    }
-    if (f->is_held || f->written > 0 || wanted <= f->part_room)
-        return 0;
-    uint8_t *part = realloc(f->part, PART_BYTES_MAX);
-    if (!part)
-        return -ENOMEM;
-    f->part = part;
-    atomic_fetch_sub(memory_of(f), (long long)(PART_BYTES_MAX - f->part_room));
-    f->part_room = PART_BYTES_MAX;
-    return 0;
+    return ps_s3_upload_reserve(&f->upload, bytes);
 }
 
 static int set_nothing(struct ps_store_file *f, uint64_t bytes)
@@ -506,191 +449,40 @@ static int set_nothing(struct ps_store_file *f, uint64_t bytes)
     return 0;
 }
 
-static int begin_upload(struct ps_store_file *f)
-{
-    char *xml;
-    struct ps_s3_call c = {.method = "POST", .key = f->key, .query = "uploads=", .has_body = true};
-    int error = ps_s3_ask(f->remote, &c, &xml);
-    if (error == 0 && !s3_xml_text(xml, "UploadId", f->upload, sizeof(f->upload))) {
-        ps_store_explain(EPROTO, "the store does not begin an upload in parts; is it S3?");
-        error = -EPROTO;
-    }
-    free(xml);
-    return error;
-}
-
-static int send_part(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
-{
-    struct ps_store_file *f = arg;
-    struct ps_http_answer answer;
-    char query[S3_UPLOAD_ID_BYTES * 3 + 48];
-    (void)snprintf(query, sizeof(query), "partNumber=%u&uploadId=", number);
-    if (!ps_store_url_escape(query, sizeof(query), f->upload, false))
-        return -ENAMETOOLONG;
-    const struct ps_s3_call c = {
-        .method = "PUT", .key = f->key, .query = query, .body = data, .body_bytes = bytes, .has_body = true};
-    const int error = ps_s3_perform(f->remote, &c, &answer);
-    if (error == 0)
-        (void)snprintf(f->parts[number - 1].etag, sizeof(f->parts->etag), "%s", answer.etag);
-    return error;
-}
-
-/* For the parts after the first `sent`. */
-static int make_sender(struct ps_store_file *f, uint32_t sent)
-{
-    const struct ps_part_sender_options options = {
-        .send = send_part, .arg = f, .room = f->part_room, .sent = sent, .memory = memory_of(f)};
-    if (!f->parts)
-        f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
-    f->sender = f->parts ? ps_part_sender_create(&options) : NULL;
-    return f->sender ? 0 : -ENOMEM;
-}
-
-/* Puts the part that is full, or the last one, among those that are sent. */
-static int put_part(struct ps_store_file *f)
-{
-    int error = f->sender ? 0 : make_sender(f, 0);
-    if (error == 0 && f->upload[0] == '\0')
-        error = begin_upload(f);
-    if (error == 0 && f->part_count == PARTS_MAX)
-        error = -EFBIG;
-    if (error != 0)
-        return error;
-    f->part_count++;
-    error = ps_part_sender_put(f->sender, &f->part, f->part_bytes);
-    f->part_bytes = 0;
-    return error;
-}
-
 static int64_t s3_write(struct ps_store_file *f, const void *data, size_t bytes, uint64_t offset)
 {
-    if (offset != f->written)
+    const struct ps_s3_upload *u = &f->upload;
+    if (offset != u->written)
         return -ESPIPE;
-    if (f->part_bytes == f->part_room) {
-        const int error = f->is_held ? -EFBIG : put_part(f);
-        if (error != 0)
-            return error;
-    }
-    const size_t room = f->part_room - f->part_bytes, taken = bytes < room ? bytes : room;
-    memcpy(f->part + f->part_bytes, data, taken);
-    f->part_bytes += taken;
-    f->written += taken;
-    return (int64_t)taken;
-}
-
-/* An upload whose end was answered, but not heard, is gone when it is ended again: the object is there. */
-static int complete(struct ps_store_file *f)
-{
-    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=", *xml, code[64];
-    uint64_t bytes;
-    int64_t written_s;
-    char *body = s3_xml_parts(f->parts, f->part_count);
-    if (!body || !ps_store_url_escape(query, sizeof(query), f->upload, false)) {
-        free(body);
-        return -ENOMEM;
-    }
-    struct ps_s3_call c = {.method = "POST",
-                           .key = f->key,
-                           .query = query,
-                           .body = body,
-                           .body_bytes = strlen(body),
-                           .has_body = true,
-                           .header = "Content-Type: application/xml"};
-    int error = ps_s3_ask(f->remote, &c, &xml);
-    if (error == 0 &&
-        s3_xml_text(xml, "Code", code, sizeof(code))) { /* an error in an answer of status 200 */
-        ps_store_explain(EIO, "the upload could not be ended: %s", code);
-        error = -EIO;
-    }
-    free(xml);
-    free(body);
-    if (error == -ENOENT && ps_s3_head(f->remote, f->key, &bytes, &written_s) == 0 && bytes == f->written)
-        return 0;
-    return error;
+    return f->is_held && bytes > u->part_room - u->part_bytes ? -EFBIG
+                                                              : ps_s3_upload_write(&f->upload, data, bytes);
 }
 
 static int s3_sync(struct ps_store_file *f)
 {
-    int error = 0;
     if (!f->is_new || f->is_complete)
         return 0;
-    if (f->is_held)
-        error = hold(f);
-    else if (!f->sender)
-        error = ps_s3_put(f->remote, f->key, f->part, f->part_bytes, NULL);
-    else
-        error = f->part_bytes > 0 ? put_part(f) : 0;
-    if (error == 0 && f->sender)
-        error = ps_part_sender_finish(f->sender);
-    if (error == 0 && f->sender)
-        error = complete(f);
+    const int error = f->is_held ? hold(f) : ps_s3_upload_finish(&f->upload);
     f->is_complete = error == 0;
     return error;
 }
 
 static int s3_close(struct ps_store_file *f)
 {
-    ps_part_sender_destroy(f->sender); /* none of them comes after the abort */
-    if (f->upload[0] != '\0' && !f->is_complete && !f->stays)
-        abort_upload(f->remote, f->key, f->upload);
     if (f->is_new)
-        atomic_fetch_add(memory_of(f), (long long)f->part_room);
-    free(f->parts);
-    free(f->part);
+        ps_s3_upload_close(&f->upload, f->is_complete);
     free(f);
     return 0;
 }
 
 /* ---- going on ---- */
 
-/* A hash of the ETags of the first parts. Answers differ in whether they quote them. */
-static XXH128_hash_t hash_parts(const struct s3_part *parts, uint32_t count)
-{
-    XXH128_hash_t hash = {0, 0};
-    for (uint32_t i = 0; i < count; i++) {
-        const char *etag = parts[i].etag + (parts[i].etag[0] == '"');
-        const XXH128_hash_t one = XXH3_128bits(etag, strcspn(etag, "\""));
-        const uint64_t both[] = {hash.low64, hash.high64, one.low64, one.high64};
-        hash = XXH3_128bits(both, sizeof(both));
-    }
-    return hash;
-}
-
-/* What a mark says of an upload in parts: that many, all of that length. */
-struct upload_mark {
-    uint32_t count;
-    size_t part_bytes;
-    XXH128_hash_t hash; /* see hash_parts() */
-    char upload[S3_UPLOAD_ID_BYTES];
-};
-
 static int s3_mark(struct ps_store_file *f, struct ps_store_mark *mark)
 {
     if (f->is_complete && !f->is_held)
         return ps_s3_head_mark(f->remote, f->key, mark);
-    uint32_t count = f->sender ? ps_part_sender_sent(f->sender) : 0;
-    if (count > f->written / f->part_room) /* the last part, which is shorter */
-        count--;
-    const XXH128_hash_t hash = hash_parts(f->parts, count);
-    mark->bytes = (uint64_t)count * f->part_room;
-    f->stays = f->stays || count > 0;
-    (void)snprintf(mark->text, sizeof(mark->text), "%u %zu %016llx %016llx %s", count, f->part_room,
-                   (unsigned long long)hash.low64, (unsigned long long)hash.high64, f->upload);
+    ps_s3_upload_mark(&f->upload, mark);
     return 0;
-}
-
-static bool read_mark(const struct ps_store_mark *mark, struct upload_mark *out)
-{
-    unsigned long long low, high;
-    int at = 0;
-    if (mark->bytes == 0 ||
-        sscanf(mark->text, "%u %zu %llx %llx %n", &out->count, &out->part_bytes, &low, &high, &at) != 4)
-        return false;
-    out->hash = (XXH128_hash_t){.low64 = low, .high64 = high};
-    (void)snprintf(out->upload, sizeof(out->upload), "%s", mark->text + at);
-    return out->upload[0] != '\0' && out->count <= PARTS_MAX &&
-           (out->part_bytes == PART_BYTES_MIN || out->part_bytes == PART_BYTES_MAX) &&
-           mark->bytes == (uint64_t)out->count * out->part_bytes;
 }
 
 static int s3_is_marked(void *self, const char *path, const struct ps_store_mark *mark)
@@ -705,98 +497,26 @@ static int s3_is_marked(void *self, const char *path, const struct ps_store_mark
     return mark->bytes > 0 && there.bytes == mark->bytes && strcmp(there.text, mark->text) == 0 ? 0 : -ESTALE;
 }
 
-/* Parts that are there, of those that are wanted. */
-struct part_check {
-    const struct upload_mark *wanted;
-    struct s3_part *parts;
-    uint32_t found;
-};
-
-static void check_part(void *arg, uint32_t number, uint64_t bytes, const char *etag)
-{
-    struct part_check *check = arg;
-    if (number != check->found + 1 || number > check->wanted->count || bytes != check->wanted->part_bytes)
-        return;
-    (void)snprintf(check->parts[check->found++].etag, sizeof(check->parts->etag), "%s", etag);
-}
-
-/* 0: all parts of the mark are there as they were sent, and in f->parts; -ESTALE: they are not. */
-static int find_parts(struct ps_store_file *f, const struct upload_mark *wanted)
-{
-    struct part_check check = {.wanted = wanted, .parts = f->parts};
-    struct s3_part_page page = {0};
-    do {
-        char query[S3_UPLOAD_ID_BYTES * 3 + 64] = "", *xml;
-        if (page.next > 0) /* in the order of their names, as signatures want them */
-            (void)snprintf(query, sizeof(query), "part-number-marker=%u&", page.next);
-        if (!ps_store_url_append(query, sizeof(query), "uploadId=") ||
-            !ps_store_url_escape(query, sizeof(query), wanted->upload, false))
-            return -ENAMETOOLONG;
-        struct ps_s3_call c = {.method = "GET", .key = f->key, .query = query};
-        const uint32_t before = page.next;
-        const int error = ps_s3_ask(f->remote, &c, &xml);
-        page = error == 0 ? s3_xml_listed_parts(xml, check_part, &check) : (struct s3_part_page){0};
-        free(xml);
-        if (error == -ENOENT || error == -EACCES) /* who may not see the parts sends them again */
-            return -ESTALE;
-        if (error != 0 || !page.is_good)
-            return error != 0 ? error : -ESTALE;
-        if (page.next <= before)
-            break;
-    } while (check.found < wanted->count);
-    const XXH128_hash_t hash = hash_parts(f->parts, check.found);
-    return check.found == wanted->count && XXH128_isEqual(hash, wanted->hash) ? 0 : -ESTALE;
-}
-
-/* Takes the upload up again where it was. */
-static int take_up(struct ps_store_file *f, const struct upload_mark *wanted)
-{
-    f->parts = calloc(PARTS_MAX + 1, sizeof(*f->parts));
-    if (!f->parts)
-        return -ENOMEM;
-    int error = find_parts(f, wanted);
-    uint8_t *part = error == 0 ? realloc(f->part, wanted->part_bytes) : NULL;
-    if (error == 0 && !part)
-        error = -ENOMEM;
-    if (error != 0) {
-        free(f->parts);
-        f->parts = NULL;
-        return error;
-    }
-    f->part = part;
-    atomic_fetch_sub(memory_of(f), (long long)wanted->part_bytes - (long long)f->part_room);
-    f->part_room = wanted->part_bytes;
-    error = make_sender(f, wanted->count);
-    if (error != 0)
-        return error;
-    f->part_count = wanted->count;
-    f->written = (uint64_t)wanted->count * wanted->part_bytes;
-    f->stays = true;
-    memcpy(f->upload, wanted->upload, sizeof(f->upload));
-    return 0;
-}
-
 static void sweep_other_upload(void *arg, const char *key, const char *upload)
 {
     const struct ps_store_file *f = arg;
-    if (strcmp(key, f->key) == 0 && strcmp(upload, f->upload) != 0)
-        abort_upload(f->remote, key, upload);
+    if (strcmp(key, f->key) == 0 && strcmp(upload, f->upload.id) != 0)
+        ps_s3_abort_upload(f->remote, key, upload);
 }
 
 static int s3_resume(void *self, const char *path, struct ps_store_mark *mark, struct ps_store_file **file)
 {
-    struct upload_mark wanted;
     struct ps_store_file *f = NULL;
     int error = s3_create(self, path, false, &f);
     if (error != 0)
         return error;
-    error = read_mark(mark, &wanted) ? take_up(f, &wanted) : -ESTALE;
+    error = ps_s3_upload_resume(&f->upload, mark);
     if (error != 0 && error != -ESTALE) {
         (void)s3_close(f);
         return error;
     }
-    mark->bytes = f->written;
-    (void)list_uploads(self, f->key, sweep_other_upload, f);
+    mark->bytes = f->upload.written;
+    (void)ps_s3_list_uploads(self, f->key, sweep_other_upload, f);
     *file = f;
     return 0;
 }
@@ -865,7 +585,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     if (!remote->http)
         return refuse(remote, "no memory", text);
     pthread_mutex_init(&s->lock, NULL);
-    atomic_init(&s->memory, PART_MEMORY);
+    atomic_init(&s->memory, PS_S3_PART_MEMORY);
     if (credentials->session_token[0] != '\0')
         (void)snprintf(s->bucket.token_header, sizeof(s->bucket.token_header), "x-amz-security-token: %s",
                        credentials->session_token);
